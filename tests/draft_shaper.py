@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specmesh.decoding.drafting import Drawn
-from specmesh.decoding.tree_growth import Guess, is_last, next_level
-from specmesh.decoding.tree_shape import TreeShape
+from specmesh.decoding.trees.growth import Guess, is_last, next_level
+from specmesh.decoding.trees.shape import TreeShape
 from specmesh.mesh.v1alpha1 import drafter_pb2
-from specmesh.serving.wire import MAX_TREE_NODES, read_growth, read_stop, read_tree_shape
+from specmesh.serving.codec.wire import MAX_TREE_NODES, read_growth, read_stop, read_tree_shape
 
 
 class DraftShaper:

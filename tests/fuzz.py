@@ -8,8 +8,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
-from specmesh.decoding.confidence import SCORERS
-from specmesh.decoding.predictors import PREDICTORS
+from specmesh.decoding.predict.confidence import SCORERS
+from specmesh.decoding.predict.predictors import PREDICTORS
 from specmesh.orchestrator.strategies import STRATEGIES
 
 MAX_DEPTH = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from specmesh.serving.server import Server, Service
+from specmesh.serving.process.server import Server, Service
 from specmesh.serving.settings import ServerSettings
 
 

@@ -170,7 +170,7 @@ def test_pure_code_does_no_io_reads_no_clock_and_draws_nothing(package):
         "specmesh.gateway.__main__",
         "specmesh.client",
         "specmesh.cli.main",
-        "specmesh.load.worker",
+        "specmesh.load.generators.worker",
     ],
 )
 def test_importing_it_leaves_torch_alone(module):

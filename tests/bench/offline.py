@@ -1,7 +1,7 @@
 """What tests of models without a mesh share: prompts, samplings, and a model's next logits."""
 
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.decoding.tree import EMPTY
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.model import Cancellation
 
 GREEDY = Sampling(mode=AcceptanceMode.GREEDY)

@@ -15,10 +15,10 @@ from specmesh.bench.calibrate.ranks import DrafterGuesses, rank
 from specmesh.bench.calibrate.ranks import collect as ranks_of
 from specmesh.bench.filter.fidelity import judge
 from specmesh.bench.offline import answer
-from specmesh.decoding.calibrated_trees import CalibratedTrees
-from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.drafting import draw_children
-from specmesh.decoding.tree_replay import MISSED, NUM_RANKS, UNKNOWN
+from specmesh.decoding.predict.calibration import Calibration
+from specmesh.decoding.trees.calibrated import CalibratedTrees
+from specmesh.decoding.trees.replay import MISSED, NUM_RANKS, UNKNOWN
 from specmesh.inference.models.heads.folder import load_heads
 from specmesh.inference.models.heads.seen import look
 

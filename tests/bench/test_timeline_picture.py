@@ -6,8 +6,8 @@ from rich.console import Console
 
 from specmesh.bench.demo.timeline import LEGEND, WIDTH, timeline_picture
 from specmesh.serving.conventions import DRAFT_SPAN, VERIFY_SPAN
+from specmesh.traces.analysis.timeline import Bar, Committed, Row, Timeline
 from specmesh.traces.spans import Node
-from specmesh.traces.timeline import Bar, Committed, Row, Timeline
 
 MS = 1_000_000
 STRETCH = Timeline(

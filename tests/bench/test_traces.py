@@ -7,7 +7,7 @@ from tests.traces.otlp import answer
 from specmesh.bench.traces.multiply import multiplied
 from specmesh.bench.traces.path import path_findings
 from specmesh.bench.traces.store import QUERIES, fill, time_lists, time_shows
-from specmesh.traces.path_parts import Part
+from specmesh.traces.analysis.path_parts import Part
 from specmesh.traces.spans import spans_from
 from specmesh.traces.store.limits import MIN_BYTES, Limits
 from specmesh.traces.store.reader import StoreReader

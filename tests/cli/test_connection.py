@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from specmesh.cli.app import app
-from specmesh.client.addresses import DEFAULT_TARGET
+from specmesh.client.connections.addresses import DEFAULT_TARGET
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.orchestrator.__main__ import OrchestratorSettings
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from specmesh.bench.programs import BENCHMARKS
 from specmesh.cli.app import app
 from specmesh.cli.programs import PROGRAMS, SERVICES
-from specmesh.serving.command_line import make_app
+from specmesh.serving.process.command_line import make_app
 
 WIDTH = 80
 

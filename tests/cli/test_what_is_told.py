@@ -11,10 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from specmesh.cli import waiting
+from specmesh.cli.answers import waiting
+from specmesh.cli.answers.request import FLAGS
 from specmesh.cli.app import app
 from specmesh.cli.exit_status import ExitStatus
-from specmesh.cli.request import FLAGS
 from specmesh.client import BrokenCall, Unavailable
 from specmesh.client.testing import FakeMesh
 from specmesh.v1 import events_pb2, served_model_pb2

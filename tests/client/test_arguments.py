@@ -3,8 +3,8 @@
 import pytest
 
 from specmesh.client import AsyncClient, ChatMessage
-from specmesh.client.addresses import DEFAULT_TARGET, targets_or_default, with_port
-from specmesh.client.chats import chat_turn
+from specmesh.client.connections.addresses import DEFAULT_TARGET, targets_or_default, with_port
+from specmesh.client.requests.chats import chat_turn
 
 CLIENT = AsyncClient()
 

@@ -19,9 +19,9 @@ from tests.client.spans import (
     span,
 )
 
-from specmesh.traces.breakdown import STORE, breakdown
-from specmesh.traces.clocks import corrected
-from specmesh.traces.critical_path import critical_path
+from specmesh.traces.analysis.breakdown import STORE, breakdown
+from specmesh.traces.analysis.clocks import corrected
+from specmesh.traces.analysis.critical_path import critical_path
 from specmesh.traces.spans import SpanKind
 
 

@@ -14,7 +14,7 @@ from tests.client.spans import (
     round_,
 )
 
-from specmesh.traces.cancellation import CancelledCalls, cancellations, stop_times
+from specmesh.traces.analysis.cancellation import CancelledCalls, cancellations, stop_times
 
 ANSWER = [client(0, 100), generate(0, 100), round_(0, 100)]
 

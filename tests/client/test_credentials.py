@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 from tests.client.conftest import TOKENS, FakeOrchestrator, chunks, finished, started
 
 from specmesh.client import AsyncClient, Client, Tls, TokenFile, Unavailable
-from specmesh.client.credentials import is_loopback
+from specmesh.client.connections.credentials import is_loopback
 from specmesh.client.testing import FakeMesh
 from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
 

@@ -9,7 +9,8 @@ from google.rpc.error_details_pb2 import BadRequest, RetryInfo
 from tests.client.conftest import FakeOrchestrator, refuses
 
 from specmesh import client as sdk
-from specmesh.client import AsyncClient, FieldViolation, status
+from specmesh.client import AsyncClient, FieldViolation
+from specmesh.client.connections import status
 
 Code = grpc.StatusCode
 

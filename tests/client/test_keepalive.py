@@ -7,7 +7,8 @@ import logging
 
 from tests.client.conftest import FakeOrchestrator, chunks, finished, started
 
-from specmesh.client import AsyncClient, channels
+from specmesh.client import AsyncClient
+from specmesh.client.connections import channels
 
 
 async def test_an_answer_goes_on_behind_a_server_that_refuses_pings(serve, monkeypatch, caplog):

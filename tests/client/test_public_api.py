@@ -6,7 +6,7 @@ from pathlib import Path
 import specmesh.cli
 import specmesh.client
 import specmesh.traces
-from specmesh.client.speculation import STRATEGY_OPTIONS
+from specmesh.client.requests.speculation import STRATEGY_OPTIONS
 
 PACKAGES = [
     Path(package.__path__[0]) for package in (specmesh.client, specmesh.cli, specmesh.traces)
@@ -82,11 +82,15 @@ def test_packages_are_marked_as_typed():
 
 COMMANDS_TAKE = (
     *("specmesh.models", "specmesh.simulation", "specmesh.serving.conventions"),
-    *("specmesh.serving.app", "specmesh.serving.redis_url", "specmesh.serving.model_names"),
+    *(
+        "specmesh.serving.process.typer_app",
+        "specmesh.serving.store.redis_url",
+        "specmesh.serving.templates.model_names",
+    ),
 )
 """Where the shipped models lie, what spans are called, how commands are made and addresses read;
 `trace show` simulates what would have been quicker where the simulation is there."""
-CHECKS_BEFORE_A_START = {"specmesh.orchestrator", "specmesh.serving.process"}
+CHECKS_BEFORE_A_START = {"specmesh.orchestrator", "specmesh.serving.process.life_cycle"}
 """`up` reads them before it starts what they belong to."""
 
 

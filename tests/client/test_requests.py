@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specmesh.client.requests import generate_request
+from specmesh.client.requests.build import generate_request
 
 
 @pytest.mark.parametrize("special", [True, False])

@@ -22,9 +22,9 @@ from specmesh.client import (
     Overloaded,
     SpecmeshError,
     Unavailable,
-    recovery,
     testing,
 )
+from specmesh.client.connections import recovery
 from specmesh.client.testing import FakeMesh
 from specmesh.v1 import errors_pb2
 

@@ -11,7 +11,7 @@ from tests.client.spans import (
     verification,
 )
 
-from specmesh.traces.speculation import accepted_counts, latencies
+from specmesh.traces.analysis.speculation import accepted_counts, latencies
 
 ANSWER = [client(0, 100), generate(0, 100), round_(0, 100)]
 

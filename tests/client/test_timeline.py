@@ -14,7 +14,7 @@ from tests.client.spans import (
 )
 
 from specmesh.serving.conventions import DRAFT_SPAN, VERIFY_SPAN
-from specmesh.traces.timeline import Bar, Timeline, timeline
+from specmesh.traces.analysis.timeline import Bar, Timeline, timeline
 
 ANSWER = [client(0, 100), generate(0, 100)]
 

@@ -9,7 +9,7 @@ import pytest
 from specmesh.confidence.assessor import Assessor
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.thresholds import (
+from specmesh.decoding.predict.thresholds import (
     ENOUGH,
     Constant,
     EscalationRate,

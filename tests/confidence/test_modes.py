@@ -10,10 +10,10 @@ import pytest
 from tests.decoding.test_losslessness import excess
 
 from specmesh.confidence.assessor import Assessor
-from specmesh.decoding.confidence import SCORERS
 from specmesh.decoding.drafting import Drawn, draw_children
+from specmesh.decoding.predict.confidence import SCORERS
+from specmesh.decoding.predict.thresholds import Constant, FilterOptions
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.decoding.thresholds import Constant, FilterOptions
 
 DRAFTER = {7: 0.8, 8: 0.15, 9: 0.05}
 """What the drafter thinks at the place, by token."""

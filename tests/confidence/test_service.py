@@ -15,7 +15,7 @@ from tests.servers import running_server
 from specmesh.confidence.__main__ import ConfidenceService, ConfidenceSettings
 from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
 from specmesh.serving.errors import error_info, invalid_field
-from specmesh.serving.process import CannotStart
+from specmesh.serving.startup import CannotStart
 from specmesh.v1 import speculation_pb2
 
 CALL_S = 20

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.confidence.test_service import CALL_S, asking, serve
 
-from specmesh.decoding.thresholds import ENOUGH
+from specmesh.decoding.predict.thresholds import ENOUGH
 from specmesh.v1 import speculation_pb2
 
 __all__ = ["serve"]

@@ -14,11 +14,11 @@ from tests.conformance.cases import Case
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import Distribution, Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import tokens_pb2, verifier_pb2, verifier_pb2_grpc
+from specmesh.serving.codec.verdicts import VerificationRequest, read_verdict
+from specmesh.serving.codec.wire import write_sampling, write_tree
 from specmesh.serving.errors import error_info
-from specmesh.serving.verdicts import VerificationRequest, read_verdict
-from specmesh.serving.wire import write_sampling, write_tree
 
 TIMEOUT_S = 120.0
 GREEDY = Sampling(temperature=0)

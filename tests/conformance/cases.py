@@ -16,7 +16,7 @@ from tests.inference.drafting import grow
 from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.prefix import SALT_BYTES
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel, Logits
 from specmesh.inference.service.growth import DraftShape
 

@@ -17,9 +17,9 @@ from tests.conformance.cases import Tokens
 from tokenizers import Tokenizer
 
 from specmesh import models
-from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.inference.model import LanguageModel
-from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
+from specmesh.inference.models.simulated.model import ForwardLatency, SimulatedModel
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
 from specmesh.v1 import model_pb2

@@ -18,12 +18,12 @@ import torch
 from transformers import DynamicCache
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation, ForwardRequest, ForwardSize, Logits, score_alone
 from specmesh.inference.models.loading import read_model
 from specmesh.inference.models.prefix_cache import PrefixCache
-from specmesh.serving.command_line import parse
-from specmesh.serving.server import serve
+from specmesh.serving.process.command_line import parse
+from specmesh.serving.process.server import serve
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
 CACHED_TOKENS = 1 << 13

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
-from specmesh.serving.tokenizers import fingerprint
+from specmesh.serving.templates.tokenizers import fingerprint
 
 
 def check(engine):

@@ -13,16 +13,16 @@ from tests.conformance.calls import by_base, refusal, whole
 from tests.conformance.engines import Engine
 from tests.inference.drafting import grow
 
-from specmesh.decoding.lookahead import DraftStop
-from specmesh.decoding.platt import Platt
+from specmesh.decoding.predict.lookahead import DraftStop
+from specmesh.decoding.predict.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.decoding.tree_growth import TreeGrowth
-from specmesh.decoding.tree_shape import TreeShape
+from specmesh.decoding.trees.growth import TreeGrowth
+from specmesh.decoding.trees.shape import TreeShape
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation
 from specmesh.inference.service.growth import DraftShape, Level
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc
-from specmesh.serving.wire import (
+from specmesh.serving.codec.wire import (
     read_choices,
     read_distributions,
     write_growth,

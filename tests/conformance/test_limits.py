@@ -18,7 +18,7 @@ from tests.conformance.wrong_fields import (
 )
 
 from specmesh.decoding import acceptance
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2
 
 LONGEST_CONTEXT = 1 << 14

@@ -22,7 +22,7 @@ from tests.conformance.calls import (
 from tests.conformance.cases import half_right, say
 
 from specmesh.decoding.prefix import SALT_BYTES
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.serving.errors import error_info
 from specmesh.v1.model_pb2 import MODEL_FEATURE_TREES
 

@@ -11,7 +11,7 @@ from tests.conformance.cases import half_right, say
 from tests.conformance.engines import Engine
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, SALT_BYTES, PrefixChain
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import tokens_pb2
 
 LARGEST_BLOCK = 128

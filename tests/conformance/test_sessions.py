@@ -10,7 +10,7 @@ from tests.conformance.cases import BORDERS, DRAWN, GREEDY, MAX_DRAFT, SALTS, Ca
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 
 NUM_TOKENS = 80
 CASES_EACH = 20

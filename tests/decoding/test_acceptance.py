@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from specmesh.decoding.acceptance import Verdict, verify
-from specmesh.decoding.closed_forms import acceptance_rate
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.predict.closed_forms import acceptance_rate
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 
 GREEDY = Sampling(temperature=0)
 REJECTION = Sampling(seed=11, mode=AcceptanceMode.REJECTION)

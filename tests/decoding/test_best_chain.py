@@ -3,9 +3,9 @@
 import numpy as np
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.best_chain import BestChain
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.best_chain import BestChain
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 
 TREE = TokenTree((5, 6, 7, 8, 9), (0, 0, 2, 1, 4))
 """5 8 9 are the first children; 6 hangs beside 5, and 7 below it."""

@@ -14,7 +14,7 @@ from specmesh.decoding.bonus import Bonus
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.noise import Purpose, uniforms
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, warp
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 
 VOCAB_SIZE = 8
 TARGET = table(1, VOCAB_SIZE)(PROMPT)

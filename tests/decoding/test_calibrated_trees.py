@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from specmesh.decoding.calibrated_trees import CalibratedTree, CalibratedTrees
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.tree_shape import TreeShape
+from specmesh.decoding.trees.calibrated import CalibratedTree, CalibratedTrees
+from specmesh.decoding.trees.shape import TreeShape
 
 GREEDY = (CalibratedTree(TreeShape((1,)), 1.5), CalibratedTree(TreeShape((1, 1)), 1.9))
 SAMPLED = (CalibratedTree(TreeShape((1,)), 1.4), CalibratedTree(TreeShape((2,)), 1.6))

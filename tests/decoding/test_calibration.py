@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specmesh import models
-from specmesh.decoding.calibration import MIN_POSITIONS, Calibration, log_odds, reliability
-from specmesh.decoding.confidence import SCORERS
 from specmesh.decoding.drafting import TopK, draw_children
+from specmesh.decoding.predict.calibration import MIN_POSITIONS, Calibration, log_odds, reliability
+from specmesh.decoding.predict.confidence import SCORERS
 from specmesh.decoding.sampling import Sampling, choose
 
 GREEDY = Sampling(temperature=0)

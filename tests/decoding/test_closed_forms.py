@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmesh.decoding.closed_forms import (
+from specmesh.decoding.predict.closed_forms import (
     acceptance_rate,
     branch_throughput,
     estimate_alpha,

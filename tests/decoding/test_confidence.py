@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.decoding.confidence import CALIBRATED, SCORERS, entropy, log_probability, margin
 from specmesh.decoding.drafting import TopK, draw_children
+from specmesh.decoding.predict.confidence import (
+    CALIBRATED,
+    SCORERS,
+    entropy,
+    log_probability,
+    margin,
+)
 from specmesh.decoding.sampling import Sampling
 
 GREEDY = Sampling(temperature=0)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specmesh.decoding.logprobs import logprobs_along, logprobs_at
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 
 LOGITS = np.random.default_rng(3).normal(scale=6, size=(5, 300)).astype(np.float32)
 

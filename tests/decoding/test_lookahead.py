@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.decoding.closed_forms import expected_tokens, optimal_gamma, speculative_throughput
-from specmesh.decoding.lookahead import (
+from specmesh.decoding.predict.closed_forms import (
+    expected_tokens,
+    optimal_gamma,
+    speculative_throughput,
+)
+from specmesh.decoding.predict.lookahead import (
     DEFAULT_LOOKAHEAD,
     MAX_LOOKAHEAD,
     AdaptiveLookahead,
 )
-from specmesh.decoding.predictors import Outcome
+from specmesh.decoding.predict.predictors import Outcome
 
 TARGET_S = 10.0
 

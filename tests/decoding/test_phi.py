@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmesh.decoding.closed_forms import estimate_alpha, expected_tokens
-from specmesh.decoding.phi import Phi
+from specmesh.decoding.predict.closed_forms import estimate_alpha, expected_tokens
+from specmesh.decoding.predict.phi import Phi
 
 RATES = st.floats(0, 1)
 LENGTHS = st.integers(1, 12)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.decoding.platt import MAX_BIAS, MAX_SLOPE, OnlinePlatt, Platt, logit
+from specmesh.decoding.predict.platt import MAX_BIAS, MAX_SLOPE, OnlinePlatt, Platt, logit
 
 CONFIDENCES = st.floats(0, 1)
 TRIALS = st.lists(st.tuples(CONFIDENCES, st.booleans()), max_size=200)

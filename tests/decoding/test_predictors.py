@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmesh.decoding.acceptance_rate import PRIOR_ALPHA
 from specmesh.decoding.noise import Purpose
-from specmesh.decoding.phi import Phi
-from specmesh.decoding.predictors import (
+from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA
+from specmesh.decoding.predict.phi import Phi
+from specmesh.decoding.predict.predictors import (
     PREDICTORS,
     DrafterConfidence,
     Outcome,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 
 NUM_CONTEXTS = 4_000
 TARGET = SimulatedTarget(seed=3, vocab_size=50)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmesh.decoding.confidence import CALIBRATED, SCORERS
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.thresholds import (
+from specmesh.decoding.predict.confidence import CALIBRATED, SCORERS
+from specmesh.decoding.predict.thresholds import (
     ENOUGH,
     WINDOW,
     Constant,

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 
 #     0 -+- 1 (a) -+- 3 (a) --- 5 (c)
 #        |         +- 4 (b)

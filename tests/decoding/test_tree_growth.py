@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmesh.decoding.drafting import MAX_CANDIDATES, Drawn, TopK, draw_children
-from specmesh.decoding.lookahead import DraftStop
-from specmesh.decoding.platt import Platt
+from specmesh.decoding.predict.lookahead import DraftStop
+from specmesh.decoding.predict.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
-from specmesh.decoding.siblings import expected_confidences, sibling_confidences
-from specmesh.decoding.tree_growth import Children, Guess, TreeGrowth, is_last, next_level
+from specmesh.decoding.trees.growth import Children, Guess, TreeGrowth, is_last, next_level
+from specmesh.decoding.trees.siblings import expected_confidences, sibling_confidences
 
 Path = tuple[int, ...]
 """The ranks of the choices that lead to a node."""

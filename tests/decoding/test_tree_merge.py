@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.decoding.tree_merge import DrawnTree, merge
+from specmesh.decoding.trees.merge import DrawnTree, merge
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 
 HEADS = TokenTree((7, 8, 9, 5), (0, 0, 1, 2))
 CHAIN = TokenTree.chain((8, 6, 1))

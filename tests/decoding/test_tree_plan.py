@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.decoding.test_lookahead import decode as decode_chains
 
 from specmesh.decoding.drafting import Drawn, TopK
-from specmesh.decoding.lookahead import MAX_LOOKAHEAD
-from specmesh.decoding.tree_growth import Guess, is_last, next_level
-from specmesh.decoding.tree_plan import (
+from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
+from specmesh.decoding.trees.growth import Guess, is_last, next_level
+from specmesh.decoding.trees.plan import (
     DEFAULT_WIDTH,
     MAX_WIDTH,
     AdaptiveTree,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.decoding.test_tree_shape import any_paths
 
-from specmesh.decoding.tree_replay import MISSED, NUM_RANKS, UNKNOWN, Replay
-from specmesh.decoding.tree_shape import RankPath, TreeShape
+from specmesh.decoding.trees.replay import MISSED, NUM_RANKS, UNKNOWN, Replay
+from specmesh.decoding.trees.shape import RankPath, TreeShape
 
 DEPTH = 8
 

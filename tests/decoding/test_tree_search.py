@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoding.test_tree_replay import any_answers, windows
 
-from specmesh.decoding import tree_search
-from specmesh.decoding.tree_replay import MISSED, Replay
-from specmesh.decoding.tree_search import (
+from specmesh.decoding.trees import search as tree_search
+from specmesh.decoding.trees.replay import MISSED, Replay
+from specmesh.decoding.trees.search import (
     best_trees,
     expected_length,
     improved,
     likeliest_paths,
     product,
 )
-from specmesh.decoding.tree_shape import RankPath, TreeShape
+from specmesh.decoding.trees.shape import RankPath, TreeShape
 
 
 def all_trees(size: int, depth: int, num_ranks: int) -> set[frozenset[RankPath]]:

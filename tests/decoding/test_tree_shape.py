@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.tree_shape import RankPath, TreeShape
+from specmesh.decoding.trees.shape import RankPath, TreeShape
 
 
 def any_paths(dice: random.Random, size: int) -> set[RankPath]:

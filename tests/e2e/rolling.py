@@ -13,7 +13,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.e2e.processes import Process, Processes
 
-from specmesh.serving.health import READINESS
+from specmesh.serving.rpc.health import READINESS
 
 PATIENCE_S = 30.0
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from specmesh import models
 from specmesh.client import AsyncClient, InvalidRequest, NotFound, SessionTaken
-from specmesh.client.status import from_rpc_error
+from specmesh.client.connections.status import from_rpc_error
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 

@@ -8,7 +8,7 @@ from redis import Redis
 from tests.e2e.answers import LONG, answer, disturbed, said
 
 from specmesh.client import AsyncClient
-from specmesh.serving.sessions import SessionStore
+from specmesh.serving.store.session_store import SessionStore
 
 
 @pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 0.8, "seed": 23}])

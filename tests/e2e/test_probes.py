@@ -11,7 +11,7 @@ from tests.e2e.processes import Process
 from tests.ports import free_port
 
 from specmesh.client import AsyncClient, Unavailable
-from specmesh.serving.health import LIVENESS, READINESS, STARTUP
+from specmesh.serving.rpc.health import LIVENESS, READINESS, STARTUP
 
 PATIENCE_S = 30
 PROBED = ("--probe-address", "0")

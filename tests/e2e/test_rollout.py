@@ -16,7 +16,7 @@ from tests.forks import surroundings
 from tests.ports import free_port
 
 from specmesh.client import AsyncClient
-from specmesh.load.generator import digest_of
+from specmesh.load.generators.generator import digest_of
 
 TOKENS = 24
 PROMPTS = [f"Prompt number {number}, which is of no further interest." for number in range(7)]

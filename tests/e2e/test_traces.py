@@ -17,10 +17,10 @@ from tests.e2e.answers import LONG, answer, said
 from tests.e2e.processes import Process, Processes
 
 from specmesh.client import AsyncClient, telemetry
-from specmesh.traces.cancellation import cancellations, stop_times
+from specmesh.traces.analysis.cancellation import cancellations, stop_times
+from specmesh.traces.analysis.token_tree import token_tree
 from specmesh.traces.receiver import TraceReceiver
 from specmesh.traces.spans import Span, SpanKind, servers_of
-from specmesh.traces.token_tree import token_tree
 from specmesh.traces.trace import Trace
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from specmesh.gateway.http_connection import MAX_HEAD_BYTES, MAX_HEADERS, MIN_PIECE_BYTES
-from specmesh.gateway.parameters import CHAT, COMPLETIONS
+from specmesh.gateway.http.http_connection import MAX_HEAD_BYTES, MAX_HEADERS, MIN_PIECE_BYTES
+from specmesh.gateway.requests.parameters import CHAT, COMPLETIONS
 
 MAX_BYTES = 8 * 2**20
 ANSWER_SECONDS = 60.0

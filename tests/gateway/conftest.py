@@ -15,7 +15,7 @@ import pytest
 from tests.client.conftest import FakeOrchestrator, Serve, chunks, serve, started
 
 from specmesh.gateway.__main__ import make_server
-from specmesh.gateway.http_server import HttpServer
+from specmesh.gateway.http.server import HttpServer
 from specmesh.gateway.settings import GatewaySettings
 
 __all__ = ["serve"]

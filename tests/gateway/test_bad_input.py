@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.client.requests import chat_message
-from specmesh.gateway.body import parse_object
+from specmesh.client.requests.build import chat_message
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.extension import Extension
-from specmesh.gateway.parameters import CHAT, COMPLETIONS
-from specmesh.gateway.requests import chat_request, completion_request
+from specmesh.gateway.http.body import parse_object
+from specmesh.gateway.requests.calls import chat_request, completion_request
+from specmesh.gateway.requests.extension import Extension
+from specmesh.gateway.requests.parameters import CHAT, COMPLETIONS
 
 COMPLETION = {"model": "toy", "prompt": "hello"}
 MESSAGES = [{"role": "user", "content": "hello"}]

@@ -12,9 +12,9 @@ from tests.client.conftest import whole_answer
 from tests.gateway.conftest import never_ends
 from tests.gateway.wire import SOON, answer, connected, request, sent
 
-from specmesh.gateway.body import MAX_CONTAINERS, MAX_STRINGS, MAX_VALUES, parse_object
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.requests import (
+from specmesh.gateway.http.body import MAX_CONTAINERS, MAX_STRINGS, MAX_VALUES, parse_object
+from specmesh.gateway.requests.calls import (
     ChatRequest,
     CompletionRequest,
     chat_request,

@@ -15,10 +15,10 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from tests.client.conftest import FakeOrchestrator, refuses, whole_answer
 
 from specmesh.gateway.__main__ import make_server
-from specmesh.gateway.record import Record
+from specmesh.gateway.http.record import Record
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.identity.on_behalf import CALLER
-from specmesh.serving.process import CannotStart
+from specmesh.serving.startup import CannotStart
 
 ASKED = {"model": "toy", "prompt": "hello"}
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

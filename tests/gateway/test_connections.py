@@ -11,9 +11,9 @@ from tests.client.conftest import started, whole_answer
 from tests.gateway.conftest import never_ends
 from tests.gateway.wire import SOON, answer, chunked, connected, request, sent, until
 
-from specmesh.gateway import http_connection
-from specmesh.gateway.connections import site_of
-from specmesh.gateway.http_connection import MAX_HEAD_BYTES, MAX_HEADERS
+from specmesh.gateway.http import http_connection
+from specmesh.gateway.http.connections import site_of
+from specmesh.gateway.http.http_connection import MAX_HEAD_BYTES, MAX_HEADERS
 from specmesh.v1 import events_pb2
 
 ASKED = {"model": "toy", "prompt": "hello"}

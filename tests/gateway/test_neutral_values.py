@@ -6,10 +6,10 @@ import pytest
 from tests.client.conftest import TOKENS, whole_answer
 
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.other_servers import OTHER_SERVERS
-from specmesh.gateway.parameters import CHAT, COMPLETIONS
-from specmesh.gateway.requests import chat_request, completion_request
-from specmesh.gateway.standing import Standing
+from specmesh.gateway.requests.calls import chat_request, completion_request
+from specmesh.gateway.requests.other_servers import OTHER_SERVERS
+from specmesh.gateway.requests.parameters import CHAT, COMPLETIONS
+from specmesh.gateway.requests.standing import Standing
 
 COMPLETION = {"model": "toy", "prompt": "hello"}
 CHATTED = {"model": "toy", "messages": [{"role": "user", "content": "hello"}]}

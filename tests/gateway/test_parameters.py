@@ -12,9 +12,10 @@ from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.extension import Extension
-from specmesh.gateway.other_servers import OTHER_SERVERS
-from specmesh.gateway.parameters import (
+from specmesh.gateway.requests.calls import ChatRequest, CompletionRequest
+from specmesh.gateway.requests.extension import Extension
+from specmesh.gateway.requests.other_servers import OTHER_SERVERS
+from specmesh.gateway.requests.parameters import (
     CHAT,
     COMPLETIONS,
     EXTENSION,
@@ -22,8 +23,7 @@ from specmesh.gateway.parameters import (
     OPENAI_COMPLETIONS,
     taken,
 )
-from specmesh.gateway.requests import ChatRequest, CompletionRequest
-from specmesh.gateway.standing import Standing
+from specmesh.gateway.requests.standing import Standing
 
 DOCS = Path(__file__).parents[2] / "docs" / "openai.md"
 

@@ -6,9 +6,9 @@ import asyncio
 import sys
 import time
 
-from specmesh.inference.models.empty import EmptyModel
-from specmesh.serving.command_line import parse
-from specmesh.serving.server import serve
+from specmesh.inference.models.simulated.empty import EmptyModel
+from specmesh.serving.process.command_line import parse
+from specmesh.serving.process.server import serve
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
 DIES, HANGS = 1, 2

@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from specmesh.cli.local.redis import redis_binary
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.drafter.servicer import DrafterServicer
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.models.transformers_model import TransformersModel

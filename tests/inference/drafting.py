@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import SequenceState
 from specmesh.inference.service.growth import DraftShape, GrowingDraft, Level
 

@@ -9,8 +9,8 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from specmesh.serving.command_line import parse
-from specmesh.serving.server import serve
+from specmesh.serving.process.command_line import parse
+from specmesh.serving.process.server import serve
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
 

@@ -14,7 +14,7 @@ from tests.inference.breaking_verifier import DIES, HANGS
 
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.errors import error_info
-from specmesh.serving.health import LIVENESS
+from specmesh.serving.rpc.health import LIVENESS
 
 PATIENCE_S = 30
 SCRIPT = Path(__file__).parent / "breaking_verifier.py"

@@ -21,12 +21,12 @@ from specmesh.inference.models.chat_templates import read_template, template_of
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
 from specmesh.orchestrator.chats.chat import ending_in_message, variables
-from specmesh.orchestrator.mesh.peer import PeerModel
-from specmesh.orchestrator.prompts import PromptReader
-from specmesh.orchestrator.target import Target
-from specmesh.serving.chat_template import MAX_TEMPLATE_BYTES, ChatTemplate
+from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.replicas.transport.peer import PeerModel
+from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.serving.errors import InvalidArgument
-from specmesh.serving.template_language import BrokenTemplate, check_syntax, render
+from specmesh.serving.templates.chat_template import MAX_TEMPLATE_BYTES, ChatTemplate
+from specmesh.serving.templates.template_language import BrokenTemplate, check_syntax, render
 from specmesh.v1 import chat_pb2, generation_pb2, model_pb2
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 

@@ -27,7 +27,7 @@ from transformers import (
     Qwen2VLForConditionalGeneration,
 )
 
-from specmesh.decoding.tree import EMPTY
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.model import Cancellation, ModelDescription, ModelNotLoadable
 from specmesh.inference.models import generation_config
 from specmesh.inference.models.generation_config import asked_in_vain

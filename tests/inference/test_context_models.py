@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.inference.drafting import grow
 
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation, ModelDescription
-from specmesh.inference.models.context_models import ContextModel, PromptLookup, RandomTokens
-from specmesh.inference.models.ngram import NGram
+from specmesh.inference.models.context.lookup import ContextModel, PromptLookup, RandomTokens
+from specmesh.inference.models.context.ngram import NGram
 from specmesh.inference.service.growth import DraftShape
 
 NEVER = Cancellation()

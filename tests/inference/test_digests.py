@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.drafter import backends
 from specmesh.inference.model import ModelDescription
 from specmesh.inference.models import digests
-from specmesh.inference.models.empty import EmptyModel
-from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
-from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
+from specmesh.inference.models.simulated.empty import EmptyModel
+from specmesh.inference.models.simulated.model import ForwardLatency, SimulatedModel
+from specmesh.inference.models.simulated.settings import SimulatedDrafterSettings
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.models.vllm.settings import VllmSettings
 

@@ -16,7 +16,7 @@ from tests.e2e.processes import Processes
 from tests.inference.rounding import bound
 
 from specmesh import models
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.drafter.__main__ import DrafterService, DrafterSettings
 from specmesh.inference.engine.batch import Group
 from specmesh.inference.engine.unit_spec import parse_units
@@ -24,7 +24,7 @@ from specmesh.inference.model import Cancellation, DeviceLost, ModelNotLoadable
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.models.units.attention import divide_attention
 from specmesh.inference.models.units.planner import FixedPlan
-from specmesh.serving.command_line import parse
+from specmesh.serving.process.command_line import parse
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
 CORES = sorted(os.sched_getaffinity(0))[:2]

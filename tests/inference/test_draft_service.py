@@ -11,20 +11,19 @@ import numpy as np
 import pytest
 from tests.inference.drafting import grow
 
-from specmesh.decoding.lookahead import DraftStop
-from specmesh.decoding.platt import Platt
+from specmesh.decoding.predict.lookahead import DraftStop
+from specmesh.decoding.predict.platt import Platt
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.decoding.tree_growth import TreeGrowth
-from specmesh.decoding.tree_shape import TreeShape
+from specmesh.decoding.trees.growth import TreeGrowth
+from specmesh.decoding.trees.shape import TreeShape
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.drafter import servicer
 from specmesh.inference.model import Cancellation, ModelDescription
-from specmesh.inference.models.context_models import ContextModel, PromptLookup
+from specmesh.inference.models.context.lookup import ContextModel, PromptLookup
 from specmesh.inference.service.growth import DraftShape
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2
-from specmesh.serving.errors import error_info
-from specmesh.serving.wire import (
+from specmesh.serving.codec.wire import (
     read_choices,
     read_distributions,
     write_growth,
@@ -33,6 +32,7 @@ from specmesh.serving.wire import (
     write_tree,
     write_tree_shape,
 )
+from specmesh.serving.errors import error_info
 
 NEVER = Cancellation()
 

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from specmesh.inference.engine.engine import Engine
-from specmesh.inference.models.empty import EmptyModel
+from specmesh.inference.models.simulated.empty import EmptyModel
 
 
 class Elsewhere(EmptyModel):

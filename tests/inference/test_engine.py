@@ -12,7 +12,7 @@ from contextlib import aclosing
 import numpy as np
 import pytest
 
-from specmesh.decoding.tree import EMPTY
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.engine import engine as engine_module
 from specmesh.inference.engine import pulse
 from specmesh.inference.engine.blocks import NoRoom, TooLarge

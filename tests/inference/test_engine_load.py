@@ -12,7 +12,7 @@ import pytest
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation
 from specmesh.mesh.v1alpha1 import (
     drafter_pb2,
@@ -21,8 +21,8 @@ from specmesh.mesh.v1alpha1 import (
     verifier_pb2,
     verifier_pb2_grpc,
 )
+from specmesh.serving.codec.wire import write_sampling, write_tree
 from specmesh.serving.errors import error_info
-from specmesh.serving.wire import write_sampling, write_tree
 
 NEVER = Cancellation()
 SAMPLING = Sampling(temperature=0.9, seed=11)

@@ -10,14 +10,14 @@ from tests.inference.drafting import grow
 
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.drafting import confidence, draw_children
-from specmesh.decoding.lookahead import DraftStop
-from specmesh.decoding.platt import Platt
+from specmesh.decoding.predict.lookahead import DraftStop
+from specmesh.decoding.predict.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.decoding.tree_growth import TreeGrowth
-from specmesh.decoding.tree_shape import TreeShape
+from specmesh.decoding.trees.growth import TreeGrowth
+from specmesh.decoding.trees.shape import TreeShape
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation, ModelDescription
-from specmesh.inference.models.context_models import ContextModel, RandomTokens
+from specmesh.inference.models.context.lookup import ContextModel, RandomTokens
 from specmesh.inference.service.growth import DraftShape
 
 NEVER = Cancellation()

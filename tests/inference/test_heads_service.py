@@ -20,7 +20,7 @@ from tests.inference.test_verify_service import MODES, PREFIX, draft, request, w
 from transformers import AutoModelForCausalLM
 
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.model import Cancellation, ForwardRequest, ModelNotLoadable
 from specmesh.inference.models.heads.folder import load_heads
@@ -33,7 +33,7 @@ from specmesh.mesh.v1alpha1 import (
     verifier_pb2,
     verifier_pb2_grpc,
 )
-from specmesh.serving.wire import read_growth, read_stop
+from specmesh.serving.codec.wire import read_growth, read_stop
 from specmesh.v1 import model_pb2
 
 GREEDY = Sampling(temperature=0)

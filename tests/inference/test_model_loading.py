@@ -15,11 +15,11 @@ from transformers import (
     Qwen2Config,
 )
 
-from specmesh.decoding.tree import EMPTY
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.drafter import backends
 from specmesh.inference.model import Cancellation, ModelNotLoadable
 from specmesh.inference.models import transformers_model
-from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
+from specmesh.inference.models.simulated.settings import SimulatedDrafterSettings
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.models.vllm.settings import VllmSettings
 

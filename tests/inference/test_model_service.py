@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from specmesh.inference.models.empty import EmptyModel
+from specmesh.inference.models.simulated.empty import EmptyModel
 from specmesh.inference.service import model_servicer
 from specmesh.inference.service.features import PROTOCOL_REVISION
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
-from specmesh.serving.tokenizers import fingerprint
+from specmesh.serving.templates.tokenizers import fingerprint
 from specmesh.v1 import model_pb2
 
 ALL_FEATURES = [number for number in model_pb2.ModelFeature.values() if number]

@@ -9,7 +9,7 @@ from tests.inference.rounding import bound
 from transformers import AutoModelForCausalLM, LlamaConfig, Phi3Config, PhimoeConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRotaryEmbedding
 
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation, ForwardRequest, ModelNotLoadable
 from specmesh.inference.models.transformers_model import TransformersModel
 

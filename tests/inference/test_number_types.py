@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from specmesh.decoding.tree import EMPTY
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.model import Cancellation, ForwardRequest
 from specmesh.inference.models.cpu.linear import PackedLinear, pack_linears
 from specmesh.inference.models.transformers_model import TransformersModel

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine import forward_plan
 from specmesh.inference.engine.blocks import NoRoom, TooLarge
 from specmesh.inference.model import Cancellation, ForwardRequest, Interrupted

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from specmesh.drafter.__main__ import DrafterService, DrafterSettings
 from specmesh.inference.model import ModelNotLoadable
-from specmesh.serving.command_line import parse
+from specmesh.serving.process.command_line import parse
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
 

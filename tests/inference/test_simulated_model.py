@@ -14,12 +14,12 @@ from specmesh.decoding.acceptance import verify
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose
-from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation, Interrupted
-from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
+from specmesh.inference.models.simulated.model import ForwardLatency, SimulatedModel
 from specmesh.inference.service.growth import DraftShape
-from specmesh.serving.tokenizers import fingerprint
+from specmesh.serving.templates.tokenizers import fingerprint
 
 NUM_TRIES = 3
 """Of what takes no longer than it should unless the machine is busy."""

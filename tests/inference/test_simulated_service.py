@@ -15,10 +15,10 @@ import pytest
 from tests.servers import running_server
 
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
-from specmesh.decoding.tree import EMPTY
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.drafter.__main__ import DrafterService, DrafterSettings
-from specmesh.inference.models.simulated import SimulatedModel
+from specmesh.inference.models.simulated.model import SimulatedModel
 from specmesh.inference.service.service import InferenceService
 from specmesh.mesh.v1alpha1 import (
     drafter_pb2,
@@ -29,8 +29,8 @@ from specmesh.mesh.v1alpha1 import (
     verifier_pb2,
     verifier_pb2_grpc,
 )
-from specmesh.serving.command_line import parse
-from specmesh.serving.wire import read_choices, write_sampling, write_tree
+from specmesh.serving.codec.wire import read_choices, write_sampling, write_tree
+from specmesh.serving.process.command_line import parse
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
 GREEDY = write_sampling(Sampling(temperature=0))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation, ForwardRequest
 
 pytestmark = pytest.mark.numbers

@@ -20,7 +20,7 @@ from tests.ports import free_port
 from transformers import AutoConfig, Phi3Config
 
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import EMPTY
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.model import Cancellation, ModelNotLoadable
 from specmesh.inference.models.tensor_parallel import Ranks
 from specmesh.inference.models.transformers_model import TransformersModel
@@ -31,7 +31,7 @@ from specmesh.mesh.v1alpha1 import (
     verifier_pb2,
     verifier_pb2_grpc,
 )
-from specmesh.serving.wire import write_sampling, write_tree
+from specmesh.serving.codec.wire import write_sampling, write_tree
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
 PATIENCE_S = 30

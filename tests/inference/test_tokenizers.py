@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from specmesh.serving.tokenizers import difference, fingerprint
+from specmesh.serving.templates.tokenizers import difference, fingerprint
 
 BPE = {
     "version": "1.0",

@@ -16,11 +16,11 @@ from tests.inference.rounding import bound
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.decoding.simulated import SimulatedTarget
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.simulated.hashed import SimulatedTarget
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation
-from specmesh.inference.models.empty import EmptyModel
-from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
+from specmesh.inference.models.simulated.empty import EmptyModel
+from specmesh.inference.models.simulated.model import ForwardLatency, SimulatedModel
 from specmesh.inference.service.growth import DraftShape
 from specmesh.mesh.v1alpha1 import (
     model_service_pb2,
@@ -29,10 +29,10 @@ from specmesh.mesh.v1alpha1 import (
     verifier_pb2,
     verifier_pb2_grpc,
 )
+from specmesh.serving.codec.wire import write_sampling, write_tree
 from specmesh.serving.errors import error_info
-from specmesh.serving.session import Claim, Generated, Session, Writer
-from specmesh.serving.sessions import SessionStore
-from specmesh.serving.wire import write_sampling, write_tree
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.stored_session import Claim, Generated, Session, Writer
 from specmesh.v1 import model_pb2
 
 NEVER = Cancellation()

@@ -16,7 +16,7 @@ from tests.inference.conftest import VOCAB_SIZE, Plain
 from tests.vllm import address_of, needs_vllm, start_vllm
 from transformers import Gemma2Config, Gemma3TextConfig, MistralConfig, PreTrainedConfig
 
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 
 pytestmark = needs_vllm
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from specmesh.decoding.prefix import PrefixChain
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.blocks import TooLarge
 from specmesh.inference.model import Cancellation, ForwardRequest, ForwardSize, ModelDescription
 from specmesh.inference.models.vllm.core import Part

@@ -14,9 +14,9 @@ from tests.try_vllm import interface
 
 from specmesh.drafter.__main__ import DrafterService, DrafterSettings
 from specmesh.inference.model import ModelNotLoadable
-from specmesh.inference.models.empty import EmptyModel
+from specmesh.inference.models.simulated.empty import EmptyModel
 from specmesh.inference.models.vllm.model import VllmModel
-from specmesh.inference.models.vllm.ray_cluster import join_ray
+from specmesh.inference.models.vllm.ray.cluster import join_ray
 from specmesh.inference.models.vllm.rows import spans_of
 from specmesh.inference.models.vllm.versions import RAY, TORCH, VLLM, check_versions
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings

@@ -19,7 +19,7 @@ from tests.inference.conftest import Plain
 from tests.vllm import PYTHON, address_of, needs_vllm, start_vllm
 from transformers import LlamaConfig
 
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import ModelDescription, ModelNotLoadable
 from specmesh.inference.models.loading import read_files, read_model
 from specmesh.inference.models.vllm.quantized import describe_quantized

@@ -12,14 +12,14 @@ from tests.decoding.test_tree_shape import any_paths
 
 from specmesh.decoding.drafting import TopK, draw_children
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.lookahead import DraftStop
-from specmesh.decoding.platt import MAX_BIAS, MAX_SLOPE, Platt
+from specmesh.decoding.predict.lookahead import DraftStop
+from specmesh.decoding.predict.platt import MAX_BIAS, MAX_SLOPE, Platt
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.decoding.tree_growth import TreeGrowth
-from specmesh.decoding.tree_shape import TreeShape
+from specmesh.decoding.trees.growth import TreeGrowth
+from specmesh.decoding.trees.shape import TreeShape
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, tokens_pb2
-from specmesh.serving.wire import (
+from specmesh.serving.codec.wire import (
     check_tokens,
     read_choices,
     read_distributions,

@@ -64,7 +64,7 @@ def extra_advised(ended: Ended) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "module"), [("", "specmesh.client"), ("serving", "specmesh.serving.server")]
+    ("extra", "module"), [("", "specmesh.client"), ("serving", "specmesh.serving.process.server")]
 )
 def test_what_other_programs_are_built_on_is_imported(installed: Make, extra: str, module: str):
     ended = installed(extra).run("python", "-c", f"import {module}")

@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from specmesh.load.arrivals import Replay
-from specmesh.load.conversations import Synthetic
-from specmesh.load.fleet import Busy, Seen
-from specmesh.load.generator import Chunks, Generator, Part, monotonic_since
-from specmesh.load.lengths import Fixed
-from specmesh.load.observation import Observation, Outcome
-from specmesh.load.transport import Call, Heard, Told
-from specmesh.load.variations import Variation
-from specmesh.load.workload import Extent, Workload
+from specmesh.load.generators.fleet import Busy, Seen
+from specmesh.load.generators.generator import Chunks, Generator, Part, monotonic_since
+from specmesh.load.transports.observation import Observation, Outcome
+from specmesh.load.transports.transport import Call, Heard, Told
+from specmesh.load.workload.arrivals import Replay
+from specmesh.load.workload.conversations import Synthetic
+from specmesh.load.workload.lengths import Fixed
+from specmesh.load.workload.plan import Extent, Workload
+from specmesh.load.workload.variations import Variation
 
 Answer = Callable[[Call, Heard], Awaitable[Told | None]]
 

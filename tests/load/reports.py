@@ -12,11 +12,10 @@ from typing import Any
 from tests.load.conftest import observed, seen, workload
 
 from specmesh.load.commands.session import described
-from specmesh.load.fleet import Busy
-from specmesh.load.histograms import Histogram
-from specmesh.load.objectives import Objectives
-from specmesh.load.observation import Observation, Outcome, Work
-from specmesh.load.report import (
+from specmesh.load.generators.fleet import Busy
+from specmesh.load.results.histograms import Histogram
+from specmesh.load.results.objectives import Objectives
+from specmesh.load.results.report import (
     Point,
     Result,
     RunReport,
@@ -26,9 +25,10 @@ from specmesh.load.report import (
     Setting,
     SweepReport,
 )
-from specmesh.load.summary import summarise
-from specmesh.load.variations import Variation
-from specmesh.load.workload import Extent, Workload
+from specmesh.load.runs.summary import summarise
+from specmesh.load.transports.observation import Observation, Outcome, Work
+from specmesh.load.workload.plan import Extent, Workload
+from specmesh.load.workload.variations import Variation
 
 OBJECTIVES = Objectives(ttft_s=0.15, e2e_s=1.0)
 MIXED = workload(

@@ -6,11 +6,11 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from specmesh.load.arrivals import Constant, Gamma, Poisson, Ramp, Replay, Users
-from specmesh.load.conversations import Synthetic
-from specmesh.load.lengths import Fixed
-from specmesh.load.variations import Variation
-from specmesh.load.workload import Extent, Phase, Workload
+from specmesh.load.workload.arrivals import Constant, Gamma, Poisson, Ramp, Replay, Users
+from specmesh.load.workload.conversations import Synthetic
+from specmesh.load.workload.lengths import Fixed
+from specmesh.load.workload.plan import Extent, Phase, Workload
+from specmesh.load.workload.variations import Variation
 
 MANY = 20_000
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specmesh.load.bisection import Bisection
+from specmesh.load.runs.bisection import Bisection
 
 
 def found(first_rate, highest, within=0.05):

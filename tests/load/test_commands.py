@@ -16,8 +16,8 @@ import pytest
 from tests.command import specmesh
 from typer.testing import CliRunner
 
-from specmesh.load import report as reports
 from specmesh.load.__main__ import app
+from specmesh.load.results import report as reports
 from specmesh.traces.receiver import TraceReceiver
 
 SCRIPT = "from specmesh.cli.main import main; main()"

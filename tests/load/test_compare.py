@@ -6,9 +6,9 @@ import pytest
 from tests.load.conftest import observed, seen, workload
 from tests.load.reports import run_report
 
-from specmesh.load.compare import differences
-from specmesh.load.observation import Outcome
-from specmesh.load.summary import summarise
+from specmesh.load.results.compare import differences
+from specmesh.load.runs.summary import summarise
+from specmesh.load.transports.observation import Outcome
 
 
 def report(latencies_s, others=(), e2e_s=0.5):

@@ -7,14 +7,14 @@ from itertools import pairwise
 import pytest
 from tests.load.conftest import FakeTransport, chunks_of, generated, workload
 
-from specmesh.load.arrivals import Constant, Replay, Users
-from specmesh.load.conversations import Conversation, Listed, Synthetic, Turn
-from specmesh.load.event_loop import precise_loop
-from specmesh.load.lengths import Fixed
-from specmesh.load.observation import Outcome
-from specmesh.load.transport import Failed, Told
-from specmesh.load.variations import Variation
-from specmesh.load.workload import Extent
+from specmesh.load.generators.event_loop import precise_loop
+from specmesh.load.transports.observation import Outcome
+from specmesh.load.transports.transport import Failed, Told
+from specmesh.load.workload.arrivals import Constant, Replay, Users
+from specmesh.load.workload.conversations import Conversation, Listed, Synthetic, Turn
+from specmesh.load.workload.lengths import Fixed
+from specmesh.load.workload.plan import Extent
+from specmesh.load.workload.variations import Variation
 
 ANSWERED = Told(num_prompt_tokens=3, num_output_tokens=2)
 

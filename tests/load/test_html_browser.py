@@ -12,8 +12,8 @@ from tests.load.reports import mixed_run, point, run_report, sweep_report
 
 from specmesh.load.html.contents import comparison, page
 from specmesh.load.html.document import write_page
-from specmesh.load.observation import Outcome
-from specmesh.load.summary import summarise
+from specmesh.load.runs.summary import summarise
+from specmesh.load.transports.observation import Outcome
 
 SIDES = ("top", "right", "bottom", "left")
 HOSTILE = "</script><img src=x onerror=alert(1)>"

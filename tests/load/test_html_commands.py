@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from specmesh.load.__main__ import app
 from specmesh.load.commands.session import Session
-from specmesh.load.report import RunReport
+from specmesh.load.results.report import RunReport
 
 
 def written(tmp_path, name, report):

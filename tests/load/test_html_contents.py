@@ -9,15 +9,15 @@ from tests.load.reports import (
     sweep_report,
 )
 
-from specmesh.load.arrivals import Constant, Gamma, Poisson, Ramp, Replay, Users
 from specmesh.load.commands.session import described
-from specmesh.load.conversations import Conversation, Listed, Synthetic, Turn
 from specmesh.load.html import columns
 from specmesh.load.html.contents import comparison, page
 from specmesh.load.html.document import document
 from specmesh.load.html.facts import arrivals, length
-from specmesh.load.lengths import Fixed, Lognormal, Normal, Uniform
-from specmesh.load.summary import summarise
+from specmesh.load.runs.summary import summarise
+from specmesh.load.workload.arrivals import Constant, Gamma, Poisson, Ramp, Replay, Users
+from specmesh.load.workload.conversations import Conversation, Listed, Synthetic, Turn
+from specmesh.load.workload.lengths import Fixed, Lognormal, Normal, Uniform
 
 
 def texts(found, tone=None):

@@ -6,9 +6,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from specmesh.load.live import LiveView, progress_of
-from specmesh.load.messages import Progress
-from specmesh.load.workload import Extent
+from specmesh.load.generators.messages import Progress
+from specmesh.load.runs.live import LiveView, progress_of
+from specmesh.load.workload.plan import Extent
 
 TIMED = Extent(warm_up_s=5.0, duration_s=30.0, cool_down_s=5.0)
 
@@ -40,7 +40,7 @@ def test_what_the_workers_tell_is_added_up():
 
 
 def test_without_a_terminal_a_line_now_and_then_says_how_far_the_run_is(monkeypatch):
-    monkeypatch.setattr("specmesh.load.live._SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("specmesh.load.runs.live._SECONDS_BETWEEN_LINES", 0.0)
     shown, said = (Console(file=StringIO(), width=80) for _ in range(2))
     with LiveView(shown, "2/s strategy=dsi", TIMED, said) as view:
         view.heard(0, Progress(6.0, 0.1, num_ended=4, num_under_way=3))
@@ -50,7 +50,7 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_the_run_is(monkeypa
 
 
 def test_a_terminal_gets_no_lines_beside_its_view(monkeypatch):
-    monkeypatch.setattr("specmesh.load.live._SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("specmesh.load.runs.live._SECONDS_BETWEEN_LINES", 0.0)
     terminal, said = Console(file=StringIO(), force_terminal=True), Console(file=StringIO())
     LiveView(terminal, "gRPC a:1", TIMED, said).heard(0, Progress(6.0, 0.1))
     assert said.file.getvalue() == ""

@@ -15,10 +15,10 @@ from tests.client.conftest import (
     whole_answer,
 )
 
-from specmesh.load.mesh_transport import MeshDoor
-from specmesh.load.tracing import traced
-from specmesh.load.transport import Call, Failed, Served
-from specmesh.load.variations import Variation
+from specmesh.load.transports.mesh_transport import MeshDoor
+from specmesh.load.transports.tracing import traced
+from specmesh.load.transports.transport import Call, Failed, Served
+from specmesh.load.workload.variations import Variation
 
 __all__ = ["serve"]
 

@@ -11,12 +11,12 @@ from tests.client.conftest import FakeOrchestrator, serve, whole_answer
 from tests.gateway.conftest import open_gateway
 from tests.load.conftest import workload
 
-from specmesh.load.arrivals import Replay
-from specmesh.load.conduct import Plan, conduct
-from specmesh.load.openai_transport import OpenAiDoor
-from specmesh.load.tracing import traced
-from specmesh.load.transport import Call, Failed, Served
-from specmesh.load.variations import Variation
+from specmesh.load.runs.conduct import Plan, conduct
+from specmesh.load.transports.openai_transport import OpenAiDoor
+from specmesh.load.transports.tracing import traced
+from specmesh.load.transports.transport import Call, Failed, Served
+from specmesh.load.workload.arrivals import Replay
+from specmesh.load.workload.variations import Variation
 
 __all__ = ["open_gateway", "serve"]
 

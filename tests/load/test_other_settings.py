@@ -4,12 +4,12 @@ import pytest
 from tests.load.conftest import workload
 from tests.load.reports import run_report
 
-from specmesh.load.arrivals import Poisson, Users
-from specmesh.load.conversations import Synthetic
-from specmesh.load.lengths import Fixed, Uniform
-from specmesh.load.other_settings import other_settings
-from specmesh.load.variations import variation
-from specmesh.load.workload import Extent
+from specmesh.load.html.other_settings import other_settings
+from specmesh.load.workload.arrivals import Poisson, Users
+from specmesh.load.workload.conversations import Synthetic
+from specmesh.load.workload.lengths import Fixed, Uniform
+from specmesh.load.workload.plan import Extent
+from specmesh.load.workload.variations import variation
 
 MACHINE = {"system": "Linux 6.1", "processor": "AMD EPYC", "cores": 2, "memory_bytes": 2**34}
 

@@ -7,13 +7,13 @@ from rich.console import Console
 from tests.load.conftest import observed
 from tests.load.reports import run_report
 
-from specmesh.load.distributions import ms
-from specmesh.load.histograms import Histogram, nearest_rank, percentile_of
+from specmesh.load.generators.messages import Progress
 from specmesh.load.html.contents import page
-from specmesh.load.live import LiveView
-from specmesh.load.messages import Progress
-from specmesh.load.timeline import timeline
-from specmesh.load.workload import Extent
+from specmesh.load.results.distributions import ms
+from specmesh.load.results.histograms import Histogram, nearest_rank, percentile_of
+from specmesh.load.results.timeline import timeline
+from specmesh.load.runs.live import LiveView
+from specmesh.load.workload.plan import Extent
 
 COUNTS = [1, 2, 3, 4, 10, 49, 50, 99, 100, 101, 997]
 PERCENTS = [0.0, 1.0, 50.0, 90.0, 95.0, 99.0, 99.9, 100.0]

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from specmesh.load.conversations import Conversation, Listed, Recorded, Synthetic, Turn
-from specmesh.load.lengths import Fixed, Uniform
-from specmesh.load.prompt_files import read_prompts
-from specmesh.load.trace_files import TraceEntry, read_trace
+from specmesh.load.workload.conversations import Conversation, Listed, Recorded, Synthetic, Turn
+from specmesh.load.workload.lengths import Fixed, Uniform
+from specmesh.load.workload.prompt_files import read_prompts
+from specmesh.load.workload.trace_files import TraceEntry, read_trace
 
 AZURE = """\
 TIMESTAMP,ContextTokens,GeneratedTokens

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
-from specmesh.load.servers import CannotScrape, Scrape, Watch, parsed, scrape, server
+from specmesh.load.runs.servers import CannotScrape, Scrape, Watch, parsed, scrape, server
 
 TEXT = """\
 # TYPE process_cpu_seconds_total counter

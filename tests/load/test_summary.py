@@ -7,16 +7,16 @@ from random import Random
 import pytest
 from tests.load.conftest import observed, seen, workload
 
-from specmesh.load.arrivals import Constant
-from specmesh.load.distributions import distribution
-from specmesh.load.fleet import Busy
-from specmesh.load.histograms import Histogram
-from specmesh.load.objectives import Objectives
-from specmesh.load.observation import Outcome, Work
-from specmesh.load.saturation import saturated
-from specmesh.load.summary import summarise
-from specmesh.load.variations import Variation
-from specmesh.load.workload import Extent
+from specmesh.load.generators.fleet import Busy
+from specmesh.load.results.distributions import distribution
+from specmesh.load.results.histograms import Histogram
+from specmesh.load.results.objectives import Objectives
+from specmesh.load.results.saturation import saturated
+from specmesh.load.runs.summary import summarise
+from specmesh.load.transports.observation import Outcome, Work
+from specmesh.load.workload.arrivals import Constant
+from specmesh.load.workload.plan import Extent
+from specmesh.load.workload.variations import Variation
 
 TEN_SECONDS = Extent(warm_up_s=2.0, duration_s=10.0, cool_down_s=2.0)
 LOAD = workload(arrivals=Constant(10.0), extent=TEN_SECONDS)

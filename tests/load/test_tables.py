@@ -8,11 +8,11 @@ from rich.console import Console
 from tests.load.conftest import observed, seen, workload
 from tests.load.reports import point
 
-from specmesh.load.fleet import Busy
-from specmesh.load.objectives import Objectives
-from specmesh.load.summary import summarise
-from specmesh.load.tables import show_points
-from specmesh.load.workload import Extent
+from specmesh.load.generators.fleet import Busy
+from specmesh.load.results.objectives import Objectives
+from specmesh.load.results.tables import show_points
+from specmesh.load.runs.summary import summarise
+from specmesh.load.workload.plan import Extent
 
 
 def printed(points, width=80):

@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from specmesh.load.durations import seconds, written
-from specmesh.load.lengths import Fixed, Lognormal, Normal, Uniform, length
-from specmesh.load.objectives import Objectives, objectives
-from specmesh.load.variations import Variation, choose, variation
+from specmesh.load.results.objectives import Objectives, objectives
+from specmesh.load.workload.durations import seconds, written
+from specmesh.load.workload.lengths import Fixed, Lognormal, Normal, Uniform, length
+from specmesh.load.workload.variations import Variation, choose, variation
 
 
 @pytest.mark.parametrize(

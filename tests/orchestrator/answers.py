@@ -10,8 +10,8 @@ import grpc.aio
 import pytest
 from tests.orchestrator.model import TOKENIZER, target_only, text_after
 
+from specmesh.serving.codec.wire import read_sampling
 from specmesh.serving.errors import error_info
-from specmesh.serving.wire import read_sampling
 from specmesh.v1 import events_pb2, sampling_pb2
 from specmesh.v1 import generation_pb2 as pb
 

@@ -15,16 +15,16 @@ from tests.orchestrator.peers import Peer as FakePeer
 from tests.serving.acl import as_documented
 from tests.serving.conftest import redis_server, start_redis
 
-from specmesh.orchestrator.mesh.calls import Mesh
-from specmesh.orchestrator.mesh.holders import PrefixHolders
-from specmesh.orchestrator.mesh.peer import Peer
-from specmesh.orchestrator.mesh.pool import Pool
-from specmesh.orchestrator.plan import Defaults
-from specmesh.orchestrator.prompts import PromptReader
+from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.pool.replica_pool import Pool
+from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
+from specmesh.orchestrator.replicas.target import TargetRegistry
+from specmesh.orchestrator.replicas.transport.peer import Peer
+from specmesh.orchestrator.requests.plan import Defaults
+from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
-from specmesh.orchestrator.target import TargetRegistry
-from specmesh.serving.interceptors import CallInterceptor, Layer, reporting_errors
-from specmesh.serving.sessions import SessionStore
+from specmesh.serving.rpc.interceptors import CallInterceptor, Layer, reporting_errors
+from specmesh.serving.store.session_store import SessionStore
 from specmesh.v1 import generation_pb2_grpc
 
 __all__ = ["redis_server", "start_redis"]

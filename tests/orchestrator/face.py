@@ -10,12 +10,12 @@ import grpc.aio
 from tests.orchestrator.conftest import Orchestrated
 
 from specmesh.mesh.v1alpha1.model_service_pb2 import ChatTemplate
-from specmesh.orchestrator.plan import Defaults
-from specmesh.orchestrator.prompts import PromptReader
+from specmesh.orchestrator.requests.plan import Defaults
+from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.tokenizer_servicer import TokenizerServicer
-from specmesh.serving.interceptors import CallInterceptor, reporting_errors
-from specmesh.serving.sessions import SessionStore
+from specmesh.serving.rpc.interceptors import CallInterceptor, reporting_errors
+from specmesh.serving.store.session_store import SessionStore
 from specmesh.v1 import generation_pb2_grpc, tokenizer_pb2_grpc
 
 CHATML = (

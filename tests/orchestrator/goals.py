@@ -8,7 +8,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 
-from specmesh.decoding.tree_shape import TreeShape
+from specmesh.decoding.trees.shape import TreeShape
 from specmesh.orchestrator.strategies.options import OPTIONS, Allowed, Between, OneOf, WholeBetween
 
 

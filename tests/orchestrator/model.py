@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from specmesh.decoding.sampling import Sampling, choose
-from specmesh.serving.tokenizers import fingerprint
+from specmesh.serving.templates.tokenizers import fingerprint
 from specmesh.v1 import model_pb2
 
 END_OF_TEXT = 0

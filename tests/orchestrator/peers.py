@@ -36,17 +36,17 @@ from specmesh.mesh.v1alpha1 import (
     verifier_pb2,
     verifier_pb2_grpc,
 )
-from specmesh.orchestrator.mesh.cause import Cause, Moment
-from specmesh.serving.errors import FailedPrecondition
-from specmesh.serving.interceptors import CallInterceptor, exchange, reporting_errors
-from specmesh.serving.verdicts import write_verdict
-from specmesh.serving.wire import (
+from specmesh.orchestrator.replicas.calls.cause import Cause, Moment
+from specmesh.serving.codec.verdicts import write_verdict
+from specmesh.serving.codec.wire import (
     read_distributions,
     read_sampling,
     read_tree,
     write_choices,
     write_distributions,
 )
+from specmesh.serving.errors import FailedPrecondition
+from specmesh.serving.rpc.interceptors import CallInterceptor, exchange, reporting_errors
 from specmesh.v1 import model_pb2
 
 START = Cause("start", Moment(0.0), lambda: Moment(0.0))

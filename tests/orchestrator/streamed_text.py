@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from specmesh.orchestrator.text import TextStream
-from specmesh.orchestrator.token_bytes import TokenBytes
+from specmesh.orchestrator.text.decoder import TextStream
+from specmesh.orchestrator.text.token_bytes import TokenBytes
 
 STOPS = st.lists(st.text(alphabet="ab: é€🙂\ufffd", min_size=1, max_size=3), max_size=4)
 

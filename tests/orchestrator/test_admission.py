@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from specmesh.orchestrator.admission import (
+from specmesh.orchestrator.admission.controller import (
     FIRST_PER_REPLICA,
     MAX_FORWARDS,
     MAX_OVERHEAD_MS,
@@ -18,7 +18,7 @@ from specmesh.orchestrator.admission import (
     Room,
     Spent,
 )
-from specmesh.orchestrator.entrance import Entrance
+from specmesh.orchestrator.admission.entrance import Entrance
 from specmesh.serving.errors import ResourceExhausted
 
 FORWARD_MS = 20.0

@@ -21,10 +21,10 @@ from tests.orchestrator.peers import Verifier
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
-from specmesh.orchestrator import request_limits as most
-from specmesh.orchestrator.plan import Defaults, make_plan
-from specmesh.orchestrator.prompts import PromptReader
-from specmesh.orchestrator.sessions import read_received
+from specmesh.orchestrator.admission.controller import request_limits as most
+from specmesh.orchestrator.answers.session_codec import read_received
+from specmesh.orchestrator.requests.plan import Defaults, make_plan
+from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.serving.errors import error_info, invalid_field
 from specmesh.v1 import chat_pb2, generation_pb2, tokenizer_pb2
 

@@ -17,10 +17,10 @@ from tests.orchestrator.peers import START, Drafter, Filter, Verifier, hang, pas
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import verifier_pb2
-from specmesh.orchestrator.mesh.calls import Calls, Mesh
-from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, Mesh
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Draft, Drafted, Verify
 from specmesh.serving.errors import (
     FailedPrecondition,

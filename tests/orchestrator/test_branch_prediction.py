@@ -9,13 +9,13 @@ import pytest
 from tests.orchestrator.transcripts import drafted, verified
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.acceptance_rate import PRIOR_ALPHA, AcceptanceRate
 from specmesh.decoding.bonus import Bonus
-from specmesh.decoding.closed_forms import optimal_gamma
 from specmesh.decoding.drafting import TopK
-from specmesh.decoding.predictors import PREDICTORS, AlwaysAll, Outcome
+from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRate
+from specmesh.decoding.predict.closed_forms import optimal_gamma
+from specmesh.decoding.predict.predictors import PREDICTORS, AlwaysAll, Outcome
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,

@@ -11,9 +11,9 @@ from tests.orchestrator.goals import CALIBRATED_TREES
 from tests.orchestrator.test_strategy_rejection import DRAFTERS, TARGET, sample
 from tests.orchestrator.world import Chances
 
-from specmesh.decoding.best_chain import BestChain
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.best_chain import BestChain
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.base import Capacity, Goal
 from specmesh.orchestrator.strategies.options import CALIBRATED
 

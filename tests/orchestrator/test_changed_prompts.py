@@ -12,7 +12,7 @@ from tests.orchestrator.face import CHATML, face, template
 from tests.orchestrator.model import TOKENIZER, target_only
 from tests.orchestrator.peers import Verifier
 
-from specmesh.serving.wire import read_sampling
+from specmesh.serving.codec.wire import read_sampling
 from specmesh.v1 import chat_pb2
 from specmesh.v1 import generation_pb2 as pb
 

@@ -10,7 +10,7 @@ from tests.orchestrator.face import face, template
 from tests.orchestrator.peers import Verifier
 
 from specmesh.orchestrator.chats.shapes import Message, WordsLost, readable
-from specmesh.serving.template_language import render
+from specmesh.serving.templates.template_language import render
 from specmesh.v1 import chat_pb2, tokenizer_pb2
 
 PARTS = (

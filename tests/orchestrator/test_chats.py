@@ -13,9 +13,9 @@ from tests.orchestrator.face import CHATML, Face, face, template
 from tests.orchestrator.model import CONTEXT_TOKENS, TOKENIZER, target_only, text_after
 from tests.orchestrator.peers import Verifier
 
-from specmesh.orchestrator.request_limits import MAX_ARGUMENT_BYTES, MAX_MESSAGES
+from specmesh.orchestrator.admission.request_limits import MAX_ARGUMENT_BYTES, MAX_MESSAGES
+from specmesh.serving.codec.wire import read_sampling
 from specmesh.serving.errors import error_info, invalid_field
-from specmesh.serving.wire import read_sampling
 from specmesh.v1 import chat_pb2, served_model_pb2, tokenizer_pb2
 
 USER = 'messages { role: "user" content: "hello" } '

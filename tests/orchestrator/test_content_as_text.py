@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.chats.chat import ending_in_message, variables
 from specmesh.orchestrator.chats.plain_text import PlainText
-from specmesh.orchestrator.marked_tokenizer import MARK, MarkedTokenizer
-from specmesh.orchestrator.spellings import Spellings
-from specmesh.serving.template_language import render
+from specmesh.orchestrator.text.marked_tokenizer import MARK, MarkedTokenizer
+from specmesh.orchestrator.text.spellings import Spellings
+from specmesh.serving.templates.template_language import render
 from specmesh.v1 import chat_pb2, generation_pb2, tokenizer_pb2
 
 TEMPLATE = (

@@ -25,8 +25,8 @@ from tests.orchestrator.answers import (
 from tests.orchestrator.model import VOCAB_SIZE
 from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
-from specmesh.serving.session import Claim, StoredSession
-from specmesh.serving.sessions import SessionStore
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.stored_session import Claim, StoredSession
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import generation_pb2_grpc, session_pb2
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.base import Capacity, Drafted, Goal, Verified
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.orchestrator.strategies.tree import Tree

@@ -14,12 +14,11 @@ from tests.orchestrator.peers import NOT_SERVING, Drafter, Fault, Hold, Verifier
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.orchestrator import rounds
-from specmesh.orchestrator.driver import Driver
-from specmesh.orchestrator.mesh.calls import Calls, Mesh
-from specmesh.orchestrator.mesh.prefix import CommittedPrefix
-from specmesh.orchestrator.request_stats import RequestStats
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
+from specmesh.orchestrator.driver.mesh_driver import Driver, rounds
+from specmesh.orchestrator.driver.stats import RequestStats
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, Mesh
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.orchestrator.transcripts import drafted, verified
 
-from specmesh.decoding.acceptance_rate import AcceptanceRate
 from specmesh.decoding.drafting import TopK
+from specmesh.decoding.predict.acceptance_rate import AcceptanceRate
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,

@@ -16,9 +16,9 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.bonus import Bonus
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Distribution, Sampling
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
-from specmesh.orchestrator.mesh.next_drafts import read_next_draft
+from specmesh.orchestrator.replicas.calls.next_drafts import read_next_draft
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,

@@ -11,7 +11,7 @@ from tests.orchestrator.transcripts import drafted, verified
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,

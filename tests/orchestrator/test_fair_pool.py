@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from specmesh.orchestrator.fair_pool import FairPool
+from specmesh.orchestrator.admission.fair_pool import FairPool
 from specmesh.serving.caller import identified
 from specmesh.serving.errors import ResourceExhausted
 

@@ -23,9 +23,9 @@ from tests.orchestrator.peers import Drafter, Filter, Hold, Verifier, hang, rais
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.sampling import Sampling, choose
-from specmesh.orchestrator.mesh import confidence_calls
+from specmesh.orchestrator.replicas.calls import confidence_calls
+from specmesh.serving.codec.wire import read_sampling
 from specmesh.serving.errors import Unavailable
-from specmesh.serving.wire import read_sampling
 from specmesh.v1 import generation_pb2 as pb
 
 AGREEMENT = 0.5

@@ -38,7 +38,7 @@ from specmesh.serving.errors import (
     Unavailable,
     invalid_field,
 )
-from specmesh.serving.tokenizers import fingerprint
+from specmesh.serving.templates.tokenizers import fingerprint
 from specmesh.v1 import events_pb2, served_model_pb2
 from specmesh.v1 import generation_pb2 as pb
 
@@ -319,7 +319,7 @@ async def test_mesh_without_a_known_target_is_unavailable(connect, serve):
     ],
 )
 async def test_client_is_told_what_ended_its_answer(connect, serve, monkeypatch, error, expected):
-    monkeypatch.setattr("specmesh.orchestrator.mesh.attempts.PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("specmesh.orchestrator.replicas.retries.attempts.PAUSE_SECONDS", 0.001)
     verifier = Verifier()
     verifier.always = raising(error)[0]
     stub = await serve(await connect([verifier], [Drafter()]))

@@ -16,7 +16,7 @@ from tests.orchestrator.world import Chances
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import (
     Capacity,
     Commit,

@@ -13,9 +13,9 @@ from tests.orchestrator.transcripts import drafted
 from tests.orchestrator.world import Chances
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.best_chain import BestChain
-from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.decoding.tree_merge import DrawnTree, merge
+from specmesh.decoding.trees.best_chain import BestChain
+from specmesh.decoding.trees.merge import DrawnTree, merge
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies import heads_and_drafter
 from specmesh.orchestrator.strategies.base import (
     Cancel,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from specmesh.orchestrator.mesh.hedging import Hedge
+from specmesh.orchestrator.replicas.retries.hedging import Hedge
 
 
 class Race:

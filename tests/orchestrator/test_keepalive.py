@@ -8,9 +8,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from specmesh.orchestrator.mesh import connection
-from specmesh.orchestrator.mesh.connection import PlainChannels
-from specmesh.orchestrator.mesh.peer import Peer
+from specmesh.orchestrator.replicas.transport import connection
+from specmesh.orchestrator.replicas.transport.connection import PlainChannels
+from specmesh.orchestrator.replicas.transport.peer import Peer
 
 EAGER = tuple(
     (name, 200 if name == "grpc.keepalive_time_ms" else value)

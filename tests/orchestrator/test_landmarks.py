@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.orchestrator.mesh.landmarks import (
+from specmesh.orchestrator.replicas.prefixes.landmarks import (
     GRID_TOKENS,
     MAX_ON_GRID,
     NUM_LATEST,

@@ -13,9 +13,14 @@ from tests.orchestrator.answers import PROMPT
 from tests.orchestrator.model import CONTEXT_TOKENS, TOKENIZER, TOKENIZER_JSON, model_info
 
 from specmesh.decoding.errors import ContextExceeded
-from specmesh.orchestrator.mesh.peer import PeerModel
-from specmesh.orchestrator.prompts import INLINE_CHARS, MAX_AT_WORK, MAX_WAITING, PromptReader
-from specmesh.orchestrator.target import Target
+from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.replicas.transport.peer import PeerModel
+from specmesh.orchestrator.requests.prompts import (
+    INLINE_CHARS,
+    MAX_AT_WORK,
+    MAX_WAITING,
+    PromptReader,
+)
 from specmesh.serving.errors import ResourceExhausted
 from specmesh.v1 import generation_pb2
 

@@ -11,11 +11,11 @@ from tests.orchestrator.model import VOCAB_SIZE, target_only
 from tests.orchestrator.peers import START, Drafter, Verifier, hang, passing
 
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import TokenTree
-from specmesh.orchestrator.mesh.calls import Calls, Mesh
-from specmesh.orchestrator.mesh.hedging import HEDGES_PER_CALL, MAX_HEDGES, HedgeBudget
-from specmesh.orchestrator.mesh.patience import CallPatience
-from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.decoding.trees.tree import TokenTree
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, Mesh
+from specmesh.orchestrator.replicas.latencies.patience import CallPatience
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.retries.hedging import HEDGES_PER_CALL, MAX_HEDGES, HedgeBudget
 from specmesh.orchestrator.strategies.base import Verify
 
 PROMPT = tuple(range(1, 41))

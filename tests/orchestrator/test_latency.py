@@ -12,17 +12,17 @@ from tests.orchestrator.model import VOCAB_SIZE
 from tests.orchestrator.peers import START, Drafter, Verifier
 
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
-from specmesh.orchestrator.mesh.calls import Calls, Mesh
-from specmesh.orchestrator.mesh.latency import (
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, Mesh
+from specmesh.orchestrator.replicas.latencies.running_medians import (
     MIN_HALF,
     WINDOW,
     Latencies,
     RunningMedian,
     RunningSlope,
 )
-from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Capacity, Draft, Verify
 
 

@@ -19,7 +19,7 @@ from tests.orchestrator.answers import (
 from tests.orchestrator.conftest import until
 from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
-from specmesh.orchestrator.mesh import pool
+from specmesh.orchestrator.replicas.pool import replica_pool as pool
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import generation_pb2_grpc
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.orchestrator.limits import MINUTE, Bucket, Ledger, Limits
+from specmesh.orchestrator.admission.limits import MINUTE, Bucket, Ledger, Limits
 from specmesh.serving.errors import ResourceExhausted, to_status
 
 

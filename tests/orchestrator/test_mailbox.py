@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from specmesh.orchestrator.mailbox import Mailbox
+from specmesh.orchestrator.driver.mailbox import Mailbox
 
 
 def now() -> float:

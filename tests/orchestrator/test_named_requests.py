@@ -22,7 +22,7 @@ from tests.orchestrator.answers import (
 )
 from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
-from specmesh.orchestrator.named_requests import named
+from specmesh.orchestrator.requests.named_requests import named
 from specmesh.serving.errors import error_info, invalid_field
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import generation_pb2_grpc

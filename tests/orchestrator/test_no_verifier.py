@@ -13,7 +13,7 @@ from tests.orchestrator.face import face
 from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
 from specmesh.client import AsyncClient, BrokenCall, Hooks, Unavailable
-from specmesh.orchestrator.mesh import pool
+from specmesh.orchestrator.replicas.pool import replica_pool as pool
 
 __all__ = ["open_gateway"]
 

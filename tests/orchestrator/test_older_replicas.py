@@ -11,7 +11,7 @@ from tests.orchestrator.peers import Drafter, Filter, Verifier, hang
 from tests.orchestrator.test_stream_pool import VERIFY, drafted, soon, verify
 
 from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2, verifier_pb2
-from specmesh.orchestrator.mesh import stream_pool
+from specmesh.orchestrator.replicas.transport import stream_pool
 from specmesh.orchestrator.strategies import LOSSLESS
 
 

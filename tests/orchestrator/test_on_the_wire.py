@@ -15,14 +15,14 @@ from tests.orchestrator.model import VOCAB_SIZE
 from tests.orchestrator.peers import Verifier
 
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import EMPTY
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
-from specmesh.orchestrator import driver
-from specmesh.orchestrator.driver import Driver
-from specmesh.orchestrator.mesh.calls import Calls, Mesh
-from specmesh.orchestrator.mesh.pool import Pool
-from specmesh.orchestrator.mesh.prefix import CommittedPrefix
-from specmesh.orchestrator.request_stats import RequestStats
+from specmesh.orchestrator.driver.mesh_driver import Driver
+from specmesh.orchestrator.driver.mesh_driver import mesh_driver as driver
+from specmesh.orchestrator.driver.stats import RequestStats
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, Mesh
+from specmesh.orchestrator.replicas.pool.replica_pool import Pool
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import (
     Commit,
     Finish,

@@ -10,8 +10,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from specmesh.orchestrator.mesh.open_call import OpenCall
-from specmesh.orchestrator.mesh.stream_pool import StreamPool
+from specmesh.orchestrator.replicas.transport.open_call import OpenCall
+from specmesh.orchestrator.replicas.transport.stream_pool import StreamPool
 
 
 def soon(seconds: float = 10) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.orchestrator.mesh.outliers import (
+from specmesh.orchestrator.replicas.pool.outliers import (
     BASE_SECONDS,
     FORGIVEN_SECONDS,
     MAX_FAILURES,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from specmesh.orchestrator.mesh.patience import (
+from specmesh.orchestrator.replicas.latencies.patience import (
     GIVEN_UP_FLOOR_SECONDS,
     LATE_FLOOR_SECONDS,
     LATE_UNKNOWN_SECONDS,

@@ -19,15 +19,21 @@ from tests.orchestrator.model import (
 )
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.predictors import PREDICTORS
+from specmesh.decoding.predict.predictors import PREDICTORS
 from specmesh.decoding.sampling import AcceptanceMode
-from specmesh.orchestrator.mesh.peer import PeerModel
-from specmesh.orchestrator.plan import Defaults, RequestPlan, check_model, check_replicas, make_plan
-from specmesh.orchestrator.prompts import PromptReader
-from specmesh.orchestrator.sessions import settled
+from specmesh.orchestrator.answers.session_codec import settled
+from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.replicas.transport.peer import PeerModel
+from specmesh.orchestrator.requests.plan import (
+    Defaults,
+    RequestPlan,
+    check_model,
+    check_replicas,
+    make_plan,
+)
+from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.options import OPTIONS
-from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition, NotFound
 from specmesh.v1 import generation_pb2, speculation_pb2
 

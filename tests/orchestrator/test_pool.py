@@ -10,10 +10,10 @@ from tests.orchestrator.conftest import until
 from tests.orchestrator.model import train_tokenizer
 from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Verifier
 
-from specmesh.orchestrator.mesh.need import Need
-from specmesh.orchestrator.mesh.pool import MAX_READING, Pool
+from specmesh.orchestrator.replicas.need import Need
+from specmesh.orchestrator.replicas.pool.replica_pool import MAX_READING, Pool
 from specmesh.serving.errors import FailedPrecondition, Unavailable
-from specmesh.serving.tokenizers import fingerprint
+from specmesh.serving.templates.tokenizers import fingerprint
 from specmesh.v1 import model_pb2
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from specmesh.orchestrator.mesh.prefill import PrefillCost
+from specmesh.orchestrator.replicas.latencies.prefill import PrefillCost
 
 
 def test_nothing_is_known_until_a_prefill_was_seen_beside_other_calls():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from specmesh.decoding.prefix import PrefixChain
-from specmesh.orchestrator.mesh.holders import PrefixHolders
-from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 
 TOKENS = list(range(100, 140))
 

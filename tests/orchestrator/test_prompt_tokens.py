@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.mesh.peer import PeerModel
-from specmesh.orchestrator.prompts import INLINE_CHARS, PromptReader
-from specmesh.orchestrator.target import Target
+from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.replicas.transport.peer import PeerModel
+from specmesh.orchestrator.requests.prompts import INLINE_CHARS, PromptReader
 from specmesh.v1 import generation_pb2
 
 LONG = "hello world " * INLINE_CHARS

@@ -10,10 +10,10 @@ import pytest
 from tests.orchestrator.answers import NUM_TOKENS, alone, collect, refusal, request, resuming
 from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
-from specmesh.orchestrator.request_metrics import RequestMetrics
+from specmesh.orchestrator.answers.request_metrics import RequestMetrics
 from specmesh.serving.caller import identified
 from specmesh.serving.errors import ResourceExhausted
-from specmesh.serving.logging import JsonFormatter
+from specmesh.serving.process.logging import JsonFormatter
 from specmesh.v1 import generation_pb2 as pb
 
 FIELDS = {

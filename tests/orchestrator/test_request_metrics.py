@@ -11,8 +11,8 @@ from tests.orchestrator.answers import NUM_TOKENS, alone, collect, refusal, requ
 from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing, raising
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator import request_metrics
-from specmesh.orchestrator.request_metrics import RequestMetrics
+from specmesh.orchestrator.answers.opening import request_metrics
+from specmesh.orchestrator.answers.request_metrics import RequestMetrics
 from specmesh.serving.errors import Unavailable
 from specmesh.v1 import generation_pb2 as pb
 
@@ -164,7 +164,7 @@ async def test_call_that_ends_with_its_clients_deadline_did_not_meet_it(
 async def test_answer_that_the_mesh_fails_tells_the_status(
     answering, recorded, monkeypatch, error, status
 ):
-    monkeypatch.setattr("specmesh.orchestrator.mesh.attempts.PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("specmesh.orchestrator.replicas.retries.attempts.PAUSE_SECONDS", 0.001)
     stub, verifier = answering
     verifier.faults.append(passing)
     verifier.always = raising(error)[0]

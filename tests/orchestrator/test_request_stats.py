@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.tree import TokenTree
-from specmesh.orchestrator.request_stats import RequestStats
+from specmesh.decoding.trees.tree import TokenTree
+from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.orchestrator.strategies.base import Cancel, Commit, Drafted, Failed, Verified, Verify
 
 

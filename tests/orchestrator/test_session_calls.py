@@ -26,10 +26,10 @@ from tests.orchestrator.answers import (
 from tests.orchestrator.model import END_OF_TEXT
 from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing
 
-from specmesh.orchestrator import answer as answers
+from specmesh.orchestrator.answers.opening import answer as answers
 from specmesh.serving.caller import identified
 from specmesh.serving.errors import error_info, invalid_field
-from specmesh.serving.interceptors import ObservedRequest
+from specmesh.serving.rpc.interceptors import ObservedRequest
 from specmesh.v1 import events_pb2, generation_pb2_grpc
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import session_pb2 as sessions

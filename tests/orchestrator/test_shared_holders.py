@@ -15,11 +15,11 @@ from tests.orchestrator.peers import Hold, Verifier
 from tests.ports import free_port
 from tests.serving.acl import as_documented
 
-from specmesh.orchestrator.mesh import shared_holders
-from specmesh.orchestrator.mesh.holders import PrefixHolders
-from specmesh.orchestrator.mesh.prefix import CommittedPrefix, salt_of
-from specmesh.orchestrator.mesh.shared_holders import SharedHolders
-from specmesh.serving.prefix_directory import PrefixDirectory
+from specmesh.orchestrator.replicas.prefixes import shared_holders
+from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix, salt_of
+from specmesh.orchestrator.replicas.prefixes.shared_holders import SharedHolders
+from specmesh.serving.store.prefix_directory import PrefixDirectory
 
 ASKED = list(range(1, 40))
 HELD = 32

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.orchestrator.mesh.slow_start import LEAST, WINDOW_SECONDS, SlowStart
+from specmesh.orchestrator.replicas.pool.slow_start import LEAST, WINDOW_SECONDS, SlowStart
 
 LATER = 1000.0
 

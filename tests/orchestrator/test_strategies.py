@@ -6,9 +6,9 @@ import pytest
 from tests.orchestrator.transcripts import drafted, verified
 
 from specmesh.decoding.drafting import TopK
-from specmesh.decoding.lookahead import DEFAULT_LOOKAHEAD
-from specmesh.decoding.platt import Platt
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.predict.lookahead import DEFAULT_LOOKAHEAD
+from specmesh.decoding.predict.platt import Platt
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.autoregressive import Autoregressive
 from specmesh.orchestrator.strategies.base import (
     Capacity,

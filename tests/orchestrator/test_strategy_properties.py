@@ -13,8 +13,8 @@ from tests.orchestrator.goals import CALIBRATED_TREES, GIVEN
 from tests.orchestrator.world import Chances, Target, World, follow
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.closed_forms import expected_tokens
 from specmesh.decoding.drafting import Drawn, TopK
+from specmesh.decoding.predict.closed_forms import expected_tokens
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
     Capacity,

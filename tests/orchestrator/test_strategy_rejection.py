@@ -29,7 +29,7 @@ draft task draws with noise of its own (``draft_sampling``); the target's own no
 positions has told nothing yet.
 
 Heads and a drafter: the children of a node come from one source, and which one follows from the
-tokens before them (``decoding/tree_merge.py``).
+tokens before them (``decoding/trees/merge.py``).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from tests.orchestrator.world import Chances, World
 
 from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.drafting import Drawn, draw_children
-from specmesh.decoding.predictors import PREDICTORS, AlwaysAll, AlwaysNone
+from specmesh.decoding.predict.predictors import PREDICTORS, AlwaysAll, AlwaysNone
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies import LOSSLESS, dsi
 from specmesh.orchestrator.strategies.base import Capacity, Goal, Verify
 from specmesh.orchestrator.strategies.chains import Chain

@@ -12,9 +12,9 @@ from tests.orchestrator.conftest import until
 from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing
 
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
-from specmesh.orchestrator.mesh import stream_pool
-from specmesh.orchestrator.mesh.connection import Connection, PlainChannels
-from specmesh.orchestrator.mesh.peer import Peer
+from specmesh.orchestrator.replicas.transport import stream_pool
+from specmesh.orchestrator.replicas.transport.connection import Connection, PlainChannels
+from specmesh.orchestrator.replicas.transport.peer import Peer
 
 VERIFY = verifier_pb2.VerifyEachRequest(
     request=verifier_pb2.VerifyRequest(prefix={"token_ids": [1, 2]}, sampling={"temperature": 0})

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from tests.orchestrator.model import TOKENIZER_JSON, VOCAB_SIZE, model_info, train_tokenizer
 
-from specmesh.orchestrator.mesh.peer import PeerModel
-from specmesh.orchestrator.target import TargetRegistry
-from specmesh.serving.tokenizers import fingerprint
+from specmesh.orchestrator.replicas.target import TargetRegistry
+from specmesh.orchestrator.replicas.transport.peer import PeerModel
+from specmesh.serving.templates.tokenizers import fingerprint
 
 TARGET = PeerModel(model_info("toy"), TOKENIZER_JSON)
 OTHER_JSON = train_tokenizer(280).to_str()

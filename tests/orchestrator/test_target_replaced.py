@@ -12,9 +12,9 @@ from tests.orchestrator.conftest import Connect, Orchestrated, until
 from tests.orchestrator.model import train_tokenizer
 from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Hold, Verifier
 
-from specmesh.orchestrator import target as target_module
+from specmesh.orchestrator.replicas import target as target_module
 from specmesh.serving.errors import error_info
-from specmesh.serving.tokenizers import fingerprint
+from specmesh.serving.templates.tokenizers import fingerprint
 from specmesh.v1 import generation_pb2
 
 OLD, NEW, NEWER = "0a" * 32, "1b" * 32, "2c" * 32

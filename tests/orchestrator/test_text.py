@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.orchestrator.model import TOKENIZER, VOCAB_SIZE, text_after
 
-from specmesh.orchestrator.text import TextStream
-from specmesh.orchestrator.token_bytes import TokenBytes
+from specmesh.orchestrator.text.decoder import TextStream
+from specmesh.orchestrator.text.token_bytes import TokenBytes
 
 TOKEN_BYTES = TokenBytes(TOKENIZER)
 

@@ -12,8 +12,8 @@ from tests.orchestrator.byte_tokenizers import SINGLE_BYTES, byte_level
 from tests.orchestrator.streamed_text import BROKEN_OFF, STOPS, cut, pieces, undecided
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from specmesh.orchestrator.text import TextStream
-from specmesh.orchestrator.token_bytes import TokenBytes
+from specmesh.orchestrator.text.decoder import TextStream
+from specmesh.orchestrator.text.token_bytes import TokenBytes
 
 PIECES = [
     *SINGLE_BYTES,

@@ -9,7 +9,7 @@ from tests.orchestrator.byte_tokenizers import byte_fallback
 from tests.orchestrator.model import TOKENIZER as BYTE_LEVEL
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
-from specmesh.orchestrator.token_bytes import TokenBytes
+from specmesh.orchestrator.text.token_bytes import TokenBytes
 
 WORDS = ["▁", "a", "é", "▁a", "▁größer", "<0x"]
 FALLBACK = byte_fallback(WORDS)

@@ -12,9 +12,9 @@ from tests.orchestrator.model import CONTEXT_TOKENS, END_OF_TEXT, TOKENIZER, VOC
 from tests.orchestrator.peers import Verifier
 from tokenizers.processors import TemplateProcessing
 
-from specmesh.orchestrator.prompts import INLINE_CHARS, INLINE_TOKENS
+from specmesh.orchestrator.requests.prompts import INLINE_CHARS, INLINE_TOKENS
 from specmesh.serving.errors import error_info, invalid_field
-from specmesh.serving.tokenizers import fingerprint
+from specmesh.serving.templates.tokenizers import fingerprint
 from specmesh.v1 import chat_pb2, generation_pb2, tokenizer_pb2
 
 CHAT = chat_pb2.Chat(messages=[{"role": "user", "content": "hello"}])

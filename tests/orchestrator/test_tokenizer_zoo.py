@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.orchestrator.tokenizer_zoo import END, TURN, ZOO
 from tokenizers import Tokenizer
 
-from specmesh.orchestrator.text import TextStream
-from specmesh.orchestrator.token_bytes import TokenBytes
+from specmesh.orchestrator.text.decoder import TextStream
+from specmesh.orchestrator.text.token_bytes import TokenBytes
 
 TOKEN_BYTES = {name: TokenBytes(tokenizer) for name, tokenizer in ZOO.items()}
 NAMES = st.sampled_from(sorted(ZOO))

@@ -21,15 +21,15 @@ from tests.orchestrator.test_strategy_rejection import (
 from tests.orchestrator.transcripts import verified
 from tests.orchestrator.world import Chances
 
-from specmesh.decoding import tree_growth
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.calibrated_trees import CalibratedTree, CalibratedTrees
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.siblings import sibling_confidences
-from specmesh.decoding.tree import TokenTree
-from specmesh.decoding.tree_growth import TreeGrowth
-from specmesh.orchestrator.plan import Defaults
+from specmesh.decoding.trees import growth as tree_growth
+from specmesh.decoding.trees.calibrated import CalibratedTree, CalibratedTrees
+from specmesh.decoding.trees.growth import TreeGrowth
+from specmesh.decoding.trees.siblings import sibling_confidences
+from specmesh.decoding.trees.tree import TokenTree
+from specmesh.orchestrator.requests.plan import Defaults
 from specmesh.orchestrator.strategies.base import (
     Capacity,
     Commit,

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from specmesh.decoding.calibrated_trees import CalibratedTree, CalibratedTrees
-from specmesh.decoding.tree_shape import TreeShape
-from specmesh.orchestrator.tree_file import check_trees, read_trees
-from specmesh.serving.process import CannotStart
+from specmesh.decoding.trees.calibrated import CalibratedTree, CalibratedTrees
+from specmesh.decoding.trees.shape import TreeShape
+from specmesh.orchestrator.driver.tree_file import check_trees, read_trees
+from specmesh.serving.startup import CannotStart
 from specmesh.v1 import model_pb2
 
 TREES = CalibratedTrees("big", "small", {0.0: (CalibratedTree(TreeShape((1,)), 1.5),)})

@@ -9,9 +9,9 @@ from tests.orchestrator.answers import collect, request
 from tests.orchestrator.peers import Verifier
 from tests.serving.acl import as_documented
 
-from specmesh.orchestrator.mesh.holders import PrefixHolders
-from specmesh.orchestrator.mesh.shared_holders import SharedHolders
-from specmesh.serving.prefix_directory import LEASE_SECONDS, PrefixDirectory
+from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
+from specmesh.orchestrator.replicas.prefixes.shared_holders import SharedHolders
+from specmesh.serving.store.prefix_directory import LEASE_SECONDS, PrefixDirectory
 
 NUM_ANSWERS = 1000
 NUM_AT_ONCE = 50

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.best_chain import BestChain
 from specmesh.decoding.drafting import Drawn, TopK
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.tree import TokenTree
-from specmesh.decoding.tree_growth import Guess, is_last, next_level
+from specmesh.decoding.trees.best_chain import BestChain
+from specmesh.decoding.trees.growth import Guess, is_last, next_level
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
     Assess,

@@ -9,9 +9,9 @@ from tests.schedules.models import VOCAB_SIZE, state_after
 from tests.schedules.network import Network
 from tests.schedules.replicas import Health, Replica, corrupted
 
-from specmesh.decoding.simulated import chained
+from specmesh.decoding.simulated.hashed import chained
 from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2
-from specmesh.serving.wire import read_sampling, read_tree
+from specmesh.serving.codec.wire import read_sampling, read_tree
 
 
 class Drafter(Replica):

@@ -14,8 +14,8 @@ from tests.schedules.orchestrators import answering
 from tests.schedules.prompts import other_prompt
 from tests.schedules.scenario import Question
 
-from specmesh.orchestrator.mesh.prefix import CommittedPrefix
-from specmesh.orchestrator.prompts import digest_of
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.orchestrator.requests.prompts import digest_of
 from specmesh.v1 import events_pb2
 
 MAX_FORWARDS_A_TOKEN = 4

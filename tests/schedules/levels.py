@@ -7,9 +7,9 @@ from tests.schedules.models import drafter_logits
 
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.simulated import chained
+from specmesh.decoding.simulated.hashed import chained
 from specmesh.mesh.v1alpha1 import drafter_pb2
-from specmesh.serving.wire import write_choices, write_distributions
+from specmesh.serving.codec.wire import write_choices, write_distributions
 
 
 class Levels:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models
 
 from specmesh.decoding.sampling import Sampling, choose
-from specmesh.decoding.simulated import chained
-from specmesh.serving.tokenizers import fingerprint
+from specmesh.decoding.simulated.hashed import chained
+from specmesh.serving.templates.tokenizers import fingerprint
 from specmesh.v1 import model_pb2
 
 END_OF_TEXT = 0

@@ -12,16 +12,19 @@ from unittest.mock import patch
 from tests.schedules import lua
 from tests.schedules.run import Outcome, run
 
-from specmesh.client.resumable import ResumableCall
+from specmesh.client.answers.resumable import ResumableCall
 from specmesh.decoding.acceptance import Verdict
 from specmesh.mesh.v1alpha1 import verifier_pb2
-from specmesh.orchestrator import answers, driver
-from specmesh.orchestrator.mesh import open_call, verify_calls
-from specmesh.orchestrator.mesh.attempts import Attempts
-from specmesh.orchestrator.mesh.faults import CallFault, fault_of
-from specmesh.serving import prefix_directory, sessions
-from specmesh.serving.session import Generated
-from specmesh.serving.sessions import SessionStore
+from specmesh.orchestrator.answers.opening import opening as answers
+from specmesh.orchestrator.driver.mesh_driver import mesh_driver as driver
+from specmesh.orchestrator.replicas.calls import verify_calls
+from specmesh.orchestrator.replicas.retries.attempts import Attempts
+from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
+from specmesh.orchestrator.replicas.transport import open_call
+from specmesh.serving.store import prefix_directory
+from specmesh.serving.store import session_store as sessions
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.stored_session import Generated
 
 NOTHING = Generated((), frozenset())
 

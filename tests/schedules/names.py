@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from specmesh.orchestrator.mesh.discovery.entries import Entries, Name
-from specmesh.orchestrator.mesh.discovery.membership import Answer
+from specmesh.orchestrator.replicas.discovery.entries import Entries, Name
+from specmesh.orchestrator.replicas.discovery.membership import Answer
 
 VERIFIERS = Name("verifiers", 1)
 ENTRIES = Entries(names=(VERIFIERS,))

@@ -19,18 +19,18 @@ from tests.schedules.status import CANCELLED, OK, Status
 from tests.schedules.store import Client, Redis
 from tests.schedules.verifier import Verifier
 
-from specmesh.orchestrator.mesh.calls import Mesh
-from specmesh.orchestrator.mesh.discovery.follower import Follower
-from specmesh.orchestrator.mesh.holders import PrefixHolders
-from specmesh.orchestrator.mesh.pool import Pool
-from specmesh.orchestrator.mesh.shared_holders import SharedHolders
-from specmesh.orchestrator.plan import Defaults
-from specmesh.orchestrator.prompts import PromptReader
+from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.discovery.follower import Follower
+from specmesh.orchestrator.replicas.pool.replica_pool import Pool
+from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
+from specmesh.orchestrator.replicas.prefixes.shared_holders import SharedHolders
+from specmesh.orchestrator.replicas.target import TargetRegistry
+from specmesh.orchestrator.requests.plan import Defaults
+from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
-from specmesh.orchestrator.target import TargetRegistry
-from specmesh.serving.interceptors import CallInterceptor, reporting_errors
-from specmesh.serving.prefix_directory import PrefixDirectory
-from specmesh.serving.sessions import SessionStore
+from specmesh.serving.rpc.interceptors import CallInterceptor, reporting_errors
+from specmesh.serving.store.prefix_directory import PrefixDirectory
+from specmesh.serving.store.session_store import SessionStore
 from specmesh.v1 import generation_pb2_grpc
 
 answering: ContextVar[ServerCall | None] = ContextVar("answering", default=None)

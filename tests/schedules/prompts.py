@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from tests.schedules.models import VOCAB_SIZE
 
-from specmesh.orchestrator.prompts import PromptReader
-from specmesh.orchestrator.target import Target
+from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.v1 import generation_pb2
 
 

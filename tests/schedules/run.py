@@ -19,9 +19,10 @@ from tests.schedules.clock import Stuck, VirtualLoop
 from tests.schedules.scenario import KINDS, Scenario, choose_scenario
 from tests.schedules.world import World
 
-from specmesh.client import channels, resumable
-from specmesh.orchestrator import answer
-from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.client.answers import resumable
+from specmesh.client.connections import channels
+from specmesh.orchestrator.answers.opening import answer
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 
 _world: World | None = None
 

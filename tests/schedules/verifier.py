@@ -14,11 +14,11 @@ from tests.schedules.status import refusal
 
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.simulated import chained
+from specmesh.decoding.simulated.hashed import chained
 from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2, verifier_pb2
+from specmesh.serving.codec.verdicts import write_verdict
+from specmesh.serving.codec.wire import read_distributions, read_sampling, read_tree
 from specmesh.serving.errors import FailedPrecondition
-from specmesh.serving.verdicts import write_verdict
-from specmesh.serving.wire import read_distributions, read_sampling, read_tree
 from specmesh.v1 import model_pb2
 
 HEADS_DEPTH = 4

@@ -12,7 +12,7 @@ from functools import partial
 import grpc
 import pytest
 
-from specmesh.serving import event_loop
+from specmesh.serving.process import event_loop
 
 NUM_CALLS = 200
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.client.speculation import Filter, filter_options
-from specmesh.decoding.confidence import CALIBRATED, SCORERS
+from specmesh.client.requests.speculation import Filter, filter_options
 from specmesh.decoding.drafting import TopK, draw_children
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.predict.confidence import CALIBRATED, SCORERS
+from specmesh.decoding.predict.thresholds import Constant, EscalationRate, FilterOptions, FollowLoad
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.decoding.thresholds import Constant, EscalationRate, FilterOptions, FollowLoad
 from specmesh.mesh.v1alpha1 import confidence_pb2
-from specmesh.serving.wire import (
+from specmesh.serving.codec.wire import (
     MAX_POSITIONS,
     read_filter_options,
     read_positions,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specmesh.serving.logging import JsonFormatter, QuietLibraries
+from specmesh.serving.process.logging import JsonFormatter, QuietLibraries
 
 
 def record(event: str, *, name: str = "specmesh.x", level: int = logging.INFO, **fields: Any):
@@ -78,7 +78,7 @@ import logging, warnings
 library = logging.getLogger("talkative.part")
 library.addHandler(logging.StreamHandler())
 library.propagate = False
-from specmesh.serving.logging import configure, take_over
+from specmesh.serving.process.logging import configure, take_over
 configure("info", "verifier", "v-1")
 take_over("talkative")
 library.warning("from the library")

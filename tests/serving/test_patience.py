@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from specmesh.serving.patience import LONGEST_S, SHORTEST_S, StorePatience
+from specmesh.serving.store.patience import LONGEST_S, SHORTEST_S, StorePatience
 
 
 def after(*seconds: float) -> StorePatience:

@@ -12,9 +12,9 @@ from redis.asyncio import Redis
 from tests.serving.acl import as_documented
 
 from specmesh.decoding.prefix import PrefixChain
-from specmesh.serving import prefix_directory
-from specmesh.serving.prefix_directory import Beginnings, PrefixDirectory
-from specmesh.serving.session import StoreUnavailable
+from specmesh.serving.store import prefix_directory
+from specmesh.serving.store.prefix_directory import Beginnings, PrefixDirectory
+from specmesh.serving.store.stored_session import StoreUnavailable
 
 if TYPE_CHECKING:
     from tests.serving.conftest import RedisServer

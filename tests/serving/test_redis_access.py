@@ -21,12 +21,18 @@ from specmesh.serving import lua
 from specmesh.serving.certs.authority import Authority
 from specmesh.serving.certs.folder import bearers, make
 from specmesh.serving.identity.watched import UnusableFile
-from specmesh.serving.prefix_directory import Beginnings, PrefixDirectory
-from specmesh.serving.process import CannotStart
-from specmesh.serving.server import Server
-from specmesh.serving.session import Claim, Generated, Session, StoreUnavailable, Writer
-from specmesh.serving.sessions import SessionStore
+from specmesh.serving.process.server import Server
 from specmesh.serving.settings import RedisSettings, RedisTls
+from specmesh.serving.startup import CannotStart
+from specmesh.serving.store.prefix_directory import Beginnings, PrefixDirectory
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.stored_session import (
+    Claim,
+    Generated,
+    Session,
+    StoreUnavailable,
+    Writer,
+)
 
 DAY = timedelta(days=1)
 

@@ -11,11 +11,11 @@ import pytest
 from redis.asyncio import Redis
 from tests.serving.conftest import RedisServer
 
-from specmesh.serving.process import CannotStart
-from specmesh.serving.redis_durability import Severity, judge
-from specmesh.serving.session import StoreUnavailable
-from specmesh.serving.sessions import SessionStore
-from specmesh.serving.store_watch import StoreWatch
+from specmesh.serving.startup import CannotStart
+from specmesh.serving.store.redis_durability import Severity, judge
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.store_watch import StoreWatch
+from specmesh.serving.store.stored_session import StoreUnavailable
 
 SAFE = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
 GOOD_INFO = {"maxmemory": 0, "maxmemory_policy": "noeviction", "aof_enabled": 1, "role": "master"}

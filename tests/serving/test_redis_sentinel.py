@@ -22,10 +22,16 @@ from tests.serving.conftest import RedisServer
 from tests.serving.test_redis_access import certs, tls, works  # noqa: F401 - certs is a fixture
 
 from specmesh.cli.local.redis import redis_binary
-from specmesh.serving import redis_client
-from specmesh.serving.redis_client import connect
-from specmesh.serving.session import Claim, Generated, Session, StoreUnavailable, Writer
-from specmesh.serving.sessions import SessionStore
+from specmesh.serving.store import redis_client
+from specmesh.serving.store.redis_client import connect
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.stored_session import (
+    Claim,
+    Generated,
+    Session,
+    StoreUnavailable,
+    Writer,
+)
 
 SERVERS_PASSWORD = "servers'"
 SENTINELS_PASSWORD = "sentinels'"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specmesh.serving.redis_url import SentinelUrl, address_of, check_redis_url
+from specmesh.serving.store.redis_url import SentinelUrl, address_of, check_redis_url
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from specmesh.mesh.v1alpha1.drafter_pb2_grpc import (
     add_DrafterServiceServicer_to_server,
 )
 from specmesh.serving.errors import error_info
-from specmesh.serving.intake import MAX_METADATA_BYTES
-from specmesh.serving.interceptors import CallInterceptor, ObservedRequest
-from specmesh.serving.late_handlers import LateHandlers
+from specmesh.serving.rpc.intake import MAX_METADATA_BYTES
+from specmesh.serving.rpc.interceptors import CallInterceptor, ObservedRequest
+from specmesh.serving.rpc.late_handlers import LateHandlers
 from specmesh.serving.settings import ServerSettings
 
 VERIFY = "/specmesh.mesh.v1alpha1.VerifierService/Verify"
@@ -159,7 +159,7 @@ async def test_what_this_server_does_not_know_is_refused_by_name(
 async def test_a_field_that_is_nowhere_near_is_refused_without_a_name(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("specmesh.serving.unknown_fields.MAX_SEARCHED", 3)
+    monkeypatch.setattr("specmesh.serving.rpc.unknown_fields.MAX_SEARCHED", 3)
     channel = await connect()
     data = nested(2, *[nested(3)] * 2, nested(3, UNKNOWN))
     assert await reason(channel.unary_unary(VERIFY)(data)) == (INVALID, "UNKNOWN_FIELD")

@@ -8,7 +8,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from specmesh.serving.run_delay import run_delay_s
+from specmesh.serving.process.run_delay import run_delay_s
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux counts it")
 
@@ -17,7 +17,7 @@ SECONDS = 0.2
 
 SPIN = f"""
 import os, sys, time
-from specmesh.serving.run_delay import run_delay_s
+from specmesh.serving.process.run_delay import run_delay_s
 os.sched_setaffinity(0, {{int(sys.argv[1])}})
 print("ready", flush=True)
 time.sleep(max(0.0, float(input()) - time.monotonic()))

@@ -13,7 +13,8 @@ import pytest
 from redis.asyncio import Redis
 from tests.serving.acl import as_documented
 
-from specmesh.serving.session import (
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.stored_session import (
     CANCELLED,
     Claim,
     Generated,
@@ -25,7 +26,6 @@ from specmesh.serving.session import (
     StoreConflict,
     Writer,
 )
-from specmesh.serving.sessions import SessionStore
 
 if TYPE_CHECKING:
     from tests.serving.conftest import RedisServer

@@ -14,7 +14,8 @@ import pytest
 from redis.asyncio import Redis
 from tests.serving.acl import as_documented
 
-from specmesh.serving.session import (
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.stored_session import (
     Claim,
     Generated,
     Session,
@@ -23,7 +24,6 @@ from specmesh.serving.session import (
     StoreUnavailable,
     Writer,
 )
-from specmesh.serving.sessions import SessionStore
 
 if TYPE_CHECKING:
     from tests.serving.conftest import RedisServer

@@ -30,7 +30,8 @@ from hypothesis.stateful import (
 from redis.asyncio import Redis
 from tests.serving.acl import as_documented
 
-from specmesh.serving.session import (
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.stored_session import (
     CANCELLED,
     Claim,
     Generated,
@@ -43,7 +44,6 @@ from specmesh.serving.session import (
     Writer,
     read_generated,
 )
-from specmesh.serving.sessions import SessionStore
 
 if TYPE_CHECKING:
     from tests.serving.conftest import RedisServer

@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field, ValidationError
 from pydantic_settings import SettingsConfigDict
 
-from specmesh.serving.command_line import parse
+from specmesh.serving.process.command_line import parse
 from specmesh.serving.settings import RedisSettings, ServerSettings
 
 

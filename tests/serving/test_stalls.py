@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from specmesh.serving.errors import Unavailable
-from specmesh.serving.stalls import Stalls
+from specmesh.serving.rpc.stalls import Stalls
 
 STALL_S = 0.2
 

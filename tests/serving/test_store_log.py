@@ -14,11 +14,11 @@ from tests.serving.acl import COMMANDS, as_documented, rules
 from tests.serving.conftest import RedisServer
 from tests.serving.test_redis_access import user_of
 
-from specmesh.serving import store_log
-from specmesh.serving.prefix_directory import Beginnings, PrefixDirectory
-from specmesh.serving.session import StoreUnavailable
-from specmesh.serving.sessions import SessionStore
-from specmesh.serving.store_log import StoreLog, command_in, is_refusal
+from specmesh.serving.store import store_log
+from specmesh.serving.store.prefix_directory import Beginnings, PrefixDirectory
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.store_log import StoreLog, command_in, is_refusal
+from specmesh.serving.store.stored_session import StoreUnavailable
 
 ANYTHING = Beginnings(b"a", (b"b",))
 AWAY = "store is away"

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from specmesh.serving.command_line import parse
+from specmesh.serving.process.command_line import parse
 
 ROLES = {
     "verifier": ["--backend", "empty"],

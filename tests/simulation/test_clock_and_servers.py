@@ -1,6 +1,6 @@
 import pytest
 
-from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.simulation.clock import Clock

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from tests.client.spans import DRAFTER, VERIFIER, call, client, commit, generate, round_
 
-from specmesh.traces.difference import difference
-from specmesh.traces.path_parts import Part, summed
-from specmesh.traces.stats import Percentiles, trace_stats
+from specmesh.traces.analysis.difference import difference
+from specmesh.traces.analysis.path_parts import Part, summed
+from specmesh.traces.analysis.stats import Percentiles, trace_stats
 from specmesh.traces.trace import Trace
 
 

@@ -17,7 +17,7 @@ from tests.client.spans import (
     round_,
 )
 
-from specmesh.traces.clocks import corrected
+from specmesh.traces.analysis.clocks import corrected
 
 SPANS = [
     client(0, 100),

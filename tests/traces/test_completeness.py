@@ -14,8 +14,8 @@ from tests.client.spans import (
     round_,
 )
 
-from specmesh.traces.completeness import LOST, Loss, gaps, mended, summed_up
-from specmesh.traces.path_parts import Part
+from specmesh.traces.analysis.completeness import LOST, Loss, gaps, mended, summed_up
+from specmesh.traces.analysis.path_parts import Part
 from specmesh.traces.trace import Trace
 
 RPC = {"rpc.system.name": "grpc"}

@@ -16,8 +16,8 @@ from tests.client.spans import (
     span,
 )
 
-from specmesh.traces.critical_path import BEGIN, END, REACT, critical_path
-from specmesh.traces.path_parts import Part, stretches
+from specmesh.traces.analysis.critical_path import BEGIN, END, REACT, critical_path
+from specmesh.traces.analysis.path_parts import Part, stretches
 from specmesh.traces.spans import SpanKind
 
 

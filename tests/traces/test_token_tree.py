@@ -6,11 +6,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from tests.client.spans import committed_round, draft, verification
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.tree import TokenTree as DraftTree
+from specmesh.decoding.trees.tree import TokenTree as DraftTree
+from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
 from specmesh.orchestrator.strategies.base import Commit
-from specmesh.orchestrator.traced_tokens import TracedTokens
+from specmesh.traces.analysis.token_tree import Fate, token_tree
 from specmesh.traces.spans import AttributeValue
-from specmesh.traces.token_tree import Fate, token_tree
 
 PROMPT = 10
 """Tokens before the answer."""

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from specmesh.decoding.closed_forms import acceptance_rate, expected_tokens
+from specmesh.decoding.predict.closed_forms import acceptance_rate, expected_tokens
 from specmesh.training.distill import distillation_loss, divergences
 from specmesh.training.evaluate import (
     CONTINUATION_TOKENS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specmesh.bench.programs import BENCHMARKS
 from specmesh.cli.programs import add_programs
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App(
     no_args_is_help=True,

@@ -39,7 +39,7 @@ from specmesh.bench.offline import answer, score, tokenize
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.sampling import Sampling
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 Agreement = npt.NDArray[np.bool_]
 """``[drafts, depth]``: whether a draft's token is the target's, given that those before it are."""

@@ -31,7 +31,7 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
 from specmesh.orchestrator.strategies.options import StrategyOptions
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 LOOKAHEADS = (1, 2, 3, 4, 5, 6, 8, 10)
 _PLAIN = Speculation(AUTOREGRESSIVE)

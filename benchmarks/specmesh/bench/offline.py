@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specmesh.decoding.sampling import Sampling, choose
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel, Logits
 
 

@@ -20,7 +20,7 @@ from specmesh import models
 from specmesh.bench.kit.options import Device, Dtype, Model, ModelDtype, Threads
 from specmesh.bench.offline import answer, tokenize
 from specmesh.decoding.sampling import Sampling, coupled_scores
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import (
     Cancellation,
     ForwardRequest,
@@ -29,7 +29,7 @@ from specmesh.inference.model import (
     ModelNotLoadable,
     SequenceState,
 )
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 _TEMPERATURE = 0.8
 _SAMPLINGS = {

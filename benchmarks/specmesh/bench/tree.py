@@ -42,9 +42,9 @@ from specmesh.cli.up import (
     TreesFile,
     real_models,
 )
-from specmesh.decoding.tree_plan import MAX_WIDTH
+from specmesh.decoding.trees.plan import MAX_WIDTH
 from specmesh.orchestrator.strategies.options import CALIBRATED, GROWN, StrategyOptions
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 WIDTHS = (4, 8, 16)
 _PLAIN = Speculation(AUTOREGRESSIVE)

@@ -22,7 +22,7 @@ from specmesh.cli.local.models import WaitingModels
 from specmesh.cli.runner import run
 from specmesh.client import AsyncClient
 from specmesh.orchestrator.strategies.options import StrategyOptions
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 from specmesh.simulation.replay.recorded import Recorded, recorded
 from specmesh.simulation.replay.what_if import (
     Change,

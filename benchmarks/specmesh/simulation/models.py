@@ -12,9 +12,9 @@ from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.drafting import Drawn, TopK, draw_children, highest_entropy
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget, chained
-from specmesh.decoding.simulated_pair import SimulatedPair, renamed
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget, chained
+from specmesh.decoding.simulated.overlapping import SimulatedPair, renamed
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.base import Draft, Verify
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 
@@ -67,8 +67,8 @@ class VirtualModels(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CertainModels:
-    """Models with one possible token at every context (see ``decoding/simulated.py``). The target's
-    ``heads``, if it has any, guess as a drafter does."""
+    """Models with one possible token at every context (see ``decoding/simulated/hashed.py``). The
+    target's ``heads``, if it has any, guess as a drafter does."""
 
     target: SimulatedTarget
     drafters: tuple[SimulatedDrafter, ...]
@@ -108,7 +108,7 @@ class CertainModels:
 
 
 class SampledModels:
-    """Models that draw (see ``decoding/simulated_pair.py``), by the very code of the services.
+    """Models that draw (see ``decoding/simulated/overlapping.py``), by the code of the services.
 
     Heads draw as the drafter does.
     """

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from specmesh.decoding.drafting import Drawn, TopK
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.tree_growth import Children, Guess, is_last, next_level
-from specmesh.orchestrator.request_stats import RequestStats
+from specmesh.decoding.trees.growth import Children, Guess, is_last, next_level
+from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.orchestrator.strategies.base import (
     Assess,
     Assessed,

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from specmesh.cli.chat import chat
-from specmesh.cli.generate import generate
+from specmesh.cli.answers.chat import chat
+from specmesh.cli.answers.generate import generate
 from specmesh.cli.models import app as models
 from specmesh.cli.programs import PROGRAMS, SERVICES, add_programs
 from specmesh.cli.trace.app import app as trace
 from specmesh.cli.up import up
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 
 def _print_version(wanted: bool) -> None:

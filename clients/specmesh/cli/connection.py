@@ -11,8 +11,8 @@ import typer
 
 from specmesh.cli.diagnosis import check_files
 from specmesh.client import Tls, TokenFile
-from specmesh.client.addresses import with_port
-from specmesh.client.credentials import is_loopback
+from specmesh.client.connections.addresses import with_port
+from specmesh.client.connections.credentials import is_loopback
 
 
 def _with_ports(targets: Sequence[str]) -> list[str]:

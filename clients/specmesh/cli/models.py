@@ -20,8 +20,8 @@ from specmesh.cli.connection import (
 from specmesh.cli.model_files.commands import fetch, sums, verify
 from specmesh.cli.runner import run
 from specmesh.client import AsyncClient, Model, ServedModel, Strategy
-from specmesh.client.addresses import DEFAULT_TARGET
-from specmesh.serving.app import App
+from specmesh.client.connections.addresses import DEFAULT_TARGET
+from specmesh.serving.process.typer_app import App
 
 app = App(
     name="models",

@@ -11,10 +11,10 @@ from typing import Any
 
 import typer
 
+from specmesh.cli.answers.request import flag_of
 from specmesh.cli.diagnosis import diagnose
 from specmesh.cli.exit_status import ExitStatus, status_of
 from specmesh.cli.local.process import StartError
-from specmesh.cli.request import flag_of
 from specmesh.client import DeadlineExceeded, InvalidRequest, SpecmeshError, Tls, Unavailable
 
 

@@ -10,7 +10,15 @@ Reading order: ``client`` (the calls), ``stream`` (an answer), ``resumable`` (wh
 happens when its call breaks), ``status`` and ``errors``.
 """
 
-from specmesh.client.answers import (
+from specmesh.client.answers.sessions import (
+    SavedSession,
+    Session,
+    SessionState,
+)
+from specmesh.client.answers.stream import (
+    GenerationStream,
+)
+from specmesh.client.answers.values import (
     ChatPrompt,
     Chunk,
     FinishReason,
@@ -23,13 +31,15 @@ from specmesh.client.answers import (
     TokenLogprob,
     TokenLogprobs,
 )
-from specmesh.client.chats import ChatMessage
 from specmesh.client.client import (
     AsyncClient,
 )
-from specmesh.client.credentials import (
+from specmesh.client.connections.credentials import (
     Tls,
     TokenFile,
+)
+from specmesh.client.connections.timeouts import (
+    Timeouts,
 )
 from specmesh.client.errors import (
     Aborted,
@@ -60,25 +70,15 @@ from specmesh.client.hooks import (
     Ended,
     Hooks,
 )
-from specmesh.client.requests import (
+from specmesh.client.requests.build import (
     AcceptanceMode,
     ChatOptions,
     GenerateOptions,
     TemplateOptions,
 )
-from specmesh.client.sessions import (
-    SavedSession,
-    Session,
-    SessionState,
-)
-from specmesh.client.speculation import Filter
-from specmesh.client.stream import (
-    GenerationStream,
-)
+from specmesh.client.requests.chats import ChatMessage
+from specmesh.client.requests.speculation import Filter
 from specmesh.client.sync import BlockingStream, Client, ClientOptions
-from specmesh.client.timeouts import (
-    Timeouts,
-)
 
 __all__ = [
     "Aborted",

@@ -8,17 +8,26 @@ from typing import Any, Self, Unpack
 
 import grpc
 
-from specmesh.client.addresses import targets_or_default
-from specmesh.client.answers import ChatPrompt, GenerationResult, ServedModel, served_model_from
-from specmesh.client.batches import answer_all
-from specmesh.client.channels import ChannelSettings, MetadataSource
-from specmesh.client.chats import ChatMessage
-from specmesh.client.credentials import Tls, TokenSource, is_loopback
+from specmesh.client.answers.batches import answer_all
+from specmesh.client.answers.resumable import Asked
+from specmesh.client.answers.sessions import SavedSession, Session, session_from
+from specmesh.client.answers.stream import GenerationStream
+from specmesh.client.answers.values import (
+    ChatPrompt,
+    GenerationResult,
+    ServedModel,
+    served_model_from,
+)
+from specmesh.client.connections.addresses import targets_or_default
+from specmesh.client.connections.channels import ChannelSettings, MetadataSource
+from specmesh.client.connections.credentials import Tls, TokenSource, is_loopback
+from specmesh.client.connections.recovery import Limits
+from specmesh.client.connections.targets import Mesh
+from specmesh.client.connections.timeouts import Timeouts, check_seconds
+from specmesh.client.connections.unary import Invoke, R, call
 from specmesh.client.errors import SpecmeshError
-from specmesh.client.filled import filled
 from specmesh.client.hooks import Hooks
-from specmesh.client.recovery import Limits
-from specmesh.client.requests import (
+from specmesh.client.requests.build import (
     ChatOptions,
     GenerateOptions,
     Prompt,
@@ -26,12 +35,8 @@ from specmesh.client.requests import (
     chat_message,
     generate_request,
 )
-from specmesh.client.resumable import Asked
-from specmesh.client.sessions import SavedSession, Session, session_from
-from specmesh.client.stream import GenerationStream
-from specmesh.client.targets import Mesh
-from specmesh.client.timeouts import Timeouts, check_seconds
-from specmesh.client.unary import Invoke, R, call
+from specmesh.client.requests.chats import ChatMessage
+from specmesh.client.requests.filled import filled
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import served_model_pb2, session_pb2, tokenizer_pb2
 

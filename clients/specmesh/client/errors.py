@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 if TYPE_CHECKING:
-    from specmesh.client.sessions import SavedSession
+    from specmesh.client.answers.sessions import SavedSession
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from specmesh.client.answers import GenerationResult
+from specmesh.client.answers.values import GenerationResult
 from specmesh.client.errors import SpecmeshError
 
 logger = logging.getLogger("specmesh.client")

@@ -9,7 +9,9 @@ from typing import Any, Self, TypedDict, Unpack
 
 import grpc
 
-from specmesh.client.answers import (
+from specmesh.client.answers.sessions import SavedSession, Session
+from specmesh.client.answers.stream import GenerationStream
+from specmesh.client.answers.values import (
     ChatPrompt,
     Chunk,
     GenerationResult,
@@ -17,21 +19,19 @@ from specmesh.client.answers import (
     ServedModel,
 )
 from specmesh.client.background import background
-from specmesh.client.channels import MetadataSource
-from specmesh.client.chats import ChatMessage
 from specmesh.client.client import AsyncClient
-from specmesh.client.credentials import Tls, TokenSource
+from specmesh.client.connections.channels import MetadataSource
+from specmesh.client.connections.credentials import Tls, TokenSource
+from specmesh.client.connections.timeouts import Timeouts
 from specmesh.client.errors import SpecmeshError
 from specmesh.client.hooks import Hooks
-from specmesh.client.requests import (
+from specmesh.client.requests.build import (
     ChatOptions,
     GenerateOptions,
     Prompt,
     TemplateOptions,
 )
-from specmesh.client.sessions import SavedSession, Session
-from specmesh.client.stream import GenerationStream
-from specmesh.client.timeouts import Timeouts
+from specmesh.client.requests.chats import ChatMessage
 
 
 class ClientOptions(TypedDict, total=False):

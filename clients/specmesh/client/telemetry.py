@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from specmesh.client.answers import GenerationResult
+from specmesh.client.answers.values import GenerationResult
 from specmesh.v1 import generation_pb2 as pb
 
 _tracer = trace.get_tracer("specmesh.client")

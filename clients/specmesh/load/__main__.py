@@ -7,7 +7,7 @@ from specmesh.load.commands.report import report
 from specmesh.load.commands.run import run
 from specmesh.load.commands.search import search
 from specmesh.load.commands.sweep import sweep
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App(
     help="Find out how much a mesh, or any server of OpenAI's API, bears, and at which latency.",

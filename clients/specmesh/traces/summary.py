@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from specmesh.serving import conventions as names
-from specmesh.traces.completeness import gaps
+from specmesh.traces.analysis.completeness import gaps
 from specmesh.traces.spans import Span, SpanKind, root_of
 
 ANSWERING = "specmesh.v1.GenerationService/"

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specmesh.traces.breakdown import Breakdown, breakdown
-from specmesh.traces.clocks import ClockCorrection, corrected
-from specmesh.traces.completeness import Gap, Loss, gaps, mended
-from specmesh.traces.critical_path import Segment, critical_path
-from specmesh.traces.path_parts import Stretch, stretches
+from specmesh.traces.analysis.breakdown import Breakdown, breakdown
+from specmesh.traces.analysis.clocks import ClockCorrection, corrected
+from specmesh.traces.analysis.completeness import Gap, Loss, gaps, mended
+from specmesh.traces.analysis.critical_path import Segment, critical_path
+from specmesh.traces.analysis.path_parts import Stretch, stretches
 from specmesh.traces.spans import Span, root_of
 from specmesh.traces.summary import TraceSummary, summarise
 

@@ -14,41 +14,41 @@ import grpc.aio
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
-from specmesh.decoding.calibrated_trees import CalibratedTrees
-from specmesh.orchestrator.accounts import Accounts
-from specmesh.orchestrator.admission import MAX_WAIT_SECONDS, Admission
-from specmesh.orchestrator.limits import Limits
-from specmesh.orchestrator.mesh.calls import Mesh
-from specmesh.orchestrator.mesh.connection import Channels, PlainChannels, TlsChannels
-from specmesh.orchestrator.mesh.discovery.entries import read_entries
-from specmesh.orchestrator.mesh.discovery.follower import EVERY_SECONDS, Follower
-from specmesh.orchestrator.mesh.discovery.lookup import lookup
-from specmesh.orchestrator.mesh.holders import PrefixHolders
-from specmesh.orchestrator.mesh.peer import Admit
-from specmesh.orchestrator.mesh.pool import Pool
-from specmesh.orchestrator.mesh.shared_holders import SharedHolders
-from specmesh.orchestrator.mesh_metrics import observe
-from specmesh.orchestrator.plan import Defaults
-from specmesh.orchestrator.prompts import PromptReader
-from specmesh.orchestrator.request_limits import MAX_LOOKAHEAD, MAX_REQUEST_BYTES
+from specmesh.decoding.trees.calibrated import CalibratedTrees
+from specmesh.orchestrator.admission.accounts import Accounts
+from specmesh.orchestrator.admission.controller import MAX_WAIT_SECONDS, Admission
+from specmesh.orchestrator.admission.limits import Limits
+from specmesh.orchestrator.admission.request_limits import MAX_LOOKAHEAD, MAX_REQUEST_BYTES
+from specmesh.orchestrator.driver.tree_file import check_trees, read_trees
+from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.discovery.entries import read_entries
+from specmesh.orchestrator.replicas.discovery.follower import EVERY_SECONDS, Follower
+from specmesh.orchestrator.replicas.discovery.lookup import lookup
+from specmesh.orchestrator.replicas.mesh_metrics import observe
+from specmesh.orchestrator.replicas.pool.replica_pool import Pool
+from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
+from specmesh.orchestrator.replicas.prefixes.shared_holders import SharedHolders
+from specmesh.orchestrator.replicas.target import TargetRegistry
+from specmesh.orchestrator.replicas.transport.connection import Channels, PlainChannels, TlsChannels
+from specmesh.orchestrator.replicas.transport.peer import Admit
+from specmesh.orchestrator.requests.plan import Defaults
+from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.strategies import LOSSLESS
-from specmesh.orchestrator.target import TargetRegistry
 from specmesh.orchestrator.tokenizer_servicer import TokenizerServicer
-from specmesh.orchestrator.tree_file import check_trees, read_trees
-from specmesh.serving.command_line import parse
-from specmesh.serving.event_loop import run
 from specmesh.serving.identity.certificates import watched_certificate
 from specmesh.serving.identity.expiry import reported_files
 from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.roles import CONFIDENCE, DRAFTER, VERIFIER
 from specmesh.serving.identity.settings import BearerSettings
-from specmesh.serving.prefix_directory import PrefixDirectory
-from specmesh.serving.process import CannotStart
-from specmesh.serving.server import serve
-from specmesh.serving.sessions import SessionStore
+from specmesh.serving.process.command_line import parse
+from specmesh.serving.process.event_loop import run
+from specmesh.serving.process.server import serve
 from specmesh.serving.settings import MAX_PORT, RedisSettings, ServerSettings
-from specmesh.serving.store_watch import StoreWatch
+from specmesh.serving.startup import CannotStart
+from specmesh.serving.store.prefix_directory import PrefixDirectory
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.store_watch import StoreWatch
 from specmesh.v1 import generation_pb2, generation_pb2_grpc, tokenizer_pb2, tokenizer_pb2_grpc
 
 log = logging.getLogger(__name__)

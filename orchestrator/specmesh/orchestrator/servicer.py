@@ -9,26 +9,26 @@ from contextlib import AsyncExitStack, aclosing
 import grpc.aio
 
 from specmesh.decoding.errors import within
-from specmesh.orchestrator.accounts import Accounts
-from specmesh.orchestrator.answers import Answers, check_fingerprint, required_store
-from specmesh.orchestrator.beginning import Begun, events_of
-from specmesh.orchestrator.entrance import Entrance
-from specmesh.orchestrator.mesh.calls import Mesh
-from specmesh.orchestrator.named_requests import named
-from specmesh.orchestrator.plan import Defaults
-from specmesh.orchestrator.prompts import PromptReader
-from specmesh.orchestrator.request_metrics import RequestMetrics
-from specmesh.orchestrator.served_models import check_page, served_model
-from specmesh.orchestrator.sessions import (
+from specmesh.orchestrator.admission.accounts import Accounts
+from specmesh.orchestrator.admission.entrance import Entrance
+from specmesh.orchestrator.answers.beginning import Begun, events_of
+from specmesh.orchestrator.answers.opening import Answers, check_fingerprint, required_store
+from specmesh.orchestrator.answers.request_metrics import RequestMetrics
+from specmesh.orchestrator.answers.session_codec import (
     read_claim,
     read_epoch,
     told,
 )
-from specmesh.orchestrator.stored_answers import described
-from specmesh.orchestrator.target import TargetRegistry
-from specmesh.orchestrator.whole_answer import whole_answer
+from specmesh.orchestrator.answers.stored_answers import described
+from specmesh.orchestrator.answers.whole_answer import whole_answer
+from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.target import TargetRegistry
+from specmesh.orchestrator.requests.named_requests import named
+from specmesh.orchestrator.requests.plan import Defaults
+from specmesh.orchestrator.requests.prompts import PromptReader
+from specmesh.orchestrator.requests.served_models import check_page, served_model
 from specmesh.serving.caller import identity
-from specmesh.serving.sessions import SessionStore
+from specmesh.serving.store.session_store import SessionStore
 from specmesh.v1 import (
     events_pb2,
     generation_pb2,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import grpc.aio
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.accounts import Accounts
-from specmesh.orchestrator.plan import check_model
-from specmesh.orchestrator.prompts import PromptReader, special_tokens_of
-from specmesh.orchestrator.target import Target, TargetRegistry
-from specmesh.serving.wire import check_tokens
+from specmesh.orchestrator.admission.accounts import Accounts
+from specmesh.orchestrator.replicas.target import Target, TargetRegistry
+from specmesh.orchestrator.requests.plan import check_model
+from specmesh.orchestrator.requests.prompts import PromptReader, special_tokens_of
+from specmesh.serving.codec.wire import check_tokens
 from specmesh.v1 import tokenizer_pb2, tokenizer_pb2_grpc
 
 TokenizeContext = grpc.aio.ServicerContext[

@@ -14,16 +14,16 @@ from pydantic_settings import SettingsConfigDict
 from specmesh.confidence.assessor import Assessor
 from specmesh.confidence.request_cache import RequestCache
 from specmesh.confidence.servicer import ConfidenceServicer
-from specmesh.decoding.calibration import Calibration
-from specmesh.decoding.confidence import CALIBRATED, SCORERS
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.thresholds import Constant, EscalationRate, FollowLoad, Rule
+from specmesh.decoding.predict.calibration import Calibration
+from specmesh.decoding.predict.confidence import CALIBRATED, SCORERS
+from specmesh.decoding.predict.thresholds import Constant, EscalationRate, FollowLoad, Rule
 from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
-from specmesh.serving.command_line import parse
-from specmesh.serving.event_loop import run
-from specmesh.serving.process import CannotStart
-from specmesh.serving.server import serve
+from specmesh.serving.process.command_line import parse
+from specmesh.serving.process.event_loop import run
+from specmesh.serving.process.server import serve
 from specmesh.serving.settings import ServerSettings
+from specmesh.serving.startup import CannotStart
 
 DEFAULT_RULE = EscalationRate(0.5)
 """A share means the same to every scorer and every pair of models; a threshold doesn't."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specmesh.decoding.confidence import CALIBRATED, SCORERS, Scorer
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.thresholds import FilterOptions, RecentScores, Rule
+from specmesh.decoding.predict.confidence import CALIBRATED, SCORERS, Scorer
+from specmesh.decoding.predict.thresholds import FilterOptions, RecentScores, Rule
 
 
 @dataclass(frozen=True, slots=True)

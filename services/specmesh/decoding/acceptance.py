@@ -15,7 +15,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.logprobs import Logprobs
 from specmesh.decoding.noise import Purpose, uniforms
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose, warp
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 
 NO_DISTRIBUTIONS: Mapping[int, Distribution] = MappingProxyType({})
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmesh.decoding.noise import Purpose, gumbel
-from specmesh.decoding.platt import Platt
+from specmesh.decoding.predict.platt import Platt
 from specmesh.decoding.sampling import (
     AcceptanceMode,
     Distribution,

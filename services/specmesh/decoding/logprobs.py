@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmesh.decoding.sampling import likeliest, require_peak
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 
 MAX_TOP_LOGPROBS = 20
 

@@ -12,7 +12,7 @@ from pydantic_settings import SettingsConfigDict
 from specmesh.drafter.backends import Backend, load
 from specmesh.drafter.servicer import DrafterServicer
 from specmesh.inference.model import LanguageModel
-from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
+from specmesh.inference.models.simulated.settings import SimulatedDrafterSettings
 from specmesh.inference.models.vllm.settings import VllmSettings
 from specmesh.inference.service.features import DRAFTING
 from specmesh.inference.service.prefixes import PrefixResolver
@@ -25,9 +25,9 @@ from specmesh.inference.service.service import (
     check_named,
 )
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc
-from specmesh.serving.command_line import parse
-from specmesh.serving.event_loop import run
-from specmesh.serving.server import serve
+from specmesh.serving.process.command_line import parse
+from specmesh.serving.process.event_loop import run
+from specmesh.serving.process.server import serve
 
 
 class DrafterSettings(InferenceSettings, SimulatedDrafterSettings, VllmSettings):

@@ -18,17 +18,17 @@ from specmesh.inference.model import (
     check_revision,
     reason_of,
 )
-from specmesh.inference.models.context_models import (
+from specmesh.inference.models.context.lookup import (
     ContextModel,
     NextTokenGuess,
     PromptLookup,
     RandomTokens,
 )
+from specmesh.inference.models.context.ngram import NGram
 from specmesh.inference.models.digests import digest_of, digest_of_array
-from specmesh.inference.models.ngram import NGram
-from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
+from specmesh.inference.models.simulated.settings import SimulatedDrafterSettings
 from specmesh.inference.models.vllm.settings import VllmSettings
-from specmesh.serving.tokenizers import for_whole_texts
+from specmesh.serving.templates.tokenizers import for_whole_texts
 
 Backend = Literal["transformers", "vllm", "ngram", "prompt-lookup", "random", "simulated"]
 

@@ -10,9 +10,9 @@ import grpc.aio
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import TokenTree
-from specmesh.decoding.tree_growth import TreeGrowth
-from specmesh.decoding.tree_shape import TreeShape
+from specmesh.decoding.trees.growth import TreeGrowth
+from specmesh.decoding.trees.shape import TreeShape
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel
@@ -27,8 +27,7 @@ from specmesh.inference.service.growth import (
 from specmesh.inference.service.levels import write_levels
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2, drafter_pb2_grpc
-from specmesh.serving.interceptors import exchange
-from specmesh.serving.wire import (
+from specmesh.serving.codec.wire import (
     MAX_TREE_NODES,
     read_growth,
     read_sampling,
@@ -36,6 +35,7 @@ from specmesh.serving.wire import (
     read_tree,
     read_tree_shape,
 )
+from specmesh.serving.rpc.interceptors import exchange
 
 DraftJob = Job[drafter_pb2.DraftResponse]
 DraftSteps = Steps[drafter_pb2.DraftResponse]

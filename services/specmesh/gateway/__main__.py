@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 
 from specmesh.gateway.app import make_app
-from specmesh.gateway.http_server import HttpServer
+from specmesh.gateway.http.server import HttpServer
 from specmesh.gateway.mesh import Mesh
 from specmesh.gateway.settings import GatewaySettings
-from specmesh.serving.allocator import use_one_heap
-from specmesh.serving.command_line import parse
-from specmesh.serving.event_loop import run
 from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.watched import UnusableFile
-from specmesh.serving.process import CannotStart, run_process
+from specmesh.serving.process.allocator import use_one_heap
+from specmesh.serving.process.command_line import parse
+from specmesh.serving.process.event_loop import run
+from specmesh.serving.process.life_cycle import run_process
+from specmesh.serving.startup import CannotStart
 
 
 def make_server(settings: GatewaySettings) -> HttpServer:

@@ -19,23 +19,23 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from specmesh.client import ServedModel, SpecmeshError
-from specmesh.gateway import answers
-from specmesh.gateway.answers import Answers
-from specmesh.gateway.body import parse_object, read_body
-from specmesh.gateway.chats import ChatStyle
-from specmesh.gateway.completions import CompletionStyle
-from specmesh.gateway.connection import ClientGone, unless_gone
 from specmesh.gateway.errors import ApiError, from_mesh, internal
-from specmesh.gateway.held import HeldBytes
+from specmesh.gateway.http.body import parse_object, read_body
+from specmesh.gateway.http.hang_up import ClientGone, unless_gone
+from specmesh.gateway.http.held import HeldBytes
+from specmesh.gateway.http.observed import REQUEST_ID, Observed
+from specmesh.gateway.http.record import CLIENT_CLOSED_REQUEST
+from specmesh.gateway.http.sse import stream
 from specmesh.gateway.identity import Caller
 from specmesh.gateway.mesh import Mesh
-from specmesh.gateway.observed import REQUEST_ID, Observed
 from specmesh.gateway.peers import PeerCheck
-from specmesh.gateway.record import CLIENT_CLOSED_REQUEST
-from specmesh.gateway.requests import Request, chat_request, completion_request
-from specmesh.gateway.responses import Envelope, Json
+from specmesh.gateway.requests.calls import Request, chat_request, completion_request
+from specmesh.gateway.responses import answers
+from specmesh.gateway.responses.answers import Answers
+from specmesh.gateway.responses.chats import ChatStyle
+from specmesh.gateway.responses.completions import CompletionStyle
+from specmesh.gateway.responses.envelope import Envelope, Json
 from specmesh.gateway.settings import GatewaySettings
-from specmesh.gateway.sse import stream
 from specmesh.serving.identity.certificates import watched_certificate
 
 R = TypeVar("R", bound=Request)

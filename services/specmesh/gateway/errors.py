@@ -18,7 +18,7 @@ from typing import Self
 import grpc
 
 from specmesh.client import InvalidRequest, SpecmeshError
-from specmesh.client.recovery import may_call_again
+from specmesh.client.connections.recovery import may_call_again
 
 MAX_PARAM_CHARS = 256
 UNAVAILABLE_RETRY_S = 1.0

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from specmesh.decoding.prefix import PrefixChain
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.engine.kv_counts import KvCounts
-from specmesh.serving.chat_template import ChatTemplate
+from specmesh.serving.templates.chat_template import ChatTemplate
 
 Logits = npt.NDArray[np.float32]
 """``[rows, vocab]``; a row of −inf throughout means that the model has no guess."""

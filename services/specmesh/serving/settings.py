@@ -21,8 +21,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from specmesh.serving.identity.settings import TlsSettings
 from specmesh.serving.identity.watched import UnusableFile
-from specmesh.serving.intake import MAX_HELD_BYTES, MAX_REQUEST_BYTES
-from specmesh.serving.redis_url import check_redis_url, is_tls
+from specmesh.serving.rpc.intake import MAX_HELD_BYTES, MAX_REQUEST_BYTES
+from specmesh.serving.store.redis_url import check_redis_url, is_tls
 
 DEFAULT_PREFIX = "specmesh"
 """The beginning of keys in Redis."""

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from specmesh import models
 from specmesh.models.corpus import standard_library
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App(
     help="Train the model pair that is shipped, or heads for any target.",

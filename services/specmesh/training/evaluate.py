@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
-from specmesh.decoding.closed_forms import expected_tokens
+from specmesh.decoding.predict.closed_forms import expected_tokens
 from specmesh.training.pair import logits
 from specmesh.training.samples import continue_prompts
 from specmesh.training.tokenizer import END_OF_TEXT_ID, Tokens

@@ -18,8 +18,8 @@ from pydantic_settings import SettingsConfigDict
 
 from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
-from specmesh.inference.models.empty import EmptyModel
-from specmesh.inference.models.simulated_settings import SimulatedTargetSettings
+from specmesh.inference.models.simulated.empty import EmptyModel
+from specmesh.inference.models.simulated.settings import SimulatedTargetSettings
 from specmesh.inference.models.tensor_parallel import Ranks, follow
 from specmesh.inference.models.vllm.settings import VllmSettings
 from specmesh.inference.service.features import VERIFYING
@@ -32,9 +32,9 @@ from specmesh.inference.service.service import (
     check_named,
 )
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
-from specmesh.serving.command_line import parse
-from specmesh.serving.event_loop import run
-from specmesh.serving.server import serve
+from specmesh.serving.process.command_line import parse
+from specmesh.serving.process.event_loop import run
+from specmesh.serving.process.server import serve
 from specmesh.verifier.servicer import VerifierServicer
 
 log = logging.getLogger(__name__)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import EMPTY
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.engine.heads import DraftSequence
 from specmesh.inference.model import ForwardRequest, Logits, ModelDescription
 from specmesh.inference.service.accounts import CostMeter
 from specmesh.inference.service.growth import MAX_CHOICES, MAX_DEPTH, DraftShape, GrowingDraft
 from specmesh.inference.service.levels import write_levels
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
-from specmesh.serving.wire import MAX_TREE_NODES, read_growth, read_stop
+from specmesh.serving.codec.wire import MAX_TREE_NODES, read_growth, read_stop
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS, logprobs_along
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.heads import DraftSequence, TargetWithHeads
 from specmesh.inference.engine.job import Job, Steps
@@ -20,10 +20,10 @@ from specmesh.inference.model import ForwardRequest, LanguageModel, Logits
 from specmesh.inference.service.accounts import add_cost, record_cost, round_to_blocks
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2, verifier_pb2_grpc
+from specmesh.serving.codec.verdicts import write_verdict
+from specmesh.serving.codec.wire import read_distributions, read_sampling, read_tree
 from specmesh.serving.errors import FailedPrecondition
-from specmesh.serving.interceptors import exchange
-from specmesh.serving.verdicts import write_verdict
-from specmesh.serving.wire import read_distributions, read_sampling, read_tree
+from specmesh.serving.rpc.interceptors import exchange
 from specmesh.verifier.next_draft import NextDraft, draft_from, read_next_draft
 
 VerifyJob = Job[verifier_pb2.VerifyResponse]

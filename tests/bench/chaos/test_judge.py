@@ -9,7 +9,7 @@ from specmesh.bench.chaos.judge import Fate, Stored, compare, judge
 from specmesh.bench.chaos.requests import ChaosRequest
 from specmesh.bench.chaos.truth import DRAWING_TEMPERATURE, SimulatedTruth
 from specmesh.client import AcceptanceMode, FinishReason
-from specmesh.decoding.simulated import SimulatedTarget
+from specmesh.decoding.simulated.hashed import SimulatedTarget
 
 TARGET = SimulatedTarget(seed=5)
 TRUTH = SimulatedTruth(TARGET)

@@ -11,8 +11,8 @@ from specmesh.bench.plan.predict import Counts, Times, predict
 from specmesh.bench.plan.report import processes, recommended, table
 from specmesh.bench.plan.search import plan
 from specmesh.bench.plan.setting import Setting, default_objectives
-from specmesh.load.lengths import Fixed as Length
-from specmesh.load.objectives import Objectives
+from specmesh.load.results.objectives import Objectives
+from specmesh.load.workload.lengths import Fixed as Length
 from specmesh.simulation.latency import Fixed
 
 TARGET = Fixed(0.04)

@@ -22,7 +22,7 @@ from specmesh.bench.profile.law import Law
 from specmesh.bench.profile.orchestrated import promising
 from specmesh.bench.profile.play import core_share
 from specmesh.bench.profile.predict import orchestrating, rounds_per_s, tokens_per_s
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 
 NO_HOP = Hop(0.0, 0.0, 0.0)
 

@@ -18,7 +18,7 @@ from specmesh.bench.profile.file import Accuracy, Model, Profile
 from specmesh.bench.profile.law import Forward, Law, Sample
 from specmesh.bench.profile.replay import known_verdict
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 
 LAW = Law((1.0, 8.0), (5.0, 6.0), 0.1, 0.2, 0.3, 0.4)
 HOP = Hop(1.0, 0.0, 0.0)

@@ -19,10 +19,10 @@ from specmesh.bench.simulate.modes import (
     rows,
 )
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.closed_forms import acceptance_rate, coupled_acceptance_rate
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.predict.closed_forms import acceptance_rate, coupled_acceptance_rate
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.decoding.simulated_pair import SimulatedPair
+from specmesh.decoding.simulated.overlapping import SimulatedPair
 from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.simulation.latency import Fixed

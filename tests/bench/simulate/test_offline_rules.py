@@ -9,8 +9,8 @@ from specmesh.bench.simulate.rules import (
     ideal_dsi_seconds,
     speculative_forwards,
 )
-from specmesh.decoding.closed_forms import required_parallelism
-from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
+from specmesh.decoding.predict.closed_forms import required_parallelism
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Draft, Goal, Verify
 from specmesh.simulation.latency import Fixed

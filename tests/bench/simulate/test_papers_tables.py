@@ -20,7 +20,7 @@ from specmesh.bench.simulate.table2 import (
     row_report,
     table2_seconds,
 )
-from specmesh.decoding.closed_forms import branch_throughput, speculative_throughput
+from specmesh.decoding.predict.closed_forms import branch_throughput, speculative_throughput
 
 STARCODER = ROWS[0]
 SMALL = Table2Experiment(num_tokens=50, seeds=range(3))

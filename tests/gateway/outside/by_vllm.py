@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 
 from specmesh import models
-from specmesh.gateway.other_servers import OTHER_SERVERS
-from specmesh.gateway.parameters import CHAT, COMPLETIONS
+from specmesh.gateway.requests.other_servers import OTHER_SERVERS
+from specmesh.gateway.requests.parameters import CHAT, COMPLETIONS
 
 PROGRAMS = Path(__file__).parent / "programs"
 NUM_REQUESTS = 16

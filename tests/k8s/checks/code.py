@@ -19,8 +19,8 @@ from tests.k8s.manifests import ROLES, Manifests, Object, Pod
 from tests.k8s.tools import REPOSITORY
 
 from specmesh.load.__main__ import app as load_app
-from specmesh.serving.command_line import parse
-from specmesh.serving.health import LIVENESS, READINESS, STARTUP
+from specmesh.serving.process.command_line import parse
+from specmesh.serving.rpc.health import LIVENESS, READINESS, STARTUP
 from specmesh.traces.collector.settings import CollectorSettings
 
 PROBES = {"startupProbe": STARTUP, "readinessProbe": READINESS, "livenessProbe": LIVENESS}

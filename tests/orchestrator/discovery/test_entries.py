@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specmesh.orchestrator.mesh.discovery.entries import Entries, Name, join, read_entries
+from specmesh.orchestrator.replicas.discovery.entries import Entries, Name, join, read_entries
 
 
 def test_addresses_are_taken_as_they_are_and_names_are_told_by_their_scheme():

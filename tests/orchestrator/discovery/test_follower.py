@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import pytest
 from tests.schedules.clock import VirtualLoop
 
-from specmesh.orchestrator.mesh.discovery.entries import Entries, Name
-from specmesh.orchestrator.mesh.discovery.follower import JITTER, LEAST_SECONDS, Follower
-from specmesh.orchestrator.mesh.discovery.membership import Answer
+from specmesh.orchestrator.replicas.discovery.entries import Entries, Name
+from specmesh.orchestrator.replicas.discovery.follower import JITTER, LEAST_SECONDS, Follower
+from specmesh.orchestrator.replicas.discovery.membership import Answer
 
 NAME = Name("v.test", 5)
 EVERY_S = 5.0

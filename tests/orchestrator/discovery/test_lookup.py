@@ -8,10 +8,10 @@ import time
 import dns.rdatatype
 import pytest
 
-from specmesh.orchestrator.mesh.discovery import lookup as module
-from specmesh.orchestrator.mesh.discovery.entries import Name
-from specmesh.orchestrator.mesh.discovery.lookup import lookup
-from specmesh.orchestrator.mesh.discovery.membership import Answer
+from specmesh.orchestrator.replicas.discovery import lookup as module
+from specmesh.orchestrator.replicas.discovery.entries import Name
+from specmesh.orchestrator.replicas.discovery.lookup import lookup
+from specmesh.orchestrator.replicas.discovery.membership import Answer
 
 
 def name(server, host="v.test"):

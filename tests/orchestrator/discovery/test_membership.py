@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.orchestrator.mesh.discovery.entries import Entries, Name
-from specmesh.orchestrator.mesh.discovery.membership import Answer, Change, Membership
+from specmesh.orchestrator.replicas.discovery.entries import Entries, Name
+from specmesh.orchestrator.replicas.discovery.membership import Answer, Change, Membership
 
 NAMES = (Name("a.test", 1), Name("b.test", 1))
 ADDRESSES = st.sampled_from("uvwxyz")

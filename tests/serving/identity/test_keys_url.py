@@ -21,7 +21,7 @@ from specmesh.serving.errors import Unauthenticated
 from specmesh.serving.identity.jwts import JsonWebTokens
 from specmesh.serving.identity.keys import KeyUrl
 from specmesh.serving.identity.watched import UnusableFile
-from specmesh.serving.process import CannotStart
+from specmesh.serving.startup import CannotStart
 
 NEVER = 3600.0
 

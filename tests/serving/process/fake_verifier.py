@@ -17,7 +17,6 @@ from pydantic_settings import SettingsConfigDict
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
-from specmesh.serving.command_line import parse
 from specmesh.serving.errors import (
     Aborted,
     FailedPrecondition,
@@ -25,11 +24,12 @@ from specmesh.serving.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from specmesh.serving.interceptors import exchange
-from specmesh.serving.process import CannotStart
-from specmesh.serving.server import serve
+from specmesh.serving.process.command_line import parse
+from specmesh.serving.process.server import serve
+from specmesh.serving.rpc.interceptors import exchange
 from specmesh.serving.settings import ServerSettings
-from specmesh.serving.telemetry import annotate, client_span
+from specmesh.serving.startup import CannotStart
+from specmesh.serving.telemetry.pipeline import annotate, client_span
 
 log = logging.getLogger("fake")
 

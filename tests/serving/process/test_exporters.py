@@ -12,7 +12,7 @@ from opentelemetry.exporter.otlp.proto.http import metric_exporter as metrics_ov
 from opentelemetry.exporter.otlp.proto.http import trace_exporter as spans_over_http
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from specmesh.serving.exporters import UnsupportedExporter, metric_exporter, span_exporter
+from specmesh.serving.telemetry.exporters import UnsupportedExporter, metric_exporter, span_exporter
 
 if TYPE_CHECKING:
     from tests.serving.process.conftest import Connect, Launch

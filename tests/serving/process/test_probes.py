@@ -10,7 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from specmesh.serving.certs.folder import bearers, make
-from specmesh.serving.health import LIVENESS, PROBES, READINESS, STARTUP
+from specmesh.serving.rpc.health import LIVENESS, PROBES, READINESS, STARTUP
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,10 +23,10 @@ from specmesh.bench.calibrate.pair import (
 from specmesh.bench.calibrate.report import as_json, show
 from specmesh.bench.calibrate.tree import tree
 from specmesh.bench.kit.options import Json, Temperatures, Threads, Tokens
-from specmesh.decoding.calibration import Calibration
+from specmesh.decoding.predict.calibration import Calibration
 from specmesh.decoding.sampling import Sampling
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App(
     no_args_is_help=True,

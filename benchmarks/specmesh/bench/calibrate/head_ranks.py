@@ -11,7 +11,7 @@ import torch
 
 from specmesh.bench.calibrate.ranks import rank
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree_replay import MISSED, UNKNOWN, AnswerRanks
+from specmesh.decoding.trees.replay import MISSED, UNKNOWN, AnswerRanks
 from specmesh.inference.models.digests import digest_of_weights
 from specmesh.inference.models.heads.folder import WEIGHTS, load_heads
 from specmesh.inference.models.heads.seen import look

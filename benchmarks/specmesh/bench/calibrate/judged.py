@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from specmesh.bench.calibrate.collect import Position
-from specmesh.decoding.calibration import Calibration, Reliability, reliability
-from specmesh.decoding.confidence import CALIBRATED, SCORERS, Scorer
+from specmesh.decoding.predict.calibration import Calibration, Reliability, reliability
+from specmesh.decoding.predict.confidence import CALIBRATED, SCORERS, Scorer
 
 KEPT_SHARES = (0.2, 0.4, 0.6, 0.8)
 

@@ -11,8 +11,8 @@ import numpy as np
 from specmesh.bench.offline import answer, score
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree_plan import MAX_WIDTH
-from specmesh.decoding.tree_replay import MISSED, NUM_RANKS, UNKNOWN, AnswerRanks
+from specmesh.decoding.trees.plan import MAX_WIDTH
+from specmesh.decoding.trees.replay import MISSED, NUM_RANKS, UNKNOWN, AnswerRanks
 from specmesh.inference.model import LanguageModel, Logits
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from specmesh.bench.calibrate.judged import KEPT_SHARES, JudgedFit
 from specmesh.bench.kit.tables import make_table
-from specmesh.decoding.calibration import Reliability
+from specmesh.decoding.predict.calibration import Reliability
 
 _BAR_CELLS = 20
 

@@ -26,12 +26,12 @@ from specmesh.bench.calibrate.pair import (
 from specmesh.bench.calibrate.ranks import RankedGuesses
 from specmesh.bench.calibrate.tree_report import TreeRow, show
 from specmesh.bench.kit.options import Json, Temperatures, Threads, Tokens
-from specmesh.decoding.calibrated_trees import CalibratedTree, CalibratedTrees
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree_plan import MAX_WIDTH
-from specmesh.decoding.tree_replay import Replay
-from specmesh.decoding.tree_search import best_trees, expected_length, places
-from specmesh.decoding.tree_shape import RankPath, TreeShape
+from specmesh.decoding.trees.calibrated import CalibratedTree, CalibratedTrees
+from specmesh.decoding.trees.plan import MAX_WIDTH
+from specmesh.decoding.trees.replay import Replay
+from specmesh.decoding.trees.search import best_trees, expected_length, places
+from specmesh.decoding.trees.shape import RankPath, TreeShape
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
 
 NUM_RANDOM = 20

@@ -17,7 +17,7 @@ from specmesh.bench.chaos.run import Chaos, ChaosPlan
 from specmesh.bench.kit.options import MAX_SEED, Json
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run, until_signalled
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App()
 

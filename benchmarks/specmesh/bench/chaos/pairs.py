@@ -18,9 +18,9 @@ from specmesh.bench.chaos.truth import (
 from specmesh.bench.kit.prompts import read_prompts
 from specmesh.cli.local.models import Models, RealModels, WaitingModels
 from specmesh.client import AsyncClient
-from specmesh.decoding.simulated import SimulatedTarget
+from specmesh.decoding.simulated.hashed import SimulatedTarget
 from specmesh.models import DRAFTER, TARGET, heads, path
-from specmesh.orchestrator.request_limits import SEED_BITS
+from specmesh.orchestrator.admission.request_limits import SEED_BITS
 
 _TARGET_MS = 8.0
 _DRAFTER_MS = 2.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from specmesh.serving.session import SessionNotFound, StoreUnavailable
-from specmesh.serving.sessions import SessionStore
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.stored_session import SessionNotFound, StoreUnavailable
 
 _TIMEOUT_S = 2.0
 

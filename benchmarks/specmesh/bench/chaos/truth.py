@@ -13,8 +13,8 @@ from specmesh.bench.kit.experiment import FILTER
 from specmesh.client import AcceptanceMode
 from specmesh.decoding.sampling import AcceptanceMode as Mode
 from specmesh.decoding.sampling import Sampling, choose
-from specmesh.decoding.simulated import SimulatedTarget
-from specmesh.inference.models.simulated import CHOICE_LOGITS
+from specmesh.decoding.simulated.hashed import SimulatedTarget
+from specmesh.inference.models.simulated.model import CHOICE_LOGITS
 
 DRAWING_TEMPERATURE = 15.0
 """At this temperature a simulated target's first choice has three quarters of the probability;

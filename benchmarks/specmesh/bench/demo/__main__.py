@@ -20,7 +20,7 @@ from specmesh.cli.up import (
     Threads,
     real_models,
 )
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App()
 

@@ -30,10 +30,10 @@ from specmesh.bench.strategies.summary import Comparison
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.client import AsyncClient
-from specmesh.traces.breakdown import breakdown
-from specmesh.traces.cancellation import cancellations, stop_times
-from specmesh.traces.speculation import latencies
-from specmesh.traces.timeline import timeline
+from specmesh.traces.analysis.breakdown import breakdown
+from specmesh.traces.analysis.cancellation import cancellations, stop_times
+from specmesh.traces.analysis.speculation import latencies
+from specmesh.traces.analysis.timeline import timeline
 
 _NUM_PROMPT_LINES = 4
 _SHOWN = (AUTOREGRESSIVE, SPECULATIVE)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from specmesh.bench.kit.tables import make_table
-from specmesh.traces.breakdown import Breakdown, NodeTime
+from specmesh.traces.analysis.breakdown import Breakdown, NodeTime
 
 
 def breakdown_table(result: Breakdown, strategy: str) -> Table:

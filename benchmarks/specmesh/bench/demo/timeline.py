@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from specmesh.serving.conventions import DRAFT_SPAN, VERIFY_SPAN
-from specmesh.traces.timeline import Bar, Row, Timeline
+from specmesh.traces.analysis.timeline import Bar, Row, Timeline
 
 WIDTH = 80
 _LABEL = 13

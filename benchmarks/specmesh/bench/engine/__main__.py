@@ -21,7 +21,7 @@ from specmesh.bench.kit.options import Device, Dtype, Json, Model, ModelDtype, T
 from specmesh.cli.local.process import StartError
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.vllm.versions import check_versions
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 
 class Backend(StrEnum):

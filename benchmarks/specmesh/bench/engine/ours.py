@@ -20,7 +20,7 @@ from specmesh.bench.engine.plan import (
 )
 from specmesh.bench.engine.prompts import Prompts
 from specmesh.decoding.prefix import PrefixChain
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
 
 _WARM_UP_TOKENS = 2

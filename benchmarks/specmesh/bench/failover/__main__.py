@@ -17,7 +17,7 @@ from specmesh.bench.failover.run import FailoverPlan, Loss, measure
 from specmesh.bench.kit.options import Json
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App()
 

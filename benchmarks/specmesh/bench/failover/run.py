@@ -25,7 +25,7 @@ from specmesh.cli.local.process import ProcessSpec
 from specmesh.cli.local.service import service_spec
 from specmesh.cli.local.supervisor import Supervisor
 from specmesh.client import AsyncClient, Hooks
-from specmesh.decoding.simulated import SimulatedTarget
+from specmesh.decoding.simulated.hashed import SimulatedTarget
 
 _SEED = 18
 _TARGET_MS = 4.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from specmesh.client import AsyncClient, SpecmeshError
-from specmesh.decoding.simulated import SimulatedTarget
+from specmesh.decoding.simulated.hashed import SimulatedTarget
 
 _ENDLESS_TOKENS = 100_000
 

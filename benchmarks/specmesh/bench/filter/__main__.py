@@ -22,7 +22,7 @@ from specmesh.cli.up import (
     real_models,
     shipped_calibration,
 )
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App()
 

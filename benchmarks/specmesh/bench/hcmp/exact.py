@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specmesh.bench.hcmp.shapes import CONTEXT_TOKENS, VOCAB_SIZE
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import Cancellation, LanguageModel
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.models.units.planner import FixedPlan, Plan

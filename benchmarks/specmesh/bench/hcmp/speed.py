@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from specmesh.bench.hcmp.shapes import VOCAB_SIZE
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import Cancellation
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.models.units.cpu_unit import CpuUnit

@@ -11,7 +11,7 @@ import typer
 from specmesh.bench.hops.measure import HopTimes, measure_hops
 from specmesh.bench.kit.options import Json
 from specmesh.cli.runner import run
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App()
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from specmesh.client.speculation import read_option
+from specmesh.client.requests.speculation import read_option
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.options import OPTIONS, StrategyOptions
 

@@ -20,9 +20,9 @@ from specmesh.bench.load import theory as theories
 from specmesh.bench.load.queue import Md1
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
-from specmesh.load.machine import machine, versions
-from specmesh.load.transport import Failed
-from specmesh.serving.app import App
+from specmesh.load.results.machine import machine, versions
+from specmesh.load.transports.transport import Failed
+from specmesh.serving.process.typer_app import App
 
 app = App(
     help="Check what 'specmesh load' says: against theory, and how much load it makes.",

@@ -10,14 +10,14 @@ import psutil
 
 from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import Process, ProcessSpec
-from specmesh.load.arrivals import Poisson
-from specmesh.load.conduct import Plan, conduct
-from specmesh.load.conversations import Synthetic
-from specmesh.load.lengths import Fixed
-from specmesh.load.mesh_transport import MeshDoor
-from specmesh.load.report import GeneratorResult
-from specmesh.load.variations import Variation
-from specmesh.load.workload import Extent, Workload
+from specmesh.load.results.report import GeneratorResult
+from specmesh.load.runs.conduct import Plan, conduct
+from specmesh.load.transports.mesh_transport import MeshDoor
+from specmesh.load.workload.arrivals import Poisson
+from specmesh.load.workload.conversations import Synthetic
+from specmesh.load.workload.lengths import Fixed
+from specmesh.load.workload.plan import Extent, Workload
+from specmesh.load.workload.variations import Variation
 
 _WARM_UP_S = 1.0
 _START_S = 30.0

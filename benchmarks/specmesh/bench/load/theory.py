@@ -15,16 +15,16 @@ from statistics import fmean
 from specmesh.bench.load.queue import Md1, waits_s
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import WaitingModels
-from specmesh.load.arrivals import Poisson
-from specmesh.load.conduct import Plan, conduct
-from specmesh.load.conversations import Synthetic
-from specmesh.load.histograms import percentile_of
-from specmesh.load.lengths import Fixed
-from specmesh.load.mesh_transport import MeshDoor
-from specmesh.load.observation import Observation
-from specmesh.load.report import GeneratorResult
-from specmesh.load.variations import Variation
-from specmesh.load.workload import Extent, Workload
+from specmesh.load.results.histograms import percentile_of
+from specmesh.load.results.report import GeneratorResult
+from specmesh.load.runs.conduct import Plan, conduct
+from specmesh.load.transports.mesh_transport import MeshDoor
+from specmesh.load.transports.observation import Observation
+from specmesh.load.workload.arrivals import Poisson
+from specmesh.load.workload.conversations import Synthetic
+from specmesh.load.workload.lengths import Fixed
+from specmesh.load.workload.plan import Extent, Workload
+from specmesh.load.workload.variations import Variation
 
 MEAN_BOUND = 0.05
 """How far the mean wait may be from theory, as a share of it."""

@@ -25,7 +25,7 @@ from specmesh.cli.local.process import StartError
 from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.up import RedisUrl, real_models, shipped_calibration
 from specmesh.client import AsyncClient
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App()
 

@@ -19,7 +19,7 @@ from specmesh.bench.mesh.summary import RowSummary, summarise
 from specmesh.bench.simulate.table2 import ROWS, PublishedRow
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App()
 

@@ -28,9 +28,9 @@ from specmesh.bench.simulate.options import (
 )
 from specmesh.bench.simulate.parallel import spread
 from specmesh.cli.exit_status import ExitStatus
-from specmesh.load import lengths
-from specmesh.load.objectives import Objectives, objectives
-from specmesh.serving.app import App
+from specmesh.load.results.objectives import Objectives, objectives
+from specmesh.load.workload import lengths
+from specmesh.serving.process.typer_app import App
 from specmesh.simulation.latency import Fixed
 
 app = App()

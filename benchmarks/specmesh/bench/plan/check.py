@@ -27,15 +27,15 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import WaitingModels
 from specmesh.cli.runner import run
-from specmesh.load.arrivals import Poisson
-from specmesh.load.conduct import Plan, conduct
-from specmesh.load.conversations import Synthetic
-from specmesh.load.lengths import Fixed as FixedLength
-from specmesh.load.mesh_transport import MeshDoor
-from specmesh.load.observation import Observation, Outcome
-from specmesh.load.variations import Variation
-from specmesh.load.workload import Extent, Workload
-from specmesh.serving.app import App
+from specmesh.load.runs.conduct import Plan, conduct
+from specmesh.load.transports.mesh_transport import MeshDoor
+from specmesh.load.transports.observation import Observation, Outcome
+from specmesh.load.workload.arrivals import Poisson
+from specmesh.load.workload.conversations import Synthetic
+from specmesh.load.workload.lengths import Fixed as FixedLength
+from specmesh.load.workload.plan import Extent, Workload
+from specmesh.load.workload.variations import Variation
+from specmesh.serving.process.typer_app import App
 from specmesh.simulation.latency import Fixed
 
 app = App()

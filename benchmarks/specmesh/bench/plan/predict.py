@@ -11,8 +11,8 @@ from random import Random
 import numpy as np
 
 from specmesh.bench.plan.setting import Setting
-from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
-from specmesh.load.objectives import Objectives
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
+from specmesh.load.results.objectives import Objectives
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import StrategyOptions

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 from statistics import fmean
 
-from specmesh.load.lengths import Length
-from specmesh.load.objectives import Objectives
+from specmesh.load.results.objectives import Objectives
+from specmesh.load.workload.lengths import Length
 from specmesh.orchestrator.strategies.options import StrategyOptions
 from specmesh.simulation.latency import Fixed
 

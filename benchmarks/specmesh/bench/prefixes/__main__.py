@@ -20,7 +20,7 @@ from specmesh.cli.local.checks import check_strategy
 from specmesh.cli.local.models import Models
 from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.up import real_models
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App()
 

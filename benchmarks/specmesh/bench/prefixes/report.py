@@ -13,7 +13,7 @@ from specmesh.bench.prefixes.chats import Load
 from specmesh.bench.prefixes.measure import Latency, Side
 from specmesh.bench.prefixes.mesh import Shape
 from specmesh.cli.local.models import Models, RealModels
-from specmesh.load.machine import machine, versions
+from specmesh.load.results.machine import machine, versions
 
 
 def show(console: Console, sides: Mapping[str, Side]) -> None:

@@ -38,9 +38,9 @@ from specmesh.cli.up import (
 )
 from specmesh.client import AsyncClient
 from specmesh.decoding.errors import InvalidField
-from specmesh.serving.app import App
 from specmesh.serving.identity.certificates import Certificate, TlsFiles, watched_certificate
 from specmesh.serving.identity.watched import UnusableFile
+from specmesh.serving.process.typer_app import App
 
 app = App(
     no_args_is_help=True,

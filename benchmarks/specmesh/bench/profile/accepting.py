@@ -11,7 +11,7 @@ from specmesh.bench.profile.costs import Acceptance, Drafting, Round, Way, mean_
 from specmesh.bench.profile.replay import Text, answers, rounds_of
 from specmesh.bench.profile.replicas import Replica, Replicas
 from specmesh.cli.local.process import StartError
-from specmesh.serving.tokenizers import for_whole_texts
+from specmesh.serving.templates.tokenizers import for_whole_texts
 
 AT_ONCE = 32
 """Answers along which drafts are made at the same time."""

@@ -37,7 +37,7 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.up import DrafterModels, HeadsFolder, TargetModel, Threads, real_models
 from specmesh.client import AsyncClient
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 STREAMS = (1, 8)
 SCREENING = 8

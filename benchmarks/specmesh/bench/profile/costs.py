@@ -11,7 +11,7 @@ from pydantic import PositiveFloat, PositiveInt
 
 from specmesh.bench.kit.experiment import AUTOREGRESSIVE, HEADS
 from specmesh.bench.profile.law import Law
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 
 
 @dataclass(frozen=True, slots=True)

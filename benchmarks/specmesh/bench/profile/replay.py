@@ -20,11 +20,11 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2
-from specmesh.orchestrator.mesh.drafts import read_part
-from specmesh.orchestrator.mesh.next_drafts import read_next_draft, write_next_draft
-from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.calls.drafts import read_part
+from specmesh.orchestrator.replicas.calls.next_drafts import read_next_draft, write_next_draft
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
     Capacity,
@@ -37,7 +37,7 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.serving.wire import write_growth, write_sampling, write_stop, write_tree
+from specmesh.serving.codec.wire import write_growth, write_sampling, write_stop, write_tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from specmesh.mesh.v1alpha1 import (
 )
 from specmesh.mesh.v1alpha1.drafter_pb2_grpc import DrafterServiceStub
 from specmesh.mesh.v1alpha1.verifier_pb2_grpc import VerifierServiceStub
-from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.serving.identity.certificates import Certificate, role_channel
 from specmesh.serving.identity.roles import DRAFTER, VERIFIER
 from specmesh.v1 import model_pb2

@@ -16,14 +16,14 @@ from specmesh.bench.profile.costs import Contention, Hop
 from specmesh.bench.profile.law import KNOTS, Fit, Forward, Sample, fit, nonnegative_least_squares
 from specmesh.bench.profile.replicas import Line, Replica, Replicas, Timed
 from specmesh.bench.profile.settings import Setting, shuffled
-from specmesh.decoding.lookahead import DraftStop
-from specmesh.decoding.platt import Platt
+from specmesh.decoding.predict.lookahead import DraftStop
+from specmesh.decoding.predict.platt import Platt
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import TokenTree
-from specmesh.decoding.tree_growth import TreeGrowth
+from specmesh.decoding.trees.growth import TreeGrowth
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
-from specmesh.orchestrator.mesh.prefix import CommittedPrefix
-from specmesh.serving.wire import write_growth, write_sampling, write_stop, write_tree
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.serving.codec.wire import write_growth, write_sampling, write_stop, write_tree
 
 CALLS = 4
 """Of each stream in one visit to a setting; the first is not counted. Few, so that there are more

@@ -5,7 +5,7 @@ from __future__ import annotations
 from specmesh.bench.simulate.commands.branch_prediction import branches, phi
 from specmesh.bench.simulate.commands.dsi import dsi_table_2, offline_grid
 from specmesh.bench.simulate.commands.mesh import modes, run_mesh
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App(
     name="specmesh simulate",

@@ -13,14 +13,14 @@ from functools import partial
 from statistics import fmean
 
 from specmesh.bench.simulate.rules import agreements
-from specmesh.decoding.closed_forms import (
+from specmesh.decoding.predict.closed_forms import (
     branch_throughput,
     expected_tokens,
     min_draft,
     speculative_throughput,
 )
-from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
-from specmesh.decoding.tree import EMPTY
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Command, Draft, Event, Goal, Verify
 from specmesh.simulation.latency import Fixed

@@ -18,7 +18,7 @@ from specmesh.bench.simulate.branch_figures import (
     hit_rate,
     throughput_on_clock,
 )
-from specmesh.decoding.closed_forms import (
+from specmesh.decoding.predict.closed_forms import (
     branch_throughput,
     expected_tokens,
     min_draft,

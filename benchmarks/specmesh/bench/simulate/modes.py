@@ -13,10 +13,10 @@ from functools import partial
 from statistics import median
 
 from specmesh.bench.simulate.parallel import spread
-from specmesh.decoding.closed_forms import acceptance_rate, coupled_acceptance_rate
+from specmesh.decoding.predict.closed_forms import acceptance_rate, coupled_acceptance_rate
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
-from specmesh.decoding.simulated_pair import SimulatedPair
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
+from specmesh.decoding.simulated.overlapping import SimulatedPair
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.simulation.latency import Fixed

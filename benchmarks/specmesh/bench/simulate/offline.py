@@ -31,8 +31,8 @@ from specmesh.bench.simulate.rules import (
     slow_draft_bound_seconds,
     speculative_forwards,
 )
-from specmesh.decoding.closed_forms import min_lookahead
-from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
+from specmesh.decoding.predict.closed_forms import min_lookahead
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.simulation.latency import Fixed

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from specmesh.decoding.simulated import SimulatedDrafter
+from specmesh.decoding.simulated.hashed import SimulatedDrafter
 
 
 @dataclass(frozen=True, slots=True)

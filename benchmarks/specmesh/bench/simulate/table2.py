@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 
-from specmesh.decoding.closed_forms import required_parallelism
-from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
+from specmesh.decoding.predict.closed_forms import required_parallelism
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.simulation.latency import Fixed

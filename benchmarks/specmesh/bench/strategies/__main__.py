@@ -31,7 +31,7 @@ from specmesh.bench.strategies.bench import StrategiesBench
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.up import DrafterModels, HeadsFolder, RedisUrl, TargetModel, Threads, real_models
 from specmesh.orchestrator.strategies import LOSSLESS
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App()
 

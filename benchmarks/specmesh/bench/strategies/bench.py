@@ -26,8 +26,8 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.client import AsyncClient, GenerationStream
 from specmesh.orchestrator.strategies.options import StrategyOptions
-from specmesh.traces.cancellation import cancellations, stop_times
-from specmesh.traces.speculation import accepted_counts, latencies
+from specmesh.traces.analysis.cancellation import cancellations, stop_times
+from specmesh.traces.analysis.speculation import accepted_counts, latencies
 
 _NUM_TRACED_PROMPTS = 5
 _TRACED_LOOKAHEAD = 4

@@ -13,8 +13,8 @@ from specmesh.bench.kit.tables import make_table, same
 from specmesh.bench.strategies.repeats import NUM_TOKENS
 from specmesh.bench.strategies.summary import Comparison, StrategyFigures, compare
 from specmesh.client import AsyncClient
-from specmesh.traces.cancellation import StopTimes
-from specmesh.traces.speculation import TracedLatencies
+from specmesh.traces.analysis.cancellation import StopTimes
+from specmesh.traces.analysis.speculation import TracedLatencies
 
 _KEY = f"""
 tokens/s and ratio are medians over the prompts; the ratio is to autoregressive

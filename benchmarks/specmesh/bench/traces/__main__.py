@@ -27,7 +27,7 @@ from specmesh.cli.local.models import RealModels, WaitingModels
 from specmesh.cli.runner import run
 from specmesh.models import DRAFTER, TARGET
 from specmesh.models import path as model_path
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 from specmesh.traces.spans import spans_from
 from specmesh.traces.store.limits import MIN_BYTES
 from specmesh.traces.trace import Trace

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from specmesh.bench.traces.core_use import CoreUse
-from specmesh.traces.path_parts import Part, Stretch, by_service
-from specmesh.traces.stats import Percentiles
+from specmesh.traces.analysis.path_parts import Part, Stretch, by_service
+from specmesh.traces.analysis.stats import Percentiles
 from specmesh.traces.trace import Trace
 
 ORCHESTRATOR = "orchestrator"

@@ -16,7 +16,8 @@ from typing import TypeVar
 import typer
 
 from specmesh.cli.local.models import DRAFTER_BACKENDS, Backend
-from specmesh.serving import model_names, redis_url
+from specmesh.serving.store import redis_url
+from specmesh.serving.templates import model_names
 
 Value = TypeVar("Value")
 
@@ -75,8 +76,8 @@ def check_heads(strategy: str, heads: Path | None) -> None:
 def check_trees(file: Path | None) -> Path | None:
     """Refuse a file that holds no trees."""
     try:
-        from specmesh.orchestrator.tree_file import read_trees
-        from specmesh.serving.process import CannotStart
+        from specmesh.orchestrator.driver.tree_file import read_trees
+        from specmesh.serving.startup import CannotStart
     except ModuleNotFoundError:  # as above
         return file
     try:

@@ -9,7 +9,7 @@ from specmesh.cli.trace.listing import list_
 from specmesh.cli.trace.show import show
 from specmesh.cli.trace.statistics import stats
 from specmesh.cli.trace.web import open_
-from specmesh.serving.app import App
+from specmesh.serving.process.typer_app import App
 
 app = App(
     name="trace",

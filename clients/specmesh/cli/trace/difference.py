@@ -14,7 +14,7 @@ from specmesh.cli.trace.opening import load, opened
 from specmesh.cli.trace.options import Json, TraceId, TraceStore
 from specmesh.cli.trace.show import heading
 from specmesh.cli.trace.tables import console
-from specmesh.traces.difference import Difference, difference
+from specmesh.traces.analysis.difference import Difference, difference
 
 _WORTH_MS = 0.05
 

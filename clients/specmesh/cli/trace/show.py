@@ -22,11 +22,11 @@ from specmesh.cli.trace.span_list import span_list
 from specmesh.cli.trace.tables import console, short_name
 from specmesh.cli.trace.token_lines import token_lines
 from specmesh.cli.trace.waterfall import waterfall
-from specmesh.traces.completeness import describe, summed_up
-from specmesh.traces.path_parts import PathPart, Stretch, summed
+from specmesh.traces.analysis.completeness import describe, summed_up
+from specmesh.traces.analysis.path_parts import PathPart, Stretch, summed
+from specmesh.traces.analysis.token_tree import TokenTree, token_tree
 from specmesh.traces.spans import Span
 from specmesh.traces.summary import failure
-from specmesh.traces.token_tree import TokenTree, token_tree
 from specmesh.traces.trace import Trace
 
 _NUM_PARTS = 12

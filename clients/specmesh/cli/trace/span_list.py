@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from specmesh.traces.completeness import LOST, Loss
+from specmesh.traces.analysis.completeness import LOST, Loss
 from specmesh.traces.spans import Span
 from specmesh.traces.trace import Trace
 

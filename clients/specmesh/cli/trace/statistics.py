@@ -22,7 +22,7 @@ from specmesh.cli.trace.options import (
     since_s,
 )
 from specmesh.cli.trace.tables import console, short_name
-from specmesh.traces.stats import Percentiles, TraceStats, trace_stats
+from specmesh.traces.analysis.stats import Percentiles, TraceStats, trace_stats
 from specmesh.traces.store.query import Query
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from specmesh.cli.output import SIGNS, STYLES
+from specmesh.cli.answers.output import SIGNS, STYLES
 from specmesh.client import TokenKind
-from specmesh.traces.token_tree import Fate, Token, TokenTree
+from specmesh.traces.analysis.token_tree import Fate, Token, TokenTree
 
 _LOOKS = {
     Fate.ACCEPTED: (SIGNS[TokenKind.ACCEPTED], STYLES[TokenKind.ACCEPTED]),

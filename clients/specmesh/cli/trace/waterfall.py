@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from specmesh.traces.completeness import LOST
-from specmesh.traces.path_parts import Stretch
+from specmesh.traces.analysis.completeness import LOST
+from specmesh.traces.analysis.path_parts import Stretch
 from specmesh.traces.spans import Node, Span, SpanKind
 from specmesh.traces.trace import Trace
 

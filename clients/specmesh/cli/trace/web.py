@@ -7,7 +7,7 @@ import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -86,7 +86,7 @@ def _export(store: Path, trace_id: str, file: Path) -> None:
         raise typer.Exit(ExitStatus.INTERRUPTED)
 
 
-def _server() -> Callable[[Path, int, Callable[[str, str], None]], None]:
+def _server() -> Callable[[Path, int, Callable[[str, str], None]], NoReturn]:
     # A web server is in another extra than what the other commands need.
     try:
         from specmesh.cli.trace.page.server import serve

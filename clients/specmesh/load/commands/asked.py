@@ -11,21 +11,21 @@ from urllib.parse import urlsplit
 import typer
 
 from specmesh.cli.connection import client_options
-from specmesh.client.credentials import is_loopback
-from specmesh.load.arrivals import Arrivals, Constant, Gamma, Poisson, Ramp, Replay, Users
+from specmesh.client.connections.credentials import is_loopback
 from specmesh.load.commands.options import LoadOptions
 from specmesh.load.commands.pattern import Pattern
-from specmesh.load.conduct import Plan
-from specmesh.load.conversations import Conversations, Listed, Recorded, Synthetic
-from specmesh.load.mesh_transport import MeshDoor
-from specmesh.load.openai_parameters import OPTIONAL
-from specmesh.load.openai_transport import OpenAiDoor
-from specmesh.load.prompt_files import read_prompts
-from specmesh.load.trace_files import TraceEntry, read_trace
-from specmesh.load.transport import Door
-from specmesh.load.variations import Variation
-from specmesh.load.workload import Extent, Workload
-from specmesh.serving.exporters import UnsupportedExporter, check_environment
+from specmesh.load.runs.conduct import Plan
+from specmesh.load.transports.mesh_transport import MeshDoor
+from specmesh.load.transports.openai_parameters import OPTIONAL
+from specmesh.load.transports.openai_transport import OpenAiDoor
+from specmesh.load.transports.transport import Door
+from specmesh.load.workload.arrivals import Arrivals, Constant, Gamma, Poisson, Ramp, Replay, Users
+from specmesh.load.workload.conversations import Conversations, Listed, Recorded, Synthetic
+from specmesh.load.workload.plan import Extent, Workload
+from specmesh.load.workload.prompt_files import read_prompts
+from specmesh.load.workload.trace_files import TraceEntry, read_trace
+from specmesh.load.workload.variations import Variation
+from specmesh.serving.telemetry.exporters import UnsupportedExporter, check_environment
 
 DEFAULT_DURATION_S = 30.0
 

@@ -15,7 +15,7 @@ from specmesh.load.commands.report_files import read_report
 from specmesh.load.commands.session import check_writable
 from specmesh.load.html.contents import comparison
 from specmesh.load.html.document import write_page
-from specmesh.load.other_settings import other_settings
+from specmesh.load.html.other_settings import other_settings
 
 _File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Report of a run.")]
 
@@ -31,7 +31,7 @@ def compare(
 ) -> None:
     """Say with 95 % confidence how AFTER differs from BEFORE, two reports of runs."""
     # numpy takes as long to import as all else.
-    from specmesh.load.compare import METRICS, differences
+    from specmesh.load.results.compare import METRICS, differences
 
     check_writable(html, "--html")
     reports = read_report(before), read_report(after)

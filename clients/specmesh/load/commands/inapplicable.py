@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from specmesh.load.commands.pattern import Pattern
-from specmesh.load.lengths import Fixed
+from specmesh.load.workload.lengths import Fixed
 
 if TYPE_CHECKING:
     from specmesh.load.commands.options import LoadOptions

@@ -12,14 +12,14 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from specmesh.cli.connection import Targets, TlsCa, TlsCert, TlsKey, TokenPath
-from specmesh.client.addresses import DEFAULT_TARGET
-from specmesh.client.speculation import STRATEGY_OPTIONS
-from specmesh.load import durations, lengths
+from specmesh.client.connections.addresses import DEFAULT_TARGET
+from specmesh.client.requests.speculation import STRATEGY_OPTIONS
 from specmesh.load.commands.inapplicable import refuse_inapplicable
 from specmesh.load.commands.pattern import Pattern
-from specmesh.load.objectives import Objectives, objectives
-from specmesh.load.openai_parameters import OPTIONAL
-from specmesh.load.variations import SAMPLING, Variation, variation
+from specmesh.load.results.objectives import Objectives, objectives
+from specmesh.load.transports.openai_parameters import OPTIONAL
+from specmesh.load.workload import durations, lengths
+from specmesh.load.workload.variations import SAMPLING, Variation, variation
 
 _SERVER = "Server"
 _ARRIVALS = "When"

@@ -11,9 +11,9 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.options import LoadOptions, with_load_options
 from specmesh.load.commands.session import Session, carry_out, check_writable
-from specmesh.load.csv_file import write_csv
-from specmesh.load.report import RunReport
-from specmesh.load.tables import show_result
+from specmesh.load.results.csv_file import write_csv
+from specmesh.load.results.report import RunReport
+from specmesh.load.results.tables import show_result
 
 
 @with_load_options

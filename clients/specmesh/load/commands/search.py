@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from specmesh.cli.exit_status import ExitStatus
-from specmesh.load.bisection import Bisection
 from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.options import LoadOptions, with_load_options
 from specmesh.load.commands.session import Session, carry_out
 from specmesh.load.commands.sweep import point
-from specmesh.load.report import Point, SearchReport, Setting
-from specmesh.load.tables import show_points
+from specmesh.load.results.report import Point, SearchReport, Setting
+from specmesh.load.results.tables import show_points
+from specmesh.load.runs.bisection import Bisection
 
 
 @with_load_options

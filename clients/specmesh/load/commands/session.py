@@ -16,16 +16,16 @@ import typer
 from rich.console import Console
 
 from specmesh.cli.exit_status import ExitStatus
-from specmesh.load.conduct import NO_STRATEGIES, Plan, Run, conduct
-from specmesh.load.fleet import Fleet
+from specmesh.load.generators.fleet import Fleet
 from specmesh.load.html.contents import page
 from specmesh.load.html.document import write_page
-from specmesh.load.live import LiveView
-from specmesh.load.machine import machine, versions
-from specmesh.load.report import RunReport, SearchReport, Setting, SweepReport
-from specmesh.load.servers import CannotScrape
-from specmesh.load.transport import Failed
-from specmesh.load.workload import Workload
+from specmesh.load.results.machine import machine, versions
+from specmesh.load.results.report import RunReport, SearchReport, Setting, SweepReport
+from specmesh.load.runs.conduct import NO_STRATEGIES, Plan, Run, conduct
+from specmesh.load.runs.live import LiveView
+from specmesh.load.runs.servers import CannotScrape
+from specmesh.load.transports.transport import Failed
+from specmesh.load.workload.plan import Workload
 
 STANDARD_OUTPUT = Path("-")
 _STATUSES = {

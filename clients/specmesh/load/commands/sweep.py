@@ -13,10 +13,10 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.options import LoadOptions, parsed_by, with_load_options
 from specmesh.load.commands.session import Session, carry_out
-from specmesh.load.conduct import Plan
-from specmesh.load.report import Point, Result, Setting, SweepReport
-from specmesh.load.saturation import saturated
-from specmesh.load.tables import show_points
+from specmesh.load.results.report import Point, Result, Setting, SweepReport
+from specmesh.load.results.saturation import saturated
+from specmesh.load.results.tables import show_points
+from specmesh.load.runs.conduct import Plan
 
 
 def _rates(text: str) -> tuple[float, ...]:

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from specmesh.load.histograms import nearest_rank
 from specmesh.load.html import columns, verdict
 from specmesh.load.html.facts import Read, facts
-from specmesh.load.report import SCHEMA
+from specmesh.load.results.histograms import nearest_rank
+from specmesh.load.results.report import SCHEMA
 
 METRICS = {f"{name}_ms": label for name, label in verdict.NAMES.items()}
 POINTS = frozenset({"sweep", "search"})

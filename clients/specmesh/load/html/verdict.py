@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
-from specmesh.load.durations import written
 from specmesh.load.html.facts import Read
+from specmesh.load.workload.durations import written
 
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
 """Of objectives and metrics, without their unit."""

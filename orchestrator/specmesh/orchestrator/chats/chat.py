@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf import struct_pb2
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.request_limits import (
+from specmesh.orchestrator.admission.request_limits import (
     MAX_ARGUMENT_BYTES,
     MAX_ARGUMENT_DEPTH,
     MAX_MESSAGES,

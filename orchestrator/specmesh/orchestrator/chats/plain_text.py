@@ -13,8 +13,8 @@ from itertools import count, pairwise
 from google.protobuf import struct_pb2
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.marked_tokenizer import MARK
-from specmesh.orchestrator.spellings import Spellings
+from specmesh.orchestrator.text.marked_tokenizer import MARK
+from specmesh.orchestrator.text.spellings import Spellings
 from specmesh.v1 import chat_pb2
 
 

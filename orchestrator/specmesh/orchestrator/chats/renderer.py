@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from specmesh.orchestrator.admission.fair_pool import FairPool
 from specmesh.orchestrator.chats import sandbox
-from specmesh.orchestrator.fair_pool import FairPool
 from specmesh.serving.errors import InvalidArgument
 
 MAX_WAITING = 1024

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from specmesh.orchestrator.chats.shapes import Message, readable
-from specmesh.serving.template_language import render
+from specmesh.serving.templates.template_language import render
 
 CPU_SECONDS = 1.0
 """What a chat may take; a thousand messages take some hundredth of it."""

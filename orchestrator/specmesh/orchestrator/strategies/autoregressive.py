@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.decoding.tree import EMPTY
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.strategies.base import (
     Capacity,
     Command,

@@ -33,11 +33,11 @@ from typing import ClassVar
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
-from specmesh.decoding.lookahead import DraftStop
+from specmesh.decoding.predict.lookahead import DraftStop
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.decoding.tree_growth import TreeGrowth
-from specmesh.decoding.tree_shape import TreeShape
+from specmesh.decoding.trees.growth import TreeGrowth
+from specmesh.decoding.trees.shape import TreeShape
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.options import StrategyOptions
 
 DrafterName = str | int

@@ -28,10 +28,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.acceptance_rate import AcceptanceRate, Exploration
-from specmesh.decoding.closed_forms import min_draft, optimal_gamma
-from specmesh.decoding.predictors import PREDICTORS, Outcome, Predictor
-from specmesh.decoding.tree import EMPTY
+from specmesh.decoding.predict.acceptance_rate import AcceptanceRate, Exploration
+from specmesh.decoding.predict.closed_forms import min_draft, optimal_gamma
+from specmesh.decoding.predict.predictors import PREDICTORS, Outcome, Predictor
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,

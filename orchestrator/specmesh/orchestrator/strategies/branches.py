@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmesh.decoding.drafting import UNSEEN, confidence
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.decoding.acceptance_rate import AcceptanceRate, Exploration
-from specmesh.decoding.tree import TokenTree
-from specmesh.decoding.tree_merge import DrawnTree
+from specmesh.decoding.predict.acceptance_rate import AcceptanceRate, Exploration
+from specmesh.decoding.trees.merge import DrawnTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.base import Drafted, TaskId
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 

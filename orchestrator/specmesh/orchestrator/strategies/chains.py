@@ -9,12 +9,12 @@ from math import prod
 import numpy as np
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.acceptance_rate import AcceptanceRate, Exploration
 from specmesh.decoding.drafting import TopK, confidence
-from specmesh.decoding.platt import OnlinePlatt
-from specmesh.decoding.predictors import Outcome, accepted_counts
+from specmesh.decoding.predict.acceptance_rate import AcceptanceRate, Exploration
+from specmesh.decoding.predict.platt import OnlinePlatt
+from specmesh.decoding.predict.predictors import Outcome, accepted_counts
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.base import Drafted, DrafterName, TaskId
 from specmesh.orchestrator.strategies.branches import Branch, likeliest_branches
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain

@@ -26,9 +26,9 @@ from collections.abc import Sequence
 from itertools import repeat
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.lookahead import DraftStop
-from specmesh.decoding.platt import OnlinePlatt
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.predict.lookahead import DraftStop
+from specmesh.decoding.predict.platt import OnlinePlatt
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.base import (
     Assess,
     Assessed,

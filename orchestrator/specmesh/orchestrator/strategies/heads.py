@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.decoding.tree import EMPTY
-from specmesh.decoding.tree_growth import TreeGrowth
-from specmesh.decoding.tree_merge import DrawnTree
-from specmesh.decoding.tree_plan import AdaptiveTree, TreeOutcome, TreePlan
+from specmesh.decoding.trees.growth import TreeGrowth
+from specmesh.decoding.trees.merge import DrawnTree
+from specmesh.decoding.trees.plan import AdaptiveTree, TreeOutcome, TreePlan
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.strategies.base import (
     Capacity,
     Command,

@@ -2,7 +2,7 @@
 
 The target's heads draft a tree with each verdict, as in ``heads.py``. A drafter, if the mesh has
 one, runs ahead meanwhile with a chain (``ChainAhead``). Whatever it has by the time of a verdict is
-merged with the heads' tree (SpecInfer's merge, ``decoding/tree_merge.py``), so no verification
+merged with the heads' tree (SpecInfer's merge, ``decoding/trees/merge.py``), so no verification
 waits for the drafter.
 
 The chain begins behind the committed tokens, where the tree under way begins, too: it is worth most
@@ -15,7 +15,7 @@ Without a drafter, or with one that fails, what is left is ``heads``; without he
 never waited for.
 
 Rejection mode: the children of a node come from one source, the heads before the drafter, and which
-of them are verified follows from earlier tokens alone (``decoding/tree_merge.py`` says why). How
+of them are verified follows from earlier tokens alone (``decoding/trees/merge.py`` says why). How
 far the chain reaches follows from time and from tokens that are committed when it is merged. The
 verdict's own token stands, since the heads have drafted below that very token: the drafter's is not
 tried in its place as in ``decoding/bonus.py``, and the chain goes on only if the two are equal. So
@@ -26,11 +26,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.decoding.acceptance_rate import AcceptanceRate
-from specmesh.decoding.best_chain import BestChain
-from specmesh.decoding.closed_forms import expected_tokens
-from specmesh.decoding.tree_merge import DrawnTree, merge
-from specmesh.decoding.tree_plan import DEFAULT_WIDTH
+from specmesh.decoding.predict.acceptance_rate import AcceptanceRate
+from specmesh.decoding.predict.closed_forms import expected_tokens
+from specmesh.decoding.trees.best_chain import BestChain
+from specmesh.decoding.trees.merge import DrawnTree, merge
+from specmesh.decoding.trees.plan import DEFAULT_WIDTH
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,

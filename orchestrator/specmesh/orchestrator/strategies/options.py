@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias, get_type_hints
 
-from specmesh.decoding.lookahead import MAX_LOOKAHEAD
-from specmesh.decoding.predictors import PREDICTORS
-from specmesh.decoding.tree_plan import MAX_WIDTH
+from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
+from specmesh.decoding.predict.predictors import PREDICTORS
+from specmesh.decoding.trees.plan import MAX_WIDTH
 
 MAX_BRANCHES = 64
 GROWN = "grown"

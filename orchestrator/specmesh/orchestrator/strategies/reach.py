@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from specmesh.decoding.closed_forms import min_lookahead
+from specmesh.decoding.predict.closed_forms import min_lookahead
 from specmesh.orchestrator.strategies.base import Capacity
 from specmesh.orchestrator.strategies.chains import Chain
 

@@ -1,7 +1,7 @@
 """Speculative decoding: draft a chain of γ tokens, verify it, start over where it ended.
 
 Leviathan et al. 2023, Algorithm 1, with γ = ``Goal.lookahead``; without one, each draft goes on
-for as long as it pays (see ``decoding/lookahead.py``).
+for as long as it pays (see ``decoding/predict/lookahead.py``).
 
 In rejection mode too the text has the target's distribution whatever the drafter is sure of:
 whether a position is drafted depends on tokens before it, and a token drawn is always verified.
@@ -9,8 +9,8 @@ whether a position is drafted depends on tokens before it, and a token drawn is 
 
 from __future__ import annotations
 
-from specmesh.decoding.lookahead import AdaptiveLookahead
-from specmesh.decoding.predictors import Outcome
+from specmesh.decoding.predict.lookahead import AdaptiveLookahead
+from specmesh.decoding.predict.predictors import Outcome
 from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId, Verified
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree

@@ -2,12 +2,12 @@
 
 A tree holds several tokens for a position: if the target takes the drafter's second choice, the
 path goes on there. What a token must be worth to be in it, and when drafting on doesn't pay, is
-decided from measured latencies and acceptance (``decoding/tree_plan.py``); the drafter grows the
-tree by that (``decoding/tree_growth.py``). ``Goal.width`` is the most tokens of a tree,
+decided from measured latencies and acceptance (``decoding/trees/plan.py``); the drafter grows the
+tree by that (``decoding/trees/growth.py``). ``Goal.width`` is the most tokens of a tree,
 ``Goal.lookahead`` its depth. Where second choices don't pay, the tree is a chain, and where
 drafting doesn't, the target works alone. A request can have the
 drafter fill the shape that was the best of a width on calibration text instead
-(``decoding/tree_search.py``).
+(``decoding/trees/search.py``).
 
 Greedy and coupled mode: the target has one token for each position, and a tree is only more chances
 to have guessed it. In coupled mode the n-th child of a node is the drafter's n-th best by log q +
@@ -26,8 +26,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from specmesh.decoding.tree_plan import AdaptiveTree, TreePlan
-from specmesh.decoding.tree_shape import TreeShape
+from specmesh.decoding.trees.plan import AdaptiveTree, TreePlan
+from specmesh.decoding.trees.shape import TreeShape
 from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId, Verified
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree

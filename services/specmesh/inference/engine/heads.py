@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from specmesh.decoding.prefix import PrefixChain
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.engine.kv_counts import KvCounts
 from specmesh.inference.model import (

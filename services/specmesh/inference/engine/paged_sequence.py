@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.batch import AttentionMask, BatchPart, Copy
 from specmesh.inference.engine.blocks import BlockPool
 from specmesh.inference.model import Cancellation, ForwardRequest, ForwardSize, Logits

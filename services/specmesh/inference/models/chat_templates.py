@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from specmesh.inference.model import ModelNotLoadable
-from specmesh.serving.chat_template import ChatTemplate
-from specmesh.serving.template_language import BrokenTemplate, check_syntax
+from specmesh.serving.templates.chat_template import ChatTemplate
+from specmesh.serving.templates.template_language import BrokenTemplate, check_syntax
 
 log = logging.getLogger(__name__)
 

@@ -29,9 +29,9 @@ from specmesh.inference.models.checkpoint_tensors import check_tensors
 from specmesh.inference.models.digests import digest_of_weights
 from specmesh.inference.models.generation_config import Generation
 from specmesh.inference.models.tensor_parallel import Ranks
-from specmesh.serving.logging import take_over
-from specmesh.serving.model_names import check_model
-from specmesh.serving.tokenizers import for_whole_texts
+from specmesh.serving.process.logging import take_over
+from specmesh.serving.templates.model_names import check_model
+from specmesh.serving.templates.tokenizers import for_whole_texts
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.batch import Batch, pack
 from specmesh.inference.engine.paged_sequence import PagedSequence
 from specmesh.inference.model import Cancellation, Logits, ModelNotLoadable

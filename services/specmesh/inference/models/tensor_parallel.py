@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from specmesh.inference.engine.batch import Batch
 from specmesh.inference.model import ModelNotLoadable
-from specmesh.serving import logging as json_logging
+from specmesh.serving.process import logging as json_logging
 from specmesh.serving.settings import ServerSettings
 
 if TYPE_CHECKING:

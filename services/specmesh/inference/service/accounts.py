@@ -8,7 +8,7 @@ from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.inference.model import SequenceState
 from specmesh.mesh.v1alpha1 import cost_pb2
 from specmesh.serving import conventions as names
-from specmesh.serving.telemetry import annotate
+from specmesh.serving.telemetry.pipeline import annotate
 
 _queue_time = names.CALL_QUEUE.instrument()
 _forward_time = names.CALL_FORWARD.instrument()

@@ -9,11 +9,11 @@ from itertools import count, repeat
 import numpy as np
 
 from specmesh.decoding.drafting import Drawn, TopK, draw_children
-from specmesh.decoding.lookahead import DraftStop
+from specmesh.decoding.predict.lookahead import DraftStop
 from specmesh.decoding.sampling import Distribution, Sampling
-from specmesh.decoding.tree import TokenTree
-from specmesh.decoding.tree_growth import Children, Guess, TreeGrowth, is_last, next_level
-from specmesh.decoding.tree_shape import TreeShape
+from specmesh.decoding.trees.growth import Children, Guess, TreeGrowth, is_last, next_level
+from specmesh.decoding.trees.shape import TreeShape
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import Logits
 
 MAX_DEPTH = 256

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from specmesh.inference.service.growth import Level
 from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2
-from specmesh.serving.wire import write_choices, write_distributions
+from specmesh.serving.codec.wire import write_choices, write_distributions
 
 
 def write_levels(

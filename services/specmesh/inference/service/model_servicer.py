@@ -10,8 +10,8 @@ import grpc.aio
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.service.features import PROTOCOL_REVISION
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
-from specmesh.serving.chat_template import ChatTemplate
-from specmesh.serving.tokenizers import fingerprint
+from specmesh.serving.templates.chat_template import ChatTemplate
+from specmesh.serving.templates.tokenizers import fingerprint
 from specmesh.v1 import model_pb2
 
 PIECE_BYTES = 1 << 20

@@ -9,10 +9,10 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.prefix import BLOCK_TOKENS, SALT_BYTES, PrefixChain, is_salt
 from specmesh.inference.model import LanguageModel
 from specmesh.mesh.v1alpha1 import tokens_pb2
+from specmesh.serving.codec.wire import check_tokens
 from specmesh.serving.errors import FailedPrecondition
-from specmesh.serving.session import SessionError
-from specmesh.serving.sessions import SessionStore
-from specmesh.serving.wire import check_tokens
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.stored_session import SessionError
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal, Self
 import grpc.aio
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.engine_metrics import observe
 from specmesh.inference.engine.heads import TargetWithHeads
@@ -28,9 +28,9 @@ from specmesh.inference.service.model_servicer import ModelServicer
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
 from specmesh.serving.identity.expiry import reported_files
-from specmesh.serving.process import CannotStart
-from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, ServerSettings
+from specmesh.serving.startup import CannotStart
+from specmesh.serving.store.session_store import SessionStore
 from specmesh.v1.model_pb2 import ModelFeature
 
 log = logging.getLogger(__name__)

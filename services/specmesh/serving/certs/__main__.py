@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from specmesh.serving.app import App
 from specmesh.serving.certs.authority import CA_DAYS
 from specmesh.serving.certs.folder import CA, KEY, FolderError, bearers, make, renew
 from specmesh.serving.identity.roles import CLIENT, ROLES, TRUST_DOMAIN
+from specmesh.serving.process.typer_app import App
 
 app = App()
 

@@ -10,8 +10,8 @@ from specmesh.serving.identity.certificates import server_credentials, watched_c
 from specmesh.serving.identity.guard import Guard
 from specmesh.serving.identity.plaintext import check_plaintext
 from specmesh.serving.identity.watched import UnusableFile
-from specmesh.serving.process import CannotStart
 from specmesh.serving.settings import ProcessSettings
+from specmesh.serving.startup import CannotStart
 
 log = logging.getLogger(__name__)
 

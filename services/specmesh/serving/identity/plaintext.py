@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from specmesh.serving.identity.settings import is_loopback
-from specmesh.serving.process import CannotStart
 from specmesh.serving.settings import ProcessSettings
+from specmesh.serving.startup import CannotStart
 
 
 def check_plaintext(settings: ProcessSettings) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from specmesh.decoding.sampling import Sampling, choose
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel
 from specmesh.training.progress import StepsDone
 from specmesh.training.tokenizer import Tokens

@@ -21,12 +21,12 @@ from specmesh.bench.engine.vllm.sessions import NUM_TEXT_TOKENS, WARM_UP, Ask, s
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel
 from specmesh.mesh.v1alpha1.tokens_pb2 import Prefix
 from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyRequest
 from specmesh.mesh.v1alpha1.verifier_pb2_grpc import VerifierServiceStub
-from specmesh.serving.wire import write_sampling, write_tree
+from specmesh.serving.codec.wire import write_sampling, write_tree
 
 GREEDY = Sampling(temperature=0, mode=AcceptanceMode.GREEDY)
 CALL_SECONDS = 60.0

@@ -18,7 +18,7 @@ from specmesh.decoding.prefix import SALT_BYTES
 from specmesh.mesh.v1alpha1.tokens_pb2 import Prefix
 from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyRequest, VerifyResponse
 from specmesh.mesh.v1alpha1.verifier_pb2_grpc import VerifierServiceStub
-from specmesh.serving.wire import write_sampling
+from specmesh.serving.codec.wire import write_sampling
 
 _NUM_STEPS = 2
 """How many of the longest steps the prefix takes, if the texts are that long."""

@@ -14,8 +14,8 @@ from specmesh.bench.simulate import branch_figures, branch_tables, report
 from specmesh.bench.simulate.options import CORES, Out, Seed, Tokens, Workers, accepted_counts
 from specmesh.bench.simulate.output import show
 from specmesh.bench.simulate.parallel import spread
-from specmesh.decoding.closed_forms import estimate_alpha
-from specmesh.decoding.phi import Phi
+from specmesh.decoding.predict.closed_forms import estimate_alpha
+from specmesh.decoding.predict.phi import Phi
 
 
 def branches(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import uvicorn
 
@@ -12,9 +13,12 @@ from specmesh.cli.trace.page.api import LOOPBACK, make_app
 from specmesh.cli.trace.page.keys import Keys
 
 
-def serve(store: Path, port: int, on_ready: Callable[[str, str], None]) -> None:
+def serve(store: Path, port: int, on_ready: Callable[[str, str], None]) -> NoReturn:
     """Serve ``store`` on ``port`` of loopback (0: any free one); ``on_ready`` gets the URL once
-    requests are taken, and another that works once. Raises OSError if the port can't be had."""
+    requests are taken, and another that works once.
+
+    Raises OSError if the port can't be had, and KeyboardInterrupt in the end.
+    """
     keys = Keys()
     with socket.create_server((LOOPBACK, port)) as listener:
         # From here on requests wait for the server instead of failing.
@@ -25,3 +29,5 @@ def serve(store: Path, port: int, on_ready: Callable[[str, str], None]) -> None:
         config = uvicorn.Config(make_app(store, keys), log_level="warning", access_log=False)
         config.timeout_graceful_shutdown = 1
         uvicorn.Server(config).run([listener])
+    # Ctrl-C alone ends it, after which uvicorn mostly raises this itself, and at times returns.
+    raise KeyboardInterrupt

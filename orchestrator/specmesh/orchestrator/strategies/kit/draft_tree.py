@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.siblings import sibling_confidences
-from specmesh.decoding.tree import TokenTree
-from specmesh.decoding.tree_merge import DrawnTree
-from specmesh.decoding.tree_plan import Siblings, TreeOutcome
+from specmesh.decoding.trees.merge import DrawnTree
+from specmesh.decoding.trees.plan import Siblings, TreeOutcome
+from specmesh.decoding.trees.siblings import sibling_confidences
+from specmesh.decoding.trees.tree import TokenTree
 
 
 @dataclass(frozen=True, slots=True)

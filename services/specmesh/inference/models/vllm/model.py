@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from specmesh.decoding.prefix import PrefixChain
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.blocks import TooLarge
 from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.model import (

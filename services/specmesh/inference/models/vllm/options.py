@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from specmesh.inference.model import ModelNotLoadable
-from specmesh.inference.models.vllm.ray_cluster import join_ray
-from specmesh.serving.logging import take_over
+from specmesh.inference.models.vllm.ray.cluster import join_ray
+from specmesh.serving.process.logging import take_over
 
 ENVIRONMENT = {
     "VLLM_CONFIGURE_LOGGING": "0",  # its loggers are for ours: standard error is for JSON lines
@@ -176,7 +176,7 @@ def _ray_executor(is_cpu: bool) -> Any:
     join_ray({name: os.environ[name] for name in WORKERS_ENVIRONMENT})
     if not is_cpu:
         return "ray"
-    from specmesh.inference.models.vllm.ray_on_cpus import RayOnCpus
+    from specmesh.inference.models.vllm.ray.on_cpus import RayOnCpus
 
     return RayOnCpus
 

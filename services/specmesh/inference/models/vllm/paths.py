@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import Logits
 from specmesh.inference.models.vllm.core import Part
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import Cancellation, LanguageModel, Logits, ModelNotLoadable
 from specmesh.inference.models.probe import TOLERANCE, difference, plain_logits, texts
 

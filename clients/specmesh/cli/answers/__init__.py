@@ -1,0 +1,1 @@
+"""Commands that answer: what is asked for, and how it is printed."""

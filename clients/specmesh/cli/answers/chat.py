@@ -1,0 +1,183 @@
+"""``specmesh chat``: a conversation, by the model's own template."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from specmesh.cli.answers.input import input_lines
+from specmesh.cli.answers.output import in_words
+from specmesh.cli.answers.request import (
+    MaxTokens,
+    Mode,
+    ModelName,
+    Seed,
+    Stops,
+    StrategyName,
+    StrategyOptions,
+    Temperature,
+    Timeout,
+    TopK,
+    TopP,
+    check_options,
+    strategy_options,
+)
+from specmesh.cli.answers.waiting import Waiting
+from specmesh.cli.connection import (
+    Targets,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    TokenPath,
+    client_options,
+)
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.runner import explain
+from specmesh.client import ChatMessage, Client, SpecmeshError
+from specmesh.client.connections.addresses import DEFAULT_TARGET
+
+HELP = "/reset begins anew, /exit or Ctrl-D ends, Ctrl-C stops an answer"
+
+
+def chat(
+    target: Targets = [DEFAULT_TARGET],  # noqa: B006 - typer copies it
+    system: Annotated[str, typer.Option(help="What the model is told at first.")] = "",
+    model: ModelName = "",
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = None,
+    mode: Mode = None,
+    stop: Stops = None,
+    strategy: StrategyName = "",
+    option: StrategyOptions = None,
+    timeout: Timeout = None,
+    content_as_text: Annotated[
+        bool,
+        typer.Option(
+            "--content-as-text",
+            help="Take special tokens that a message spells, such as <|im_end|>, as text.",
+        ),
+    ] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Say what each answer took.")] = False,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    token_file: TokenPath = None,
+) -> None:
+    """Talk with a model that has a chat template; a message a line."""
+    chosen = strategy_options(option or ())
+    options: dict[str, Any] = {
+        "model": model,
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seed": seed,
+        "acceptance_mode": mode,
+        "stop_strings": stop or (),
+        "strategy": strategy,
+        "timeout_s": timeout,
+        "content_as_text": content_as_text,
+        **chosen,
+    }
+    connection = client_options(target, tls_ca, tls_cert, tls_key, token_file)
+    waiting, explained = Waiting(), partial(explain, targets=target, tls=connection["tls"])
+    with Client(*target, hooks=waiting.hooks, **connection) as client:
+        try:
+            if chosen:
+                check_options(client.list_models(), model, strategy, chosen)
+        except SpecmeshError as error:
+            status, message = explained(error)
+            typer.echo(f"specmesh: {message}", err=True)
+            raise typer.Exit(status) from None
+        status = Conversation(client, system, options, waiting, explained, stats=stats).run()
+    raise typer.Exit(status)
+
+
+class Conversation:
+    """Reads messages from standard input and prints the answers, until either ends."""
+
+    def __init__(
+        self,
+        client: Client,
+        system: str,
+        options: Mapping[str, Any],
+        waiting: Waiting,
+        explained: Callable[[SpecmeshError], tuple[ExitStatus, str]],
+        *,
+        stats: bool = False,
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._waiting = waiting
+        self._explained = explained
+        self._stats = stats
+        self._beginning = [ChatMessage("system", system)] if system else []
+        self._messages = list(self._beginning)
+        self._is_watched = sys.stdin.isatty()
+
+    def run(self) -> ExitStatus:
+        """Talk to the end of the input. Where nobody watches, the first error ends it."""
+        if self._is_watched:
+            typer.echo(HELP, err=True)
+        for line in self._lines():
+            match line.strip():
+                case "":
+                    continue
+                case "/exit":
+                    break
+                case "/reset":
+                    self._messages = list(self._beginning)
+                    continue
+            status = self._exchange(line)
+            if status is not ExitStatus.OK and not self._is_watched:
+                return status
+        return ExitStatus.OK
+
+    def _lines(self) -> Iterator[str]:
+        if not self._is_watched:
+            yield from input_lines()
+            return
+        with suppress(ImportError):  # not on every system; gives input() a history
+            import readline  # noqa: F401
+        with suppress(EOFError):
+            while True:
+                try:
+                    yield input("> ")
+                except KeyboardInterrupt:
+                    typer.echo()
+                except UnicodeDecodeError:
+                    typer.echo("specmesh: that is not UTF-8", err=True)
+
+    def _exchange(self, line: str) -> ExitStatus:
+        """Say ``line`` and print the answer. A message that got none is taken back."""
+        messages = [*self._messages, ChatMessage("user", line)]
+        stream = self._client.chat(messages, **self._options)
+        self._waiting.begin()
+        try:
+            for chunk in stream:
+                typer.echo(chunk.text, nl=False)
+                self._waiting.came(chunk.text)
+            typer.echo()
+        except KeyboardInterrupt:
+            typer.echo()  # what was said stays part of the conversation
+        except SpecmeshError as error:
+            self._waiting.end_line()
+            if stream.text:
+                error.add_note("the answer is incomplete")
+            status, message = self._explained(error)
+            typer.echo(f"specmesh: {message}", err=True)
+            return status
+        else:
+            if self._stats:
+                Console(stderr=True, highlight=False).print(in_words(stream.result), style="dim")
+        self._messages = [*messages, ChatMessage("assistant", stream.text)]
+        return ExitStatus.OK

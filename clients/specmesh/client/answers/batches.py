@@ -1,0 +1,41 @@
+"""Many answers, some at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from specmesh.client.answers.stream import GenerationStream
+from specmesh.client.answers.values import GenerationResult
+from specmesh.client.errors import SpecmeshError
+from specmesh.client.requests.build import Prompt
+
+
+async def answer_all(
+    prompts: Iterable[Prompt], generate: Callable[[Prompt], GenerationStream], concurrency: int
+) -> list[GenerationResult | SpecmeshError]:
+    """What `generate` says to each of ``prompts``, or why it can't, in their order.
+
+    At most ``concurrency`` answers are under way; prompts are taken as their turn comes. Raises
+    ValueError for a concurrency below 1, and what `generate` raises.
+    """
+    if concurrency < 1:
+        raise ValueError("concurrency must be at least 1")
+    waiting = enumerate(prompts)
+    answers: dict[int, GenerationResult | SpecmeshError] = {}
+
+    async def work() -> None:
+        for number, prompt in waiting:
+            try:
+                answers[number] = await generate(prompt)
+            except SpecmeshError as error:
+                answers[number] = error
+
+    workers = [asyncio.create_task(work()) for _ in range(concurrency)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+    return [answers[number] for number in sorted(answers)]

@@ -1,0 +1,124 @@
+"""Answers beyond the stream that reads them: to be carried on, looked up, cancelled."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Self
+
+from specmesh.client.answers.values import FinishReason, finish_reason_from
+from specmesh.v1 import session_pb2
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SavedSession:
+    """All that it takes to carry an answer on, from any process: ``client.resume(saved)``.
+
+    ``session_id`` and ``resume_token`` are enough as long as the store has the session. With
+    the rest, which a stream's ``session`` has, an answer goes on without the store, and after
+    the text that was read (``text``, ``token_ids``). Keep it secret: who has it can read the
+    answer. ``epoch`` is the highest that was used; ``request`` the serialised request.
+    """
+
+    session_id: str
+    resume_token: bytes
+    epoch: int = 1
+    token_ids: tuple[int, ...] = ()
+    unchecked: tuple[int, ...] = ()
+    text: str = ""
+    request: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"SavedSession({self.session_id!r}, {len(self.token_ids)} tokens)"
+
+    def to_json(self) -> str:
+        """As text, for `from_json`."""
+        return json.dumps(
+            {
+                "session_id": self.session_id,
+                "resume_token": b64encode(self.resume_token).decode(),
+                "epoch": self.epoch,
+                "token_ids": self.token_ids,
+                "unchecked": self.unchecked,
+                "text": self.text,
+                "request": b64encode(self.request).decode(),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """What `to_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
+        saved = json.loads(text)
+        return cls(
+            session_id=saved["session_id"],
+            resume_token=b64decode(saved["resume_token"]),
+            epoch=saved["epoch"],
+            token_ids=tuple(saved["token_ids"]),
+            unchecked=tuple(saved["unchecked"]),
+            text=saved["text"],
+            request=b64decode(saved["request"]),
+        )
+
+
+class SessionState(StrEnum):
+    """Whether a session goes on."""
+
+    ACTIVE = "active"
+    """It is being written, or its stream broke and it can be resumed."""
+    FINISHED = "finished"
+    """The answer is complete."""
+    CANCELLED = "cancelled"
+    """It was cancelled."""
+    UNSPECIFIED = "unspecified"
+    """A state that this version of the client does not know."""
+
+
+_STATES = {
+    session_pb2.SESSION_STATE_ACTIVE: SessionState.ACTIVE,
+    session_pb2.SESSION_STATE_FINISHED: SessionState.FINISHED,
+    session_pb2.SESSION_STATE_CANCELLED: SessionState.CANCELLED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An answer as the store has it, which forgets it at ``expire_time`` unless it goes on.
+
+    ``finish_reason`` is None unless it is finished.
+    """
+
+    session_id: str
+    state: SessionState
+    epoch: int
+    model: str
+    strategy: str
+    seed: int
+    num_prompt_tokens: int
+    token_ids: tuple[int, ...]
+    unchecked: tuple[int, ...]
+    text: str
+    finish_reason: FinishReason | None
+    expire_time: datetime
+
+
+def session_from(message: session_pb2.Session) -> Session:
+    """The session in a message."""
+    state = _STATES.get(message.state, SessionState.UNSPECIFIED)
+    finished = state is SessionState.FINISHED
+    return Session(
+        session_id=message.session_id,
+        state=state,
+        epoch=message.epoch,
+        model=message.model,
+        strategy=message.strategy,
+        seed=message.seed,
+        num_prompt_tokens=message.num_prompt_tokens,
+        token_ids=tuple(message.token_ids),
+        unchecked=tuple(message.unchecked),
+        text=message.text,
+        finish_reason=finish_reason_from(message.finish_reason) if finished else None,
+        expire_time=message.expire_time.ToDatetime(tzinfo=UTC),
+    )

@@ -1,0 +1,218 @@
+"""An answer as a stream of chunks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from types import TracebackType
+from typing import Self
+
+from specmesh.client.answers.resumable import Asked, ResumableCall
+from specmesh.client.answers.sessions import SavedSession
+from specmesh.client.answers.values import (
+    Chunk,
+    GenerationResult,
+    GenerationStats,
+    TokenKind,
+    TokenLogprobs,
+    chunk_from,
+    finish_reason_from,
+    stats_from,
+)
+from specmesh.client.connections.channels import Endpoint
+from specmesh.client.errors import SpecmeshError
+from specmesh.client.hooks import Ended
+from specmesh.client.telemetry import GenerateSpan
+from specmesh.v1 import events_pb2
+
+
+class GenerationStream:
+    """The chunks of one answer: ``async for chunk in stream``, once; or all of it, by ``await``.
+
+    The request is sent with the first step of the iteration. Leaving the loop early, or
+    cancelling the task in it, cancels all work behind it; ``async with`` does so at the end
+    of its block at the latest. Raises a SpecmeshError if the answer can't be completed; the
+    chunks that came before stay valid, and the properties tell of them at any time, as does the
+    ``session`` of the error.
+    """
+
+    def __init__(self, targets: Callable[[], Iterator[Endpoint]], asked: Asked) -> None:
+        self._targets = targets
+        self._asked = asked
+        self._call: ResumableCall | None = None
+        self._answer = _Answer(asked.saved)
+        self._result: GenerationResult | None = None
+
+    @property
+    def text(self) -> str:
+        """The text read so far, after what was saved of an answer that is carried on.
+
+        Raises RuntimeError before the first step of reading, which sends the request.
+        """
+        self._check_begun()
+        return "".join(self._answer.texts)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The tokens read so far; as `text`."""
+        self._check_begun()
+        return tuple(self._answer.token_ids)
+
+    @property
+    def session_id(self) -> str:
+        """Identifies the answer in logs and traces; empty before it has begun."""
+        return self._started.session_id
+
+    @property
+    def seed(self) -> int | None:
+        """The seed at work, given or drawn; None before the answer has begun."""
+        return self._started.seed if self.session_id else None
+
+    @property
+    def stats(self) -> GenerationStats | None:
+        """What the answer has taken until its last chunk, or took; None before its first.
+
+        Counted by the orchestrator that is, or was last, at work on it."""
+        stats = self._answer.stats
+        return None if stats is None else stats_from(stats)
+
+    @property
+    def session(self) -> SavedSession | None:
+        """What carries the answer on from here, in any process; None before it has begun."""
+        return self._call.saved(self.text) if self._call else self._asked.saved
+
+    @property
+    def result(self) -> GenerationResult:
+        """The whole answer. Raises RuntimeError before the stream has ended."""
+        if self._result is None:
+            raise RuntimeError("the stream has not ended: there is no result yet")
+        return self._result
+
+    def __await__(self) -> Generator[object, None, GenerationResult]:
+        return self._whole().__await__()
+
+    async def aclose(self) -> None:
+        """Cancel the answer and all work behind it; harmless after the end."""
+        if self._call is not None:
+            self._call.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    # A generator, not an iterator of our own: it is closed, and the call with it, as soon as
+    # the loop over it is left. For that nothing but the loop may hold a reference to it.
+    async def __aiter__(self) -> AsyncGenerator[Chunk, None]:
+        if self._call is not None:
+            raise RuntimeError("a stream can be read only once")
+        span = GenerateSpan(self._asked.request)
+        self._call = call = ResumableCall(self._targets(), self._asked, span)
+        error: Exception | None = None
+        try:
+            while True:
+                event = await call.next_event()
+                chunk = self._answer.absorb(event)
+                if chunk is not None:
+                    span.chunk()
+                    yield chunk
+                if event.HasField("finished"):
+                    self._result = self._answer.result(call, event.finished)
+                    span.finished(self._result)
+                    await call.end()
+                    return
+        except Exception as raised:
+            error = raised
+            if isinstance(raised, SpecmeshError):
+                raised.session = self.session
+            span.failed(raised)
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            span.cancelled()
+            raise
+        finally:
+            call.cancel()
+            span.end()
+            self._asked.hooks.ended(Ended(self.session_id, self._result, error))
+
+    def _check_begun(self) -> None:
+        if self._call is None and self._asked.saved is None:
+            raise RuntimeError("the stream has not been read: nothing has been asked yet")
+
+    async def _whole(self) -> GenerationResult:
+        if self._result is None:
+            async for _ in self:
+                pass
+        return self.result
+
+    @property
+    def _started(self) -> events_pb2.GenerationStarted:
+        """Empty before the answer has begun."""
+        started = self._call.started if self._call else None
+        return started or events_pb2.GenerationStarted()
+
+
+class _Answer:
+    """Collects the chunks of an answer, after those that were saved."""
+
+    def __init__(self, saved: SavedSession | None) -> None:
+        self.token_ids: list[int] = list(saved.token_ids) if saved else []
+        self.texts: list[str] = [saved.text] if saved else []
+        self._kinds: list[TokenKind] = _kinds(saved) if saved else []
+        self._logprobs: list[TokenLogprobs] = []
+        self.stats: events_pb2.GenerationStats | None = None
+
+    def absorb(self, event: events_pb2.GenerationEvent) -> Chunk | None:
+        """Add an event; returns the chunk in it for the reader, if there is one."""
+        if event.HasField("finished"):
+            self.stats = event.finished.stats
+        elif event.chunk.HasField("stats"):
+            self.stats = event.chunk.stats
+        if event.HasField("chunk"):
+            chunk = chunk_from(event.chunk)
+        elif event.HasField("finished") and event.finished.text:
+            tail, is_stored = event.finished.text, event.finished.resumable
+            chunk = Chunk(len(self.token_ids), (), tail, resumable=is_stored)
+        else:
+            return None
+        self._kinds += chunk.kinds
+        self._logprobs += chunk.logprobs
+        self.token_ids += chunk.token_ids
+        self.texts.append(chunk.text)
+        return chunk
+
+    def result(
+        self, call: ResumableCall, finished: events_pb2.GenerationFinished
+    ) -> GenerationResult:
+        assert call.started is not None
+        return GenerationResult(
+            text="".join(self.texts),
+            token_ids=tuple(self.token_ids),
+            kinds=tuple(self._kinds),
+            logprobs=tuple(self._logprobs),
+            finish_reason=finish_reason_from(finished.finish_reason),
+            stats=stats_from(finished.stats),
+            session_id=call.started.session_id,
+            epoch=call.started.epoch,
+            model=call.started.model,
+            strategy=call.started.strategy,
+            seed=call.started.seed,
+            resumable=finished.resumable,
+            num_resumes=call.num_resumes,
+            model_fingerprint=call.started.model_fingerprint,
+        )
+
+
+def _kinds(saved: SavedSession) -> list[TokenKind]:
+    """Those of the tokens that were saved, as far as that says."""
+    unchecked = frozenset(saved.unchecked)
+    return [
+        TokenKind.UNCHECKED if index in unchecked else TokenKind.UNSPECIFIED
+        for index in range(len(saved.token_ids))
+    ]

@@ -1,0 +1,1 @@
+"""The orchestrators that a client may call, and the channels to them."""

@@ -1,0 +1,237 @@
+"""Connections to orchestrators: made when first used, anew in every event loop and process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakSet
+
+import grpc
+
+from specmesh.client.connections.credentials import Tls, TokenSource, bearer, is_loopback
+from specmesh.client.errors import InvalidRequest, SpecmeshError, Unavailable
+from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
+from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
+
+if TYPE_CHECKING:  # The stubs' asynchronous faces exist for the type checker only.
+    from specmesh.v1.generation_pb2_grpc import GenerationServiceAsyncStub
+    from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceAsyncStub
+
+logger = logging.getLogger("specmesh.client")
+
+PASSED_OVER_S = 2.0
+"""How long a target that broke a call is passed over: about as long as a restart takes."""
+
+MAX_METADATA_BYTES = 16 * 2**10
+"""The most that orchestrators take (``serving/rpc/intake.py``). Of calls with more, gRPC refuses
+some and not others, and without a reason."""
+
+TOO_MANY_PINGS = "Too many pings"
+"""The message of a call that was broken off because of keepalive pings."""
+_PING_MS = 2_000
+_CALM_MS = 310_000
+"""Servers and proxies allow a ping every five minutes unless they are told otherwise."""
+
+Metadata = Sequence[tuple[str, str | bytes]]
+MetadataSource = Metadata | Callable[[], Metadata]
+"""What calls carry, or a function that is asked for it before each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelSettings:
+    """What all channels of a client have in common."""
+
+    tls: Tls | None
+    token: TokenSource | None
+    metadata: MetadataSource
+    interceptors: Sequence[grpc.aio.ClientInterceptor]
+    options: Sequence[tuple[str, str | int]]
+    connect_s: float
+    """For one attempt to connect."""
+    drain_s: float
+    """How long calls may go on over certificates that have been replaced."""
+
+
+class Reader(Protocol):
+    """Who has a call open."""
+
+    def cancel(self) -> None:
+        """Cancel it and let go of it."""
+
+
+class Endpoint:
+    """An orchestrator: its address (host:port) and the channel to it, in one event loop."""
+
+    def __init__(self, address: str, settings: ChannelSettings) -> None:
+        self.address = address
+        self._settings = settings
+        self._back_at = 0.0
+        self._channel: grpc.aio.Channel | None = None
+        self._bears_pings = True
+        self._version: tuple[object, ...] = ()
+        self._draining: set[asyncio.Task[None]] = set()
+        self.readers: WeakSet[Reader] = WeakSet()
+        """Those who have a call open, and open another when that is cancelled."""
+        self._open_for_calls = asyncio.Event()
+        self._open_for_calls.set()
+
+    @property
+    def generation(self) -> GenerationServiceAsyncStub:
+        """Calls its GenerationService. Raises OSError if a certificate can't be read."""
+        return GenerationServiceStub(self._open())
+
+    @property
+    def tokenizer(self) -> TokenizerServiceAsyncStub:
+        """Calls its TokenizerService. Raises OSError if a certificate can't be read."""
+        return TokenizerServiceStub(self._open())
+
+    async def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+        """What every call carries, as soon as one may begin. Raises what the sources of
+        metadata and token raise, and ``InvalidRequest`` for more than a call can carry."""
+        await self._open_for_calls.wait()
+        source = self._settings.metadata
+        carried = tuple(source() if callable(source) else source)
+        if self._settings.token is not None:
+            carried = (*carried, await bearer(self._settings.token))
+        num_bytes = sum(len(key) + len(value) for key, value in carried)
+        if num_bytes > MAX_METADATA_BYTES:
+            raise InvalidRequest(
+                f"{num_bytes} bytes of metadata, the token included, are more than "
+                f"{MAX_METADATA_BYTES}",
+                code=grpc.StatusCode.INVALID_ARGUMENT,
+                reason="METADATA_TOO_LARGE",
+                metadata={"num_bytes": str(num_bytes), "max_bytes": str(MAX_METADATA_BYTES)},
+            )
+        return carried
+
+    def broke(self, error: SpecmeshError) -> None:
+        """Record that a call to it broke: for a while other calls go elsewhere, if they can."""
+        self._back_at = asyncio.get_running_loop().time() + PASSED_OVER_S
+        if str(error) == TOO_MANY_PINGS and self._bears_pings:
+            self._bears_pings = False
+            logger.warning(
+                "%s, or a proxy on the way, refuses keepalive pings: it is pinged every five "
+                "minutes from now on, and noticed late if it freezes",
+                self.address,
+            )
+
+    @property
+    def passed_over(self) -> bool:
+        """Whether calls go elsewhere, if there is another target."""
+        return asyncio.get_running_loop().time() < self._back_at
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it has no channel now, so that a call that was cancelled may be made again."""
+        return not self._open_for_calls.is_set()
+
+    async def suspend(self) -> None:
+        """Break the calls and let none begin until `reopen`."""
+        self._open_for_calls.clear()
+        for reader in tuple(self.readers):
+            reader.cancel()
+        await self.aclose()
+
+    def reopen(self) -> None:
+        """Let calls begin again."""
+        self._open_for_calls.set()
+
+    async def aclose(self) -> None:
+        """Cancel the calls and close the connection."""
+        draining, self._draining = self._draining, set()
+        for each in draining:
+            each.cancel()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    def _open(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            self._channel, self._version = self._new_channel()
+            return self._channel
+        try:
+            if self._newest_version() != self._version:
+                new_channel = self._new_channel()
+                self._drain(self._channel)
+                self._channel, self._version = new_channel
+                logger.info("new connection to %s", self.address)
+        except OSError as error:  # Files are being replaced.
+            logger.warning("certificates for %s: %s", self.address, error)
+        return self._channel
+
+    def _newest_version(self) -> tuple[object, ...]:
+        """Equal as long as a channel made now would be like those before. Raises OSError."""
+        tls = self._settings.tls
+        return self._bears_pings, *(tls.version() if tls else ())
+
+    def _new_channel(self) -> tuple[grpc.aio.Channel, tuple[object, ...]]:
+        """And the version that it was made with, or an earlier one."""
+        version = self._newest_version()
+        logger.debug("channel to %s", self.address)
+        return open_channel(self.address, self._settings, calm=not self._bears_pings), version
+
+    def _drain(self, channel: grpc.aio.Channel) -> None:
+        """Let the calls on ``channel`` end; new ones have another."""
+        closing = asyncio.create_task(channel.close(grace=self._settings.drain_s))
+        self._draining.add(closing)
+        closing.add_done_callback(self._draining.discard)
+
+
+@asynccontextmanager
+async def cut_off_is_unavailable(target: Endpoint) -> AsyncIterator[None]:
+    """Raises Unavailable where a call in the block was cancelled because ``target`` is suspended,
+    rather than by whoever waits for it."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if not target.suspended or (task is not None and task.cancelling()):
+            raise
+        # The cancellation's traceback would keep the call, and with it gRPC, alive.
+        broke = Unavailable("the connection was suspended", code=grpc.StatusCode.UNAVAILABLE)
+    else:
+        return
+    raise broke
+
+
+def open_channel(
+    address: str, settings: ChannelSettings, *, calm: bool = False
+) -> grpc.aio.Channel:
+    """Open a channel of the running event loop; a ``calm`` one hardly pings.
+
+    Raises OSError if a certificate can't be read.
+    """
+    tls = settings.tls
+    options: dict[str, str | int] = {
+        # Despite its name this one limits an attempt to connect; the other two make a
+        # target that restarts usable again at once.
+        "grpc.min_reconnect_backoff_ms": int(settings.connect_s * 1000),
+        "grpc.initial_reconnect_backoff_ms": 100,
+        "grpc.max_reconnect_backoff_ms": 1000,
+        # An orchestrator that is frozen or cut off is noticed within 4 s, also by calls
+        # that have not been answered yet.
+        "grpc.keepalive_time_ms": _CALM_MS if calm else _PING_MS,
+        "grpc.keepalive_timeout_ms": 2_000,
+        "grpc.http2.ping_timeout_ms": 2_000,
+        "grpc.http2.max_pings_without_data": 0,
+    }
+    if address.startswith("dns:"):
+        # One name, any number of orchestrators: without this all calls go to the first of them.
+        options["grpc.service_config"] = '{"loadBalancingConfig": [{"round_robin": {}}]}'
+        # gRPC looks a name up anew only when a connection is lost, and not within 30 s.
+        options["grpc.dns_min_time_between_resolutions_ms"] = 1000
+    if tls is not None and tls.server_name is not None:
+        options["grpc.ssl_target_name_override"] = tls.server_name
+    if is_loopback(address):
+        # Another machine's loopback is not meant, and what is sent to this one stays here.
+        options["grpc.enable_http_proxy"] = 0
+    options.update(settings.options)
+    given = list(options.items())
+    interceptors = list(settings.interceptors)
+    if tls is None:
+        return grpc.aio.insecure_channel(address, given, interceptors=interceptors)
+    return grpc.aio.secure_channel(address, tls.credentials(), given, interceptors=interceptors)

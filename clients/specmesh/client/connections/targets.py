@@ -1,0 +1,80 @@
+"""The orchestrators that a client may call, and which one next."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+
+from specmesh.client.connections.channels import ChannelSettings, Endpoint
+
+
+class Targets:
+    """All targets of a client in one event loop, shared by its calls."""
+
+    def __init__(self, targets: Sequence[Endpoint]) -> None:
+        self._targets = targets
+        self._turns = itertools.cycle(range(len(targets)))
+
+    def in_turn(self) -> Iterator[Endpoint]:
+        """The target of an answer's first call, then of the call after each break; endless."""
+        first = next(self._turns)
+        for target in itertools.cycle((*self._targets[first:], *self._targets[:first])):
+            if not target.passed_over or all(each.passed_over for each in self._targets):
+                yield target
+
+    async def suspend(self) -> None:
+        """Break all calls and let none begin until `reopen`."""
+        for target in self._targets:
+            await target.suspend()
+
+    def reopen(self) -> None:
+        """Let calls begin again."""
+        for target in self._targets:
+            target.reopen()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        for target in self._targets:
+            await target.aclose()
+
+
+class Mesh:
+    """The targets of a client wherever it is used.
+
+    Channels belong to an event loop and don't outlive a fork; so each loop of each process has
+    targets of its own, made when they are first used.
+    """
+
+    def __init__(self, addresses: Sequence[str], settings: ChannelSettings) -> None:
+        self.addresses = tuple(addresses)
+        self._settings = settings
+        self._targets: dict[asyncio.AbstractEventLoop, Targets] = {}
+        self._pid = os.getpid()
+
+    def here(self) -> Targets:
+        """Those of the running event loop."""
+        if self._pid != os.getpid():
+            self._targets, self._pid = {}, os.getpid()
+        loop = asyncio.get_running_loop()
+        if loop not in self._targets:
+            for closed in [each for each in list(self._targets) if each.is_closed()]:
+                del self._targets[closed]
+            endpoints = [Endpoint(address, self._settings) for address in self.addresses]
+            self._targets[loop] = Targets(endpoints)
+        return self._targets[loop]
+
+    async def suspend(self) -> None:
+        """Break all calls of the running event loop and let none begin until `reopen`."""
+        await self.here().suspend()
+
+    def reopen(self) -> None:
+        """Let calls of the running event loop begin again."""
+        self.here().reopen()
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; later calls open new ones."""
+        targets = self._targets.pop(asyncio.get_running_loop(), None)
+        if targets is not None:
+            await targets.aclose()

@@ -1,0 +1,1 @@
+"""Request messages from keyword arguments."""

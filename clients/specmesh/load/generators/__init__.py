@@ -1,0 +1,1 @@
+"""Processes that send a workload together and take the times."""

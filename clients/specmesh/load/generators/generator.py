@@ -1,0 +1,234 @@
+"""Sends a workload, or its part of one, and takes the times.
+
+In an open loop nothing waits for anything else: a request that is due begins although those before
+it have not ended. All times count from when a request was due, so that neither a slow server nor a
+slow generator hides behind requests that it kept from being sent (coordinated omission).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from specmesh.load.results.histograms import Histogram
+from specmesh.load.transports.observation import Observation, Outcome
+from specmesh.load.transports.tracing import traced
+from specmesh.load.transports.transport import Call, Failed, Told, Transport
+from specmesh.load.workload.arrivals import Users
+from specmesh.load.workload.conversations import Conversation
+from specmesh.load.workload.draws import drawn_for
+from specmesh.load.workload.plan import Fate, Phase, Workload
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Chunks:
+    """What the chunks of measured answers were like."""
+
+    gaps: Histogram = field(default_factory=Histogram)
+    """Time from one chunk of an answer to its next."""
+    token_gaps: Histogram = field(default_factory=Histogram)
+    """The same, divided among the tokens of the next; empty where the server does not count."""
+    sizes: Counter[int] = field(default_factory=Counter)
+    """How many chunks there were of so many tokens; empty where the server does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Generator ``number`` of ``count`` that share a workload; ``traced``: it starts traces."""
+
+    number: int
+    count: int
+    traced: bool
+
+
+class Generator:
+    """Runs once. ``observed`` is called with each request that has ended, ``now`` gives the
+    seconds since the start."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        part: Part,
+        transport: Transport,
+        observed: Callable[[Observation], None],
+        now: Callable[[], float],
+    ) -> None:
+        self._workload = workload
+        self._part = part
+        self._transport = transport
+        self._observed = observed
+        self._now = now
+        self.chunks = Chunks()
+        self.num_under_way = 0
+        self._known: set[type[Exception]] = set()
+
+    async def run(self) -> None:
+        """Send everything, and return when all has ended. Cancelling it cancels what is under
+        way."""
+        async with asyncio.TaskGroup() as group:
+            if isinstance(self._workload.arrivals, Users):
+                for user in range(
+                    self._part.number, self._workload.arrivals.count, self._part.count
+                ):
+                    group.create_task(self._use(user, self._workload.arrivals))
+            else:
+                await self._send_when_due(group)
+
+    async def _send_when_due(self, group: asyncio.TaskGroup) -> None:
+        for number, at_s in self._workload.beginnings(self._part.number, self._part.count):
+            await self._until(at_s)
+            group.create_task(self._converse(number, at_s))
+
+    async def _use(self, user: int, users: Users) -> None:
+        """What one user does. Conversations are numbered so that no two users have the same."""
+        extent = self._workload.extent
+        luck = drawn_for(self._workload.seed, "user", user)
+        for number in itertools.count(user, users.count):
+            begins_s = max(0.0, self._now()) + users.think(luck)
+            if extent.total_s is not None and begins_s >= extent.total_s:
+                return
+            if extent.max_conversations is not None and number >= extent.max_conversations:
+                return
+            await self._until(begins_s)
+            await self._converse(number, begins_s, users)
+
+    async def _until(self, at_s: float) -> None:
+        wait_s = at_s - self._now()
+        # Those that are late begin at once, but let the event loop breathe.
+        await asyncio.sleep(max(0.0, wait_s))
+
+    async def _converse(self, number: int, due_s: float, users: Users | None = None) -> None:
+        """All turns of a conversation; one that fails or is cancelled is its last."""
+        conversation = self._workload.conversation(number)
+        luck = drawn_for(self._workload.seed, "think", number)
+        think = users or Users(1, self._workload.think_s)
+        said: list[str] = []
+        for turn in range(len(conversation.turns)):
+            if turn:
+                due_s = self._now() + think.think(luck)
+                await self._until(due_s)
+            said.append(conversation.turns[turn].text)
+            fate = self._fate(number, turn, conversation)
+            seen = Observation(
+                number, turn, fate.variation, due_s, self._now(), part=self._part.number
+            )
+            self.num_under_way += 1
+            try:
+                answer = await self._ask(tuple(said), fate, seen)
+            finally:
+                self.num_under_way -= 1
+            self._observed(seen)
+            if seen.outcome is not Outcome.ANSWERED:
+                return
+            said.append(answer)
+
+    def _fate(self, number: int, turn: int, conversation: Conversation) -> Fate:
+        return self._workload.fate(number, turn, conversation.turns[turn].num_output_tokens)
+
+    async def _ask(self, said: tuple[str, ...], fate: Fate, seen: Observation) -> str:
+        """Send a request and note in ``seen`` what becomes of it; returns the answer."""
+        workload = self._workload
+        call = Call(
+            said=said,
+            variation=workload.variations[fate.variation],
+            max_tokens=fate.max_tokens,
+            ignore_end=workload.ignore_end,
+            sampling_seed=fate.sampling_seed,
+            timeout_s=max(0.001, workload.timeout_s - (seen.sent_s - seen.due_s)),
+        )
+        chunks = self.chunks if self._is_measured(seen.due_s) else Chunks()
+        reading = _Reading(seen, fate.cancel_after, self._now, chunks)
+        try:
+            if self._part.traced:
+                with traced() as seen.trace_id:
+                    told = await self._transport.ask(call, reading.heard)
+            else:
+                told = await self._transport.ask(call, reading.heard)
+        except Failed as failure:
+            seen.reason = failure.reason
+        except Exception as error:
+            # No answer, however odd, may cost more than its own request.
+            seen.reason = type(error).__name__
+            self._complain(error)
+        else:
+            seen.outcome = Outcome.CANCELLED if told is None else Outcome.ANSWERED
+            if told is not None:
+                _keep(told, seen)
+        seen.ended_s = self._now()
+        answer = "".join(reading.texts)
+        if seen.outcome is Outcome.ANSWERED:
+            seen.text_digest = digest_of(answer)
+        return answer
+
+    def _complain(self, error: Exception) -> None:
+        """Log an error that should not be, the first of its kind."""
+        if type(error) not in self._known:
+            self._known.add(type(error))
+            log.error("a request failed in the generator itself", exc_info=error)
+
+    def _is_measured(self, due_s: float) -> bool:
+        return self._workload.extent.phase(due_s) is Phase.MEASURED
+
+
+class _Reading:
+    """Notes the chunks of one answer."""
+
+    def __init__(
+        self,
+        seen: Observation,
+        cancel_after: int | None,
+        now: Callable[[], float],
+        chunks: Chunks,
+    ) -> None:
+        self.texts: list[str] = []
+        self._seen = seen
+        self._cancel_after = cancel_after
+        self._now = now
+        self._chunks = chunks
+        self._last_s = 0.0
+
+    def heard(self, num_tokens: int | None, text: str) -> bool:
+        """Note a chunk; returns whether to go on."""
+        self.texts.append(text)
+        if num_tokens == 0:  # what a server held back of the text until the end
+            return True
+        now_s, seen = self._now(), self._seen
+        if seen.first_s is None:
+            seen.first_s = now_s
+        else:
+            self._chunks.gaps.record(now_s - self._last_s)
+            if num_tokens is not None:
+                self._chunks.token_gaps.record((now_s - self._last_s) / num_tokens, num_tokens)
+        self._last_s = now_s
+        seen.num_chunks += 1
+        seen.num_output_tokens += 1 if num_tokens is None else num_tokens
+        if num_tokens is not None:
+            self._chunks.sizes[num_tokens] += 1
+        return self._cancel_after is None or seen.num_output_tokens < self._cancel_after
+
+
+def digest_of(text: str) -> str:
+    """As in ``Observation.text_digest``."""
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _keep(told: Told, seen: Observation) -> None:
+    seen.num_prompt_tokens = told.num_prompt_tokens
+    seen.num_resumes = told.num_resumes
+    seen.work = told.work
+    if told.num_output_tokens is not None:
+        seen.num_output_tokens = told.num_output_tokens
+
+
+def monotonic_since(epoch_s: float) -> Callable[[], float]:
+    """The seconds since ``epoch_s`` of the monotonic clock, which is the same in all processes of
+    a machine."""
+    return lambda: time.monotonic() - epoch_s

@@ -1,0 +1,147 @@
+"""A generator in a process of its own, ``python -m specmesh.load.generators.worker``.
+
+The fleet starts it. It gets its orders on standard input and ends when that does, however its
+parent ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from contextlib import nullcontext
+from typing import IO
+
+from specmesh.load.generators.event_loop import precise_loop
+from specmesh.load.generators.generator import Chunks, Generator, monotonic_since
+from specmesh.load.generators.messages import (
+    Assignment,
+    Broken,
+    Finding,
+    Message,
+    Progress,
+    Ready,
+    Start,
+    packed,
+    read,
+)
+from specmesh.load.transports.observation import Observation, Outcome
+from specmesh.load.transports.tracing import exporting
+from specmesh.load.transports.transport import Failed
+
+TELL_S = 0.5
+"""How often it tells of its progress."""
+
+
+class Worker:
+    """Carries out one assignment; ``said`` is what it writes messages to."""
+
+    def __init__(self, assignment: Assignment, orders: IO[bytes], said: IO[bytes]) -> None:
+        self._assignment = assignment
+        self._orders = orders
+        self._said = said
+        self._observations: list[Observation] = []
+        self._num_told = 0
+        self._now = monotonic_since(0.0)
+
+    async def run(self) -> None:
+        """Connect, wait for the start, send everything, say what was seen."""
+        try:
+            async with self._assignment.door.open() as transport:
+                self._say(Ready())
+                start = await asyncio.to_thread(read, self._orders)
+                if isinstance(start, Start):
+                    self._now = monotonic_since(start.epoch_s)
+                    await self._generate(
+                        Generator(
+                            self._assignment.workload,
+                            self._assignment.part,
+                            transport,
+                            self._observations.append,
+                            self._now,
+                        )
+                    )
+                else:
+                    self._say(Finding([], Chunks()))
+        except Failed as failure:
+            self._say(Broken(failure.reason, str(failure)))
+
+    async def _generate(self, generator: Generator) -> None:
+        # What was imported is never garbage: collections are shorter without it.
+        gc.collect()
+        gc.freeze()
+        sending = asyncio.create_task(generator.run())
+        self._stop_when_told(sending)
+        telling = asyncio.create_task(self._tell(generator))
+        await asyncio.wait({sending})
+        telling.cancel()
+        if not sending.cancelled():
+            sending.result()
+        self._say(self._progress(generator))
+        self._say(Finding(self._observations, generator.chunks))
+
+    def _stop_when_told(self, sending: asyncio.Task[None]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def wait() -> None:
+            read(self._orders)  # Stop, or the end of the stream: the parent is gone.
+            try:
+                loop.call_soon_threadsafe(sending.cancel)
+            except RuntimeError:  # The loop has ended meanwhile.
+                return
+
+        threading.Thread(target=wait, daemon=True).start()
+
+    async def _tell(self, generator: Generator) -> None:
+        while True:
+            await asyncio.sleep(TELL_S)
+            self._say(self._progress(generator))
+
+    def _progress(self, generator: Generator) -> Progress:
+        progress = Progress(self._now(), time.process_time(), num_under_way=generator.num_under_way)
+        new = self._observations[self._num_told :]
+        self._num_told += len(new)
+        for seen in new:
+            progress.num_ended += 1
+            progress.num_tokens += seen.num_output_tokens
+            if seen.outcome is Outcome.FAILED:
+                progress.failures[seen.reason] += 1
+            elif seen.ttft_s is not None:
+                progress.ttfts_s.append(seen.ttft_s)
+        return progress
+
+    def _say(self, message: Message) -> None:
+        self._said.write(packed(message))
+        self._said.flush()
+
+
+def main() -> None:
+    """Do what standard input says; standard output is for messages alone."""
+    # Ctrl-C is for the parent, which says Stop.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    said = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    assignment = read(sys.stdin.buffer)
+    assert isinstance(assignment, Assignment)
+    worker = Worker(assignment, sys.stdin.buffer, said)
+    status = 1
+    try:
+        with (
+            exporting() if assignment.part.traced else nullcontext(),
+            asyncio.Runner(loop_factory=precise_loop) as runner,
+        ):
+            runner.run(worker.run())
+        status = 0
+    except Exception:
+        traceback.print_exc()
+    # A thread still waits for orders, and would keep the interpreter from ending.
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Whether one run was faster than another, and by how much, with its uncertainty.
+
+By the moving block bootstrap (Künsch 1989): latencies under load depend on those before, so whole
+stretches of a run are drawn anew, not single requests. What the runs had is read from their own
+distributions; the bootstrap adds how far that may be off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmesh.load.results.histograms import nearest_rank
+from specmesh.load.results.report import SCHEMA
+
+NUM_BLOCKS = 50
+"""That a run is cut into: enough to vary, and long enough to hold what hangs together."""
+NUM_RESAMPLES = 1000
+MIN_REQUESTS = 50
+PERCENTILES = (50, 95, 99)
+STATISTICS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
+METRICS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "end to end"}
+_CONFIDENCE = 95
+_SEED = 0
+_CELLS_AT_ONCE = 1 << 20
+"""Bounds the memory that resampling takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Of one statistic of one metric, in milliseconds; ``low`` and ``high`` bound the change from
+    ``before`` to ``after`` with 95 % confidence, as shares of ``before``."""
+
+    metric: str
+    statistic: str
+    before: float
+    after: float
+    low: float
+    high: float
+
+    @property
+    def in_words(self) -> str:
+        """Such as ``slower by 3 to 7 %``."""
+        if self.low > 0:
+            return f"slower by {_range(self.low, self.high)}"
+        if self.high < 0:
+            return f"faster by {_range(-self.high, -self.low)}"
+        return f"no difference shown ({self.low * 100:+.1f} to {self.high * 100:+.1f} %)"
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """Between two reports of runs, read from JSON. Raises ValueError for other reports, or too
+    few requests."""
+    found = []
+    for metric in METRICS:
+        old, new = _column(before, metric), _column(after, metric)
+        if old is None or new is None:
+            continue
+        reported = [_reported(each, metric) for each in (before, after)]
+        # Where all of an answer comes at once the TPOT is nothing, and no share of it is known.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            low, high = _bounds(old, new, reported[1] / reported[0])
+        found += [
+            Difference(
+                metric=metric,
+                statistic=name,
+                before=float(reported[0][n]),
+                after=float(reported[1][n]),
+                low=round(float(low[n]), 5),
+                high=round(float(high[n]), 5),
+            )
+            for n, name in enumerate(STATISTICS)
+            if np.isfinite((low[n], high[n])).all()
+        ]
+    return found
+
+
+def _column(report: Mapping[str, Any], metric: str) -> NDArray[np.float64] | None:
+    """The times of a metric; None if there are none."""
+    if report.get("schema") != SCHEMA or report.get("kind") != "run":
+        raise ValueError(f"is no report of 'specmesh load run' with schema {SCHEMA}")
+    values = [each for each in report["result"]["requests"][metric] if each is not None]
+    if not values:
+        return None
+    if len(values) < MIN_REQUESTS:
+        raise ValueError(f"has {len(values)} answers; {MIN_REQUESTS} are the least to compare")
+    return np.array(values)
+
+
+def _reported(report: Mapping[str, Any], metric: str) -> NDArray[np.float64]:
+    """The statistics that the report itself gives, [len(STATISTICS)]."""
+    found = report["result"]["latency"][metric]
+    return np.array([found[name] for name in STATISTICS], dtype=np.float64)
+
+
+def _bounds(
+    old: NDArray[np.float64], new: NDArray[np.float64], reported: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Both bounds of the change of each statistic, [2, len(STATISTICS)].
+
+    ``reported`` is after over before. The listed answers may be fewer than those reported, so their
+    resamples only tell how far such a ratio spreads around the one of all.
+    """
+    listed = _statistics(new[None, :])[0] / _statistics(old[None, :])[0]
+    changes = _resampled(new) / _resampled(old) / listed * reported - 1
+    margin = (100 - _CONFIDENCE) / 2
+    bounds: NDArray[np.float64] = np.percentile(changes, (margin, 100 - margin), axis=0)
+    return bounds
+
+
+def _statistics(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of each row, [rows, len(STATISTICS)]."""
+    places = [nearest_rank(percent, rows.shape[1]) - 1 for percent in PERCENTILES]
+    return np.column_stack((rows.mean(axis=1), np.partition(rows, places, axis=1)[:, places]))
+
+
+def _resampled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The statistics of each resample, [NUM_RESAMPLES, len(STATISTICS)]."""
+    luck = np.random.default_rng((_SEED, len(values)))
+    length = -(-len(values) // NUM_BLOCKS)
+    # The end is followed by the beginning, so that all places are drawn alike.
+    around = np.concatenate((values, values[: length - 1]))
+    blocks = np.lib.stride_tricks.sliding_window_view(around, length)
+    starts = luck.integers(len(values), size=(NUM_RESAMPLES, NUM_BLOCKS))
+    at_once = max(1, _CELLS_AT_ONCE // len(values))
+    return np.concatenate(
+        [
+            _statistics(blocks[some].reshape(len(some), -1)[:, : len(values)])
+            for some in np.split(starts, range(at_once, NUM_RESAMPLES, at_once))
+        ]
+    )
+
+
+def _range(low: float, high: float) -> str:
+    digits = 0 if round(low * 100) != round(high * 100) else 1
+    return f"{low * 100:.{digits}f} to {high * 100:.{digits}f} %"

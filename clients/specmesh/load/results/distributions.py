@@ -1,0 +1,67 @@
+"""Distributions of the report, made of times or histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from statistics import fmean
+
+from specmesh.load.results.histograms import Histogram
+from specmesh.load.results.report import Distribution
+
+_CDF_PERCENTS = (
+    *(float(n) for n in range(0, 99)),
+    *(99 + n / 10 for n in range(0, 9)),
+    *(round(99.9 + n / 100, 2) for n in range(0, 11)),
+)
+_DIGITS = 4
+"""Of milliseconds: tenths of a microsecond."""
+
+
+def distribution(seconds: Sequence[float]) -> Distribution | None:
+    """That of ``seconds``, whose mean and extremes are exact; None if there are none."""
+    if not seconds:
+        return None
+    mean = fmean(seconds)
+    sd = sqrt(fmean((each - mean) ** 2 for each in seconds))
+    return _of(Histogram.of(seconds), mean, sd, min(seconds), max(seconds))
+
+
+def of_histogram(histogram: Histogram) -> Distribution | None:
+    """The one that ``histogram`` holds, to three digits; None if it is empty."""
+    if not histogram.count:
+        return None
+    return _of(
+        histogram,
+        histogram.mean(),
+        histogram.sd(),
+        *histogram.percentiles((0.0, 100.0)),
+    )
+
+
+def _of(histogram: Histogram, mean: float, sd: float, least: float, most: float) -> Distribution:
+    cdf = {
+        percent: ms(min(max(seconds, least), most))
+        for percent, seconds in zip(
+            _CDF_PERCENTS, histogram.percentiles(_CDF_PERCENTS), strict=True
+        )
+    }
+    return Distribution(
+        count=histogram.count,
+        mean=ms(mean),
+        sd=ms(sd),
+        min=ms(least),
+        max=ms(most),
+        p50=cdf[50.0],
+        p90=cdf[90.0],
+        p95=cdf[95.0],
+        p99=cdf[99.0],
+        p99_9=cdf[99.9],
+        cdf=[(at, round(percent / 100, 4)) for percent, at in cdf.items()],
+        hdr=histogram.encoded(),
+    )
+
+
+def ms(seconds: float) -> float:
+    """Rounded milliseconds."""
+    return round(seconds * 1e3, _DIGITS)

@@ -1,0 +1,39 @@
+"""Whether the generator was itself what limited the load, or added to the latencies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specmesh.load.generators.fleet import Busy
+from specmesh.load.results.report import GeneratorProcess
+from specmesh.load.workload.durations import written
+
+MAX_LAG_S = 1e-3
+"""Of 99 requests in 100."""
+MAX_CPU_SHARE = 0.9
+"""Of a core: Python uses one, and near its limit requests queue in the generator."""
+
+
+def cpu_share(busy: Sequence[Busy], from_s: float, until_s: float) -> float:
+    """The cores that a process used from one time to another, as far as it has told."""
+    within = [each for each in busy if from_s <= each.at_s <= until_s]
+    if len(within) < 2:  # noqa: PLR2004
+        within = list(busy)
+    if len(within) < 2:  # noqa: PLR2004
+        return 0.0
+    first, last = within[0], within[-1]
+    return (last.cpu_s - first.cpu_s) / max(last.at_s - first.at_s, 1e-9)
+
+
+def reasons(processes: Sequence[GeneratorProcess], lag_p99_s: float) -> list[str]:
+    """Why the generator was the bottleneck, in words; empty if it was not."""
+    found = []
+    if lag_p99_s > MAX_LAG_S:
+        found.append(
+            f"one request in a hundred was sent more than {written(lag_p99_s)} late "
+            f"({written(MAX_LAG_S)} is allowed)"
+        )
+    busiest = max((each.cpu_share for each in processes), default=0.0)
+    if busiest > MAX_CPU_SHARE:
+        found.append(f"a generator process used {busiest:.0%} of a core")
+    return found

@@ -1,0 +1,100 @@
+"""One run, from the start of the generators to its result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from specmesh.load.generators.fleet import Fleet, Listener, Seen
+from specmesh.load.generators.generator import monotonic_since
+from specmesh.load.results.objectives import Objectives
+from specmesh.load.results.report import Result
+from specmesh.load.runs.servers import Watch
+from specmesh.load.runs.summary import measured_time, summarise
+from specmesh.load.transports.transport import Door, Failed
+from specmesh.load.workload.conversations import WORDS, Listed
+from specmesh.load.workload.plan import Workload
+
+NO_STRATEGIES = "NO_STRATEGIES"
+"""The reason of Failed for a server that can't do what was asked for."""
+_SAMPLE = " ".join(WORDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A run. ``metrics`` are the addresses of servers that are looked at."""
+
+    workload: Workload
+    door: Door
+    processes: int = 1
+    objectives: Objectives | None = None
+    metrics: Sequence[str] = ()
+    num_slowest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of it; ``plan`` is the one asked for, with the model's name and what was measured
+    of its tokenizer."""
+
+    plan: Plan
+    seen: Seen
+    result: Result
+
+
+async def conduct(
+    plan: Plan,
+    listener: Listener = lambda number, progress: None,  # noqa: ARG005
+    fleet_made: Callable[[Fleet], None] = lambda fleet: None,  # noqa: ARG005
+) -> Run:
+    """Run it. ``fleet_made`` gets what can stop it early.
+
+    Raises Failed if the server can't be reached or does not know strategies that the plan has,
+    and CannotScrape.
+    """
+    watch = Watch(plan.metrics)
+    await watch.check()
+    plan = await _for_server(plan)
+    workload = plan.workload
+    fleet = Fleet(workload, plan.door, plan.processes, traced=plan.num_slowest > 0)
+    fleet_made(fleet)
+    watching: list[asyncio.Task[None]] = []
+
+    def started(epoch_s: float) -> None:
+        if plan.metrics:
+            watching.append(asyncio.create_task(watch.run(monotonic_since(epoch_s))))
+
+    try:
+        seen = await fleet.run(started, listener)
+    finally:
+        for each in watching:
+            each.cancel()
+            with suppress(asyncio.CancelledError):
+                await each
+    servers = watch.servers(*measured_time(workload, seen))
+    result = summarise(workload, seen, plan.objectives, servers, plan.num_slowest)
+    return Run(plan, seen, result)
+
+
+async def _for_server(plan: Plan) -> Plan:
+    """With the name of the model, and as many words for a token as its tokenizer has; prompts of a
+    file need none. Raises Failed."""
+    door, workload = plan.door, plan.workload
+    strategies = [each.name for each in workload.variations if each.strategy or each.options]
+    if strategies or not door.model:
+        async with door.open() as transport:
+            served = await transport.served()
+        if strategies and not served.has_strategies:
+            raise Failed(
+                NO_STRATEGIES,
+                f"{door.description} is not specmesh's and would pass over the strategy, or its "
+                f"options, of: {'; '.join(strategies)}",
+            )
+        door = door.asking_for(served.model)
+    if not isinstance(workload.conversations, Listed):
+        async with door.open() as transport:
+            num_tokens = await transport.count_tokens(_SAMPLE)
+        workload = replace(workload, words_per_token=len(WORDS) / max(1, num_tokens))
+    return replace(plan, door=door, workload=workload)

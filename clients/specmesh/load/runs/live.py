@@ -1,0 +1,110 @@
+"""What a run looks like while it goes on: live in a terminal, elsewhere a line now and then."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from specmesh.load.generators.messages import Progress
+from specmesh.load.results.histograms import percentile_of
+from specmesh.load.workload.durations import written
+from specmesh.load.workload.plan import Extent, Phase
+
+_WINDOW_S = 5.0
+_REFRESH_PER_S = 2
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class LiveView:
+    """Shows the last seconds of a run, of which ``extent`` is all of it, on ``console``; if that is
+    no terminal, says on ``elsewhere``, by default standard error, how far the run is."""
+
+    def __init__(
+        self, console: Console, title: str, extent: Extent, elsewhere: Console | None = None
+    ) -> None:
+        self._elsewhere = elsewhere or Console(stderr=True)
+        self._said_s = time.monotonic()
+        self._title = title
+        self._extent = extent
+        self._at_s: float | None = None
+        self._recent: deque[tuple[float, Progress]] = deque()
+        self._under_way: dict[int, int] = {}
+        self._num_ended = 0
+        self._failures: Counter[str] = Counter()
+        self._live = Live(
+            console=console,
+            get_renderable=self.__rich__,
+            refresh_per_second=_REFRESH_PER_S,
+            transient=True,
+        )
+        self._shown = console.is_terminal
+
+    def __enter__(self) -> Self:
+        if self._shown:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._shown:
+            self._live.stop()
+
+    def heard(self, worker: int, progress: Progress) -> None:
+        """Take in what a worker tells."""
+        now_s = time.monotonic()
+        self._at_s = max(self._at_s or 0.0, progress.at_s)
+        self._under_way[worker] = progress.num_under_way
+        self._num_ended += progress.num_ended
+        self._failures += progress.failures
+        self._recent.append((now_s, progress))
+        while now_s - self._recent[0][0] > _WINDOW_S:
+            self._recent.popleft()
+        if not self._shown and now_s - self._said_s >= _SECONDS_BETWEEN_LINES:
+            self._said_s = now_s
+            self._elsewhere.print(self._line(self._at_s), highlight=False, soft_wrap=True)
+
+    def _line(self, at_s: float) -> str:
+        return (
+            f"{self._title}: {progress_of(self._extent, at_s)}; "
+            f"{sum(self._under_way.values())} under way, {self._num_ended} ended, "
+            f"{sum(self._failures.values())} failed"
+        )
+
+    def __rich__(self) -> Text:
+        """What is shown now."""
+        if self._at_s is None:
+            return Text(f"{self._title}  connecting")
+        within_s = min(_WINDOW_S, max(self._at_s, 1.0))
+        recent = [progress for _, progress in self._recent]
+        ttfts = [each for progress in recent for each in progress.ttfts_s]
+        lines = [
+            f"{self._title}  {progress_of(self._extent, self._at_s)}",
+            f"{sum(self._under_way.values()):>7} under way {self._num_ended:>9} ended"
+            f" {sum(self._failures.values()):>7} failed",
+            f"{sum(each.num_ended for each in recent) / within_s:>7.1f} ended/s"
+            f" {sum(each.num_tokens for each in recent) / within_s:>11.1f} tokens/s"
+            f"   TTFT p50 {written(percentile_of(ttfts, 50)) if ttfts else '-'}",
+        ]
+        lines += [f"{count:>7} {reason}" for reason, count in self._failures.most_common(3)]
+        return Text("\n".join(lines))
+
+
+def progress_of(extent: Extent, at_s: float) -> str:
+    """How far a run is: ``warm-up, 3 of 40 s``."""
+    if extent.total_s is None:
+        return f"{at_s:.0f} s"
+    if at_s >= extent.total_s:
+        return f"all is sent; waiting for the last answers, {at_s - extent.total_s:.0f} s"
+    phase = extent.phase(at_s)
+    named = "" if phase is Phase.MEASURED else f"{phase.value}, "
+    return f"{named}{at_s:.0f} of {extent.total_s:.0f} s"

@@ -1,0 +1,153 @@
+"""What the servers tell of themselves while they are under load: their ``/metrics``, by role."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from specmesh.load.results.report import Server, ServerSample
+
+INTERVAL_S = 2.0
+"""Between two looks at a process, each of which costs it some milliseconds."""
+_TIMEOUT_S = 5.0
+
+_SERVICE_LABEL = "service_name"
+_CPU = "process_cpu_seconds_total"
+_RESIDENT = "process_resident_memory_bytes"
+_FORWARDS = "specmesh_engine_forward_duration_seconds_sum"
+_QUEUED = "specmesh_queue_duration_seconds_sum"
+_QUEUED_COUNT = "specmesh_queue_duration_seconds_count"
+_QUEUE_DEPTH = "specmesh_engine_queue_depth"
+_WAITING = "specmesh_requests_waiting"
+_KNOWN = frozenset({_CPU, _RESIDENT, _FORWARDS, _QUEUED, _QUEUED_COUNT, _QUEUE_DEPTH, _WAITING})
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """What a process told at a time, in seconds since the start: sums over a metric's labels."""
+
+    at_s: float
+    role: str
+    values: dict[str, float]
+
+
+class CannotScrape(Exception):
+    """An address does not answer with metrics."""
+
+
+async def scrape(session: aiohttp.ClientSession, address: str, at_s: float) -> Scrape:
+    """Ask ``address``, ``host:port``. Raises CannotScrape."""
+    url = f"http://{address}/metrics"
+    try:
+        async with session.get(url) as response:
+            response.raise_for_status()
+            return parsed(await response.text(), at_s)
+    except aiohttp.ClientConnectorError as error:
+        raise CannotScrape(f"{url}: {error.os_error}") from error
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        raise CannotScrape(f"{url}: {error or type(error).__name__}") from error
+
+
+def parsed(text: str, at_s: float) -> Scrape:
+    """What the text format of Prometheus says."""
+    role, values = "", dict[str, float]()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            role = role or sample.labels.get(_SERVICE_LABEL, "").removeprefix("specmesh-")
+            if sample.name in _KNOWN:
+                values[sample.name] = values.get(sample.name, 0.0) + sample.value
+    return Scrape(at_s, role, values)
+
+
+@dataclass(slots=True)
+class Watch:
+    """Looks at processes at intervals, until it is cancelled; those that don't answer once it has
+    begun are passed over."""
+
+    addresses: Sequence[str]
+    scrapes: dict[str, list[Scrape]] = field(default_factory=dict)
+
+    async def check(self) -> None:
+        """Ask each once. Raises CannotScrape."""
+        async with _session() as session:
+            await asyncio.gather(*(scrape(session, each, 0.0) for each in self.addresses))
+
+    async def run(self, now: Callable[[], float]) -> None:
+        """Look at all until cancelled; ``now`` gives the seconds since the start."""
+        async with _session() as session:
+            while True:
+                found = await asyncio.gather(
+                    *(scrape(session, each, now()) for each in self.addresses),
+                    return_exceptions=True,
+                )
+                for address, each in zip(self.addresses, found, strict=True):
+                    if isinstance(each, Scrape):
+                        self.scrapes.setdefault(address, []).append(each)
+                await asyncio.sleep(INTERVAL_S)
+
+    def servers(self, from_s: float, until_s: float) -> list[Server]:
+        """What they did from one time to another."""
+        return [
+            server(address, self.scrapes[address], from_s, until_s)
+            for address in self.addresses
+            if address in self.scrapes
+        ]
+
+
+def server(address: str, scrapes: Sequence[Scrape], from_s: float, until_s: float) -> Server:
+    """What one process did; ``scrapes`` are in order, and there is one at least."""
+    first = max((each for each in scrapes if each.at_s <= from_s), key=_when, default=scrapes[0])
+    last = min((each for each in scrapes if each.at_s >= until_s), key=_when, default=scrapes[-1])
+    within = [each for each in scrapes if first.at_s <= each.at_s <= last.at_s]
+    num_queued = _grown(first, last, _QUEUED_COUNT)
+    queued_s = _grown(first, last, _QUEUED)
+    return Server(
+        address=address,
+        role=last.role or "unknown",
+        cpu_cores=_rate(first, last, _CPU),
+        forward_share=_rate(first, last, _FORWARDS),
+        queue_mean_ms=round(queued_s / num_queued * 1e3, 4) if num_queued and queued_s else None,
+        max_queue_depth=_most(within, _QUEUE_DEPTH),
+        max_waiting=_most(within, _WAITING),
+        samples=[
+            ServerSample(
+                t_s=round(each.at_s, 3),
+                cpu_cores=_rate(before, each, _CPU),
+                forward_share=_rate(before, each, _FORWARDS),
+                queue_depth=each.values.get(_QUEUE_DEPTH),
+                waiting=each.values.get(_WAITING),
+                resident_bytes=each.values.get(_RESIDENT),
+            )
+            for before, each in itertools.pairwise(scrapes)
+        ],
+    )
+
+
+def _when(each: Scrape) -> float:
+    return each.at_s
+
+
+def _session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
+
+
+def _grown(first: Scrape, last: Scrape, name: str) -> float | None:
+    if name not in last.values:
+        return None
+    return last.values[name] - first.values.get(name, 0.0)
+
+
+def _rate(first: Scrape, last: Scrape, name: str) -> float | None:
+    grown = _grown(first, last, name)
+    if grown is None or last.at_s <= first.at_s:
+        return None
+    return round(grown / (last.at_s - first.at_s), 4)
+
+
+def _most(scrapes: Sequence[Scrape], name: str) -> float | None:
+    return max((each.values[name] for each in scrapes if name in each.values), default=None)

@@ -1,0 +1,1 @@
+"""The protocols that a generator speaks."""

@@ -1,0 +1,143 @@
+"""A mesh, through the SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from specmesh.client import (
+    AsyncClient,
+    DeadlineExceeded,
+    GenerationStats,
+    GenerationStream,
+    SpecmeshError,
+    Timeouts,
+)
+from specmesh.load.transports.observation import Work
+from specmesh.load.transports.transport import Call, Failed, Heard, Served, Told
+
+_LONGEST_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeshDoor:
+    """Orchestrators, ``host:port``.
+
+    ``connection`` has the client's keywords for TLS and tokens. ``max_retries`` is how often a
+    start is made again that an orchestrator refused or did not answer: above 0 what is measured
+    is no open loop any more, but what users of the SDK see.
+    """
+
+    targets: tuple[str, ...]
+    model: str = ""
+    chat: bool = False
+    max_retries: int = 0
+    connection: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def description(self) -> str:
+        """Such as ``gRPC 127.0.0.1:50051``."""
+        return f"gRPC {', '.join(self.targets)}"
+
+    def asking_for(self, model: str) -> MeshDoor:
+        """The same, with that model."""
+        return replace(self, model=model)
+
+    def open(self) -> MeshTransport:
+        """A client of its own."""
+        return MeshTransport(self)
+
+
+class MeshTransport:
+    """Asks through an ``AsyncClient``."""
+
+    def __init__(self, door: MeshDoor) -> None:
+        self._door = door
+        self._client = AsyncClient(
+            *door.targets,
+            max_retries=door.max_retries,
+            # A request's own deadline ends it, and nothing before: a long wait is a finding.
+            timeouts=Timeouts(start_s=_LONGEST_S, idle_s=_LONGEST_S),
+            **door.connection,
+        )
+
+    async def ask(self, call: Call, heard: Heard) -> Told | None:
+        """Read an answer to its end; None if ``heard`` cancelled it. Raises Failed."""
+        stream = self._stream(call)
+        try:
+            async with stream:
+                async for chunk in stream:
+                    if not heard(len(chunk.token_ids), chunk.text):
+                        return None
+        except SpecmeshError as error:
+            raise _failed(error) from error
+        result = stream.result
+        stats = result.stats
+        return Told(
+            num_prompt_tokens=stats.num_prompt_tokens,
+            num_output_tokens=len(result.token_ids),
+            num_resumes=result.num_resumes,
+            work=_work(stats),
+        )
+
+    async def served(self) -> Served:
+        """By ``ListModels``. Raises Failed."""
+        try:
+            models = await self._client.list_models()
+        except SpecmeshError as error:
+            raise _failed(error) from error
+        if not models:
+            raise Failed("UNAVAILABLE", "the mesh serves no model yet: no verifier is reached")
+        return Served(self._door.model or models[0].target.name, has_strategies=True)
+
+    async def count_tokens(self, text: str) -> int:
+        """By the mesh's tokenizer. Raises Failed."""
+        try:
+            return len(await self._client.tokenize(text, model=self._door.model))
+        except SpecmeshError as error:
+            raise _failed(error) from error
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._client.aclose()
+
+    def _stream(self, call: Call) -> GenerationStream:
+        given: dict[str, Any] = {
+            **call.variation.options,
+            **call.variation.sampling,
+            "model": self._door.model,
+            "strategy": call.variation.strategy,
+            "max_tokens": call.max_tokens,
+            "ignore_end_of_text": call.ignore_end,
+            "seed": call.sampling_seed,
+            "timeout_s": call.timeout_s,
+        }
+        if self._door.chat:
+            return self._client.chat(messages(call.said), **given)
+        return self._client.generate("".join(call.said), **given)
+
+
+def messages(said: tuple[str, ...]) -> list[dict[str, str]]:
+    """What was said, as a chat."""
+    roles = ("user", "assistant")
+    return [{"role": roles[n % 2], "content": text} for n, text in enumerate(said)]
+
+
+def _work(stats: GenerationStats) -> Work:
+    return Work(
+        num_verify_calls=stats.num_verify_calls,
+        num_target_tokens=stats.num_target_tokens,
+        num_drafted_tokens=stats.num_drafted_tokens,
+        num_verified_tokens=stats.num_verified_tokens,
+        num_accepted_tokens=stats.num_accepted_tokens,
+        num_wasted_tokens=stats.num_wasted_tokens,
+    )
+
+
+def _failed(error: SpecmeshError) -> Failed:
+    """Counted by the mesh's reason, a deadline by its status, whichever side it passed on first."""
+    late = isinstance(error, DeadlineExceeded)
+    return Failed(error.code.name if late else error.reason or error.code.name, str(error))

@@ -1,0 +1,123 @@
+"""What an event of OpenAI's streams says, by whatever server it was written.
+
+Servers differ: fields are null, absent, or their own. What says nothing is passed over; what is
+said in no known form is a failure of that request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from specmesh.load.transports.observation import Work
+from specmesh.load.transports.transport import Failed, Told
+
+REASONING = ("reasoning_content", "reasoning")
+"""Where servers put what a model thinks before it answers: tokens, but no part of the answer."""
+
+
+def parsed(data: bytes) -> Mapping[str, Any]:
+    """The JSON of one event. Raises Failed, also for one that tells of an error."""
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        event = None
+    if not isinstance(event, dict):
+        raise Failed("BAD_STREAM", f"an event is no object: {data[:80]!r}")
+    if error := event.get("error"):
+        raise failed(error, "STREAM_ERROR")
+    return event
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the events of one answer have said so far."""
+
+    has_finished: bool = False
+    """Whether it was told why the answer ended."""
+    _num_prompt_tokens: int | None = None
+    _num_output_tokens: int | None = None
+    _num_resumes: int = 0
+    _work: Work | None = None
+
+    def read(self, event: Mapping[str, Any]) -> list[str]:
+        """The texts of the event's tokens; that of reasoning is empty. Raises Failed."""
+        self._keep_usage(event.get("usage"))
+        texts = []
+        for choice in _choices(event):
+            self.has_finished |= choice.get("finish_reason") is not None
+            self._keep_cost(choice.get("specmesh"))
+            delta = choice.get("delta")
+            if delta is None:
+                delta = {"content": choice.get("text")}
+            if not isinstance(delta, Mapping):
+                raise _unknown(choice)
+            text = _text(delta.get("content"), choice)
+            if text or any(_text(delta.get(name), choice) for name in REASONING):
+                texts.append(text)
+        return texts
+
+    @property
+    def told(self) -> Told:
+        """What there is to know at its end."""
+        return Told(
+            num_prompt_tokens=self._num_prompt_tokens,
+            num_output_tokens=self._num_output_tokens,
+            num_resumes=self._num_resumes,
+            work=self._work,
+        )
+
+    def _keep_usage(self, usage: object) -> None:
+        if isinstance(usage, Mapping):
+            if (prompt := count(usage.get("prompt_tokens"))) is not None:
+                self._num_prompt_tokens = prompt
+            if (output := count(usage.get("completion_tokens"))) is not None:
+                self._num_output_tokens = output
+
+    def _keep_cost(self, cost: object) -> None:
+        """Keep what specmesh's gateway says of the answer."""
+        if isinstance(cost, Mapping):
+            stats = cost.get("stats")
+            told = stats if isinstance(stats, Mapping) else {}
+            found = {each.name: count(told.get(each.name)) for each in fields(Work)}
+            known = {name: value for name, value in found.items() if value is not None}
+            self._work = Work(**known) if len(known) == len(found) else None
+            self._num_resumes = count(cost.get("num_resumes")) or 0
+
+
+def count(value: object) -> int | None:
+    """A number of tokens, if it is one."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if value >= 0 else None
+
+
+def failed(error: object, otherwise: str) -> Failed:
+    """The failure that a server tells of in OpenAI's shape, or in one of its own."""
+    said = error if isinstance(error, Mapping) else {"message": str(error)}
+    return Failed(str(said.get("code") or otherwise), str(said.get("message") or otherwise))
+
+
+def _choices(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    choices = event.get("choices")
+    if choices is None:
+        return []
+    if not isinstance(choices, list) or not all(isinstance(each, dict) for each in choices):
+        raise _unknown(choices)
+    return choices
+
+
+def _text(content: object, choice: object) -> str:
+    """Text, or the parts of it that some servers send."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        texts = [part.get("text") for part in content]
+        return "".join(text for text in texts if isinstance(text, str))
+    raise _unknown(choice)
+
+
+def _unknown(found: object) -> Failed:
+    return Failed("BAD_STREAM", f"choices of no known form: {str(found)[:80]}")

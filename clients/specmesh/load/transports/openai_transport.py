@@ -1,0 +1,209 @@
+"""Any server of OpenAI's API: ``/v1/completions`` or ``/v1/chat/completions``, as a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.http import HttpProcessingError
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from specmesh.load.transports.mesh_transport import messages
+from specmesh.load.transports.openai_events import Answer, count, failed, parsed
+from specmesh.load.transports.transport import Call, Failed, Heard, Served, Told
+
+_DEADLINE = "DEADLINE_EXCEEDED"
+_DONE = b"[DONE]"
+_LOOK_UP_S = 60.0
+_MAX_LINE_BYTES = 1 << 20
+_propagator = TraceContextTextMapPropagator()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAiDoor:
+    """A server at ``url``. ``token`` is sent as a bearer token, and over plain HTTP to this machine
+    alone, which ``commands/asked.py`` sees to. Of the parameters of requests some are ``left_out``,
+    and some ``renamed``, for servers that refuse them or call them otherwise."""
+
+    url: str
+    model: str = ""
+    chat: bool = False
+    token: str | None = None
+    ca: Path | None = None
+    left_out: frozenset[str] = frozenset()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def description(self) -> str:
+        """Such as ``OpenAI http://127.0.0.1:8000/v1/completions``."""
+        return f"OpenAI {self.endpoint}"
+
+    @property
+    def base(self) -> str:
+        """The address that paths are added to: ``/v1``, unless ``url`` has a path of its own."""
+        url = self.url.rstrip("/")
+        return url if urlsplit(url).path else f"{url}/v1"
+
+    @property
+    def endpoint(self) -> str:
+        """Where requests go."""
+        return f"{self.base}/{'chat/' if self.chat else ''}completions"
+
+    def asking_for(self, model: str) -> OpenAiDoor:
+        """The same, with that model."""
+        return replace(self, model=model)
+
+    def open(self) -> OpenAiTransport:
+        """A connection pool of its own."""
+        return OpenAiTransport(self)
+
+
+class OpenAiTransport:
+    """Asks over HTTP, on as many connections as there are requests under way."""
+
+    def __init__(self, door: OpenAiDoor) -> None:
+        self._door = door
+        self._session: aiohttp.ClientSession | None = None
+
+    async def ask(self, call: Call, heard: Heard) -> Told | None:
+        """Read an answer to its end; None if ``heard`` cancelled it. Raises Failed."""
+        body = {
+            **self._asked(call),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        answer = Answer()
+        try:
+            async with asyncio.timeout(call.timeout_s), self._post(body) as response:
+                async for data in _events(response):
+                    if data == _DONE:
+                        break
+                    if not all(heard(None, text) for text in answer.read(parsed(data))):
+                        return None
+                else:
+                    # Not every server says more once it has said why an answer ended.
+                    if not answer.has_finished:
+                        raise Failed("BAD_STREAM", "the stream ended before the answer did")
+        except TimeoutError:
+            raise Failed(_DEADLINE, f"no end after {call.timeout_s:g} s") from None
+        except aiohttp.ClientError as error:
+            raise _broken(error) from error
+        except HttpProcessingError as error:  # a line that is longer than _MAX_LINE_BYTES
+            raise Failed("BAD_STREAM", error.message) from error
+        return answer.told
+
+    async def served(self) -> Served:
+        """By ``/v1/models``, where specmesh's gateway tells of its strategies. Raises Failed."""
+        assert self._session is not None, "the transport is not open"
+        url = f"{self._door.base}/models"
+        try:
+            async with asyncio.timeout(_LOOK_UP_S), self._session.get(url) as response:
+                await _check(response)
+                listed = (await response.json())["data"]
+                found = {str(model["id"]): model for model in listed}
+        except (TimeoutError, LookupError, TypeError, ValueError) as error:
+            raise Failed("CONNECTION", f"{url}: {type(error).__name__}: {error}") from error
+        except aiohttp.ClientError as error:
+            raise _broken(error) from error
+        if not found:
+            raise Failed("UNAVAILABLE", f"{url}: the server names no model")
+        model = self._door.model or next(iter(found))
+        return Served(model, any("specmesh" in each for each in found.values()))
+
+    async def count_tokens(self, text: str) -> int:
+        """As the server counts them in its usage. Raises Failed."""
+        limits = {"max_tokens": 1, "temperature": 0}
+        said = {"model": self._door.model, **limits, **self._prompt((text,))}
+        try:
+            async with asyncio.timeout(_LOOK_UP_S), self._post(said) as response:
+                await _check(response)
+                found = count((await response.json())["usage"]["prompt_tokens"])
+        except (LookupError, TypeError, ValueError):
+            found = None
+        except TimeoutError:
+            raise Failed(_DEADLINE, f"no answer after {_LOOK_UP_S:g} s") from None
+        except aiohttp.ClientError as error:
+            raise _broken(error) from error
+        if not found:
+            raise Failed("NO_USAGE", "the server does not say how long a prompt is")
+        return found
+
+    async def __aenter__(self) -> Self:
+        token, ca = self._door.token, self._door.ca
+        tls = ssl.create_default_context(cafile=ca) if ca else True
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls),
+            timeout=aiohttp.ClientTimeout(total=None),
+            read_bufsize=_MAX_LINE_BYTES // 2,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+        )
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _post(self, body: Mapping[str, Any]) -> Any:
+        assert self._session is not None, "the transport is not open"
+        headers: dict[str, str] = {}
+        _propagator.inject(headers)
+        door = self._door
+        sent = {
+            door.renamed.get(name, name): value
+            for name, value in body.items()
+            if name not in door.left_out
+        }
+        return self._session.post(door.endpoint, json=sent, headers=headers)
+
+    def _asked(self, call: Call) -> dict[str, Any]:
+        variation = call.variation
+        body: dict[str, Any] = {
+            "model": self._door.model,
+            **self._prompt(call.said),
+            **variation.sampling,
+            "seed": call.sampling_seed,
+        }
+        if call.max_tokens is not None:
+            body["max_tokens"] = call.max_tokens
+        if call.ignore_end:
+            body["ignore_eos"] = True
+        if variation.strategy or variation.options:
+            strategy = {"strategy": variation.strategy} if variation.strategy else {}
+            body["specmesh"] = {**strategy, **variation.options}
+        return body
+
+    def _prompt(self, said: tuple[str, ...]) -> dict[str, Any]:
+        if self._door.chat:
+            return {"messages": messages(said)}
+        return {"prompt": "".join(said)}
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The data of each server-sent event. Raises Failed."""
+    await _check(response)
+    async for line in response.content:
+        if line.startswith(b"data:"):
+            yield line[5:].strip()
+
+
+async def _check(response: aiohttp.ClientResponse) -> None:
+    if response.ok:
+        return
+    try:
+        body = await response.json()
+    except (aiohttp.ClientError, ValueError):
+        body = None
+    error = body.get("error") if isinstance(body, dict) else body
+    raise failed(error, f"HTTP_{response.status}")
+
+
+def _broken(error: aiohttp.ClientError) -> Failed:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return Failed("CONNECTION", f"{error.host}:{error.port}: {error.os_error}")
+    return Failed("CONNECTION", f"{type(error).__name__}: {error}")

@@ -1,0 +1,75 @@
+"""How requests are to be answered: strategy, its options and sampling, several by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from specmesh.client.requests.speculation import STRATEGY_OPTIONS, read_option
+
+SAMPLING = ("temperature", "top_p", "top_k")
+_WHOLE = {"top_k"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """One way, which ``weight`` in the sum of all weights of the requests go."""
+
+    weight: float = 1.0
+    strategy: str = ""
+    """Empty: the server's default."""
+    options: Mapping[str, float | str] = field(default_factory=dict)
+    """Of the strategy."""
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """Of ``SAMPLING``; what is missing takes the server's default."""
+
+    @property
+    def name(self) -> str:
+        """What tells it from others: ``dsi lookahead=4 temperature=0.8``."""
+        given = {**self.options, **self.sampling}
+        settings = [
+            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in given.items()
+        ]
+        return " ".join((self.strategy or "default", *settings))
+
+    def having(self, name: str, text: str) -> Variation:
+        """The same with one setting: ``strategy``, of ``SAMPLING`` or of the strategy's options.
+
+        Raises ValueError for a name or value that there is not.
+        """
+        strategy, options, sampling = self.strategy, dict(self.options), dict(self.sampling)
+        if name == "strategy":
+            strategy = text
+        elif name in SAMPLING:
+            sampling[name] = int(text) if name in _WHOLE else float(text)
+        elif name in STRATEGY_OPTIONS:
+            options[name] = read_option(name, text)
+        else:
+            known = ", ".join(("strategy", *SAMPLING, *STRATEGY_OPTIONS))
+            raise ValueError(f"there is no {name!r}; there are: {known}")
+        return Variation(weight=self.weight, strategy=strategy, options=options, sampling=sampling)
+
+
+def variation(text: str) -> Variation:
+    """The one written as ``WEIGHT NAME=VALUE NAME=VALUE...``. Raises ValueError."""
+    weight, *settings = text.split()
+    try:
+        found = Variation(weight=float(weight))
+    except ValueError:
+        raise ValueError(f"{text!r} does not begin with a weight, such as 2 or 0.5") from None
+    if not 0 < found.weight < float("inf"):
+        raise ValueError(f"{text!r}: a weight is above 0")
+    for each in settings:
+        name, _, value = each.partition("=")
+        found = found.having(name, value)
+    return found
+
+
+def choose(variations: Sequence[Variation], luck: Random) -> int:
+    """The index of one, by weight."""
+    if len(variations) == 1:
+        return 0
+    weights = [each.weight for each in variations]
+    return luck.choices(range(len(variations)), weights)[0]

@@ -1,0 +1,131 @@
+"""Where the time of one answer went, node by node.
+
+Two measures stand side by side, because work overlaps. ``busy_ms`` and the parts of it count
+what each node did, whoever waited for it. ``path_ms`` counts only what the answer waited
+for; over all nodes it sums up to the wall time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from specmesh.serving.conventions import COMMIT_SPAN, FORWARD_MS, QUEUE_MS
+from specmesh.traces.analysis.critical_path import Segment, critical_path
+from specmesh.traces.intervals import Interval, length_ms, union, without
+from specmesh.traces.spans import Node, Span, SpanKind, root_of, servers_of
+
+STORE = Node("redis", "")
+"""Stands for the session store, which sends no spans: its time is that of the commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTime:
+    """What one node contributed, in milliseconds, summed over its calls unless said otherwise."""
+
+    node: Node
+    num_calls: int
+    busy_ms: float
+    """Time in which it worked on at least one call itself; concurrent calls count once."""
+    queue_ms: float
+    forward_ms: float
+    other_ms: float
+    """The rest of its time in the calls, without the calls it made in turn."""
+    hop_ms: float
+    """What its callers waited beyond that: network, gRPC, both sides' event loops."""
+    path_ms: float
+    """Its part of the critical path, hops to it included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """One answer; nodes come in order of their part of the critical path, the largest first."""
+
+    wall_ms: float
+    nodes: tuple[NodeTime, ...]
+
+    def share(self, node: NodeTime) -> float:
+        """The node's part of the wall time, 0 to 1; all nodes' sum up to 1, unless it took none."""
+        return node.path_ms / self.wall_ms if self.wall_ms else 0.0
+
+
+def breakdown(spans: Sequence[Span], path: Sequence[Segment] | None = None) -> Breakdown:
+    """The breakdown of one trace, whose spans are by one clock (``clocks.corrected``). ``path`` is
+    its critical path, if that is known already.
+
+    Raises ValueError without spans, or for several traces.
+    """
+    if len({span.trace_id for span in spans}) != 1:
+        raise ValueError("a breakdown needs the spans of exactly one trace")
+    calls = _Calls(spans)
+    root = root_of(spans)
+    path_ms: dict[Node, float] = defaultdict(float)
+    for segment in critical_path(root, spans) if path is None else path:
+        path_ms[calls.responsible(segment.span)] += (segment.end_ns - segment.start_ns) / 1e6
+    nodes = [calls.node_time(node, path_ms[node]) for node in {*calls.by_node, *path_ms}]
+    ordered = sorted(nodes, key=lambda node: -node.path_ms)
+    return Breakdown(wall_ms=root.duration_ms, nodes=tuple(ordered))
+
+
+class _Calls:
+    """The calls of one trace: those that each node served, and how long the way to it was."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._servers = servers_of(spans)
+        self._children: dict[str, list[Span]] = defaultdict(list)
+        self._hop_ms: dict[Node, float] = defaultdict(float)
+        self.by_node: dict[Node, list[Span]] = defaultdict(list)
+        for span in spans:
+            self._children[span.parent_span_id].append(span)
+            if span.kind is SpanKind.SERVER:
+                self.by_node[span.node].append(span)
+            elif span.name == COMMIT_SPAN:
+                self.by_node[STORE].append(span)
+            elif servers := self._servers_of(span):
+                # A server's span may outlast a caller that cancelled; no way takes less than none.
+                beyond_ms = span.duration_ms - sum(server.duration_ms for server in servers)
+                self._hop_ms[servers[0].node] += max(beyond_ms, 0.0)
+
+    def responsible(self, span: Span) -> Node:
+        """The node responsible for a span's own time: for a call, the node that served it."""
+        if span.name == COMMIT_SPAN:
+            return STORE
+        servers = self._servers_of(span)
+        return servers[0].node if servers else span.node
+
+    def node_time(self, node: Node, path_ms: float) -> NodeTime:
+        """Sum up the calls that the node served."""
+        served = self.by_node.get(node, [])
+        queue_ms = sum(span.number(QUEUE_MS) for span in served)
+        forward_ms = sum(span.number(FORWARD_MS) for span in served)
+        own = [self._own(span) for span in served]
+        own_ms = sum(map(length_ms, own))
+        return NodeTime(
+            node=node,
+            num_calls=len(served),
+            busy_ms=length_ms(union(chain.from_iterable(own))),
+            queue_ms=queue_ms,
+            forward_ms=forward_ms,
+            other_ms=max(own_ms - queue_ms - forward_ms, 0.0),
+            hop_ms=self._hop_ms.get(node, 0.0),
+            path_ms=path_ms,
+        )
+
+    def _servers_of(self, span: Span) -> Sequence[Span]:
+        """Who served a call; none if it was cancelled before it arrived, or is no call."""
+        return self._servers.get(span.span_id, ()) if span.kind is SpanKind.CLIENT else ()
+
+    def _own(self, span: Span) -> list[Interval]:
+        """The intervals in which no call or commit below the span was under way."""
+        whole = (span.start_ns, span.end_ns)
+        away = [(below.start_ns, below.end_ns) for below in self._calls_below(span)]
+        return without(whole, away)
+
+    def _calls_below(self, span: Span) -> Iterator[Span]:
+        for child in self._children.get(span.span_id, ()):
+            if child.kind is SpanKind.CLIENT or child.name == COMMIT_SPAN:
+                yield child
+            else:
+                yield from self._calls_below(child)

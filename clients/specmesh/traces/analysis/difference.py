@@ -1,0 +1,48 @@
+"""Where one answer took longer than another: their critical paths side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specmesh.traces.analysis.path_parts import Part, by_service
+from specmesh.traces.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class PathChange:
+    """What the two answers waited for at the nodes of one service, by what went on there."""
+
+    service: str
+    part: Part
+    first_ms: float
+    second_ms: float
+
+    @property
+    def lost_ms(self) -> float:
+        """How much longer the second one waited."""
+        return self.second_ms - self.first_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two answers; the changes add up to ``lost_ms``, the largest loss first."""
+
+    first_ms: float
+    second_ms: float
+    changes: tuple[PathChange, ...]
+
+    @property
+    def lost_ms(self) -> float:
+        """How much longer the second one took."""
+        return self.second_ms - self.first_ms
+
+
+def difference(first: Trace, second: Trace) -> Difference:
+    """Of two traces. Replicas of a service count together: which of them answered is chance."""
+    times = [by_service(trace.path) for trace in (first, second)]
+    changes = [
+        PathChange(*key, times[0].get(key, 0.0), times[1].get(key, 0.0))
+        for key in {**times[0], **times[1]}
+    ]
+    ordered = sorted(changes, key=lambda change: -change.lost_ms)
+    return Difference(first.root.duration_ms, second.root.duration_ms, tuple(ordered))

@@ -1,0 +1,133 @@
+"""What an answer waited for, in words: the critical path by node and by what went on there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from specmesh.serving.conventions import COMMIT_SPAN, FORWARD_MS, QUEUE_MS
+from specmesh.traces.analysis.breakdown import STORE
+from specmesh.traces.analysis.completeness import LOST
+from specmesh.traces.analysis.critical_path import Segment
+from specmesh.traces.spans import Node, Span, SpanKind, servers_of
+
+
+class Part(StrEnum):
+    """What a stretch of the critical path was spent on."""
+
+    NETWORK = "network"
+    """Between a call's client and its server: wire, gRPC, both event loops."""
+    QUEUE = "queue"
+    FORWARD = "forward"
+    OWN = "own"
+    """Whatever else the node did."""
+    CORE = "core"
+    """Ready to go on, while others had the cores."""
+    STORE = "store"
+    """The session store."""
+    UNKNOWN = "unknown"
+    """Below a span that is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathPart:
+    """All stretches of the critical path that a node spent on one thing under one name."""
+
+    node: Node
+    part: Part
+    name: str
+    """The span's, and why it took its own time."""
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """One stretch of the critical path, on one thing; nanoseconds by the root's clock."""
+
+    span: Span
+    node: Node
+    part: Part
+    start_ns: int
+    end_ns: int
+    name: str
+    """The span's, and why its time was its own, if that is known."""
+
+    @property
+    def ms(self) -> float:
+        """How long it is."""
+        return (self.end_ns - self.start_ns) / 1e6
+
+
+def stretches(path: Sequence[Segment], spans: Sequence[Span]) -> list[Stretch]:
+    """``path`` from its start to its end, its servers' time divided into queue, forward and own."""
+    servers = servers_of(spans)
+    found: list[Stretch] = []
+    for segment in reversed(path):
+        if segment.span.kind is SpanKind.SERVER and QUEUE_MS in segment.span.attributes:
+            found += _served(segment)
+        else:
+            found += _unserved(segment, servers.get(segment.span.span_id, ()))
+    return found
+
+
+def _name(segment: Segment) -> str:
+    return ", ".join(filter(None, (segment.span.name, segment.why)))
+
+
+def summed(found: Sequence[Stretch]) -> list[PathPart]:
+    """The longest first; together as long as the answer took."""
+    totals: dict[tuple[Node, Part, str], float] = defaultdict(float)
+    for each in found:
+        totals[each.node, each.part, each.name] += each.ms
+    parts = [PathPart(*key, ms) for key, ms in totals.items()]
+    return sorted(parts, key=lambda part: -part.ms)
+
+
+def by_service(found: Iterable[Stretch]) -> dict[tuple[str, Part], float]:
+    """Milliseconds by service and part: which of several replicas it was is chance."""
+    totals: dict[tuple[str, Part], float] = defaultdict(float)
+    for each in found:
+        service = each.node.service.removeprefix("specmesh-") or each.node.label
+        totals[service, each.part] += each.ms
+    return totals
+
+
+def _whose(span: Span, servers: Sequence[Span]) -> tuple[Node, Part]:
+    if span.name == LOST:
+        return span.node, Part.UNKNOWN
+    if span.name == COMMIT_SPAN:
+        return STORE, Part.STORE
+    if span.kind is SpanKind.CLIENT:
+        return (servers[0].node, Part.NETWORK) if servers else (span.node, Part.NETWORK)
+    return span.node, Part.OWN
+
+
+def _unserved(segment: Segment, servers: Sequence[Span]) -> Iterator[Stretch]:
+    """A stretch on one thing. When within it the node waited for a core isn't known: at first,
+    as it is shown."""
+    node, part = _whose(segment.span, servers)
+    since_ns = segment.start_ns
+    if segment.run_delay_ns > 0:
+        since_ns += segment.run_delay_ns
+        yield Stretch(segment.span, node, Part.CORE, segment.start_ns, since_ns, _name(segment))
+    if since_ns < segment.end_ns:
+        yield Stretch(segment.span, node, part, since_ns, segment.end_ns, _name(segment))
+
+
+def _served(segment: Segment) -> Iterator[Stretch]:
+    """A server's stretch: it waits, then computes; what is left is its own.
+
+    A draft computes a level at a time, with own work in between, which is put at its end.
+    """
+    span = segment.span
+    computed_ns = span.left_queue_ns + int(span.number(FORWARD_MS) * 1e6)
+    marks = (span.start_ns, span.left_queue_ns, computed_ns, max(span.end_ns, segment.end_ns))
+    for part, start_ns, end_ns in zip(
+        (Part.QUEUE, Part.FORWARD, Part.OWN), marks, marks[1:], strict=False
+    ):
+        since_ns, until_ns = max(start_ns, segment.start_ns), min(end_ns, segment.end_ns)
+        if since_ns < until_ns:
+            name = span.name if part is Part.QUEUE else _name(segment)
+            yield Stretch(span, span.node, part, since_ns, until_ns, name)

@@ -1,0 +1,144 @@
+"""Which server did what when in one answer: a trace as bars and marks on one time axis.
+
+Times of different processes are put side by side as they are, so their clocks must agree.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from specmesh.serving.conventions import (
+    ACCEPTED,
+    COMMITTED,
+    DRAFT_SPAN,
+    DRAFT_TOKENS,
+    ROUND_SPAN,
+    VERIFY_SPAN,
+)
+from specmesh.traces.analysis.cancellation import cancellations
+from specmesh.traces.spans import Node, Span, SpanKind, root_of, servers_of
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One call running on a server, since it left the queue; nanoseconds since 1970."""
+
+    start_ns: int
+    end_ns: int
+    cancelled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one server did, in order of start."""
+
+    node: Node
+    what: str
+    """DRAFT or VERIFY_SPAN."""
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit of tokens to the answer."""
+
+    at_ns: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One answer, or a stretch of it."""
+
+    answer_start_ns: int
+    start_ns: int
+    end_ns: int
+    rows: tuple[Row, ...]
+    """Verifiers, then drafters."""
+    commits: tuple[Committed, ...]
+    rejections_ns: tuple[int, ...]
+    """When a draft token was found to be wrong."""
+
+    def between(self, start_ns: int, end_ns: int) -> Timeline:
+        """The part of it from ``start_ns`` up to ``end_ns``; bars are not cut."""
+        return Timeline(
+            answer_start_ns=self.answer_start_ns,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            rows=tuple(
+                Row(
+                    row.node,
+                    row.what,
+                    tuple(b for b in row.bars if b.start_ns < end_ns and b.end_ns > start_ns),
+                )
+                for row in self.rows
+            ),
+            commits=tuple(c for c in self.commits if start_ns <= c.at_ns < end_ns),
+            rejections_ns=tuple(at for at in self.rejections_ns if start_ns <= at < end_ns),
+        )
+
+    def busiest(self, length_ms: float) -> Timeline:
+        """The stretch of that length in which most happens: rejections, cancellations, commits.
+
+        It begins with a commit; the whole timeline, if that is shorter.
+        """
+        length_ns = int(length_ms * 1e6)
+        starts = [c.at_ns for c in self.commits if c.at_ns + length_ns <= self.end_ns]
+        stretches = (self.between(start_ns, start_ns + length_ns) for start_ns in starts)
+        return max(stretches, key=_num_events, default=self)
+
+
+def timeline(trace: Sequence[Span]) -> Timeline:
+    """The timeline of one trace, from the first draft or verification on."""
+    rows = tuple(_rows(trace))
+    begun = [bar.start_ns for row in rows for bar in row.bars]
+    root = root_of(trace)
+    return Timeline(
+        answer_start_ns=root.start_ns,
+        start_ns=min(begun, default=root.start_ns),
+        end_ns=root.end_ns,
+        rows=rows,
+        commits=tuple(
+            Committed(span.end_ns, int(span.number(COMMITTED)))
+            for span in sorted(trace, key=lambda span: span.end_ns)
+            if span.name == ROUND_SPAN and COMMITTED in span.attributes
+        ),
+        rejections_ns=tuple(sorted(_rejections(trace))),
+    )
+
+
+def _rows(trace: Sequence[Span]) -> Iterator[Row]:
+    servers = servers_of(trace)
+    for what in (VERIFY_SPAN, DRAFT_SPAN):
+        bars: dict[Node, list[Bar]] = defaultdict(list)
+        for call in trace:
+            if call.name == what and call.kind is SpanKind.CLIENT:
+                for span in servers.get(call.span_id, ()):
+                    bar = Bar(span.left_queue_ns, span.end_ns, call.was_cancelled)
+                    bars[span.node].append(bar)
+        for node in sorted(bars, key=lambda node: node.instance):
+            yield Row(node, what, tuple(sorted(bars[node], key=lambda bar: bar.start_ns)))
+
+
+def _rejections(trace: Sequence[Span]) -> Iterator[int]:
+    """Verdicts that accept fewer tokens than were drafted, and verdicts that end a draft: those
+    find that the next draft token, after the verified ones, is wrong."""
+    verdicts = [span for span in trace if span.name == VERIFY_SPAN and ACCEPTED in span.attributes]
+    for verdict in verdicts:
+        if verdict.number(ACCEPTED) < verdict.number(DRAFT_TOKENS):
+            yield verdict.end_ns
+    commits = sorted(span.end_ns for span in trace if span.name == ROUND_SPAN)
+    for each in cancellations(trace):
+        # A draft may also be cancelled because it is long enough. Then a verification is sent,
+        # and its verdict is what is committed next.
+        committed_ns = next((at for at in commits if at >= each.start_ns), each.start_ns)
+        decided_before = not any(each.start_ns < v.end_ns <= committed_ns for v in verdicts)
+        if decided_before and any(call.name == DRAFT_SPAN for call in each.calls):
+            yield each.start_ns
+
+
+def _num_events(stretch: Timeline) -> int:
+    num_cancelled = sum(bar.cancelled for row in stretch.rows for bar in row.bars)
+    return num_cancelled + len(stretch.rejections_ns) + len(stretch.commits)

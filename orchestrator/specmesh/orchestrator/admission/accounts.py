@@ -1,0 +1,41 @@
+"""The ledger of limits, for the caller of the moment and by the event loop's clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from specmesh.orchestrator.admission.limits import Ledger, Limits, Meter
+from specmesh.serving import caller
+
+
+class Accounts:
+    """Keeps each caller of an orchestrator within ``limits``, whichever service it calls.
+
+    It is asked before any work is done for a request: who has reached a limit costs nothing.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._ledger = Ledger(limits or Limits())
+
+    @contextmanager
+    def answering(self, meter: Meter, num_request_bytes: int) -> Iterator[None]:
+        """An answer is made for the caller, and ``meter`` counts what it uses.
+
+        Raises ``ResourceExhausted`` with reason LIMIT_REACHED.
+        """
+        identity, now = caller.identity(), asyncio.get_running_loop().time
+        self._ledger.begin(identity, meter, now(), num_request_bytes)
+        try:
+            yield
+        finally:
+            self._ledger.end(identity, meter, now())
+
+    def read(self, num_request_bytes: int) -> None:
+        """Let a request be read that asks for no answer.
+
+        Raises ``ResourceExhausted`` with reason LIMIT_REACHED.
+        """
+        now = asyncio.get_running_loop().time()
+        self._ledger.read(caller.identity(), num_request_bytes, now)

@@ -1,0 +1,53 @@
+"""What clients may send, whatever model is served; docs/protocol.md has the same in a table.
+
+What depends on the model (its vocabulary, its context) is checked against it.
+"""
+
+from __future__ import annotations
+
+from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS
+from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
+from specmesh.decoding.sampling import MAX_TEMPERATURE
+from specmesh.decoding.trees.plan import MAX_WIDTH
+from specmesh.orchestrator.strategies.options import MAX_BRANCHES
+from specmesh.serving.rpc.intake import MAX_METADATA_BYTES
+
+__all__ = [
+    "MAX_ARGUMENT_BYTES",
+    "MAX_ARGUMENT_DEPTH",
+    "MAX_BRANCHES",
+    "MAX_EPOCH",
+    "MAX_LOOKAHEAD",
+    "MAX_MESSAGES",
+    "MAX_METADATA_BYTES",
+    "MAX_REQUEST_BYTES",
+    "MAX_REQUEST_ID_CHARS",
+    "MAX_RESUME_TOKEN_BYTES",
+    "MAX_SESSION_ID_CHARS",
+    "MAX_STOP_STRINGS",
+    "MAX_STOP_STRING_CHARS",
+    "MAX_STOP_TOKENS",
+    "MAX_TEMPERATURE",
+    "MAX_TOP_LOGPROBS",
+    "MAX_WIDTH",
+    "SEED_BITS",
+]
+
+MAX_REQUEST_BYTES = 8 * 2**20
+"""Of a message, unless the process was started with another ``--max-request-bytes``."""
+SEED_BITS = 53
+"""Every client's numbers hold such a seed: JavaScript's are exact up to there."""
+MAX_STOP_TOKENS = 256
+MAX_STOP_STRINGS = 16
+MAX_STOP_STRING_CHARS = 256
+MAX_MESSAGES = 4096
+MAX_ARGUMENT_BYTES = 1 << 17
+"""Limits what is taken apart on the event loop."""
+MAX_ARGUMENT_DEPTH = 24
+"""Of lists and structs in one another; each is two messages, and protobuf discards unknown fields
+in the first 64 only, so that deeper ones would not be noticed."""
+MAX_REQUEST_ID_CHARS = 128
+MAX_SESSION_ID_CHARS = 64
+MAX_RESUME_TOKEN_BYTES = 64
+MAX_EPOCH = 2**31 - 1
+"""Those that the store chooses still fit the message above it."""

@@ -1,0 +1,1 @@
+"""One answer: its events, its session, and what is reported of it."""

@@ -1,0 +1,191 @@
+"""Streams one answer: the driver works ahead of the client, and tokens go to the store before they
+go to the client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import closing
+from dataclasses import replace
+
+from specmesh.orchestrator.answers import events
+from specmesh.orchestrator.answers.emission import Emission, EmittedToken
+from specmesh.orchestrator.answers.request_metrics import RequestMetrics
+from specmesh.orchestrator.answers.session_log import SessionLog
+from specmesh.orchestrator.driver.mesh_driver import Driver
+from specmesh.orchestrator.replicas.calls.judged_logprobs import JudgedLogprobs
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, Mesh
+from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
+from specmesh.orchestrator.replicas.need import Need
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.prefixes.shared_holders import Search
+from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.replicas.transport.peer import kind_of
+from specmesh.orchestrator.requests.plan import RequestPlan
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import Finish, StopReason, TokenKind
+from specmesh.orchestrator.strategies.kit.progress import Progress
+from specmesh.orchestrator.text.decoder import TextStream
+from specmesh.serving.store.stored_session import Claim, Generated
+from specmesh.v1.events_pb2 import GenerationEvent, GenerationStats
+
+HEARTBEAT_S = 0.5
+"""Longest silence of a stream: a heartbeat is sent after it."""
+
+
+class Answer:
+    """Streams one answer: each token once, in order, and not before it was given to the store.
+
+    ``replayed`` are generated tokens that are committed already; the client has
+    ``num_received`` of them and is not sent those again.
+    """
+
+    def __init__(
+        self,
+        plan: RequestPlan,
+        target: Target,
+        session: SessionLog,
+        metrics: RequestMetrics,
+        replayed: Generated,
+        num_received: int,
+    ) -> None:
+        self._plan = plan
+        self._target = target
+        self._session = session
+        self._metrics = metrics
+        self._replayed = replayed
+        self._num_received = num_received
+        text = TextStream(target.token_bytes, plan.prompt, plan.stop_strings)
+        num_known = len(plan.prompt) + len(replayed.token_ids)
+        self._logprobs = (
+            JudgedLogprobs(plan.num_top_logprobs, position=num_known)
+            if plan.num_top_logprobs is not None
+            else None
+        )
+        self._emission = Emission(text, self._logprobs)
+        self._need = Need(kind_of(target.info), plan.features)
+        self._calls: Calls | None = None
+
+    async def begin(self, claim: Claim) -> bool:
+        """See ``SessionLog``."""
+        return await self._session.begin(claim)
+
+    async def require_replica(self, mesh: Mesh) -> None:
+        """Return once a replica can work on the answer, or at once if some of it is there to be
+        told. Raises ``Unavailable`` with reason NO_VERIFIER."""
+        if not self._replayed.token_ids:
+            await mesh.verifiers.require(self._need, self._metrics.deadline)
+
+    async def events(
+        self, mesh: Mesh, worked: Callable[[], None]
+    ) -> AsyncGenerator[GenerationEvent, None]:
+        """The events of the answer; closing the generator cancels all work behind it.
+
+        ``worked`` is called when the mesh has finished, even if events are still unread.
+        """
+        prefix = self._prefix(mesh)
+        search = prefix.search([peer.identity for peer in mesh.verifiers.ready])
+        async with self._session.open():
+            yield events.started(self._plan, self._target, self._session, HEARTBEAT_S)
+            work = asyncio.create_task(self._commit_all(mesh, prefix, search))
+            work.add_done_callback(lambda _: self._emission.wake())
+            work.add_done_callback(lambda _: worked())
+            try:
+                while (tokens := await self._next_tokens(work)) or not work.done():
+                    if event := await self._event(tokens):
+                        yield event
+                text, reason = self._emission.end(await work)
+                await self._session.finish(reason)
+                yield self._finished(text, reason)
+            finally:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+
+    def _prefix(self, mesh: Mesh) -> CommittedPrefix:
+        committed = (*self._plan.prompt, *self._replayed.token_ids)
+        session_id = self._session.session.session_id
+        return CommittedPrefix(session_id, committed, mesh.holders, mesh.prefix_salt())
+
+    async def _commit_all(
+        self, mesh: Mesh, prefix: CommittedPrefix, search: Search | None
+    ) -> StopReason:
+        with closing(prefix):
+            await prefix.learn(search)
+            return await self._work(mesh, prefix)
+
+    async def _work(self, mesh: Mesh, prefix: CommittedPrefix) -> StopReason:
+        """Replay the tokens committed before, then run the strategy for the rest. ``prefix`` has
+        all of them."""
+        progress = Progress(self._plan.goal)
+        for index, token in enumerate(self._replayed.token_ids):
+            *_, last = progress.commit((token,), num_accepted=0)
+            checked = index not in self._replayed.unchecked
+            if reason := self._emission.replay(token, checked=checked):
+                return reason
+            if isinstance(last, Finish):
+                return last.reason
+        goal = replace(self._plan.goal, max_tokens=progress.remaining)
+        strategy = STRATEGIES[self._plan.strategy](goal)
+        self._calls = calls = Calls(
+            mesh,
+            prefix,
+            self._plan.sampling,
+            vocab_size=self._target.info.vocab_size,
+            deadline=self._metrics.deadline,
+            need=self._need,
+            epoch=self._session.epoch,
+            filter_options=self._plan.filter_options,
+            logprobs=self._logprobs,
+            tokens=TracedTokens.if_recorded(
+                prefix.length, self._target.token_bytes if mesh.records_content else None
+            ),
+        )
+        try:
+            return await Driver(strategy, calls, self._metrics.stats, self._emission.commit).drive()
+        finally:
+            self._metrics.cached(self._num_cached)
+
+    async def _next_tokens(self, work: asyncio.Task[StopReason]) -> list[EmittedToken]:
+        """Tokens committed since the last call; none after ``HEARTBEAT_S``, or at the end."""
+        if not work.done():
+            await self._emission.wait(HEARTBEAT_S)
+        return self._emission.take()
+
+    async def _event(self, tokens: list[EmittedToken]) -> GenerationEvent | None:
+        """Store ``tokens``, then return the event for the client; None if it has them already."""
+        if not tokens:
+            await self._session.touch()
+            return events.heartbeat()
+        new = [token for token in tokens if token.index >= len(self._replayed.token_ids)]
+        await self._session.append(
+            [token.token_id for token in new],
+            [n for n, token in enumerate(new) if token.kind is TokenKind.UNCHECKED],
+        )
+        unsent = [token for token in tokens if token.index >= self._num_received]
+        self._metrics.sent(len(new))
+        if not unsent:
+            return None
+        stats = self._stats(self._metrics.elapsed_ms)
+        return events.chunk(unsent, stats, resumable=self._session.resumable)
+
+    def _finished(self, text: str, reason: StopReason) -> GenerationEvent:
+        stats = self._stats(self._metrics.succeeded(reason))
+        return events.finished(reason, text, stats, resumable=self._session.resumable)
+
+    def _stats(self, duration_ms: float) -> GenerationStats:
+        """What the answer has taken up to the last token that was taken for the client."""
+        stats = events.counts(self._metrics.stats)
+        stats.num_prompt_tokens = len(self._plan.prompt)
+        stats.num_cached_tokens = self._num_cached
+        stats.num_output_tokens = self._emission.num_taken
+        stats.num_unchecked_tokens = self._emission.num_unchecked
+        stats.duration_ms = duration_ms
+        stats.time_to_first_token_ms = self._metrics.first_token_ms
+        return stats
+
+    @property
+    def _num_cached(self) -> int:
+        """Tokens of the prompt that were in a KV cache; 0 as long as it is not known."""
+        if self._calls is None:
+            return 0
+        return min(self._calls.num_cached_tokens, len(self._plan.prompt))

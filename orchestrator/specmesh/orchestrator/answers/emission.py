@@ -1,0 +1,101 @@
+"""The generated tokens of one answer on their way from the driver to the client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from specmesh.decoding.logprobs import Logprobs
+from specmesh.orchestrator.driver.mailbox import Mailbox
+from specmesh.orchestrator.replicas.calls.judged_logprobs import JudgedLogprobs
+from specmesh.orchestrator.strategies.base import Commit, StopReason, TokenKind
+from specmesh.orchestrator.text.decoder import TextStream
+
+
+@dataclass(frozen=True, slots=True)
+class ToldLogprobs:
+    """Log-probabilities at the place of a token, as they are told.
+
+    ``text_bytes`` are what the token adds to the answer's text, and what each of the likeliest
+    would add in its place, by their ids; ``text_offset`` counts the characters before it.
+    """
+
+    known: Logprobs
+    text_bytes: Mapping[int, bytes]
+    text_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedToken:
+    """One committed token, its index among the generated ones, the text it completes, how it came
+    about, and its log-probabilities if they are known."""
+
+    index: int
+    token_id: int
+    text: str
+    kind: TokenKind
+    logprobs: ToldLogprobs | None
+
+
+class Emission:
+    """Every committed token once and in order, with its text, up to the end of a stop string;
+    with ``logprobs``, if given, for those that aren't replayed."""
+
+    def __init__(self, text: TextStream, logprobs: JudgedLogprobs | None = None) -> None:
+        self.num_taken = 0
+        """Tokens that were taken, those of earlier parts of the answer included."""
+        self.num_unchecked = 0
+        """Of these, the ones that the target did not check."""
+        self._num_tokens = 0
+        self._text = text
+        self._logprobs = logprobs
+        self._outbox: Mailbox[EmittedToken] = Mailbox()
+
+    def commit(self, commit: Commit) -> StopReason | None:
+        """Emit the tokens, up to the one that completes a stop string; that ends the answer."""
+        logprobs: Sequence[Logprobs | None] = [None] * len(commit.token_ids)
+        if self._logprobs is not None:
+            logprobs = self._logprobs.commit(commit.token_ids)
+        for each in zip(commit.token_ids, commit.kinds, logprobs, strict=True):
+            if reason := self._emit(*each):
+                return reason
+        return None
+
+    def replay(self, token_id: int, *, checked: bool) -> StopReason | None:
+        """Emit a token of an earlier part of the answer, as ``commit`` does."""
+        return self._emit(token_id, TokenKind.UNKNOWN if checked else TokenKind.UNCHECKED, None)
+
+    def _emit(self, token_id: int, kind: TokenKind, logprobs: Logprobs | None) -> StopReason | None:
+        told = None if logprobs is None else self._told(token_id, logprobs)
+        text = self._text.push(token_id)
+        self._outbox.put(EmittedToken(self._num_tokens, token_id, text, kind, told))
+        self._num_tokens += 1
+        return StopReason.STOP if self._text.stopped else None
+
+    def _told(self, token_id: int, logprobs: Logprobs) -> ToldLogprobs:
+        """``logprobs`` at the place of ``token_id``, which comes next."""
+        likeliest = {token_id, *logprobs.top_token_ids}
+        text_bytes = {each: self._text.bytes_of(each) for each in likeliest}
+        return ToldLogprobs(logprobs, text_bytes, self._text.num_characters)
+
+    async def wait(self, seconds: float) -> None:
+        """Return when there are tokens to take, after ``wake``, or after ``seconds``."""
+        await self._outbox.wait(asyncio.get_running_loop().time() + seconds)
+
+    def wake(self) -> None:
+        """End ``wait``, with or without tokens."""
+        self._outbox.wake()
+
+    def take(self) -> list[EmittedToken]:
+        """The tokens emitted since the last call."""
+        tokens = [self._outbox.take() for _ in range(len(self._outbox))]
+        self.num_taken += len(tokens)
+        self.num_unchecked += sum(token.kind is TokenKind.UNCHECKED for token in tokens)
+        return tokens
+
+    def end(self, reason: StopReason) -> tuple[str, StopReason]:
+        """The text held back until now, and why the answer ends: that text may hold a stop string,
+        too."""
+        text = self._text.flush()
+        return text, StopReason.STOP if self._text.stopped else reason

@@ -1,0 +1,130 @@
+"""Writes the events of an answer as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specmesh.orchestrator.answers.emission import EmittedToken, ToldLogprobs
+from specmesh.orchestrator.answers.session_log import SessionLog
+from specmesh.orchestrator.driver.stats import RequestStats
+from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.replicas.transport.peer import kind_of
+from specmesh.orchestrator.requests.plan import RequestPlan
+from specmesh.orchestrator.requests.prompts import digest_of
+from specmesh.orchestrator.strategies.base import StopReason, TokenKind
+from specmesh.v1.events_pb2 import (
+    FINISH_REASON_END_OF_TEXT,
+    FINISH_REASON_LENGTH,
+    FINISH_REASON_STOP,
+    TOKEN_KIND_ACCEPTED,
+    TOKEN_KIND_BONUS,
+    TOKEN_KIND_RECOVERED,
+    TOKEN_KIND_UNCHECKED,
+    TOKEN_KIND_UNSPECIFIED,
+    GenerationChunk,
+    GenerationEvent,
+    GenerationFinished,
+    GenerationStarted,
+    GenerationStats,
+    Heartbeat,
+    TokenLogprob,
+    TokenLogprobs,
+)
+
+REASONS = {
+    StopReason.END_OF_TEXT: FINISH_REASON_END_OF_TEXT,
+    StopReason.STOP: FINISH_REASON_STOP,
+    StopReason.LENGTH: FINISH_REASON_LENGTH,
+}
+KINDS = {
+    TokenKind.UNKNOWN: TOKEN_KIND_UNSPECIFIED,
+    TokenKind.ACCEPTED: TOKEN_KIND_ACCEPTED,
+    TokenKind.RECOVERED: TOKEN_KIND_RECOVERED,
+    TokenKind.BONUS: TOKEN_KIND_BONUS,
+    TokenKind.UNCHECKED: TOKEN_KIND_UNCHECKED,
+}
+
+
+def started(
+    plan: RequestPlan, target: Target, session: SessionLog, heartbeat_s: float
+) -> GenerationEvent:
+    """What is settled before the first token."""
+    return GenerationEvent(
+        started=GenerationStarted(
+            session_id=session.session.session_id,
+            epoch=session.epoch,
+            model=target.info.name,
+            strategy=plan.strategy,
+            seed=plan.sampling.seed,
+            num_prompt_tokens=len(plan.prompt),
+            resumable=session.resumable,
+            resume_token=session.session.claim.resume_token,
+            model_fingerprint=kind_of(target.info),
+            heartbeat_ms=round(heartbeat_s * 1e3),
+            prompt_digest=digest_of(plan.prompt),
+            max_tokens=plan.goal.max_tokens,
+        )
+    )
+
+
+def heartbeat() -> GenerationEvent:
+    """The answer is still being worked on."""
+    return GenerationEvent(heartbeat=Heartbeat())
+
+
+def chunk(
+    tokens: Sequence[EmittedToken], stats: GenerationStats, *, resumable: bool
+) -> GenerationEvent:
+    """At least one token, each of them the successor of the one before."""
+    return GenerationEvent(
+        chunk=GenerationChunk(
+            first_index=tokens[0].index,
+            token_ids=[token.token_id for token in tokens],
+            text="".join(token.text for token in tokens),
+            text_lengths=[len(token.text) for token in tokens],
+            resumable=resumable,
+            kinds=[KINDS[token.kind] for token in tokens],
+            logprobs=[
+                _logprobs(token.token_id, token.logprobs)
+                for token in tokens
+                if token.logprobs is not None
+            ],
+            stats=stats,
+        )
+    )
+
+
+def _logprobs(token_id: int, told: ToldLogprobs) -> TokenLogprobs:
+    def one(token_id: int, logprob: float) -> TokenLogprob:
+        text_bytes = told.text_bytes[token_id]
+        return TokenLogprob(token_id=token_id, logprob=logprob, text_bytes=text_bytes)
+
+    return TokenLogprobs(
+        chosen=one(token_id, told.known.logprob),
+        top=map(one, told.known.top_token_ids, told.known.top_logprobs),
+        text_offset=told.text_offset,
+    )
+
+
+def finished(
+    reason: StopReason, text: str, stats: GenerationStats, *, resumable: bool
+) -> GenerationEvent:
+    """The end; ``text`` is what was held back until now."""
+    return GenerationEvent(
+        finished=GenerationFinished(
+            finish_reason=REASONS[reason], text=text, resumable=resumable, stats=stats
+        )
+    )
+
+
+def counts(stats: RequestStats) -> GenerationStats:
+    """What the answer has taken of the mesh; times and the numbers of its tokens are not among
+    it."""
+    return GenerationStats(
+        num_verify_calls=stats.num_verify_calls,
+        num_verified_tokens=stats.num_verified_tokens,
+        num_accepted_tokens=stats.num_accepted_tokens,
+        num_wasted_tokens=stats.num_wasted_tokens,
+        num_drafted_tokens=stats.num_drafted_tokens,
+        num_target_tokens=stats.num_target_tokens,
+    )

@@ -1,0 +1,245 @@
+"""The answer that a request asks for: a new one, the rest of one that its client has in part, or
+the rest of one that is stored."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from opentelemetry import trace
+
+from specmesh.decoding.errors import ContextExceeded
+from specmesh.orchestrator.answers.answer import Answer
+from specmesh.orchestrator.answers.request_metrics import RequestMetrics
+from specmesh.orchestrator.answers.session_codec import (
+    could_be,
+    of_known_values,
+    read_epoch,
+    read_prompt_digest,
+    read_received,
+    settled,
+    stored_request,
+)
+from specmesh.orchestrator.answers.session_log import SessionLog
+from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.target import Target, TargetRegistry
+from specmesh.orchestrator.replicas.transport.peer import kind_of
+from specmesh.orchestrator.requests.plan import (
+    Defaults,
+    RequestPlan,
+    check_model,
+    check_replicas,
+    make_plan,
+)
+from specmesh.orchestrator.requests.prompts import PromptReader, digest_of
+from specmesh.orchestrator.requests.served_models import missing
+from specmesh.orchestrator.strategies.options import OPTIONS
+from specmesh.serving import conventions as names
+from specmesh.serving.caller import identity
+from specmesh.serving.errors import FailedPrecondition, InvalidArgument, Unavailable
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.stored_session import (
+    Claim,
+    Generated,
+    Session,
+    SessionDamaged,
+    SessionNotFound,
+    StoreUnavailable,
+    Writer,
+)
+from specmesh.v1 import generation_pb2
+
+RESUME_TOKEN_BYTES = 16
+"""128 random bits cannot be guessed."""
+
+
+class Answers:
+    """Makes the answers of one mesh; whoever asks for one streams it."""
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        targets: TargetRegistry,
+        store: SessionStore | None,
+        defaults: Defaults,
+        prompts: PromptReader,
+    ) -> None:
+        self._mesh = mesh
+        self._targets = targets
+        self._store = store
+        self._defaults = defaults
+        self._prompts = prompts
+
+    async def new(self, request: generation_pb2.GenerateRequest, metrics: RequestMetrics) -> Answer:
+        """An answer from its first token on, or from the last one that the client received."""
+        if request.HasField("chat"):
+            metrics.chat()
+        target = self.target()
+        check_model(request.model, target)
+        check_fingerprint(request.model_fingerprint, target)
+        prompt = await self._prompt(request, target)
+        plan = make_plan(request, prompt, target, self._defaults, self._mesh.dice)
+        received = read_received(request.received, plan.goal, target.info.vocab_size)
+        _describe(plan, target, metrics, len(self._mesh.verifiers.ready))
+        # An answer that has begun is finished, if slower, by whichever replicas can.
+        if not request.HasField("received"):
+            check_replicas(plan, target)
+            if lack := missing(plan.strategy, self._mesh):
+                raise lack
+        claim = Claim(
+            session_id=f"{self._mesh.dice.getrandbits(128):032x}",
+            resume_token=self._mesh.dice.randbytes(RESUME_TOKEN_BYTES),
+            owner=identity(),
+        )
+        session = Session(
+            claim=claim,
+            model=kind_of(target.info),
+            request=settled(plan, target.info.name).SerializeToString(),
+            prompt=plan.prompt,
+        )
+        epoch = read_epoch(request) if request.HasField("epoch") else 1
+        log = self._log(session, Writer(epoch, self._writer_id()), received, is_stored=False)
+        metrics.answering(log, "client" if received.token_ids else None)
+        return Answer(plan, target, log, metrics, received, len(received.token_ids))
+
+    async def named(
+        self,
+        new: Answer,
+        claim: Claim,
+        request: generation_pb2.GenerateRequest,
+        metrics: RequestMetrics,
+    ) -> Answer:
+        """The answer that an earlier request of this id began, or else ``new``, whose session is
+        then that of ``claim``. While the store is away, or what it has is damaged, ``new`` as if
+        it had no id."""
+        with suppress(StoreUnavailable, SessionDamaged):
+            while not await new.begin(claim):
+                # Whose start was lost can't know the session's epoch.
+                epoch = request.epoch if request.HasField("epoch") else None
+                with suppress(SessionNotFound):  # it has expired by now: begin anew
+                    return await self.resumed(claim, epoch, request.received, metrics)
+        return new
+
+    async def resumed(
+        self,
+        claim: Claim,
+        epoch: int | None,
+        received_message: generation_pb2.Received,
+        metrics: RequestMetrics,
+    ) -> Answer:
+        """The rest of a stored answer, taken over from the orchestrator that wrote it, without
+        ``epoch`` under the one after the session's.
+
+        Everything is checked before: a request that fails must not take the session. Raises
+        ``SessionError`` as well.
+        """
+        target = self.target()
+        store = required_store(self._store)
+        stored = await store.read(claim)
+        session, vocab_size = stored.session, target.info.vocab_size
+        check_fingerprint(session.model, target)
+        request = stored_request(session, read_prompt_digest(received_message), vocab_size)
+        with of_known_values():
+            plan = make_plan(request, session.prompt, target, self._defaults, self._mesh.dice)
+        received = read_received(received_message, plan.goal, vocab_size)
+        _describe(plan, target, metrics, len(self._mesh.verifiers.ready))
+        # Log-probabilities are not stored: whoever wants them needs the tokens once more.
+        exactly = plan.num_top_logprobs is not None or not could_be(stored, plan.goal, vocab_size)
+        writer, generated = await store.take(
+            claim, epoch, self._writer_id(), received, exactly=exactly
+        )
+        # What was damaged since it was read has its prompt checked by the store, not its answer.
+        taken = replace(stored, generated=generated)
+        if generated not in (stored.generated, received) and not could_be(
+            taken, plan.goal, vocab_size
+        ):
+            raise SessionDamaged(f"session {session.session_id!r} is damaged")
+        log = self._log(session, writer, generated, is_stored=True)
+        metrics.answering(log, "store")
+        return Answer(plan, target, log, metrics, generated, len(received.token_ids))
+
+    async def _prompt(
+        self, request: generation_pb2.GenerateRequest, target: Target
+    ) -> tuple[int, ...]:
+        """The tokens of the prompt, and no others than those that the client's part of the answer
+        follows. Raises ``Unavailable`` with reason PROMPT_CHANGED, and what
+        ``PromptReader.read`` raises.
+
+        Another template may have made that part's prompt: one of a replica that has not defined
+        the target here. So a template that refuses the chat does not end an answer that has begun.
+        """
+        told = read_prompt_digest(request.received)
+        templates = [target.chat_template]
+        if told and request.HasField("chat"):
+            for peer in self._mesh.verifiers.peers:
+                theirs = peer.model and not peer.refusal and peer.model.chat_template
+                if theirs and theirs not in templates:
+                    templates.append(theirs)
+        for template in templates:
+            try:
+                prompt = await self._prompts.read(request, replace(target, chat_template=template))
+            except (InvalidArgument, FailedPrecondition, ContextExceeded):
+                if not told:
+                    raise
+                continue  # this template can't have made the prompt that the answer follows
+            if not told or told == digest_of(prompt):
+                return prompt
+        raise Unavailable(
+            "PROMPT_CHANGED", "the answer began behind another prompt than this request makes here"
+        )
+
+    def _writer_id(self) -> str:
+        """A new id for one stream: no other stream writes to the store under it."""
+        return f"{self._mesh.dice.getrandbits(64):016x}"
+
+    def _log(
+        self, session: Session, writer: Writer, generated: Generated, *, is_stored: bool
+    ) -> SessionLog:
+        return SessionLog(
+            self._store, session, writer, generated, self._mesh.dice, is_stored=is_stored
+        )
+
+    def target(self) -> Target:
+        """The target as its replicas serve it. Raises ``Unavailable`` before one has been known."""
+        target = self._targets.required()
+        # Replicas that are down count too: they may be back when the answer has grown.
+        replicas = [peer for peer in self._mesh.verifiers.peers if not peer.refusal]
+        known = [peer.model.info for peer in replicas if peer.model]
+        return target.served_by(known) if known else target
+
+
+def _describe(
+    plan: RequestPlan, target: Target, metrics: RequestMetrics, num_verifiers: int
+) -> None:
+    metrics.planned(plan, target)
+    span = trace.get_current_span()
+    if span.is_recording():
+        options = {names.option(name): getattr(plan.goal, name) for name in OPTIONS}
+        span.set_attributes({name: value for name, value in options.items() if value is not None})
+        span.set_attributes(
+            {
+                **metrics.attributes,
+                names.NUM_VERIFIERS: num_verifiers,
+                names.MAX_TOKENS: plan.goal.max_tokens,
+                names.TEMPERATURE: plan.sampling.temperature,
+                names.INPUT_TOKENS: len(plan.prompt),
+            }
+        )
+
+
+def required_store(store: SessionStore | None) -> SessionStore:
+    """``store``, if there is one. Raises ``Unavailable``."""
+    if store is None:
+        raise Unavailable("NO_STORE", "this orchestrator has no session store")
+    return store
+
+
+def check_fingerprint(fingerprint: str, target: Target) -> None:
+    """Refuse to continue an answer that another model began. Raises ``FailedPrecondition``."""
+    served = kind_of(target.info)
+    if fingerprint not in {"", served}:
+        raise FailedPrecondition(
+            "TARGET_REPLACED",
+            f"the answer began with {fingerprint}, this mesh serves {served}",
+            {"began_with": fingerprint, "served": served},
+        )

@@ -1,0 +1,158 @@
+"""Watches one request from its arrival to its end, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.answers.request_report import RequestReport
+from specmesh.orchestrator.answers.session_log import SessionLog
+from specmesh.orchestrator.driver.stats import RequestStats
+from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.requests.plan import RequestPlan
+from specmesh.orchestrator.strategies.base import StopReason
+from specmesh.serving import conventions as names
+from specmesh.serving.errors import ServiceError, to_status
+from specmesh.serving.rpc.listening import server_attributes
+
+ROUNDING = 0.01
+"""gRPC may report to a server up to this share more time than its client set."""
+
+
+class RequestMetrics:
+    """Of one request to ``method``, from its arrival until this context manager is left.
+
+    It is reported exactly once. Only new tokens count: not those that a resumed answer replays
+    or that its client has. ``deadline`` is by the event loop's clock.
+    """
+
+    def __init__(self, method: str, deadline: float) -> None:
+        self.deadline = deadline
+        self._report = RequestReport(
+            method,
+            {
+                names.OPERATION: names.TEXT_COMPLETION,
+                names.PROVIDER: names.SPECMESH,
+                **server_attributes(),
+            },
+        )
+        self._now = asyncio.get_running_loop().time
+        self._arrived = self._now()
+        self._ended = False
+        self._session: SessionLog | None = None
+
+    @property
+    def num_output_tokens(self) -> int:
+        """New tokens that were sent to the client."""
+        return self._report.num_new
+
+    @property
+    def num_target_tokens(self) -> int:
+        """Nodes that were sent to verifiers."""
+        return self.stats.num_target_tokens
+
+    @property
+    def stats(self) -> RequestStats:
+        """What the answer takes of the mesh."""
+        return self._report.stats
+
+    @property
+    def attributes(self) -> dict[str, str | int]:
+        """Metric attributes, by the GenAI conventions; with the model once it is known."""
+        return self._report.attributes
+
+    @property
+    def first_token_ms(self) -> float:
+        """Time from the arrival to the first new token; 0 before that."""
+        return (self._report.first_token_s or 0.0) * 1e3
+
+    @property
+    def elapsed_ms(self) -> float:
+        """Time since the arrival."""
+        return self._elapsed_s * 1e3
+
+    @property
+    def _elapsed_s(self) -> float:
+        return self._now() - self._arrived
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._ended:
+            if error is not None:
+                self._report.status, self._report.reason = self._failure(error)
+            self._end()
+
+    def chat(self) -> None:
+        """Record that the prompt is a chat."""
+        self.attributes[names.OPERATION] = names.CHAT
+
+    def asked_for(self, session_id: str) -> None:
+        """Record the session that a client names, whether there is one or not."""
+        self._report.session_id = session_id[:64]
+
+    def planned(self, plan: RequestPlan, target: Target) -> None:
+        """Record what is settled before any work."""
+        report, model = self._report, target.info.name
+        report.model, report.strategy, report.num_prompt = model, plan.strategy, len(plan.prompt)
+        # Only now: names that a request alone gives would be labels without end.
+        self.attributes.update(
+            {
+                names.REQUEST_MODEL: model,
+                names.RESPONSE_MODEL: model,
+                names.STRATEGY: plan.strategy,
+            }
+        )
+
+    def answering(self, session: SessionLog, resumed_from: str | None) -> None:
+        """Record the session of the answer, and where its first tokens come from if an earlier
+        stream has said them: "store" or "client"."""
+        self._session = session
+        self._report.resumed_from = resumed_from
+
+    def sent(self, num_new: int) -> None:
+        """Record that ``num_new`` new tokens are sent to the client."""
+        if num_new and not self._report.num_new:
+            self._report.first_token_s = self._elapsed_s
+        self._report.num_new += num_new
+
+    def cached(self, num_tokens: int) -> None:
+        """Record how many tokens of the prompt the first verification found in a KV cache."""
+        self._report.num_cached = num_tokens
+
+    def succeeded(self, reason: StopReason) -> float:
+        """Record a complete answer, even if its last event is lost. Returns the duration in ms."""
+        self._report.finish_reason = reason.name.lower()
+        self._end()
+        return self._report.duration_s * 1e3
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._session is not None:  # whose id is settled when the answer begins
+            self._report.session_id = self._session.session.session_id
+            self._report.epoch = self._session.epoch
+        self._report.duration_s = self._elapsed_s
+        self._report.tell()
+
+    def _failure(self, error: BaseException) -> tuple[str, str | None]:
+        """Name of the status that the client sees, and the reason that it is given, if any."""
+        if isinstance(error, ServiceError):
+            return to_status(error).code.name, error.reason
+        if isinstance(error, InvalidField):
+            return grpc.StatusCode.INVALID_ARGUMENT.name, "INVALID_FIELD"
+        if not isinstance(error, asyncio.CancelledError | GeneratorExit):
+            return grpc.StatusCode.INTERNAL.name, "INTERNAL"
+        # gRPC ends a call that runs out of time just as one that its client cancels.
+        remaining_s = self.deadline - self._now()
+        late = remaining_s <= ROUNDING * (self.deadline - self._arrived)
+        return (grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED).name, None

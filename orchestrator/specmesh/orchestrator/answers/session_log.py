@@ -1,0 +1,213 @@
+"""Stores one answer as it grows, so that another orchestrator can continue it.
+
+Tokens are stored before the client sees them, as long as the store keeps up. A store that is slow
+or unreachable delays them no longer than ``StorePatience`` allows: then they are sent unstored, the
+client is told so, and the log retries until the store has everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from random import Random
+
+from specmesh.orchestrator.strategies.base import StopReason
+from specmesh.serving.conventions import COMMIT_SPAN, NOT_RESUMABLE
+from specmesh.serving.errors import Aborted
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.stored_session import (
+    Claim,
+    Generated,
+    Session,
+    SessionCancelled,
+    SessionNotFound,
+    StaleEpoch,
+    StoreConflict,
+    StoreUnavailable,
+    Writer,
+)
+from specmesh.serving.telemetry.pipeline import tracer
+
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_S = 0.05
+LONGEST_BACKOFF_S = 1.0
+"""Longest pause before a failed write is retried; its tokens stay in memory meanwhile."""
+
+_not_resumable = NOT_RESUMABLE.instrument()
+
+
+class SessionLog:
+    """Writes one session to the store, one write at a time, in order.
+
+    ``generated`` are the tokens before those appended; ``is_stored`` says that the store has them.
+    Without a store nothing is written. ``dice`` gives the jitter of retries.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore | None,
+        session: Session,
+        writer: Writer,
+        generated: Generated,
+        dice: Random,
+        *,
+        is_stored: bool,
+    ) -> None:
+        self.session = session
+        self.epoch = writer.epoch
+        self._store = store
+        self._writer = writer
+        self._dice = dice
+        self._token_ids = list(generated.token_ids)
+        self._is_unchecked = [n in generated.unchecked for n in range(len(self._token_ids))]
+        # None: the store lacks the session, as far as is known.
+        self._num_stored = len(self._token_ids) if is_stored else None
+        self._touch_is_due = False
+        self._finished: StopReason | None = None
+        self._stored_finished: StopReason | None = None
+        self._catching_up: asyncio.Task[None] | None = None
+        self._has_lagged = False
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the store has all tokens so far."""
+        return self._num_stored == len(self._token_ids)
+
+    @property
+    def _is_caught_up(self) -> bool:
+        is_finished = self._stored_finished == self._finished
+        return self.resumable and is_finished and not self._touch_is_due
+
+    async def begin(self, claim: Claim) -> bool:
+        """Store the session as that of ``claim``, and tell whether there was none. Raises
+        ``SessionIdTaken`` or, if the store exceeds its patience, ``StoreUnavailable``, and changes
+        nothing then."""
+        store = self._store
+        assert store is not None
+        session = replace(self.session, claim=claim)
+        try:
+            async with asyncio.timeout(store.patience.seconds):
+                begun = await store.begin(session, self._writer, self._everything())
+        except TimeoutError as error:
+            raise StoreUnavailable(f"no answer within {store.patience.seconds:g} s") from error
+        if begun:
+            self.session = session
+            self._num_stored = len(self._token_ids)
+        return begun
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Store the session, unless it is stored; writes end when the block is left."""
+        try:
+            await self._flush()
+            yield
+        finally:
+            if self._catching_up is not None:
+                self._catching_up.cancel()
+                await asyncio.gather(self._catching_up, return_exceptions=True)
+
+    async def append(self, token_ids: Sequence[int], unchecked: Collection[int]) -> None:
+        """Store tokens before the client sees them. Raises ``Aborted`` if another stream has taken
+        the session, or its client cancelled it.
+
+        ``unchecked`` are the indexes in ``token_ids`` of those that the target did not check.
+        """
+        self._token_ids += token_ids
+        self._is_unchecked += (index in unchecked for index in range(len(token_ids)))
+        with tracer.start_as_current_span(COMMIT_SPAN):
+            await self._flush()
+
+    async def touch(self) -> None:
+        """While there is nothing to store: keep the session from expiring, and learn whether it is
+        still ours. Raises ``Aborted`` as ``append`` does."""
+        self._touch_is_due = True
+        await self._flush()
+
+    async def finish(self, reason: StopReason) -> None:
+        """Mark the answer complete. Raises ``Aborted`` as ``append`` does."""
+        self._finished = reason
+        await self._flush()
+
+    async def _flush(self) -> None:
+        """Write what is due, and wait for the store as long as its patience allows."""
+        if self._store is None or self._is_caught_up:
+            return
+        if self._catching_up is not None and self._catching_up.done():
+            self._collect(self._catching_up)
+        is_behind = self._catching_up is not None
+        if self._catching_up is None:
+            self._catching_up = asyncio.create_task(self._catch_up(self._store))
+        patience_s = 0.0 if is_behind else self._store.patience.seconds
+        await asyncio.wait({self._catching_up}, timeout=patience_s)
+        if self._catching_up.done():
+            self._collect(self._catching_up)
+        elif not (self.resumable or self._has_lagged):
+            self._has_lagged = True
+            _not_resumable.add(1)
+            reason = self._store.trouble or f"no answer yet after {patience_s:g} s"
+            fields = {"store": self._store.address, "reason": reason}
+            log.warning("store lags", extra={"session": self.session.session_id, **fields})
+
+    def _collect(self, caught_up: asyncio.Task[None]) -> None:
+        """Handle the end of ``_catch_up``. Raises ``Aborted`` as ``append`` does."""
+        self._catching_up = None
+        try:
+            caught_up.result()
+        except StaleEpoch as error:
+            raise Aborted(
+                "STALE_EPOCH",
+                "the client has resumed this session elsewhere",
+                {"current_epoch": str(error.current_epoch)},
+            ) from error
+        except SessionCancelled as error:
+            raise Aborted("SESSION_CANCELLED", str(error)) from error
+
+    async def _catch_up(self, store: SessionStore) -> None:
+        """Write until the store has everything. Raises ``StaleEpoch`` or ``SessionCancelled``."""
+        backoff_s = FIRST_BACKOFF_S
+        while not self._is_caught_up:
+            try:
+                await self._write(store)
+            except (SessionNotFound, StoreConflict):
+                # It expired, or Redis lost all or part of it: write the whole session again.
+                self._num_stored = None
+            except StoreUnavailable as error:
+                log.debug("store away", extra={"reason": str(error)})
+                # Jitter, so that not all sessions retry at once when it is back.
+                await asyncio.sleep(backoff_s * self._dice.uniform(0.5, 1))
+                backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
+
+    async def _write(self, store: SessionStore) -> None:
+        """Write what is due: the whole session, its new tokens, or that it is complete."""
+        session_id, start, num_tokens = (
+            self.session.session_id,
+            self._num_stored,
+            len(self._token_ids),
+        )
+        if start is None:
+            await store.put(self.session, self._writer, self._everything())
+            self._num_stored = num_tokens
+        elif start < num_tokens or self._touch_is_due:
+            await store.append(
+                session_id,
+                self._writer,
+                first_index=start,
+                token_ids=self._token_ids[start:],
+                unchecked=self._unchecked_from(start),
+            )
+            self._num_stored = num_tokens
+            self._touch_is_due = False
+        elif self._finished is not None:
+            await store.finish(session_id, self._writer, num_tokens, self._finished.name)
+            self._stored_finished = self._finished
+
+    def _everything(self) -> Generated:
+        return Generated(tuple(self._token_ids), frozenset(self._unchecked_from(0)))
+
+    def _unchecked_from(self, start: int) -> set[int]:
+        flags = self._is_unchecked[start:]
+        return {index for index, is_unchecked in enumerate(flags) if is_unchecked}

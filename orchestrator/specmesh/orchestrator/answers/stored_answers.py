@@ -1,0 +1,66 @@
+"""What a client learns of a session that it does not take."""
+
+from __future__ import annotations
+
+import time
+
+from specmesh.orchestrator.answers.events import REASONS
+from specmesh.orchestrator.answers.session_codec import described_request
+from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.requests.prompts import PromptReader
+from specmesh.orchestrator.strategies.base import StopReason
+from specmesh.orchestrator.text.decoder import TextStream
+from specmesh.serving.store.stored_session import CANCELLED, StoredSession
+from specmesh.v1 import events_pb2, session_pb2
+
+
+async def described(
+    stored: StoredSession, target: Target, prompts: PromptReader
+) -> session_pb2.Session:
+    """The session as clients see it; ``target`` is the model that answers.
+
+    Raises ``SessionDamaged``, and ``ResourceExhausted`` with reason OVERLOADED.
+    """
+    settled = described_request(stored.session, target.info.vocab_size)
+    state, finish_reason = _state(stored.ended)
+    described = session_pb2.Session(
+        session_id=stored.session.session_id,
+        state=state,
+        epoch=stored.epoch,
+        model=settled.model,
+        strategy=settled.speculation.strategy,
+        seed=settled.sampling.seed,
+        num_prompt_tokens=len(stored.session.prompt),
+        token_ids=stored.generated.token_ids,
+        unchecked=sorted(stored.generated.unchecked),
+        # A long answer takes a while to decode.
+        text=await prompts.in_turn(_text, stored, tuple(settled.stopping.stop_strings), target),
+        finish_reason=finish_reason,
+    )
+    described.expire_time.FromMilliseconds(round((time.time() + stored.expires_in_s) * 1e3))
+    return described
+
+
+def _state(
+    ended: str,
+) -> tuple[session_pb2.SessionState.ValueType, events_pb2.FinishReason.ValueType]:
+    if not ended:
+        return session_pb2.SESSION_STATE_ACTIVE, events_pb2.FINISH_REASON_UNSPECIFIED
+    if ended == CANCELLED:
+        return session_pb2.SESSION_STATE_CANCELLED, events_pb2.FINISH_REASON_UNSPECIFIED
+    # A newer orchestrator may know of other reasons.
+    reason = StopReason.__members__.get(ended)
+    told = REASONS[reason] if reason else events_pb2.FINISH_REASON_UNSPECIFIED
+    return session_pb2.SESSION_STATE_FINISHED, told
+
+
+def _text(stored: StoredSession, stop_strings: tuple[str, ...], target: Target) -> str:
+    """As much as its stream has said of it, or would have."""
+    stream = TextStream(target.token_bytes, stored.session.prompt, stop_strings)
+    texts = []
+    for token in stored.generated.token_ids:
+        texts.append(stream.push(token))
+        if stream.stopped:
+            break
+    is_finished = stored.ended not in {"", CANCELLED}
+    return "".join(texts) + (stream.flush() if is_finished else "")

@@ -1,0 +1,232 @@
+"""The mesh driver: performs a strategy's commands over gRPC and feeds back events.
+
+The loop is ``drive``; it decides nothing. Each draft and verification is an asyncio task,
+so cancelling a command cancels the call, which cancels the work behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+
+import grpc
+import grpc.aio
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.driver.rounds import Rounds
+from specmesh.orchestrator.driver.stats import RequestStats
+from specmesh.orchestrator.replicas.calls.call_context import CallContext
+from specmesh.orchestrator.replicas.calls.cancellation import TaskCancellation
+from specmesh.orchestrator.replicas.calls.cause import Cause, Moment, clock
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
+from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
+from specmesh.orchestrator.strategies.base import (
+    Assess,
+    Assessed,
+    Cancel,
+    Capacity,
+    Command,
+    Commit,
+    Draft,
+    Drafted,
+    Event,
+    Failed,
+    Finish,
+    GiveUp,
+    Released,
+    StopReason,
+    Strategy,
+    TaskId,
+    Verified,
+    Verify,
+)
+from specmesh.serving.conventions import TASK_FAILURES
+from specmesh.serving.errors import (
+    FailedPrecondition,
+    ResourceExhausted,
+    ServiceError,
+    Unavailable,
+    error_info,
+    retry_after_s,
+)
+
+log = logging.getLogger(__name__)
+
+_failures = TASK_FAILURES.instrument()
+
+Answered = Drafted | Verified | Assessed | Released | Failed
+
+Deliver = Callable[[Commit], StopReason | None]
+"""Receives committed tokens; returns a reason if the answer must end with them."""
+
+
+class Driver:
+    """Runs one strategy for one request.
+
+    Events reach the strategy one at a time, each after all commands of the one before were
+    performed, and none of a cancelled task.
+    """
+
+    def __init__(
+        self, strategy: Strategy, calls: Calls, stats: RequestStats, deliver: Deliver
+    ) -> None:
+        self._strategy = strategy
+        self._calls = calls
+        self._stats = stats
+        self._deliver = deliver
+        self._rounds = Rounds(calls.tokens)
+        self._capacity = Capacity()
+        self._now = clock(recorded=calls.tokens is not None)
+        self._events: asyncio.Queue[tuple[Answered | InvalidField | None, Moment]] = asyncio.Queue()
+        """With the moment of their arrival. None: a replica or drafter may have come or gone."""
+        self._handled = ("start", self._now())
+        """What is being handled: an event's name, and when it arrived."""
+        self._tasks: dict[TaskId, asyncio.Task[None]] = {}
+        self._cancellations: dict[TaskId, TaskCancellation] = {}
+        self._errors: dict[TaskId, Exception] = {}
+
+    async def drive(self) -> StopReason:
+        """Run to the end of the answer.
+
+        Raises the error behind a ``GiveUp``, or ``InvalidField`` if a service refuses an option.
+        """
+        try:
+            with self._calls.watched(self._mesh_changed):
+                return await self._drive()
+        finally:
+            await self._end(list(self._tasks.values()))
+            self._rounds.close()
+
+    async def _drive(self) -> StopReason:
+        self._capacity = self._calls.capacity()
+        commands = self._strategy.start(self._capacity)
+        while True:
+            if reason := await self._perform(commands):
+                return reason
+            event = await self._next_event()
+            self._stats.handled(event)
+            commands = self._strategy.handle(event)
+
+    def _on_event(self, event: Answered | InvalidField | None) -> None:
+        self._events.put_nowait((event, self._now()))
+
+    def _mesh_changed(self) -> None:
+        self._on_event(None)
+
+    async def _perform(self, commands: Sequence[Command]) -> StopReason | None:
+        """Send new calls first, since the next tokens wait for them; then end cancelled tasks,
+        then deliver commits. Returns the reason if that ends the answer."""
+        cancelled = [command.task for command in commands if isinstance(command, Cancel)]
+        with self._rounds.cancelling(len(cancelled)):
+            self._drop(cancelled)
+            num_under_way = len(self._tasks)
+            for command in commands:
+                self._launch(command)
+            if len(self._tasks) > num_under_way:
+                await on_the_wire()
+            await self._end([self._tasks[task] for task in cancelled if task in self._tasks])
+        for command in commands:
+            match command:
+                case Commit():
+                    if reason := self._deliver(command):
+                        return reason
+                case Finish(reason=reason):
+                    return reason
+                case GiveUp(failed=task):
+                    raise _for_client(self._errors[task])
+        return None
+
+    def _drop(self, tasks: Sequence[TaskId]) -> None:
+        """Ignore further events of ``tasks``, and free their slots at replicas."""
+        for task in tasks:
+            self._cancellations[task].cancel()
+
+    def _launch(self, command: Command) -> None:
+        """Start the call that the command asks for, if any, and count the command."""
+        match command:
+            case Draft() | Verify() | Assess():
+                self._call(command)
+            case Cancel():
+                self._stats.cancelled(command)
+            case Commit():
+                self._stats.committed(command)
+                self._rounds.committed(command)
+                self._calls.commit(command.token_ids)
+
+    def _call(self, command: Draft | Verify | Assess) -> None:
+        context = self._calls.call_context(self._rounds.context, Cause(*self._handled, self._now))
+        self._cancellations[command.task] = context.cancellation
+        match command:
+            case Draft():
+                work = self._calls.draft(command, context, self._on_event)
+            case Verify():
+                self._stats.sent(command)
+                work = self._verify(command, context)
+            case Assess():
+                work = self._calls.assess(command, context, self._on_event)
+        self._tasks[command.task] = asyncio.create_task(self._guard(command.task, work))
+
+    async def _verify(self, command: Verify, context: CallContext) -> None:
+        self._on_event(await self._calls.verify(command, context))
+
+    async def _guard(self, task: TaskId, work: Coroutine[None, None, None]) -> None:
+        """Turn errors that end a task into ``Failed``, except ``InvalidField`` and cancellation."""
+        try:
+            await work
+        except InvalidField as error:
+            self._on_event(error)
+        except Exception as error:
+            if not isinstance(error, grpc.aio.AioRpcError | ServiceError):
+                log.exception("task broke")
+            self._errors[task] = error
+            self._on_event(Failed(task))
+            _failures.add(1)
+        finally:
+            self._tasks.pop(task, None)
+
+    async def _end(self, running: list[asyncio.Task[None]]) -> None:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _next_event(self) -> Event:
+        """The next event of a task that was not cancelled, or the mesh's new capacity."""
+        while True:
+            capacity = self._calls.capacity()
+            if capacity != self._capacity:
+                self._capacity = capacity
+                self._handled = ("capacity", self._now())
+                return capacity
+            event, arrived = await self._events.get()
+            if isinstance(event, InvalidField):
+                raise event
+            if event is not None and not self._cancellations[event.task].requested:
+                self._handled = (type(event).__name__.lower(), arrived)
+                return event
+
+
+async def on_the_wire() -> None:
+    """Return once calls just started have been sent, if they found an open call.
+
+    Their tasks hand the request to gRPC within one step of the event loop; gRPC sends it by itself.
+    """
+    await asyncio.sleep(0)
+
+
+def _for_client(error: Exception) -> Exception:
+    """The error to send to the client for a failed call: clients know nothing of replicas."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return error
+    details = error.details() or ""
+    match fault_of(error):
+        case CallFault.BUSY:
+            retry_s = retry_after_s(error) or 1.0
+            return ResourceExhausted("VERIFIERS_BUSY", details, retry_after_s=retry_s)
+        case CallFault.TOO_SMALL:
+            info = error_info(error)
+            assert info is not None
+            return FailedPrecondition(info.reason, details, info.metadata)
+        case CallFault.REFUSED:
+            return error  # the request was checked before, so this is a bug
+    return Unavailable("VERIFIER_LOST", f"no replica of the target answered: {details}")

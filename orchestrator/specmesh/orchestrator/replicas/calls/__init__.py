@@ -1,0 +1,1 @@
+"""The calls of one request to verifiers, drafters and the confidence service."""

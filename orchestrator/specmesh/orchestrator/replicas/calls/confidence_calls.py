@@ -1,0 +1,136 @@
+"""The calls of one request to the confidence service.
+
+An assessment that fails or is late is not retried: the strategy then has the target verify every
+token, which is always right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import grpc.aio
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.predict.thresholds import FilterOptions
+from specmesh.mesh.v1alpha1 import confidence_pb2
+from specmesh.orchestrator.replicas.calls.call_context import CallContext
+from specmesh.orchestrator.replicas.latencies.running_medians import Latencies
+from specmesh.orchestrator.replicas.pool.replica_pool import Pool
+from specmesh.orchestrator.replicas.transport.peer import Peer
+from specmesh.orchestrator.strategies.base import Assess, Assessed, Released
+from specmesh.serving import conventions as names
+from specmesh.serving.codec.wire import write_filter_options, write_position
+from specmesh.serving.errors import Unavailable, invalid_field
+from specmesh.serving.telemetry.pipeline import client_span, tracer
+
+ASSESS_SECONDS = 0.5
+"""Timeout of an assessment, its wait in the request cache included. A healthy service always takes
+less; waiting longer for another would hold up every draft."""
+METHOD = "specmesh.mesh.v1alpha1.ConfidenceService/Assess"
+
+Deliver: TypeAlias = Callable[[Assessed | Released], None]
+"""Receives the decisions on a draft, then its release."""
+
+_fallbacks = names.FILTER_FALLBACKS.instrument()
+
+
+class ConfidenceCalls:
+    """Asks for assessments. ``deadline`` is the request's, by the event loop's clock."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        latencies: Latencies,
+        session_id: str,
+        options: FilterOptions | None,
+        deadline: float,
+    ) -> None:
+        self._pool = pool
+        self._latencies = latencies
+        self._session_id = session_id
+        self._options = write_filter_options(options or FilterOptions())
+        self._deadline = deadline
+
+    async def assess(self, command: Assess, context: CallContext, deliver: Deliver) -> None:
+        """Pass the decisions on draft tokens to ``deliver``.
+
+        Raises ``AioRpcError`` or ``ServiceError``, and ``InvalidField`` if the service refuses
+        the request's filter options.
+        """
+        span = tracer.start_span(names.ASSESS_SPAN, context=context.parent)
+        span.set_attribute(names.FILTER_POSITIONS, len(command.positions))
+        span.set_attributes(context.cause.attributes())
+        try:
+            with self._pool.reserve(holds={}) as peer, self._judged(peer):
+                parent = trace.set_span_in_context(span, context.parent)
+                await self._ask(peer, command, parent, deliver)
+        except Exception as error:
+            # Without an assessment no draft token is kept: the target is asked about all.
+            span.set_attribute(names.FILTER_FALLBACK, value=True)
+            _fallbacks.add(1)
+            raise _refusal(error) or error from error
+        finally:
+            span.end()
+
+    @contextmanager
+    def _judged(self, peer: Peer) -> Iterator[None]:
+        """Record the outcome of the call for outlier ejection."""
+        began = asyncio.get_running_loop().time()
+        try:
+            yield
+        except Exception as error:
+            if _refusal(error) is None:
+                self._pool.failed(peer, began)
+            raise
+        self._pool.answered(peer, began)
+
+    async def _ask(self, peer: Peer, command: Assess, parent: Context, deliver: Deliver) -> None:
+        with client_span(METHOD, peer.address, parent=parent) as (span, carrier):
+            message = confidence_pb2.AssessEachRequest(
+                request=confidence_pb2.AssessRequest(
+                    positions=map(write_position, command.positions),
+                    options=self._options,
+                    session_id=self._session_id,
+                    verifier_load=self._latencies.target_load.value or 0.0,
+                    verification_ms=(self._latencies.target_s.value or 0.0) * 1e3,
+                ),
+                trace_context=carrier,
+            )
+            now = asyncio.get_running_loop().time()
+            deadline = min(self._deadline, now + ASSESS_SECONDS)
+
+            def take(part: confidence_pb2.AssessEachResponse) -> float | None:
+                if part.last:
+                    return None
+                if part.response.HasField("release"):
+                    released = part.response.release
+                    span.set_attribute(names.FILTER_RELEASED, released.batch_size)
+                    deliver(Released(command.task))
+                else:
+                    deliver(_assessed(command, part.response.assessment))
+                return deadline
+
+            async with peer.assessments.send(message, deadline) as exchange:
+                await exchange.each(take)
+
+
+def _assessed(command: Assess, assessment: confidence_pb2.Assessment) -> Assessed:
+    keeps = tuple(decision.keep for decision in assessment.decisions)
+    if len(keeps) != len(command.positions):
+        raise Unavailable("BAD_ASSESSMENT", f"{len(keeps)} decisions on {len(command.positions)}")
+    return Assessed(command.task, keeps)
+
+
+def _refusal(error: Exception) -> InvalidField | None:
+    """The filter option that the service refused; None for errors that are not the client's."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return None
+    wrong = invalid_field(error)
+    if wrong is None or not wrong.field.startswith("options"):
+        return None
+    return InvalidField(f"speculation.filter{wrong.field.removeprefix('options')}", wrong.reason)

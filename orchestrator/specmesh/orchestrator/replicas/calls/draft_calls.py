@@ -1,0 +1,179 @@
+"""The calls of one request to drafters.
+
+A draft is only a guess: a call that fails before its first tokens is retried on another drafter,
+but never waits for a drafter to recover.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+
+import grpc.aio
+from opentelemetry.trace import Span
+
+from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.trees.tree import TokenTree
+from specmesh.mesh.v1alpha1 import drafter_pb2
+from specmesh.orchestrator.replicas.calls.call_context import CallContext
+from specmesh.orchestrator.replicas.calls.incoming_draft import Deliver, IncomingDraft
+from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
+from specmesh.orchestrator.replicas.latencies.running_medians import DRAFT_SECONDS, Latencies
+from specmesh.orchestrator.replicas.need import Need
+from specmesh.orchestrator.replicas.pool.replica_pool import Pool
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.retries.attempts import Attempts, Quarantined
+from specmesh.orchestrator.replicas.transport.peer import Peer
+from specmesh.orchestrator.strategies.base import Draft, Drafted, TaskId
+from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
+from specmesh.serving import conventions as names
+from specmesh.serving.codec.wire import (
+    write_growth,
+    write_sampling,
+    write_stop,
+    write_tree,
+    write_tree_shape,
+)
+from specmesh.serving.telemetry.pipeline import client_span
+from specmesh.v1 import model_pb2, sampling_pb2
+
+METHOD = "specmesh.mesh.v1alpha1.DrafterService/Draft"
+
+
+class DraftCalls:
+    """Asks for drafts. ``deadline`` is the request's, by the event loop's clock; ``epoch`` the
+    session's."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        latencies: Latencies,
+        prefix: CommittedPrefix,
+        sampling: Sampling,
+        *,
+        vocab_size: int,
+        deadline: float,
+        epoch: int,
+        tokens: TracedTokens | None,
+    ) -> None:
+        self._pool = pool
+        self._latencies = latencies
+        self._prefix = prefix
+        self._sampling = sampling
+        self._sampling_message = write_sampling(sampling)
+        self._vocab_size = vocab_size
+        self._deadline = deadline
+        self._epoch = epoch
+        self._tokens = tokens
+        self._quarantined: Quarantined | None = None
+        """Set once a draft has broken several drafters: the next one would too."""
+
+    async def draft(self, command: Draft, context: CallContext, deliver: Deliver) -> None:
+        """Pass levels of the draft to ``deliver`` as they arrive.
+
+        A call that fails after its first tokens is not retried: those tokens still count.
+        Raises ``AioRpcError`` or ``ServiceError``.
+        """
+        if self._quarantined is not None:
+            raise self._quarantined
+        deadline = min(self._deadline, _now() + DRAFT_SECONDS)
+        kinds = self._pool.kinds
+        kind = kinds[command.drafter] if command.drafter < len(kinds) else None
+        attempts = Attempts(self._pool, self._prefix, deadline, Need(kind), patient=False)
+        try:
+            with closing(attempts):
+                while not await self._try(command, context, attempts, deadline, deliver):
+                    await attempts.pause()
+        except Quarantined as quarantined:
+            self._quarantined = quarantined
+            raise
+
+    async def _try(
+        self,
+        command: Draft,
+        context: CallContext,
+        attempts: Attempts,
+        deadline: float,
+        deliver: Deliver,
+    ) -> bool:
+        """One attempt; False if it failed before its first tokens."""
+        started, began = False, _now()
+        reservation = attempts.reserve()
+        with context.cancellation.calling(reservation.cancel), reservation as peer:
+
+            def received(drafted: Drafted) -> None:
+                nonlocal started
+                if not started:
+                    attempts.answered(peer, began)
+                    self._prefix.seen_by(peer.identity, context.num_committed)
+                started = True
+                deliver(drafted)
+
+            try:
+                await self._call(peer, command, context, deadline, received)
+            except grpc.aio.AioRpcError as error:
+                attempts.failed(peer, began, error)
+                if started:
+                    raise
+                return False
+        return True
+
+    async def _call(
+        self, peer: Peer, command: Draft, context: CallContext, deadline: float, deliver: Deliver
+    ) -> None:
+        attributes = {
+            names.DRAFT_DEPTH: command.depth,
+            **context.cause.attributes(),
+            **peer.attributes,
+        }
+        with client_span(METHOD, peer.address, attributes, context.parent) as (span, carrier):
+            span.update_name(names.DRAFT_SPAN)
+            request = self._request(peer, command, context)
+            message = drafter_pb2.DraftEachRequest(request=request, trace_context=carrier)
+            async with peer.drafts.send(message, deadline) as exchange:
+                draft = IncomingDraft(
+                    *(peer, command, request, self._latencies, deliver),
+                    vocab_size=self._vocab_size,
+                    mode=self._sampling.mode,
+                )
+                try:
+                    with context.cancellation.calling(exchange.cancel):
+                        await exchange.each(draft.take, draft.next_by)
+                finally:
+                    self._describe(span, command, context, draft.tree)
+
+    def _describe(self, span: Span, command: Draft, context: CallContext, tree: TokenTree) -> None:
+        """Say what was drafted, also by a draft that was cancelled."""
+        if self._tokens is not None:
+            span.set_attributes(
+                self._tokens.drafted(context.num_committed, command.path, tree, len(command.tree))
+            )
+
+    def _request(
+        self, peer: Peer, command: Draft, context: CallContext
+    ) -> drafter_pb2.DraftRequest:
+        return drafter_pb2.DraftRequest(
+            prefix=self._prefix.message(peer.identity, context.num_committed, command.path),
+            tree=write_tree(command.tree),
+            from_nodes=command.from_nodes,
+            depth=command.depth,
+            levels_per_message=command.levels_per_message,
+            num_choices=command.num_choices,
+            stop=write_stop(command.stop),
+            sampling=self._draft_sampling(command.task),
+            vocab_size=self._vocab_size,
+            growth=write_growth(command.growth)
+            if peer.can(model_pb2.MODEL_FEATURE_TREE_GROWTH)
+            else None,
+            shape=write_tree_shape(command.shape)
+            if peer.can(model_pb2.MODEL_FEATURE_TREE_SHAPE)
+            else None,
+        )
+
+    def _draft_sampling(self, task: TaskId) -> sampling_pb2.SamplingParameters:
+        own = draft_sampling(self._sampling, task, self._epoch)
+        return self._sampling_message if own is self._sampling else write_sampling(own)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,146 @@
+"""Handles the responses to one call of a drafter, message by message."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TypeAlias
+
+import grpc
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.sampling import AcceptanceMode
+from specmesh.decoding.trees.tree import TokenTree
+from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2
+from specmesh.orchestrator.replicas.calls.drafts import DraftPart, read_part
+from specmesh.orchestrator.replicas.latencies.running_medians import Latencies
+from specmesh.orchestrator.replicas.transport.open_call import call_error
+from specmesh.orchestrator.replicas.transport.peer import Peer
+from specmesh.orchestrator.strategies.base import Draft, Drafted
+
+log = logging.getLogger(__name__)
+
+Deliver: TypeAlias = Callable[[Drafted], None]
+"""Receives levels of a draft."""
+
+MAX_READ_TOKENS = 8
+"""Prefix tokens that a drafter may have computed in a draft that counts for its speed."""
+
+
+class IncomingDraft:
+    """The draft that ``peer`` streams for ``command`` in answer to ``request``, sent just now.
+
+    Its levels go to ``deliver`` as they arrive, their times to ``latencies``.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        command: Draft,
+        request: drafter_pb2.DraftRequest,
+        latencies: Latencies,
+        deliver: Deliver,
+        *,
+        vocab_size: int,
+        mode: AcceptanceMode,
+    ) -> None:
+        self._peer = peer
+        self._command = command
+        self._tree = command.tree
+        self._latencies = latencies
+        self._deliver = deliver
+        self._patience = latencies.drafts(peer.kind)
+        self._vocab_size = vocab_size
+        self._mode = mode
+        self._num_levels = 0
+        self._waiting_since = _now()
+        # The first message takes longer if the drafter must compute tokens of the prefix.
+        self._num_sent = len(request.prefix.token_ids) + len(request.tree.token_ids)
+        self._num_held = request.prefix.base_length
+        self._num_drafted = _most_in_a_message(request)
+
+    @property
+    def tree(self) -> TokenTree:
+        """What has been drafted by now, below the tree that the drafter was given."""
+        return self._tree
+
+    @property
+    def next_by(self) -> float:
+        """When the next message is given up, since drafters hardly ever take so long; by the
+        event loop's clock."""
+        max_tokens = self._num_sent + self._num_held + self._num_drafted
+        return self._waiting_since + self._patience.given_up_after(max_tokens)
+
+    @property
+    def _full(self) -> bool:
+        return self._num_levels >= self._command.depth
+
+    def take(self, message: drafter_pb2.DraftEachResponse) -> float | None:
+        """Handle a message; returns the deadline of the next one, None after the last.
+
+        Raises ``AioRpcError`` for an invalid message.
+        """
+        if not message.last:
+            self._deliver(self._read(message.response))
+            return self.next_by
+        if not self._full:
+            self._deliver(Drafted(self._command.task, (), (), {}, last=True))
+        return None
+
+    def _read(self, response: drafter_pb2.DraftResponse) -> Drafted:
+        now = _now()
+        self._patience.add(
+            self._peer.address, self._num_sent + self._num_drafted, now - self._waiting_since
+        )
+        self._num_levels += self._command.levels_per_message
+        size, part = len(self._tree), self._part(response)
+        self._tree = part.tree
+        self._observe(response.cost, size)
+        self._waiting_since, self._num_sent, self._num_held = now, 0, 0
+        return Drafted(
+            task=self._command.task,
+            token_ids=tuple(response.token_ids),
+            parents=tuple(response.parents),
+            distributions=part.distributions,
+            choices=part.choices,
+            # At full depth there is no need to wait for the message that ends the draft.
+            last=self._full,
+        )
+
+    def _part(self, response: drafter_pb2.DraftResponse) -> DraftPart:
+        """Read a message; an invalid one counts as the drafter's failure and ends the draft."""
+        try:
+            return read_part(response, self._tree, self._vocab_size, self._mode)
+        except InvalidField as error:
+            log.warning("bad draft", extra={**self._peer.log_fields, "reason": str(error)})
+            raise call_error(grpc.StatusCode.INTERNAL, f"bad draft: {error}") from error
+
+    def _observe(self, cost: cost_pb2.ComputeCost, size: int) -> None:
+        """Record the time per level, from the levels that were added to ``size`` nodes.
+
+        Not if the drafter first had to compute much of the prefix: a drafter that is used only
+        now and then always has to, and would look too slow ever to be used again.
+        """
+        num_levels, num_nodes = _num_levels(self._tree, size), len(self._tree) - size
+        computed_prefix = cost.num_computed_tokens > 2 * num_nodes + MAX_READ_TOKENS
+        if cost.forward_ms > 0 and num_levels and not computed_prefix:  # 0: not reported
+            self._latencies.drafter_s(self._peer.kind).add(cost.forward_ms / 1e3 / num_levels)
+
+
+def _most_in_a_message(request: drafter_pb2.DraftRequest) -> int:
+    """How many nodes a message of the draft may bring."""
+    if request.HasField("growth"):
+        return request.growth.max_nodes
+    if request.HasField("shape"):
+        return sum(request.shape.num_children) * len(request.from_nodes)
+    return request.levels_per_message * len(request.from_nodes)
+
+
+def _num_levels(tree: TokenTree, size: int) -> int:
+    """How many levels ``tree`` has grown by since it had ``size`` nodes."""
+    return sum(node > size for node in tree.path(len(tree)))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

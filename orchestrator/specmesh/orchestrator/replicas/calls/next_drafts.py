@@ -1,0 +1,61 @@
+"""Drafts that come with verdicts: how they are asked for, and what is read of them."""
+
+from __future__ import annotations
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.trees.tree import EMPTY
+from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
+from specmesh.orchestrator.replicas.calls.drafts import read_part
+from specmesh.orchestrator.strategies.base import Drafted, Verify
+from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
+from specmesh.serving.codec.wire import write_growth, write_stop
+
+
+def write_next_draft(
+    command: Verify, sampling: Sampling, epoch: int
+) -> verifier_pb2.NextDraft | None:
+    """The message for the draft that ``command`` asks for, drawn with noise of its own."""
+    asked = command.next_draft
+    if asked is None:
+        return None
+    return verifier_pb2.NextDraft(
+        depth=asked.depth,
+        growth=write_growth(asked.growth),
+        stop=write_stop(asked.stop),
+        num_choices=asked.num_choices,
+        seed=draft_sampling(sampling, command.task, epoch).seed,
+    )
+
+
+def read_next_draft(
+    response: verifier_pb2.VerifyResponse, command: Verify, sampling: Sampling, vocab_size: int
+) -> Drafted | None:
+    """The draft that came with the answer to ``command``, None without one.
+
+    Raises ``InvalidField`` for anything that the target could not verify, and for a tree where a
+    chain was asked for.
+    """
+    asked = command.next_draft
+    if asked is None or not response.HasField("next_draft"):
+        return None
+    part = read_part(response.next_draft, EMPTY, vocab_size, sampling.mode)
+    if asked.growth is None and not part.tree.is_chain:
+        raise InvalidField("next_draft.parents", "is not a chain")
+    return Drafted(
+        task=command.task,
+        token_ids=part.tree.token_ids,
+        parents=part.tree.parents,
+        distributions=part.distributions,
+        choices=part.choices,
+        last=True,
+    )
+
+
+def seconds_per_level(response: drafter_pb2.DraftResponse) -> float | None:
+    """What a level of such a draft took; None for a draft of nothing. Its parents are valid, and
+    the last node is on the last level."""
+    node, num_levels = len(response.parents), 0
+    while node:
+        node, num_levels = response.parents[node - 1], num_levels + 1
+    return response.cost.forward_ms / 1e3 / num_levels if num_levels else None

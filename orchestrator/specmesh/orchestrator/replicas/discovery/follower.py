@@ -1,0 +1,106 @@
+"""Follows names in DNS, so that a pool has the replicas that are there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from specmesh.orchestrator.replicas.discovery.entries import Entries, Name
+from specmesh.orchestrator.replicas.discovery.membership import Answer, Membership
+from specmesh.orchestrator.replicas.pool.replica_pool import Pool
+from specmesh.serving.conventions import LOOKUP_FAILURES, ROLE
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 5.0
+"""How often a name is looked up: the TTL that Kubernetes gives the names of Services."""
+LEAST_SECONDS = 1.0
+"""Between two lookups of a name, whatever happens."""
+JITTER = 0.2
+"""Share by which pauses vary: not all orchestrators are to ask at the same time."""
+
+_failures = LOOKUP_FAILURES.instrument()
+
+
+class Follower:
+    """Looks up the names of ``entries`` again and again, and adds and drops replicas of ``pool``.
+
+    A name is looked up every ``every_s`` seconds, sooner when a replica of the pool is lost, and
+    sooner at first when it has no addresses or no name server answers. ``look_up`` raises nothing.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        entries: Entries,
+        look_up: Callable[[Name], Awaitable[Answer]],
+        every_s: float = EVERY_SECONDS,
+        dice: random.Random | None = None,
+    ) -> None:
+        self._pool = pool
+        self._membership = Membership(entries)
+        self._look_up = look_up
+        self._every_s = every_s
+        self._dice = dice or random.Random()  # noqa: S311 - for jitter
+        self._serving = self._serving_now()
+        self._lost = {name: asyncio.Event() for name in entries.names}
+        """Set when a replica has been lost since the last lookup."""
+        pool.watchers[self._changed] = None
+        self._tasks = [
+            asyncio.create_task(self._follow(name), name=f"follow {name}") for name in entries.names
+        ]
+
+    async def close(self) -> None:
+        """Look nothing up any more. The pool keeps what it has."""
+        self._pool.watchers.pop(self._changed, None)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _follow(self, name: Name) -> None:
+        num_vain, problem = 0, ""
+        while True:
+            self._lost[name].clear()
+            answer = await self._look_up(name)
+            former, problem = problem, answer.failure or ("" if answer.addresses else "no address")
+            if problem:
+                _failures.add(1, {ROLE: self._pool.role})
+            if problem and problem != former:
+                log.warning("name not resolved", extra={"target": str(name), "reason": problem})
+            elif former and not problem:
+                log.info("name resolved", extra={"target": str(name)})
+            self._apply(name, answer)
+            num_vain = num_vain + 1 if problem else 0
+            await self._pause(name, num_vain)
+
+    def _apply(self, name: Name, answer: Answer) -> None:
+        change = self._membership.answered(name, answer, self._serving_now())
+        for address in change.added:
+            log.info("replica added", extra={"peer": address, "target": str(name)})
+            self._pool.add(address)
+        for address in change.dropped:
+            self._pool.drop(address)
+
+    async def _pause(self, name: Name, num_vain: int) -> None:
+        """Return when ``name`` is to be looked up again, after ``num_vain`` lookups in a row that
+        brought nothing."""
+        pause_s = self._every_s
+        if num_vain:
+            pause_s = min(pause_s, LEAST_SECONDS * 2.0 ** min(num_vain - 1, 10))
+        pause_s *= self._dice.uniform(1 - JITTER, 1 + JITTER)
+        least_s = min(pause_s, LEAST_SECONDS)
+        await asyncio.sleep(least_s)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._lost[name].wait(), pause_s - least_s)
+
+    def _changed(self) -> None:
+        before, self._serving = self._serving, self._serving_now()
+        if not before <= self._serving:
+            for lost in self._lost.values():
+                lost.set()
+
+    def _serving_now(self) -> frozenset[str]:
+        return frozenset(peer.address for peer in self._pool.peers if peer.serving)

@@ -1,0 +1,51 @@
+"""Looks names up in DNS.
+
+By dnspython, not by the system's ``getaddrinfo``: that blocks a thread for up to half a minute,
+can't be cancelled, and asks no other server than those of /etc/resolv.conf. gRPC's resolver cannot
+be asked from Python. /etc/hosts is not read: a name there has one address and needs no discovery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import dns.asyncresolver
+import dns.exception
+import dns.rdatatype
+import dns.resolver
+
+from specmesh.orchestrator.replicas.discovery.entries import Name, join
+from specmesh.orchestrator.replicas.discovery.membership import Answer
+
+LOOKUP_SECONDS = 5.0
+"""How long name servers may take, with all their retries."""
+
+
+async def lookup(name: Name) -> Answer:
+    """The addresses, IPv4 and IPv6, that ``name`` has now. Raises nothing but cancellation."""
+    found = await asyncio.gather(_ask(name, dns.rdatatype.A), _ask(name, dns.rdatatype.AAAA))
+    addresses = [address for each in found for address in each.addresses]
+    failures = dict.fromkeys(each.failure for each in found if each.failure)
+    return Answer(tuple(addresses), "; ".join(failures))
+
+
+async def _ask(name: Name, kind: dns.rdatatype.RdataType) -> Answer:
+    try:
+        response = await _resolver(name).resolve(
+            name.host, kind, raise_on_no_answer=False, search=True, lifetime=LOOKUP_SECONDS
+        )
+    except dns.resolver.NXDOMAIN:
+        return Answer()
+    except (dns.exception.DNSException, OSError, ValueError) as error:
+        return Answer(failure=str(error) or type(error).__name__)
+    records = () if response.rrset is None else response.rrset
+    return Answer(tuple(join(record.address, name.port) for record in records))
+
+
+def _resolver(name: Name) -> dns.asyncresolver.Resolver:
+    """Made anew for each lookup: /etc/resolv.conf may have changed, and reading it takes 25 µs."""
+    resolver = dns.asyncresolver.Resolver(configure=name.server is None)
+    if name.server is not None:
+        host, resolver.port = name.server
+        resolver.nameservers = [host]
+    return resolver

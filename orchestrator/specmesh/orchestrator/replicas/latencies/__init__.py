@@ -1,0 +1,1 @@
+"""What calls take, and how long to wait therefore."""

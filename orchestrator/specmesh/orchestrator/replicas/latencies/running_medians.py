@@ -1,0 +1,118 @@
+"""Latencies of the mesh as this orchestrator sees them: running medians over all requests."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from operator import itemgetter
+from statistics import median
+
+from specmesh.orchestrator.replicas.latencies.patience import CallPatience
+from specmesh.orchestrator.replicas.latencies.prefill import PrefillCost
+from specmesh.orchestrator.replicas.latencies.sliding import SlidingWindow
+
+WINDOW = 64
+"""How many of the latest calls count."""
+MIN_HALF = 8
+"""Fewest calls in each half; with fewer the slope is noise."""
+EVERY = 8
+"""Calls between updates of the slope, which take longer than all else that a call updates."""
+
+_WIDTH = itemgetter(0)
+
+
+class RunningMedian:
+    """The median of the latest ``WINDOW`` values, rounded to two digits against small changes."""
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+        """None before the first value."""
+        self._latest = SlidingWindow(WINDOW)
+
+    def add(self, value: float) -> None:
+        """Add a value."""
+        self._latest.add(value)
+        self.value = float(f"{self._latest.median:.1e}")
+
+
+class RunningSlope:
+    """How much longer a call takes for each additional token: the slope between the medians of
+    the narrower and the wider half of the latest calls, to one digit. Never negative."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        """Seconds per token; 0 until calls of different widths were seen."""
+        self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
+        self._num_new = 0
+
+    def add(self, num_tokens: int, seconds: float) -> None:
+        """Add a call."""
+        self._latest.append((num_tokens, seconds))
+        self._num_new += 1
+        if self._num_new >= EVERY:
+            self._num_new = 0
+            self._decide()
+
+    def _decide(self) -> None:
+        by_width = sorted(self._latest, key=_WIDTH)
+        half = len(by_width) // 2
+        if half < MIN_HALF:
+            return
+        narrow, wide = (_medians(calls) for calls in (by_width[:half], by_width[-half:]))
+        if wide[0] > narrow[0]:
+            slope = (wide[1] - narrow[1]) / (wide[0] - narrow[0])
+            self.value = float(f"{max(0.0, slope):.0e}")
+        elif wide[0] <= 1:
+            # No call has draft tokens any more, maybe because of this slope: unless it is reset,
+            # none ever will.
+            self.value = 0.0
+
+
+VERIFY_SECONDS = 60.0
+"""Longest timeout of one Verify, and its timeout until latencies are known."""
+DRAFT_SECONDS = 10.0
+"""Timeout of one draft with all its attempts: after it the round goes on without."""
+UNKNOWN_DRAFT_SECONDS = 3.0
+"""Timeout of each message of a draft until latencies are known."""
+DRAFT_FLOOR_SECONDS = 0.5
+"""Shortest timeout of a message of a draft once latencies are known."""
+
+
+class Latencies:
+    """Seconds of one verification, without what heads drafted in it, and of one drafted level by
+    model of the drafter."""
+
+    def __init__(self) -> None:
+        self.target_s = RunningMedian()
+        self.target_token_s = RunningSlope()
+        self.heads_s = RunningMedian()
+        """Of one level that the target's heads draft."""
+        self.prefill = PrefillCost()
+        """Of the target's prefixes."""
+        self.target_load = RunningMedian()
+        """Time that verifications wait at a replica, divided by their forward time; at most 1."""
+        self.verifications = CallPatience(VERIFY_SECONDS, VERIFY_SECONDS)
+        self._drafter_s: defaultdict[str, RunningMedian] = defaultdict(RunningMedian)
+        self._drafts: defaultdict[str, CallPatience] = defaultdict(_draft_patience)
+
+    def drafts(self, kind: str) -> CallPatience:
+        """Timeouts for the messages of drafts by the model ``kind``."""
+        return self._drafts[kind]
+
+    def drafter_s(self, kind: str) -> RunningMedian:
+        """Seconds per drafted level of drafters that serve the model ``kind``."""
+        return self._drafter_s[kind]
+
+    def forget(self, replica: str) -> None:
+        """A process is gone: another at its address may be faster or slower."""
+        for patience in (self.verifications, *self._drafts.values()):
+            patience.forget(replica)
+
+
+def _medians(calls: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    widths, seconds = zip(*calls, strict=True)
+    return median(widths), median(seconds)
+
+
+def _draft_patience() -> CallPatience:
+    return CallPatience(DRAFT_SECONDS, UNKNOWN_DRAFT_SECONDS, DRAFT_FLOOR_SECONDS)

@@ -1,0 +1,32 @@
+"""What an orchestrator reports of its mesh and its entrance with each scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from opentelemetry.metrics import Observation
+
+from specmesh.orchestrator.admission.entrance import Entrance
+from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.serving import conventions as names
+
+
+def observe(mesh: Mesh, entrance: Entrance) -> None:
+    """Report replicas by state, answers at work and waiting, tokens in flight. Once a process."""
+    admission = mesh.admission
+
+    def replicas() -> Iterable[Observation]:
+        return [
+            Observation(number, {names.ROLE: pool.role, names.STATE: state})
+            for pool in (mesh.verifiers, mesh.drafters, mesh.confidence)
+            if pool.configured
+            for state, number in pool.states().items()
+        ]
+
+    names.REPLICAS.observe(replicas)
+    names.REQUESTS_RUNNING.observe(lambda: [Observation(admission.num_running)])
+    names.TOKENS_IN_FLIGHT.observe(lambda: [Observation(admission.num_tokens_in_flight)])
+    names.REQUESTS_WAITING.observe(lambda: [Observation(entrance.num_waiting)])
+    names.REQUESTS_ROOM.observe(
+        lambda: [Observation(admission.room.size(len(mesh.verifiers.ready)))]
+    )

@@ -1,0 +1,1 @@
+"""The replicas of one role, and the choice of one for the next call."""

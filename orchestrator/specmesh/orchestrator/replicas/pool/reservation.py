@@ -1,0 +1,50 @@
+"""The right of a call to one replica, which counts as busy meanwhile."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from specmesh.orchestrator.replicas.transport.peer import Peer
+
+
+class Reservation:
+    """A call's slot at a peer, taken at construction and freed at the end of its ``with`` block."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._cancelled = False
+        self._over = False
+        peer.num_outstanding += 1
+
+    def cancel(self) -> None:
+        """Free the slot of a call that is about to be cancelled, so that another may take it.
+
+        Does nothing once the call is over.
+        """
+        if not (self._cancelled or self._over):
+            self._cancelled = True
+            self._peer.num_outstanding -= 1
+            self._peer.num_ending += 1
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the call's answer is."""
+        return not (self._cancelled or self._over)
+
+    def _release(self) -> None:
+        self._over = True
+        if self._cancelled:
+            self._peer.num_ending -= 1
+        else:
+            self._peer.num_outstanding -= 1
+
+    def __enter__(self) -> Peer:
+        return self._peer
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._release()

@@ -1,0 +1,141 @@
+"""What the orchestrators of a mesh tell each other of who holds which prefix, through Redis.
+
+It saves a prefill now and then, so nothing waits for it for longer than that is worth: a search
+goes out while the answer's session is being stored, and has a few milliseconds more at most; notes
+are written behind the answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from specmesh.decoding.prefix import PrefixChain
+from specmesh.orchestrator.replicas.prefixes.landmarks import worth_looking_up
+from specmesh.serving.conventions import PREFIX_SEARCHES, SEARCH_OUTCOME
+from specmesh.serving.store.prefix_directory import Beginnings, PrefixDirectory
+from specmesh.serving.store.stored_session import StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 0.005
+"""The longest that an answer is held up by its search."""
+MAX_DUE = 256
+"""Notes that wait for Redis; of more the oldest go."""
+
+_searches = PREFIX_SEARCHES.instrument()
+
+
+class Search:
+    """One search, from when it was sent."""
+
+    def __init__(self, shared: SharedHolders, task: asyncio.Task[dict[str, int] | None]) -> None:
+        self._shared = shared
+        self._task = task
+
+    async def result(self) -> dict[str, int]:
+        """How many tokens each replica holds; nothing if the directory does not say so in time."""
+        patience_s = PATIENCE_SECONDS if self._shared.is_prompt else 0.0
+        await asyncio.wait({self._task}, timeout=patience_s)
+        found = self._task.result() if self._task.done() else None
+        self._shared.is_prompt = found is not None
+        _count("unanswered" if found is None else "found" if found else "unknown")
+        return found or {}
+
+
+class SharedHolders:
+    """Asks and tells the directory. Neither raises, whatever happens there, and only
+    ``Search.result`` waits."""
+
+    def __init__(self, directory: PrefixDirectory) -> None:
+        self._directory = directory
+        self.is_prompt = True
+        """Whether the latest search was answered in time; if not, nobody waits for the next."""
+        self._searches: set[asyncio.Task[dict[str, int] | None]] = set()
+        self._due: OrderedDict[Beginnings, dict[str, int]] = OrderedDict()
+        self._writing: asyncio.Task[None] | None = None
+        self._has_broken = False
+
+    def search(self, chain: PrefixChain) -> Search | None:
+        """Ask who holds the longest beginning of ``chain``.
+
+        While the directory is slow or away one search at a time goes on asking, so that it is
+        noticed when that is over, and no answer waits; the others get None.
+        """
+        lengths = worth_looking_up(len(chain))
+        if not lengths:
+            return None
+        if self._searches and not self.is_prompt:
+            _count("unanswered")
+            return None
+        find = self._find(_beginnings(chain, lengths), lengths)
+        task = asyncio.get_running_loop().create_task(find)
+        self._searches.add(task)
+        task.add_done_callback(self._searches.discard)
+        return Search(self, task)
+
+    def note(self, chain: PrefixChain, lengths: Sequence[int], holds: Mapping[str, int]) -> None:
+        """Tell who holds the beginnings of ``chain`` of each of ``lengths``, as
+        ``PrefixHolders.remember``; returns at once."""
+        leading = {
+            replica: sum(length <= held for length in lengths) for replica, held in holds.items()
+        }
+        leading = {replica: number for replica, number in leading.items() if number}
+        if not leading:
+            return
+        self._due.setdefault(_beginnings(chain, lengths), {}).update(leading)
+        if len(self._due) > MAX_DUE:
+            self._due.popitem(last=False)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+
+    async def aclose(self) -> None:
+        """Write what is due, if Redis answers, and close the connections."""
+        running = [*self._searches, *((self._writing,) if self._writing else ())]
+        await asyncio.gather(*running, return_exceptions=True)
+        await self._directory.aclose()
+
+    async def _find(self, beginnings: Beginnings, lengths: Sequence[int]) -> dict[str, int] | None:
+        """How many tokens each replica holds; None if the directory is away."""
+        now = asyncio.get_running_loop().time
+        began = now()
+        try:
+            found = await self._directory.find(beginnings)
+        except StoreUnavailable as error:
+            log.debug("prefix directory away", extra={"reason": str(error)})
+            self.is_prompt = False
+            return None
+        except Exception:
+            self._broke()
+            return None
+        self.is_prompt = self.is_prompt or now() - began <= PATIENCE_SECONDS
+        return {replica: lengths[number - 1] for replica, number in found.items()}
+
+    async def _write(self) -> None:
+        """Write what is due, one note at a time."""
+        while self._due:
+            beginnings, holds = self._due.popitem(last=False)
+            try:
+                await self._directory.note(beginnings, holds)
+            except StoreUnavailable as error:
+                self._due.clear()
+                log.debug("prefix directory away", extra={"reason": str(error)})
+            except Exception:
+                self._broke()
+
+    def _broke(self) -> None:
+        """Log the exception that is being handled, the first time: it is a fault of ours, and no
+        answer may fail for a hint."""
+        level = logging.DEBUG if self._has_broken else logging.ERROR
+        log.log(level, "prefix directory broken", exc_info=True)
+        self._has_broken = True
+
+
+def _count(outcome: str) -> None:
+    _searches.add(1, {SEARCH_OUTCOME: outcome})
+
+
+def _beginnings(chain: PrefixChain, lengths: Sequence[int]) -> Beginnings:
+    return Beginnings(chain.digests[0], tuple(map(chain.digest_at, lengths)))

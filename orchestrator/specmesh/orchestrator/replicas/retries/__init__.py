@@ -1,0 +1,1 @@
+"""Attempts of a call: which replica gets each, whether there is another, who is to blame."""

@@ -1,0 +1,263 @@
+"""Chooses the replica for each attempt of a call, and decides whether and when to retry."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import replace
+
+import grpc
+import grpc.aio
+
+from specmesh.orchestrator.replicas.need import ANY, Need
+from specmesh.orchestrator.replicas.pool.outliers import Cause
+from specmesh.orchestrator.replicas.pool.replica_pool import Pool
+from specmesh.orchestrator.replicas.pool.reservation import Reservation
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.retries.blame import Blame
+from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
+from specmesh.orchestrator.replicas.transport.peer import Peer
+from specmesh.serving.conventions import QUARANTINES
+from specmesh.serving.errors import FailedPrecondition, retry_after_s
+from specmesh.v1 import model_pb2
+
+MAX_ATTEMPTS = 6
+"""Failed attempts after which a call is given up, once every usable replica has failed it."""
+PAUSE_SECONDS = 0.05
+"""Base of the exponential backoff between attempts."""
+MAX_BUSY_SECONDS = 1.0
+"""Longest backoff after a full queue, unless the replica asks for a longer one."""
+ALIVE_TIMEOUT_SECONDS = 1.0
+"""Timeout of the check whether the process behind a broken connection is still alive."""
+
+_quarantines = QUARANTINES.instrument()
+
+
+class Quarantined(FailedPrecondition):
+    """The request broke one replica after another and is not retried."""
+
+    def __init__(self, num_broken: int, num_replicas: int, num_attempts: int) -> None:
+        super().__init__(
+            "REQUEST_BREAKS_REPLICAS",
+            f"{num_broken} of {num_replicas} replicas broke on this request, one after the other; "
+            "it is tried nowhere else",
+            {
+                "num_broken": str(num_broken),
+                "num_replicas": str(num_replicas),
+                "num_attempts": str(num_attempts),
+            },
+        )
+
+
+class Attempts:
+    """The attempts of one call. ``deadline`` is the request's, by the event loop's clock.
+
+    A failure counts against its replica once another has answered or the call has ended, and
+    never if the request is found to be the cause.
+
+    Only replicas that meet ``need`` are tried. ``is_healthy`` sends a replica a harmless request:
+    the client's request is blamed once a replica answers that and then breaks on the request
+    again. None: suspicion is enough. ``patient``: replicas that failed
+    are tried again once no others are left. ``wanted`` as in ``Pool.reserve``.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        prefix: CommittedPrefix,
+        deadline: float,
+        need: Need = ANY,
+        *,
+        is_healthy: Callable[[Peer], Awaitable[bool]] | None = None,
+        patient: bool = True,
+        wanted: model_pb2.ModelFeature.ValueType | None = None,
+    ) -> None:
+        self._pool = pool
+        self._need = need
+        self._prefix = prefix
+        self._deadline = deadline
+        self._is_healthy = is_healthy
+        self._patient = patient
+        self._wanted = wanted
+        self._blame = Blame(pool.outliers, prefix.session_id)
+        self._failed_at: set[str] = set()
+        self._forgetful: set[str] = set()
+        self._charges: list[tuple[Peer, float, Cause]] = []
+        """Failures to hold against replicas, unless the request turns out to be the cause."""
+        self._error: grpc.aio.AioRpcError | None = None
+        self._accuser: Peer | None = None
+        """The replica whose failure made the request a suspect, until its health is checked."""
+        self._witness: Peer | None = None
+        """The accuser, found healthy: the next attempt goes to it alone."""
+        self._recovery_s = 0.0
+        """Pause before the next attempt if every usable replica has failed."""
+        self.began = asyncio.get_running_loop().time()
+        self._num_busy = 0
+        self.num_failed = 0
+        """Failed attempts so far."""
+        self.num_late = 0
+        """Failed attempts that timed out."""
+
+    def reserve(self, tokens_a_call: float = math.inf) -> Reservation:
+        """Reserve a replica for the next attempt. Raises as ``Pool.reserve``."""
+        self._find_successor()
+        return self._pool.reserve(
+            self._prefix.holds,
+            self._failed_at,
+            self._need,
+            only=self._only,
+            proven=self._blame.second_opinion,
+            tokens_a_call=tokens_a_call,
+            wanted=self._wanted,
+        )
+
+    def can_reserve_another(self, peer: Peer) -> bool:
+        """Whether a replica other than ``peer`` that has not failed may be tried."""
+        return self._witness is None and self._untried({*self._failed_at, peer.address})
+
+    def reserve_another(self, peer: Peer) -> Reservation:
+        """Reserve another replica than ``peer`` for its attempt. Raises as ``Pool.reserve``."""
+        avoid = {*self._failed_at, peer.address}
+        return self._pool.reserve(
+            *(self._prefix.holds, avoid, self._need),
+            only=self._blame.confined_to,
+            wanted=self._wanted,
+        )
+
+    @property
+    def has_ready_replica(self) -> bool:
+        """Whether a replica is ready for the next attempt."""
+        return bool(self._pool.ready_for(self._need, self._blame.confined_to))
+
+    @property
+    def _only(self) -> Collection[str] | None:
+        """The only addresses that the next attempt may go to; None: any."""
+        if self._witness is not None and self._witness in self._pool.ready:
+            return {self._witness.address}
+        return self._blame.confined_to
+
+    async def wait_ready(self, patience_s: float) -> None:
+        """Return once a replica is ready or ``patience_s`` have passed.
+
+        Raises ``Quarantined`` if the only replicas ready are ones that the call must not reach.
+        """
+        only = self._blame.confined_to
+        # Another model ends the wait as well: it has replaced the one that is needed.
+        of_any_model = replace(self._need, kind=None)
+        with suppress(TimeoutError):  # the reservation that follows raises the error
+            await asyncio.wait_for(self._pool.wait_ready(only, of_any_model), patience_s)
+        self._find_successor()
+        if only is not None and self._pool.ready and not self.has_ready_replica:
+            raise self._quarantined()
+
+    def answered(self, peer: Peer, began: float, pace: float | None = None) -> None:
+        """Record that ``peer`` answered an attempt begun at ``began``; charge earlier failures."""
+        self.close()
+        self._pool.answered(peer, began, pace)
+
+    def overtaken(self, peer: Peer, began: float) -> None:
+        """Record that the hedge of an attempt at ``peer`` answered first."""
+        self._charges.append((peer, began, Cause.LATENCY))
+
+    def failed(self, peer: Peer, began: float, error: grpc.aio.AioRpcError) -> None:
+        """Record a failed attempt. Raises if a retry would be useless or do harm."""
+        self.num_failed += 1
+        self._error = error
+        fault = fault_of(error)
+        if fault is CallFault.PREFIX_UNKNOWN and peer.address not in self._forgetful:
+            self._forgetful.add(peer.address)
+            self._prefix.forgotten_by(peer.identity)
+            self._recovery_s = 0.0
+            return
+        self._failed_at.add(peer.address)
+        self._recovery_s = PAUSE_SECONDS * 2**self.num_failed
+        if fault is CallFault.TOO_SMALL and not self._untried(self._failed_at):
+            raise error
+        if fault in {CallFault.BUSY, CallFault.TOO_SMALL}:
+            self._num_busy += fault is CallFault.BUSY
+            asked_s = retry_after_s(error) or PAUSE_SECONDS
+            backoff_s = min(MAX_BUSY_SECONDS, asked_s * 2 ** min(self._num_busy, 10))
+            self._recovery_s = max(asked_s, backoff_s)
+        else:
+            self._prefix.forgotten_by(peer.identity)
+            late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            self.num_late += late
+            self._charges.append((peer, began, Cause.LATENCY if late else Cause.ERRORS))
+            self._find_blame(fault, peer, error)
+            self._witness = None
+
+    async def pause(self) -> None:
+        """Return when the call may be retried; raise its error if that is useless."""
+        assert self._error is not None
+        if self._blame.confined_to is not None:
+            await self._look_for_survivors()
+        if self._blame.deadly:
+            raise self._quarantined()
+        accuser, self._accuser = self._accuser, None
+        if accuser is not None and self._is_healthy is not None and await self._is_healthy(accuser):
+            self._witness = accuser
+            return
+        # A full queue is no failure: an answer that has begun waits for it until its deadline.
+        num_failed = self.num_failed - self._num_busy
+        given_up = num_failed >= MAX_ATTEMPTS or not self._patient
+        untried = self._untried(self._failed_at)
+        if given_up and not untried:
+            raise self._error
+        pause_s = 0.0 if untried else self._recovery_s
+        if asyncio.get_running_loop().time() + pause_s >= self._deadline:
+            raise self._error
+        await asyncio.sleep(pause_s)
+
+    def close(self) -> None:
+        """End the call, however it went: charge its failures to the replicas."""
+        for peer, began, cause in self._charges:
+            self._pool.failed(peer, began, cause)
+        self._charges.clear()
+
+    def _find_blame(self, fault: CallFault, peer: Peer, error: grpc.aio.AioRpcError) -> None:
+        match fault:
+            case CallFault.REFUSED:
+                agreed = self._blame.refused()
+                if agreed or not self._untried(self._failed_at):
+                    self._charges.clear()
+                    raise error
+            case CallFault.BROKE | CallFault.PREFIX_UNKNOWN if self._blame.broke(peer.address):
+                # All replicas may be failing on any request: check before blaming this one.
+                if self._is_healthy is None or peer is self._witness:
+                    raise self._quarantined()
+                self._accuser = peer
+            case CallFault.LOST:
+                self._blame.lost(peer.address, peer.process_number)
+
+    def _find_successor(self) -> None:
+        """Where the replicas that the call is confined to have left the mesh, and so won't be back,
+        let another take the place of one."""
+        confined = self._blame.confined_to
+        if confined is None or any(peer.address in confined for peer in self._pool.peers):
+            return
+        if successors := self._pool.usable(self._need):
+            self._blame.succeeded(min(confined), successors[0].address)
+
+    async def _look_for_survivors(self) -> None:
+        """Clear the call of having killed replicas whose process is still alive."""
+        may_have_killed = self._blame.may_have_killed
+        lost = [p for p in self._pool.peers if may_have_killed(p.address, p.process_number)]
+        left_s = self._deadline - asyncio.get_running_loop().time()
+        timeout_s = max(0.0, min(ALIVE_TIMEOUT_SECONDS, left_s))
+        alive = await asyncio.gather(*(peer.serves_on(timeout_s) for peer in lost))
+        for peer, lives in zip(lost, alive, strict=True):
+            if lives:
+                self._blame.survived(peer.address, peer.process_number)
+
+    def _quarantined(self) -> Quarantined:
+        self._charges.clear()
+        self._blame.found_guilty()
+        _quarantines.add(1)
+        return Quarantined(len(self._blame.broken), len(self._pool.replicas), self.num_failed)
+
+    def _untried(self, tried: Collection[str]) -> bool:
+        only = self._blame.confined_to
+        usable = self._pool.usable(self._need)
+        return any(p.address not in tried for p in usable if only is None or p.address in only)

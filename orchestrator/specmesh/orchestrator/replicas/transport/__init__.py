@@ -1,0 +1,1 @@
+"""The way to one replica: its channel and the calls that stay open on it."""

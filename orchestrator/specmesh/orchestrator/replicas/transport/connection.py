@@ -1,0 +1,139 @@
+"""The way to one replica: a channel and the calls kept open on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Protocol
+
+import grpc.aio
+
+from specmesh.mesh.v1alpha1 import confidence_pb2_grpc, drafter_pb2_grpc, verifier_pb2_grpc
+from specmesh.mesh.v1alpha1.confidence_pb2 import AssessEachRequest, AssessEachResponse
+from specmesh.mesh.v1alpha1.drafter_pb2 import DraftEachRequest, DraftEachResponse
+from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyEachRequest, VerifyEachResponse
+from specmesh.orchestrator.replicas.transport.single_call import (
+    assess_alone,
+    draft_alone,
+    verify_alone,
+)
+from specmesh.orchestrator.replicas.transport.stream_pool import StreamPool
+from specmesh.serving.identity.certificates import Certificate, role_channel
+from specmesh.serving.identity.watched import Watched
+
+CHANNEL_OPTIONS = (
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    # Without this a frozen peer, whose kernel still answers, goes unnoticed.
+    ("grpc.http2.ping_timeout_ms", 2_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.max_receive_message_length", 32 * 2**20),
+    ("grpc.enable_http_proxy", 0),  # a proxy is for the way out, not within a mesh
+    ("grpc.enable_retries", 0),  # the pool resends to another replica instead
+)
+CALM_OPTIONS = tuple(
+    # Servers allow a ping every five minutes unless they say otherwise.
+    (name, 310_000 if name == "grpc.keepalive_time_ms" else value)
+    for name, value in CHANNEL_OPTIONS
+)
+"""For a peer that took the pings of `CHANNEL_OPTIONS` for an attack. If it freezes, only the
+deadlines of calls and hedging tell."""
+TOO_MANY_PINGS = "Too many pings"
+"""The message of a call that such a peer has broken off."""
+RETIRE_SECONDS = 60.0
+"""How long calls of a connection that is no longer used may go on: as long as the longest may."""
+
+
+class Channels(Protocol):
+    """Opens channels to the replicas of one role."""
+
+    @property
+    def version(self) -> object:
+        """Another object once channels opened from now on differ from those before."""
+
+    def open(self, address: str, *, calm: bool = False) -> grpc.aio.Channel:
+        """Open a channel to ``address``, host:port; a ``calm`` one hardly pings."""
+
+
+class PlainChannels:
+    """Channels without TLS, which notice within seconds that a peer is gone, or back."""
+
+    version = None
+
+    def open(self, address: str, *, calm: bool = False) -> grpc.aio.Channel:
+        """Open a channel to ``address``, host:port; a ``calm`` one hardly pings."""
+        return grpc.aio.insecure_channel(address, options=_options(calm=calm))
+
+
+class TlsChannels:
+    """The same with TLS, to peers whose certificate is for ``role``."""
+
+    def __init__(self, certificate: Watched[Certificate], role: str) -> None:
+        self._certificate = certificate
+        self._role = role
+
+    @property
+    def version(self) -> object:
+        """Our certificate of the moment: a channel keeps what it was opened with."""
+        return self._certificate.current()
+
+    def open(self, address: str, *, calm: bool = False) -> grpc.aio.Channel:
+        """Open a channel to ``address``, host:port; a ``calm`` one hardly pings."""
+        certificate = self._certificate.current()
+        return role_channel(address, self._role, certificate, _options(calm=calm))
+
+
+def _options(*, calm: bool) -> Sequence[tuple[str, int]]:
+    return CALM_OPTIONS if calm else CHANNEL_OPTIONS
+
+
+class Connection:
+    """A channel to one replica and the calls kept open on it."""
+
+    def __init__(self, channels: Channels, address: str, *, calm: bool = False) -> None:
+        self._channels = channels
+        self._version = channels.version
+        self.is_calm = calm
+        self.channel = channels.open(address, calm=calm)
+
+    @cached_property
+    def verifications(self) -> StreamPool[VerifyEachRequest, VerifyEachResponse]:
+        """Open calls for verifications, if the peer is a replica of the target."""
+        method = verifier_pb2_grpc.VerifierServiceStub(self.channel).VerifyEach
+        return StreamPool(method, verify_alone(self.channel))
+
+    @cached_property
+    def drafts(self) -> StreamPool[DraftEachRequest, DraftEachResponse]:
+        """Open calls for drafts, if the peer is a drafter."""
+        method = drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftEach
+        return StreamPool(method, draft_alone(self.channel))
+
+    @cached_property
+    def assessments(self) -> StreamPool[AssessEachRequest, AssessEachResponse]:
+        """Open calls for assessments, if the peer is a confidence service."""
+        method = confidence_pb2_grpc.ConfidenceServiceStub(self.channel).AssessEach
+        return StreamPool(method, assess_alone(self.channel))
+
+    @property
+    def is_current(self) -> bool:
+        """Whether a connection made now would be the same."""
+        return self._version is self._channels.version
+
+    async def retire(self) -> None:
+        """Let running calls end, and those that wait for a request end at once."""
+        for name in ("verifications", "drafts", "assessments"):
+            if name in vars(self):  # has been used
+                getattr(self, name).retire()
+        try:
+            await self.channel.close(RETIRE_SECONDS)
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Break off all calls."""
+        await self.channel.close()

@@ -1,0 +1,319 @@
+"""One replica at one address: its channel, its health and what it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
+from specmesh.mesh.v1alpha1.confidence_pb2 import AssessEachRequest, AssessEachResponse
+from specmesh.mesh.v1alpha1.drafter_pb2 import DraftEachRequest, DraftEachResponse
+from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyEachRequest, VerifyEachResponse
+from specmesh.orchestrator.replicas.transport.connection import (
+    TOO_MANY_PINGS,
+    Channels,
+    Connection,
+    PlainChannels,
+)
+from specmesh.orchestrator.replicas.transport.stream_pool import StreamPool
+from specmesh.serving import conventions as names
+from specmesh.serving.templates.chat_template import ChatTemplate
+from specmesh.v1 import model_pb2
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_SECONDS = 5.0
+"""Timeout of each call that asks a peer for its model."""
+RECONNECT_SECONDS = 0.2
+"""Pause before a health stream that broke is opened again."""
+
+
+_process_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerModel:
+    """The model that a peer reported when it became ready."""
+
+    info: model_pb2.ModelInfo
+    tokenizer_json: str
+    chat_template: ChatTemplate | None = None
+
+
+def kind_of(model: model_pb2.ModelInfo) -> str:
+    """Names a model: all replicas of a model have the same kind."""
+    what = ":".join(filter(None, (model.weights_digest, model.dtype)))
+    return f"{model.name}@{what}" if what else model.name
+
+
+Admit = Callable[[PeerModel], Awaitable[str | None]]
+"""Decides whether a peer fits this mesh; returns why not, None if it does."""
+
+
+class Peer:
+    """Watches the health of one address and knows whether calls can be sent there.
+
+    Without ``admit`` the peer serves no model and is not asked for one.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        service: str,
+        admit: Admit | None,
+        channels: Channels | None = None,
+    ) -> None:
+        self.address = address
+        self._channels = channels or PlainChannels()
+        self._connection = Connection(self._channels, address)
+        self._bears_pings = True
+        self._replaced: set[asyncio.Task[None]] = set()
+        """Connections of former certificates, whose last calls are ending."""
+        self.model: PeerModel | None = None
+        self.kind = ""
+        """The kind of the model it serves (``kind_of``); empty until it is known."""
+        self.kv_capacity_tokens = math.inf
+        """How many tokens of one answer its KV cache holds; infinite where nothing limits them."""
+        self.refusal: str | None = None
+        """Why the peer doesn't fit the mesh, if it doesn't."""
+        self.num_outstanding = 0
+        """Calls in flight whose answers are wanted."""
+        self.num_ending = 0
+        """Calls in flight that are being cancelled."""
+        self.process_number = 0
+        """Tells processes apart, as far as is known: another for each that has served at any
+        peer, 0 before the first."""
+        self.changed = asyncio.Event()
+        """Set whenever ``ready`` or ``refusal`` may have changed."""
+        self.watchers: dict[Callable[[], None], None] = {}
+        """Called whenever ``changed`` is set, in the order they were added."""
+        self.process_id = ""
+        """Id of the process that served last; empty if it reported none."""
+        self.instance = ""
+        """Its name, in Kubernetes its pod's; empty if it reported none."""
+        self._serving = False
+        self._away_for = ""
+        """Why it did not answer last."""
+        self._service = service
+        self._admit = admit
+        self._watcher = asyncio.create_task(self._watch(), name=f"watch {address}")
+
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        """For calls other than those that are kept open."""
+        return self._connection.channel
+
+    @property
+    def verifications(self) -> StreamPool[VerifyEachRequest, VerifyEachResponse]:
+        """Open calls for verifications, if the peer is a replica of the target."""
+        return self._connection.verifications
+
+    @property
+    def drafts(self) -> StreamPool[DraftEachRequest, DraftEachResponse]:
+        """Open calls for drafts, if the peer is a drafter."""
+        return self._connection.drafts
+
+    @property
+    def assessments(self) -> StreamPool[AssessEachRequest, AssessEachResponse]:
+        """Open calls for assessments, if the peer is a confidence service."""
+        return self._connection.assessments
+
+    @property
+    def identity(self) -> str:
+        """Who serves there: the same at every address at which that process is found, and at every
+        orchestrator. The address itself if the process reported no id."""
+        return self.process_id or self.address
+
+    @property
+    def title(self) -> str:
+        """What people are told of it: its address and, if it has said one, its name."""
+        return f"{self.address} ({self.instance})" if self.instance else self.address
+
+    @property
+    def log_fields(self) -> dict[str, str]:
+        """The same, for a line of the log."""
+        named = {"replica": self.instance} if self.instance else {}
+        return {"peer": self.address, **named}
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The name, for the span of a call; its address is there already."""
+        return {names.REPLICA: self.instance} if self.instance else {}
+
+    @property
+    def serving(self) -> bool:
+        """Whether the peer's health is SERVING, whatever model it has."""
+        return self._serving
+
+    @property
+    def ready(self) -> bool:
+        """Whether the peer serves a model that fits this mesh."""
+        known = self._admit is None or self.model is not None
+        return self._serving and known and self.refusal is None
+
+    def can(self, feature: model_pb2.ModelFeature.ValueType) -> bool:
+        """Whether the model that it serves, as far as is known, has ``feature``."""
+        return self.model is not None and feature in self.model.info.features
+
+    @property
+    def heads_depth(self) -> int:
+        """How many levels its heads draft at most, as far as is known; 0 without any."""
+        return 0 if self.model is None else self.model.info.heads_depth
+
+    def judge(self, refusal: str | None) -> None:
+        """Admit (None) or refuse the peer anew, after the mesh has moved to another target."""
+        self.refusal = refusal
+        self._notify()
+
+    async def close(self) -> None:
+        """Stop watching and close the connection."""
+        await self._stop_watching()
+        for retiring in self._replaced:
+            retiring.cancel()
+        await asyncio.gather(*self._replaced, return_exceptions=True)
+        await self._connection.close()
+
+    def retire(self) -> asyncio.Task[None]:
+        """Be ready no more, and close the connection once the calls that run have ended."""
+        self._serving = False
+        return asyncio.create_task(self._retire(), name=f"retire {self.address}")
+
+    async def _retire(self) -> None:
+        await self._stop_watching()
+        await asyncio.gather(self._connection.retire(), *self._replaced)
+
+    async def _stop_watching(self) -> None:
+        self._watcher.cancel()
+        await asyncio.gather(self._watcher, return_exceptions=True)
+
+    async def serves_on(self, timeout_s: float) -> bool:
+        """Whether the process that served last answers and has not been replaced. False if it
+        reported no id."""
+        process_id = self.process_id
+        if not process_id:
+            return False
+        stub = model_service_pb2_grpc.ModelServiceStub(self.channel)
+        try:
+            model = await stub.GetModel(model_service_pb2.GetModelRequest(), timeout=timeout_s)
+        except grpc.aio.AioRpcError:
+            return False
+        except asyncio.CancelledError:  # of the call, if its channel was closed
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            return False
+        return process_id == model.process_id == self.process_id
+
+    async def _watch(self) -> None:
+        """Follow the peer's health forever; open a new stream whenever one breaks."""
+        request = health_pb2.HealthCheckRequest(service=self._service)
+        while True:
+            try:
+                self._renew()
+                stub = health_pb2_grpc.HealthStub(self.channel)
+                async for response in stub.Watch(request):
+                    serving = response.status == health_pb2.HealthCheckResponse.SERVING
+                    if serving:
+                        self._count(await self._handshake())
+                    self._set_serving(serving)
+            except grpc.aio.AioRpcError as error:
+                self._away(error)
+            except Exception:  # no answer of a peer may end the watch
+                log.exception("peer not understood", extra=self.log_fields)
+            self._set_serving(False)
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    def _renew(self) -> None:
+        """Use certificates that have changed, and pings that the peer bears, now that the
+        connection is lost or is not made yet.
+
+        One that holds is kept: its calls go on under the certificates with which it began.
+        """
+        calm = not self._bears_pings
+        if self._connection.is_current and self._connection.is_calm == calm:
+            return
+        newest = Connection(self._channels, self.address, calm=calm)
+        former, self._connection = self._connection, newest
+        retiring = asyncio.create_task(former.retire())
+        self._replaced.add(retiring)
+        retiring.add_done_callback(self._replaced.discard)
+
+    def _away(self, error: grpc.aio.AioRpcError) -> None:
+        """Log why the peer does not answer, once for each reason in a row, and ping it less if it
+        minds."""
+        reason = error.details() or error.code().name
+        if reason == TOO_MANY_PINGS and self._bears_pings:
+            self._bears_pings = False
+            log.warning(
+                "peer refuses keepalive pings",
+                extra={
+                    **self.log_fields,
+                    "effect": "it is pinged every five minutes instead, so that it is noticed late "
+                    "if it freezes",
+                    "remedy": "its server must set grpc.http2.min_ping_interval_without_data_ms "
+                    "to 5000 or less",
+                },
+            )
+        if reason != self._away_for:
+            log.info("peer away", extra={**self.log_fields, "reason": reason})
+        self._away_for = reason
+
+    async def _handshake(self) -> str:
+        """Ask for the peer's model, which may have changed in a restart, as may its chat template.
+        Returns the id of its process, empty if peers of this pool serve no model."""
+        if self._admit is None:
+            return ""
+        stub = model_service_pb2_grpc.ModelServiceStub(self.channel)
+        model = await stub.GetModel(model_service_pb2.GetModelRequest(), timeout=HANDSHAKE_SECONDS)
+        self.instance = model.instance
+        known = self.model
+        restarted = not model.process_id or model.process_id != self.process_id
+        if known is None or restarted or known.info != model.model:
+            pieces = [
+                piece
+                async for piece in stub.GetTokenizer(
+                    model_service_pb2.GetTokenizerRequest(), timeout=HANDSHAKE_SECONDS
+                )
+            ]
+            tokenizer_json = b"".join(piece.data for piece in pieces).decode()
+            described = PeerModel(model.model, tokenizer_json, _chat_template(pieces))
+            self.refusal = await self._admit(described)
+            self.kind = kind_of(described.info)
+            self.kv_capacity_tokens = described.info.kv_capacity_tokens or math.inf
+            self.model = described  # last, so that an admission that raises is repeated
+            if self.refusal:
+                log.error("peer refused", extra={**self.log_fields, "reason": self.refusal})
+        return model.process_id
+
+    def _count(self, process_id: str) -> None:
+        """Count a new process; only the connection or the health may have changed instead."""
+        if not process_id or process_id != self.process_id:
+            self.process_number = next(_process_numbers)
+        self.process_id = process_id
+
+    def _set_serving(self, serving: bool) -> None:
+        if serving != self._serving:
+            log.info("peer", extra={**self.log_fields, "serving": serving})
+        self._serving = serving
+        self._notify()
+
+    def _notify(self) -> None:
+        self.changed.set()
+        for watcher in list(self.watchers):
+            watcher()
+
+
+def _chat_template(
+    pieces: Sequence[model_service_pb2.GetTokenizerResponse],
+) -> ChatTemplate | None:
+    for piece in pieces:
+        if piece.HasField("chat_template"):
+            template = piece.chat_template
+            return ChatTemplate(template.source, dict(template.special_tokens))
+    return None

@@ -1,0 +1,214 @@
+"""From a request to a plan: everything checked and every default settled, before any work."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.predict.thresholds import FilterOptions
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.decoding.trees.calibrated import CalibratedTrees
+from specmesh.decoding.trees.shape import TreeShape
+from specmesh.orchestrator.admission.request_limits import (
+    MAX_STOP_STRING_CHARS,
+    MAX_STOP_STRINGS,
+    MAX_STOP_TOKENS,
+    MAX_TOP_LOGPROBS,
+    SEED_BITS,
+)
+from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.options import OPTIONS
+from specmesh.serving.codec.wire import check_tokens, read_filter_options, read_sampling
+from specmesh.serving.errors import FailedPrecondition, NotFound
+from specmesh.v1 import generation_pb2, model_pb2, sampling_pb2, speculation_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What stands in for what a request leaves open."""
+
+    strategy: str
+    lookahead: int | None = None
+    trees: CalibratedTrees | None = None
+
+    def trees_for(self, target: Target, temperature: float) -> tuple[TreeShape, ...]:
+        """Calibrated trees of ``target``; none if they are another model's."""
+        if self.trees is None or self.trees.target_digest != target.info.weights_digest:
+            return ()
+        return tuple(each.shape for each in self.trees.nearest(temperature))
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPlan:
+    """A request that can be carried out."""
+
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    strategy: str
+    goal: Goal
+    stop_strings: tuple[str, ...]
+    filter_options: FilterOptions
+    num_top_logprobs: int | None = None
+    """How many of the likeliest tokens to tell with the log-probabilities; None for neither."""
+
+    @property
+    def features(self) -> frozenset[model_pb2.ModelFeature.ValueType]:
+        """What a replica must be able to do that verifies for the answer."""
+        features = []
+        if self.sampling.mode is AcceptanceMode.REJECTION:
+            features.append(model_pb2.MODEL_FEATURE_REJECTION_MODE)
+        if self.num_top_logprobs is not None:
+            features.append(model_pb2.MODEL_FEATURE_LOGPROBS)
+        return frozenset(features)
+
+
+def check_model(name: str, target: Target) -> None:
+    """Raise ``NotFound`` for a model that isn't served here; an empty name is any."""
+    if name not in {"", target.info.name}:
+        served = target.info.name
+        raise NotFound(
+            "MODEL_NOT_FOUND",
+            f"no model {name!r} here, only {served!r}",
+            {"model": name, "served": served},
+        )
+
+
+def make_plan(
+    request: generation_pb2.GenerateRequest,
+    prompt: tuple[int, ...],
+    target: Target,
+    defaults: Defaults,
+    dice: random.Random,
+) -> RequestPlan:
+    """Check ``request`` but for its model and its prompt, whose tokens ``prompt`` are.
+
+    ``dice`` give the seed of a request that names none. Raises ``InvalidField``. Whether the
+    replicas can do it is another question, which is asked of an answer that begins (see
+    ``check_replicas``): one that has begun waits for a replica that can.
+    """
+    strategy = request.speculation.strategy or defaults.strategy
+    if strategy not in STRATEGIES:
+        known = ", ".join(STRATEGIES)
+        raise InvalidField("speculation.strategy", f"{strategy!r} is none of: {known}")
+    sampling = read_sampling(request.sampling, seed=dice.getrandbits(SEED_BITS))
+    if sampling.seed >> SEED_BITS:
+        raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
+    goal = _goal(request, target, len(prompt), defaults, sampling)
+    return RequestPlan(
+        prompt=prompt,
+        sampling=sampling,
+        strategy=strategy,
+        goal=goal,
+        stop_strings=_stop_strings(request.stopping),
+        filter_options=_filter_options(request.speculation, strategy),
+        num_top_logprobs=_num_top_logprobs(request, strategy),
+    )
+
+
+def check_replicas(plan: RequestPlan, target: Target) -> None:
+    """Refuse an answer that could not be finished on every replica of ``target``.
+
+    Raises ``FailedPrecondition`` with reason KV_CACHE_TOO_SMALL for what one could not hold, or
+    UNSUPPORTED_FEATURE for what one can't do.
+    """
+    for feature in sorted(plan.features):
+        target.require(feature)
+    num_prompt, max_tokens = len(plan.prompt), plan.goal.max_tokens
+    if 0 < target.kv_capacity_tokens < num_prompt + max_tokens:
+        raise FailedPrecondition(
+            "KV_CACHE_TOO_SMALL",
+            f"a prompt of {num_prompt} tokens and an answer of {max_tokens} do not fit into the "
+            f"KV cache of every replica: the least has room for {target.kv_capacity_tokens}",
+            {
+                "num_prompt_tokens": str(num_prompt),
+                "max_tokens": str(max_tokens),
+                "kv_capacity_tokens": str(target.kv_capacity_tokens),
+            },
+        )
+
+
+def _goal(
+    request: generation_pb2.GenerateRequest,
+    target: Target,
+    num_prompt: int,
+    defaults: Defaults,
+    sampling: Sampling,
+) -> Goal:
+    stopping = request.stopping
+    max_tokens = _max_tokens(request, target, num_prompt)
+    if len(stopping.stop_token_ids) > MAX_STOP_TOKENS:
+        raise InvalidField("stopping.stop_token_ids", f"holds more than {MAX_STOP_TOKENS}")
+    check_tokens("stopping.stop_token_ids", stopping.stop_token_ids, target.info.vocab_size)
+    ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
+    return Goal(
+        max_tokens=max_tokens,
+        end_of_text_ids=frozenset(ends),
+        stop_token_ids=frozenset(stopping.stop_token_ids),
+        seed=sampling.seed,
+        calibrated_trees=defaults.trees_for(target, sampling.temperature),
+        **_strategy_options(request.speculation, defaults),
+    )
+
+
+def _max_tokens(request: generation_pb2.GenerateRequest, target: Target, num_prompt: int) -> int:
+    """Tokens that are asked for and fit. No call for the answer is longer than it can become."""
+    room = target.info.context_tokens - num_prompt
+    if request.stopping.HasField("max_tokens"):
+        if not request.stopping.max_tokens:
+            raise InvalidField("stopping.max_tokens", "must be at least 1")
+        return min(request.stopping.max_tokens, room)
+    if told := request.received.max_tokens:
+        return min(told, room)
+    # Every replica must be able to finish an answer that begins; one that has begun, at an
+    # orchestrator that did not tell how long it may become, at least one of those there are now.
+    has_begun = request.HasField("received")
+    capacity = target.most_kv_capacity_tokens if has_begun else target.kv_capacity_tokens
+    return min(room, max(1, capacity - num_prompt)) if capacity else room
+
+
+def _filter_options(
+    speculation: speculation_pb2.SpeculationOptions, strategy: str
+) -> FilterOptions:
+    field = "speculation.filter"
+    if speculation.HasField("filter") and "filter" not in STRATEGIES[strategy].options:
+        raise InvalidField(field, f"has no meaning for the strategy {strategy!r}")
+    return read_filter_options(speculation.filter, field)
+
+
+def _num_top_logprobs(request: generation_pb2.GenerateRequest, strategy: str) -> int | None:
+    field = "num_top_logprobs"
+    if not request.HasField("num_top_logprobs"):
+        return None
+    if request.num_top_logprobs > MAX_TOP_LOGPROBS:
+        raise InvalidField(field, f"must be in [0, {MAX_TOP_LOGPROBS}]")
+    if not STRATEGIES[strategy].lossless:
+        raise InvalidField(field, f"the target does not see every token of {strategy!r}")
+    return request.num_top_logprobs
+
+
+def _strategy_options(
+    speculation: speculation_pb2.SpeculationOptions, defaults: Defaults
+) -> dict[str, Any]:
+    given: dict[str, Any] = {"lookahead": defaults.lookahead}
+    for field, value in speculation.ListFields():
+        if allowed := OPTIONS.get(field.name):
+            if reason := allowed.refusal(value):
+                raise InvalidField(f"speculation.{field.name}", reason)
+            given[field.name] = value
+    return given
+
+
+def _stop_strings(stopping: sampling_pb2.StoppingCriteria) -> tuple[str, ...]:
+    if len(stopping.stop_strings) > MAX_STOP_STRINGS:
+        raise InvalidField("stopping.stop_strings", f"holds more than {MAX_STOP_STRINGS}")
+    for index, stop in enumerate(stopping.stop_strings):
+        if not 0 < len(stop) <= MAX_STOP_STRING_CHARS:
+            raise InvalidField(
+                f"stopping.stop_strings[{index}]",
+                f"must have 1 to {MAX_STOP_STRING_CHARS} characters",
+            )
+    return tuple(stopping.stop_strings)

@@ -1,0 +1,220 @@
+"""From a prompt to its tokens: sizes are checked first, and long texts do not block the event
+loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from specmesh.decoding.errors import ContextExceeded, InvalidField
+from specmesh.orchestrator.admission.fair_pool import FairPool
+from specmesh.orchestrator.chats.chat import check_size, ending_in_message, variables
+from specmesh.orchestrator.chats.plain_text import PlainText
+from specmesh.orchestrator.chats.renderer import ChatRenderer
+from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.text.encoding import Encoded, encoded
+from specmesh.serving.codec.wire import check_tokens
+from specmesh.serving.errors import FailedPrecondition
+from specmesh.serving.store.stored_session import pack
+from specmesh.v1 import chat_pb2, generation_pb2, tokenizer_pb2
+
+T = TypeVar("T")
+
+INLINE_CHARS = 2048
+"""A text this short is tokenized in about a millisecond; a thread costs more than it saves."""
+INLINE_TOKENS = 512
+"""So few tokens are as quick to decode."""
+DIGEST_BYTES = 16
+MAX_AT_WORK = 2
+"""Long texts that are tokenized at once."""
+MAX_WAITING = 16
+"""Long texts that wait for that; one more is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedChat:
+    """The prompt that a template has made of a chat; ``marked`` is the same with its special tokens
+    marked, where what else spells one is text."""
+
+    text: str
+    marked: str | None = None
+
+
+class PromptReader:
+    """Turns prompts into tokens and tokens into text, for all calls of one orchestrator; the long
+    ones in a few threads of its own."""
+
+    def __init__(self) -> None:
+        self._threads = FairPool(
+            "tokenize", MAX_AT_WORK, MAX_WAITING, "long texts are being tokenized"
+        )
+        self._chats = ChatRenderer()
+
+    async def close(self) -> None:
+        """End what is at work."""
+        await self._chats.close()
+        await self._threads.close()
+
+    async def read(
+        self, request: generation_pb2.GenerateRequest, target: Target
+    ) -> tuple[int, ...]:
+        """The prompt's tokens: at least one, and fewer than the context holds.
+
+        Raises ``InvalidField``; ``ResourceExhausted`` with reason OVERLOADED when too many long
+        texts wait; and for a chat what ``render`` raises.
+        """
+        match request.WhichOneof("prompt"):
+            case "text":
+                special = special_tokens_of(request)
+                prompt = await self._encode("text", request.text, target, special)
+                return _checked("text", prompt, target)
+            case "tokens" | "chat" as given if request.HasField("add_special_tokens"):
+                raise InvalidField("add_special_tokens", f"has no meaning for {given!r}")
+            case "tokens":
+                ids = request.tokens.ids
+                _check_room("tokens.ids", len(ids), target)
+                check_tokens("tokens.ids", ids, target.info.vocab_size)
+                return tuple(ids)
+            case "chat":
+                rendered = await self.render(request.chat, target)
+                return _checked("chat", await self.encode_chat(rendered, target), target)
+            case _:
+                raise InvalidField("prompt", "must be set, as text, as tokens or as a chat")
+
+    async def tokenize(
+        self, field: str, text: str, target: Target, add_special_tokens: bool | None
+    ) -> tuple[int, ...]:
+        """The tokens of ``text``, which came in ``field``, also if they are no prompt; raises what
+        ``read`` does. ``add_special_tokens`` as in ``encoded``."""
+        return (await self._encode(field, text, target, add_special_tokens)).token_ids
+
+    async def encode_chat(self, rendered: RenderedChat, target: Target) -> Encoded:
+        """The tokens of a chat's prompt, also if they are too many; raises ``ContextExceeded`` and
+        ``ResourceExhausted`` as ``read`` does."""
+        if rendered.marked is None:
+            return await self._encode("chat", rendered.text, target, False)
+        _check_length("chat", rendered.text, target, _most_bytes(target))
+        return await self.in_turn(_encoded_as_marked, rendered.marked, target)
+
+    async def _encode(
+        self, field: str, text: str, target: Target, add_special_tokens: bool | None
+    ) -> Encoded:
+        _check_length(field, text, target, _most_bytes(target))
+        return await self._run(len(text), encoded, text, target.tokenizer, add_special_tokens)
+
+    async def detokenize(
+        self, token_ids: Sequence[int], target: Target, *, keep_special_tokens: bool
+    ) -> str:
+        """The text of ``token_ids``, which must be in the vocabulary; raises ``ResourceExhausted``
+        with reason OVERLOADED."""
+        if len(token_ids) <= INLINE_TOKENS:
+            return _decoded(token_ids, target, keep_special_tokens)
+        return await self.in_turn(_decoded, token_ids, target, keep_special_tokens)
+
+    async def render(self, chat: chat_pb2.Chat, target: Target) -> RenderedChat:
+        """The prompt that the target's template makes of ``chat``.
+
+        Raises ``InvalidField``; ``FailedPrecondition`` with reason NO_CHAT_TEMPLATE;
+        ``InvalidArgument`` with reason CHAT_REFUSED; ``ResourceExhausted`` with reason OVERLOADED.
+        """
+        most = _most_bytes(target)
+        check_size(chat, most)
+        template = target.chat_template
+        if template is None:
+            name = target.info.name
+            raise FailedPrecondition(
+                "NO_CHAT_TEMPLATE", f"the model {name!r} has no chat template", {"model": name}
+            )
+        plain = None
+        if chat.content_as_text:
+            plain = await self._run(chat.ByteSize(), PlainText, chat, target.token_bytes.spellings)
+            chat = plain.chat
+            most += plain.num_more_bytes
+        text = await self._chats.render(
+            template.source, variables(chat, template.special_tokens), most
+        )
+        _check_length("chat", text, target, most)
+        if chat.continue_final_message:
+            text = ending_in_message(text, chat.messages[-1].content)
+        if plain is None:
+            return RenderedChat(text)
+        return RenderedChat(*await self._run(len(text), plain.restored, text))
+
+    async def _run(self, length: int, work: Callable[..., T], *arguments: Any) -> T:
+        """What ``work`` makes of a text of such a ``length``; of a long one in a thread."""
+        if length <= INLINE_CHARS:
+            return work(*arguments)
+        return await self.in_turn(work, *arguments)
+
+    async def in_turn(self, work: Callable[..., T], *arguments: Any) -> T:
+        """What ``work``, which takes long over a text, returns or raises, in a thread; callers take
+        turns. Raises ``ResourceExhausted`` with reason OVERLOADED."""
+        return await self._threads.run(work, *arguments)
+
+
+def digest_of(prompt: Sequence[int]) -> bytes:
+    """The digest by which two prompts are known to have the same tokens."""
+    return blake2b(pack(prompt), digest_size=DIGEST_BYTES, person=b"prompt").digest()
+
+
+def _encoded_as_marked(text: str, target: Target) -> Encoded:
+    return encoded(text, target.marked_tokenizer.made, False)
+
+
+def special_tokens_of(
+    request: generation_pb2.GenerateRequest | tokenizer_pb2.TokenizeRequest,
+) -> bool | None:
+    """What ``encoded`` is told for ``request``."""
+    return request.add_special_tokens if request.HasField("add_special_tokens") else None
+
+
+def _checked(field: str, prompt: Encoded, target: Target) -> tuple[int, ...]:
+    """The tokens of ``prompt``, which came in ``field``, if they can be answered."""
+    if not prompt.num_own:
+        raise InvalidField(field, "must not be empty")
+    _check_room(field, len(prompt.token_ids), target)
+    vocab_size, last = target.info.vocab_size, max(prompt.token_ids)
+    if last >= vocab_size:
+        spelled = target.tokenizer.id_to_token(last)
+        raise InvalidField(
+            field,
+            f"holds {spelled!r}, token {last} of the model's tokenizer, which the model doesn't "
+            f"have: its tokens are below {vocab_size}",
+        )
+    return prompt.token_ids
+
+
+def _decoded(token_ids: Sequence[int], target: Target, keep_special_tokens: bool) -> str:
+    (text,) = target.tokenizer.decode_batch(
+        [list(token_ids)], skip_special_tokens=not keep_special_tokens
+    )
+    return str(text)
+
+
+def _most_bytes(target: Target) -> int:
+    """How much text the context holds if all its tokens are the longest."""
+    return target.longest_token_bytes * target.info.context_tokens
+
+
+def _check_length(field: str, text: str, target: Target, most: int) -> None:
+    """Refuse a text of more than ``most`` bytes: it cannot fit the context, even if all its tokens
+    were the longest."""
+    length = len(text) if len(text) > most else len(text.encode())
+    if length > most:
+        raise ContextExceeded(
+            field,
+            f"{length} bytes or more are beyond the {most} that {target.info.context_tokens} "
+            f"tokens of at most {target.longest_token_bytes} bytes can hold",
+        )
+
+
+def _check_room(field: str, num_tokens: int, target: Target) -> None:
+    if not num_tokens:
+        raise InvalidField(field, "must not be empty")
+    if num_tokens >= target.info.context_tokens:
+        raise ContextExceeded(
+            field,
+            f"{num_tokens} tokens leave no room in the context of {target.info.context_tokens}",
+        )

@@ -1,0 +1,81 @@
+"""What ListModels tells: the target, its drafters, and the strategies that can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.pool.replica_pool import Pool
+from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.requests.plan import Defaults
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.serving.errors import FailedPrecondition
+from specmesh.v1 import model_pb2, served_model_pb2
+
+
+def check_page(request: served_model_pb2.ListModelsRequest) -> None:
+    """Raise ``InvalidField`` for a page that there isn't: all models fit on one."""
+    if request.page_size < 0:
+        raise InvalidField("page_size", "must not be negative")
+    if request.page_token:
+        raise InvalidField("page_token", "is none that a response has given")
+
+
+def served_model(target: Target, mesh: Mesh, defaults: Defaults) -> served_model_pb2.ServedModel:
+    """The model of ``mesh``, as clients see it."""
+    return served_model_pb2.ServedModel(
+        target=target.info,
+        drafters=[peer.model.info for peer in mesh.drafters.ready if peer.model],
+        num_verifiers=len(mesh.verifiers.ready),
+        strategies=_strategies(mesh),
+        default_strategy=defaults.strategy,
+        default_lookahead=defaults.lookahead or 0,
+        has_chat_template=target.chat_template is not None,
+    )
+
+
+def missing(strategy: str, mesh: Mesh) -> FailedPrecondition | None:
+    """What ``mesh`` can never give ``strategy``; None if nothing.
+
+    A drafter or confidence service that is only away is not missing: without it the target does
+    all the work.
+    """
+    if STRATEGIES[strategy].needs_confidence and not mesh.confidence.configured:
+        return FailedPrecondition(
+            "NO_CONFIDENCE_SERVICE",
+            f"strategy {strategy!r} needs a confidence service: none is configured",
+            {"strategy": strategy},
+        )
+    if STRATEGIES[strategy].needs_heads and not _may_have_heads(mesh.verifiers):
+        return FailedPrecondition(
+            "UNSUPPORTED_FEATURE",
+            f"strategy {strategy!r} needs heads: no replica of the target has any",
+            {"feature": "HEADS"},
+        )
+    drafters = mesh.drafters
+    if STRATEGIES[strategy].needs_drafter and drafters.all_refused:
+        reasons = "; ".join(f"{peer.title}: {peer.refusal}" for peer in drafters.peers)
+        return FailedPrecondition(
+            "NO_FITTING_DRAFTER",
+            f"strategy {strategy!r} needs a drafter: {reasons or 'none is configured'}",
+            {"strategy": strategy},
+        )
+    return None
+
+
+def _may_have_heads(replicas: Pool) -> bool:
+    """Whether some replica has heads, or is not known yet."""
+    return any(
+        peer.model is None or peer.can(model_pb2.MODEL_FEATURE_HEADS) for peer in replicas.peers
+    )
+
+
+def _strategies(mesh: Mesh) -> Iterable[served_model_pb2.StrategyInfo]:
+    for name, strategy in STRATEGIES.items():
+        yield served_model_pb2.StrategyInfo(
+            name=name,
+            lossless=strategy.lossless,
+            available=missing(name, mesh) is None,
+            options=sorted(strategy.options),
+        )

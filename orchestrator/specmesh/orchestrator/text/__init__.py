@@ -1,0 +1,1 @@
+"""Text and tokens: the target's tokenizer, decoding, and stop strings."""

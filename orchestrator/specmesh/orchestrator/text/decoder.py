@@ -1,0 +1,148 @@
+"""Decodes committed tokens to text, and ends it at a stop string.
+
+The text emitted after n tokens is a function of those tokens alone, however they were chunked, so
+that a resumed stream continues at the very character.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+
+from specmesh.orchestrator.text.stop_strings import StopStrings, Symbol
+from specmesh.orchestrator.text.token_bytes import INCOMPLETE, TokenBytes
+
+LONGEST_CHARACTER = 4
+"""Bytes of a character in UTF-8."""
+
+EACH_BYTE = "specmesh.each-byte"
+"""The way of Python's decoders to replace bytes that are no UTF-8 one by one, as SentencePiece
+does; its own ("replace") makes one character of what is broken off, as GPT-2's decoder does."""
+
+
+def _replace_each_byte(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return INCOMPLETE * (error.end - error.start), error.end
+
+
+codecs.register_error(EACH_BYTE, _replace_each_byte)
+
+
+class TextStream:
+    """The text of one answer; holds back what may still change or become a stop string.
+
+    The text ends before the stop string that is complete first; of several that end with the
+    same character, before the longest.
+    """
+
+    def __init__(
+        self, token_bytes: TokenBytes, prompt: Sequence[int], stop_strings: Sequence[str]
+    ) -> None:
+        self._token_bytes = token_bytes
+        self._context = token_bytes.context(prompt)
+        self._characters = _Characters(
+            _broken_off(token_bytes, prompt), EACH_BYTE if token_bytes.has_fallback else "replace"
+        )
+        self._stop_strings = StopStrings(stop_strings, token_bytes) if stop_strings else None
+        self._held = ""
+        self.num_characters = 0
+        """How many characters the tokens have completed so far, emitted or not."""
+        self.stopped = False
+        """Whether a stop string was found; no more tokens may be pushed then."""
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """What ``token_id`` would add to the text as the next token; alone it need not be UTF-8."""
+        return self._token_bytes.after(self._context, token_id)
+
+    def push(self, token_id: int) -> str:
+        """The text that can be emitted after ``token_id``."""
+        if token_id in self._token_bytes.special:
+            return self._emit("", (token_id,))
+        certain = self._characters.push(self.bytes_of(token_id))
+        self._context = self._token_bytes.context([*self._context, token_id])
+        return self._emit(certain, certain)
+
+    def flush(self) -> str:
+        """The text held back, once no more tokens come; it may hold a stop string, too."""
+        if self.stopped:
+            return ""
+        rest = self._characters.flush()
+        text = self._emit(rest, rest)
+        held, self._held = self._held, ""
+        return text + held
+
+    def _emit(self, new: str, symbols: Sequence[Symbol]) -> str:
+        """The text that can be emitted now that ``new`` is certain; to stop strings it is
+        ``symbols``."""
+        self.num_characters += len(new)
+        if self._stop_strings is None:
+            return new
+        text, end = self._held + new, len(self._held)
+        for symbol in symbols:
+            end += isinstance(symbol, str)
+            length = self._stop_strings.push(symbol)
+            if length is not None:
+                self.stopped = True
+                self._held = ""
+                return text[: end - length]
+        end = len(text) - self._stop_strings.num_undecided
+        self._held = text[end:]
+        return text[:end]
+
+
+class _Characters:
+    """Makes characters of bytes as they come.
+
+    ``begun`` are bytes of the character that the prompt ends within; it belongs to the prompt, and
+    so do those that complete it. ``errors`` names what to do with bytes that are no UTF-8.
+    """
+
+    def __init__(self, begun: bytes, errors: str) -> None:
+        self._begun = begun
+        self._errors = errors
+        self._incomplete = b""
+
+    def push(self, more: bytes) -> str:
+        """The characters that are complete or broken off now: no later byte can change them."""
+        return self._decoded(self._incomplete + self._after_the_prompts(more), final=False)
+
+    def flush(self) -> str:
+        """What stands for an incomplete character at the end."""
+        return self._decoded(self._incomplete, final=True)
+
+    def _decoded(self, written: bytes, *, final: bool) -> str:
+        text, self._incomplete = _decoded(written, self._errors, final=final)
+        return text
+
+    def _after_the_prompts(self, more: bytes) -> bytes:
+        """``more`` without the bytes with which the prompt's last character goes on."""
+        while self._begun and more:
+            begun = self._begun + more[:1]
+            try:
+                complete, _ = _decoded(begun, "strict")
+            except UnicodeDecodeError:
+                self._begun = b""
+                break
+            self._begun, more = b"" if complete else begun, more[1:]
+        return more
+
+
+def _broken_off(token_bytes: TokenBytes, prompt: Sequence[int]) -> bytes:
+    """The bytes of the character that ``prompt`` ends within."""
+    end = b""
+    for token in reversed(prompt):
+        end = token_bytes(token) + end
+        if len(end) >= LONGEST_CHARACTER:
+            break
+    _, incomplete = _decoded(end, "replace")
+    return incomplete
+
+
+def _decoded(written: bytes, errors: str, *, final: bool = False) -> tuple[str, bytes]:
+    """The characters of ``written``, and the bytes at its end that later ones may complete."""
+    text, num_bytes = codecs.utf_8_decode(written, errors, final)
+    incomplete = written[num_bytes:]
+    if b"\xed\xa0" <= incomplete < b"\xee":
+        # Python waits for the last byte of a surrogate, which is no character in any case.
+        return text + codecs.utf_8_decode(incomplete, errors, True)[0], b""
+    return text, incomplete

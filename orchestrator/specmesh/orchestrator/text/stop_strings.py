@@ -1,0 +1,83 @@
+"""Finds the stop strings of an answer in what its tokens say, character by character."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from specmesh.orchestrator.text.token_bytes import TokenBytes
+
+Symbol = str | int
+"""A character of the text, or the id of a special token, which adds none."""
+
+
+class StopStrings:
+    """Watches one answer.
+
+    A stop string in which special tokens are spelled is found both where the answer's text spells
+    it out and where the answer has those tokens.
+    """
+
+    def __init__(self, stop_strings: Sequence[str], token_bytes: TokenBytes) -> None:
+        self._patterns = [_Pattern(stop) for stop in stop_strings]
+        spelled = map(token_bytes.spelled, stop_strings)
+        self._patterns += [_Pattern(each) for each in spelled if _special_tokens(each)]
+
+    def push(self, symbol: Symbol) -> int | None:
+        """How many characters the longest stop string has that ``symbol`` completes; None if it
+        completes none."""
+        completed = [pattern for pattern in self._patterns if pattern.push(symbol)]
+        return max((pattern.num_characters for pattern in completed), default=None)
+
+    @property
+    def num_undecided(self) -> int:
+        """Length of the longest end of the text that a stop string may begin with."""
+        return max((pattern.num_characters for pattern in self._patterns), default=0)
+
+
+class _Pattern:
+    """One stop string, by the algorithm of Knuth, Morris and Pratt."""
+
+    def __init__(self, symbols: Sequence[Symbol]) -> None:
+        self._symbols = symbols
+        self._heeds_special_tokens = _special_tokens(symbols)
+        self._num_characters = list(
+            accumulate((isinstance(each, str) for each in symbols), initial=0)
+        )
+        self._shorter = _shorter_matches(symbols)
+        self._num_matched = 0
+
+    def push(self, symbol: Symbol) -> bool:
+        """Whether ``symbol`` completes the stop string."""
+        if isinstance(symbol, int) and not self._heeds_special_tokens:
+            return False
+        self._num_matched = _extended(self._symbols, self._shorter, self._num_matched, symbol)
+        return self._num_matched == len(self._symbols)
+
+    @property
+    def num_characters(self) -> int:
+        """Characters of the text that are its beginning, as far as it is matched."""
+        return self._num_characters[self._num_matched]
+
+
+def _special_tokens(symbols: Iterable[Symbol]) -> bool:
+    return any(isinstance(symbol, int) for symbol in symbols)
+
+
+def _shorter_matches(symbols: Sequence[Symbol]) -> list[int]:
+    """For each length of a beginning, the length of the longest shorter beginning that ends it."""
+    shorter = [0, 0]
+    for symbol in symbols[1:]:
+        shorter.append(_extended(symbols, shorter, shorter[-1], symbol))
+    return shorter
+
+
+def _extended(
+    symbols: Sequence[Symbol], shorter: Sequence[int], num_matched: int, symbol: Symbol
+) -> int:
+    """How much of ``symbols`` is matched once ``symbol`` follows the ``num_matched`` of them."""
+    while num_matched == len(symbols) or symbols[num_matched] != symbol:
+        if num_matched == 0:
+            return 0
+        num_matched = shorter[num_matched]
+    return num_matched + 1

@@ -1,0 +1,114 @@
+"""The bytes of text that the tokens of a vocabulary stand for.
+
+A token need not hold whole characters, so that its text alone may say nothing. And what it adds to
+a text may depend on the tokens before it: many tokenizers drop a space at the very beginning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+
+from tokenizers import Tokenizer
+
+from specmesh.orchestrator.text.spellings import Spellings
+
+INCOMPLETE = "\ufffd"
+"""The replacement character: for bytes that form no character, or not yet."""
+
+CONTEXT_TOKENS = 8
+"""How many tokens at most decide what the next one adds to the text."""
+
+_FIRST_CONTINUATION_BYTE = ("<0x80>", "\u0122")
+"""The byte 80 as a token, as SentencePiece and as GPT-2 spell it."""
+
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+"""Bytes that GPT-2's vocabulary spells by the letter of that number; it spells the others by the
+letters from U+0100 on."""
+_OTHERS = sorted(set(range(0x100)) - set(_PRINTABLE))
+_BYTES = {
+    **{chr(byte): byte for byte in _PRINTABLE},
+    **{chr(0x100 + index): byte for index, byte in enumerate(_OTHERS)},
+}
+
+_FALLBACK = re.compile("<0x([0-9A-F]{2})>")
+
+
+class TokenBytes:
+    """Finds the bytes of tokens by their ids."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.special: dict[int, str] = {
+            token_id: token.content
+            for token_id, token in tokenizer.get_added_tokens_decoder().items()
+            if token.special
+        }
+        """How the special tokens, which add no text, are spelled."""
+        self._special_ids = {content: token_id for token_id, content in self.special.items()}
+        self.spellings = Spellings(self._special_ids)
+        self._known: dict[int, bytes | None] = {}
+        """The bytes of tokens that stand for the same ones everywhere; None for other tokens."""
+        fallback, byte_level = _FIRST_CONTINUATION_BYTE
+        self.has_fallback = self._spells_a_byte(fallback)
+        """Whether tokens of one byte each stand for characters that the vocabulary lacks."""
+        self._is_byte_level = self._spells_a_byte(byte_level)
+
+    def __call__(self, token_id: int) -> bytes:
+        """The bytes of a token in the middle of a text; none if it is special, or no token of the
+        tokenizer."""
+        return self.after((token_id,), token_id)
+
+    def after(self, context: Sequence[int], token_id: int) -> bytes:
+        """The bytes that a token adds to the text of those before it; ``context`` is what the
+        method of that name returns for these."""
+        known = self._fixed(token_id)
+        # At the beginning a space may be dropped, even one that is spelled as a byte.
+        if known is None or (not context and known.isascii()):
+            before = len(self._text(context))
+            return self._text([*context, token_id])[before:].encode()
+        return known
+
+    def context(self, tokens: Sequence[int]) -> list[int]:
+        """The end of ``tokens`` that decides what the next one adds to their text: the shortest
+        that has a text itself."""
+        with_text = (token for token in reversed(tokens) if token not in self.special)
+        context: list[int] = []
+        for token in islice(with_text, CONTEXT_TOKENS):
+            context.insert(0, token)
+            if self._text(context):
+                break
+        return context
+
+    def spelled(self, text: str) -> list[str | int]:
+        """``text`` as single characters, and in place of each special token that is spelled in it,
+        the token's id."""
+        parts: list[str | int] = []
+        told = 0
+        for start, end in self.spellings.found(text):
+            parts += [*text[told:start], self._special_ids[text[start:end]]]
+            told = end
+        return [*parts, *text[told:]]
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(tokens))
+
+    def _spells_a_byte(self, entry: str) -> bool:
+        decoder = self._tokenizer.decoder
+        return decoder is not None and decoder.decode([entry]) == INCOMPLETE
+
+    def _fixed(self, token_id: int) -> bytes | None:
+        if token_id not in self._known:
+            self._known[token_id] = self._found(token_id)
+        return self._known[token_id]
+
+    def _found(self, token_id: int) -> bytes | None:
+        entry = self._tokenizer.id_to_token(token_id)
+        if entry is None or token_id in self.special:
+            return b""
+        if self._is_byte_level and all(letter in _BYTES for letter in entry):
+            return bytes(_BYTES[letter] for letter in entry)
+        if self.has_fallback and (byte := _FALLBACK.fullmatch(entry)):
+            return bytes.fromhex(byte[1])
+        return None

@@ -1,0 +1,1 @@
+"""How much of a draft will be accepted, and how much to draft therefore."""

@@ -1,0 +1,1 @@
+"""Models made of a hash, of which everything is known in advance."""

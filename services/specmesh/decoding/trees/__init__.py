@@ -1,0 +1,1 @@
+"""Trees of draft tokens: their shape, their growth, and what they save."""

@@ -1,0 +1,163 @@
+"""What tree to draft: of nodes that are worth their time, as deep as a level is worth it.
+
+The argument is that of ``decoding/predict/lookahead.py``: at R tokens a second, what takes a time t
+is worth it if it yields at least R * t tokens. A node yields its value, the probability that it is
+accepted along with all before it, and takes the time by which a token makes a verification longer:
+nodes worth less than R * t are left out. A level yields the sum of its nodes' values. With S that
+of the level before, and a the probability that a child of an accepted node is accepted, another
+level yields about S * a and takes at least a step of the drafter and a node: stop as soon as
+S < R * t / a, as S only ever falls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRate, Exploration
+from specmesh.decoding.predict.closed_forms import expected_tokens
+from specmesh.decoding.predict.lookahead import DEFAULT_LOOKAHEAD, MAX_LOOKAHEAD, DraftStop
+from specmesh.decoding.predict.platt import OnlinePlatt
+from specmesh.decoding.trees.growth import TreeGrowth
+
+DEFAULT_WIDTH: Final = 16
+"""More nodes hardly make the accepted path longer (Ghidorah, Table I)."""
+MAX_WIDTH: Final = 64
+_PRIOR_ROUNDS: Final = 4.0
+"""How many rounds of chains of ``DEFAULT_LOOKAHEAD`` at ``PRIOR_ALPHA`` are assumed at first."""
+_DECAY: Final = 0.98
+"""The factor on a round's weight for each later round."""
+_DEARER: Final = 1.25
+_CHEAPER: Final = 0.8
+"""By what the shadow price changes after a tree that filled its width, and after one that didn't:
+half of the trees have room to spare."""
+_CHEAPEST: Final = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Siblings:
+    """The children of a node that was accepted: the drafter's ``confidences`` in them (see
+    ``decoding/trees/siblings.py``), and which of them was ``accepted``, None if none was."""
+
+    confidences: tuple[float, ...]
+    accepted: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeOutcome:
+    """The outcome of verifying a tree: its size, and ``siblings`` for every node, root included,
+    that was accepted and had children, from the root downwards."""
+
+    num_nodes: int
+    num_levels: int
+    siblings: tuple[Siblings, ...]
+
+    @property
+    def num_accepted(self) -> int:
+        """The length of the accepted path."""
+        return sum(each.accepted is not None for each in self.siblings)
+
+
+@dataclass(frozen=True, slots=True)
+class TreePlan:
+    """The draft of one round: at most ``depth`` levels, ended early by ``stop``.
+
+    ``price`` is what a node had to be worth for the time it takes; a ``trial`` shows whether
+    drafting pays again.
+    """
+
+    depth: int
+    growth: TreeGrowth
+    stop: DraftStop
+    price: float = 0.0
+    trial: bool = False
+
+
+class AdaptiveTree:
+    """Learns from round to round what tree to draft; it affects speed alone, never a token.
+
+    ``lookahead`` and ``width`` are those of the request. With a lookahead every tree is drafted to
+    that depth; with a width tokens count as free, so that trees fill it; None leaves it to what
+    pays.
+
+    Room is short where many nodes are worth their time. A level takes what there is, though levels
+    below may hold better nodes, so the width has a price of its own (a shadow price): it rises with
+    each tree that was full, and falls with each that wasn't.
+    """
+
+    def __init__(self, lookahead: int | None = None, width: int | None = None) -> None:
+        self._lookahead = lookahead
+        self._fills = width is not None
+        self._width = width or DEFAULT_WIDTH
+        self._shadow_price = 1 / self._width
+        self._limit = DEFAULT_LOOKAHEAD
+        """As in ``AdaptiveLookahead``: doubles when a path of that length was accepted."""
+        self._calibration = OnlinePlatt()
+        self._acceptance = AcceptanceRate()
+        """Of levels: whether, below an accepted node, one of the children is accepted."""
+        self._exploration = Exploration()
+        self._num_rounds = _PRIOR_ROUNDS
+        self._num_levels = self._num_nodes = _PRIOR_ROUNDS * DEFAULT_LOOKAHEAD
+        self._num_tokens = _PRIOR_ROUNDS * expected_tokens(PRIOR_ALPHA, DEFAULT_LOOKAHEAD)
+
+    def plan(
+        self, target_s: float | None, drafter_s: float | None, target_token_s: float = 0.0
+    ) -> TreePlan | None:
+        """The next round's tree, None for none. A verification takes ``target_s`` seconds, a level
+        ``drafter_s`` (None: not known yet), and each token more in a verification makes it
+        ``target_token_s`` seconds longer."""
+        if not target_s or drafter_s is None:
+            return self._tree(below=0.0, price=0.0)
+        if self._fills:
+            target_token_s = 0.0
+        alone_s = self._alone_s(target_s, target_token_s)
+        level_s = drafter_s + target_token_s
+        if not self._lookahead and self._acceptance.alpha * alone_s <= level_s:
+            if not self._exploration.tries(level_s / alone_s):
+                return None
+            stop = DraftStop(0.0, self._calibration.latest)
+            return TreePlan(1, TreeGrowth(1, 0.0), stop, trial=True)
+        rate = self._tokens_per_s(target_s, drafter_s, alone_s)
+        price = min(1.0, rate * target_token_s)
+        return self._tree(min(1.0, rate * level_s / self._acceptance.alpha), price)
+
+    def observe(self, outcome: TreeOutcome, plan: TreePlan | None = None) -> None:
+        """Learn from a round that was verified; ``plan`` is that of its draft, None without."""
+        price, trial = (plan.price, plan.trial) if plan is not None else (0.0, False)
+        for each in outcome.siblings:
+            accepted = [rank == each.accepted for rank in range(len(each.confidences))]
+            self._calibration.learn(each.confidences, accepted)
+        self._acceptance.learn(each.accepted is not None for each in outcome.siblings)
+        num_accepted = outcome.num_accepted
+        if trial and num_accepted:
+            self._exploration.won()
+        self._num_rounds = self._num_rounds * _DECAY + 1
+        self._num_levels = self._num_levels * _DECAY + outcome.num_levels
+        self._num_nodes = self._num_nodes * _DECAY + outcome.num_nodes
+        self._num_tokens = self._num_tokens * _DECAY + num_accepted + 1
+        if num_accepted >= self._limit:
+            self._limit = min(2 * self._limit, MAX_LOOKAHEAD)
+        if outcome.num_nodes >= self._width:
+            self._shadow_price = min(1.0, self._shadow_price * _DEARER)
+        elif self._shadow_price >= price and not trial:
+            self._shadow_price = max(_CHEAPEST, self._shadow_price * _CHEAPER)
+
+    def _tree(self, below: float, price: float) -> TreePlan:
+        growth = TreeGrowth(self._width, max(price, self._shadow_price))
+        if self._lookahead:
+            below = 0.0
+        stop = DraftStop(below, self._calibration.latest)
+        return TreePlan(self._lookahead or self._limit, growth, stop, price)
+
+    def _alone_s(self, target_s: float, target_token_s: float) -> float:
+        """The time of a verification without draft tokens: most of those measured had some."""
+        return max(
+            target_s - target_token_s * self._num_nodes / self._num_rounds,
+            target_token_s,
+            target_s / (1 + self._width),
+        )
+
+    def _tokens_per_s(self, target_s: float, drafter_s: float, alone_s: float) -> float:
+        """The rate of the rounds so far, or the target's alone if higher."""
+        seconds = self._num_rounds * target_s + self._num_levels * drafter_s
+        return max(self._num_tokens / seconds, 1 / alone_s)

@@ -1,0 +1,1 @@
+"""HTTP: connections, bodies within their limits, and streams of events."""

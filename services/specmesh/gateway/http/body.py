@@ -1,0 +1,171 @@
+"""A body becomes JSON: within a limit, strictly, and nothing said twice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+
+from starlette.requests import ClientDisconnect, Request
+
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.http.hang_up import ClientGone
+from specmesh.gateway.http.held import Held
+
+MAX_VALUES = 2**19
+"""Room for a prompt of half a million token ids; a longer one can be sent as text."""
+MAX_CONTAINERS = 2**15
+"""Lists and objects: room for 4,096 messages of three parts each."""
+MAX_STRINGS = 2**16
+"""Names in objects included: room for those messages. Small blocks leave holes in the heap when
+they are gone, so many of them would cost memory for good."""
+
+
+async def read_body(request: Request, max_bytes: int, held: Held) -> bytes:
+    """The body of ``request``, whose bytes are ``held`` from their arrival on.
+
+    Raises ``ApiError``: 415 if it calls itself something else than JSON, 413 beyond ``max_bytes``,
+    before more than that is read, and 429 while too many bytes are held. Raises ``ClientGone``.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise ApiError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"the body must be application/json, not {media_type[:64] or 'without a type'}",
+            code="unsupported_media_type",
+        )
+    told = request.headers.get("content-length", "")
+    if told.isdecimal() and int(told[:20]) > max_bytes:
+        raise _too_large(f"{max_bytes} bytes")
+    read = bytearray()
+    try:
+        async for part in request.stream():
+            if len(read) + len(part) > max_bytes:
+                raise _too_large(f"{max_bytes} bytes")
+            held.add(len(part))
+            read += part
+    except ClientDisconnect:
+        raise ClientGone from None
+    return bytes(read)
+
+
+def check_structure(body: bytes) -> None:
+    """Raise ``ApiError`` for a body of more values than any request has.
+
+    An empty list takes 72 bytes of memory and 3 of JSON, so a small body could fill the process
+    before anything else is known of it. Values are counted by what separates them outside of
+    strings, which costs a few milliseconds for each megabyte.
+    """
+    # Within a string a backslash stands before another, or before a quote that doesn't end it.
+    quoted = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    if quoted.count(b'"') > 2 * MAX_STRINGS:
+        raise _too_large(f"{MAX_STRINGS:,} strings")
+    outside = b"".join(quoted.split(b'"')[::2])
+    if outside.count(b"{") + outside.count(b"[") > MAX_CONTAINERS:
+        raise _too_large(f"{MAX_CONTAINERS:,} lists and objects")
+    if outside.count(b",") > MAX_VALUES:
+        raise _too_large(f"{MAX_VALUES:,} values")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """Stands where the body has what JSON hasn't, or a value that would be dropped in silence."""
+
+    what: str
+
+
+# One for all places: a body can have half a million of them.
+_NOT_JSON = {
+    name: _Fault(f"is {name}, which JSON does not have")
+    for name in ("NaN", "Infinity", "-Infinity")
+}
+_TWICE = _Fault("is there twice")
+
+_SUSPECT = (_Fault, str, list, dict)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Only so can half of a pair be written."""
+_NO_TEXT = "has half of a surrogate pair, which is no text"
+
+
+def parse_object(body: bytes) -> dict[str, object]:
+    """The JSON object in ``body``.
+
+    Stricter than Python's own reading: no NaN or infinity, which JSON doesn't have, no half
+    characters, and no name twice in one object, of which one value would be dropped in silence.
+    Raises ``ApiError``, which names the field.
+    """
+    check_structure(body)
+    faults: set[_Fault] = set()
+    try:
+        value = json.loads(
+            body.decode(),
+            parse_constant=partial(_constant, faults),
+            object_pairs_hook=partial(_unique, faults),
+        )
+        fault = _first_fault(value) if faults or _SURROGATE.search(body) else None
+    except RecursionError:
+        raise _not_json("it is nested too deeply") from None
+    except ValueError as error:  # of JSON, of UTF-8, and of a number with thousands of digits
+        raise _not_json(str(error)) from None
+    if not isinstance(value, dict):
+        raise _not_json("it must be an object")
+    if fault is not None:
+        path, what = fault[0].removeprefix("."), fault[1]
+        raise ApiError.invalid(path or None, f"{path[:64]!r} {what}" if path else f"a name {what}")
+    return value
+
+
+def _constant(faults: set[_Fault], name: str) -> _Fault:
+    faults.add(_NOT_JSON[name])
+    return _NOT_JSON[name]
+
+
+def _unique(faults: set[_Fault], pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
+        faults.add(_TWICE)
+        found[twice] = _TWICE
+    return found
+
+
+def _first_fault(value: object) -> tuple[str, str] | None:
+    """The path from ``value`` to the first fault in it, and what that is."""
+    members: Iterable[tuple[int | str, object]] = ()
+    if isinstance(value, _Fault):
+        return "", value.what
+    if isinstance(value, str):
+        return None if _is_text(value) else ("", _NO_TEXT)
+    if isinstance(value, list):
+        members = enumerate(value)
+    elif isinstance(value, dict):
+        if not all(map(_is_text, value)):
+            return "", _NO_TEXT
+        members = value.items()
+    for step, member in members:
+        if isinstance(member, _SUSPECT) and (fault := _first_fault(member)):
+            path, what = fault
+            return (f"[{step}]" if isinstance(step, int) else f".{step}") + path, what
+    return None
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _not_json(reason: str) -> ApiError:
+    return ApiError.invalid(None, f"the body is not valid JSON: {reason}", code="invalid_json")
+
+
+def _too_large(limit: str) -> ApiError:
+    message = f"the body has more than {limit}"
+    return ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, code="body_too_large")

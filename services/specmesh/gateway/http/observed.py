@@ -1,0 +1,127 @@
+"""Around every request: its id, its trace, its metrics, and one line in the log."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+
+from opentelemetry import propagate, trace
+from opentelemetry.context import attach, detach
+from opentelemetry.metrics import Observation
+from opentelemetry.trace import Span, SpanKind
+from opentelemetry.util.types import AttributeValue
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.http.record import OTHER_METHOD, Record
+from specmesh.serving import conventions as names
+from specmesh.serving.telemetry.pipeline import record_error, tracer
+
+log = logging.getLogger(__name__)
+
+REQUEST_ID = "x-request-id"
+MAX_TRACE_STATE_CHARS = 512
+"""As long a ``tracestate`` has to be carried on, says W3C Trace Context; longer ones are left out,
+since calls have little room for metadata."""
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+_duration = names.HTTP_DURATION.instrument()
+_first_tokens = names.TIME_TO_FIRST_TOKENS.instrument()
+
+
+class Observed:
+    """ASGI middleware, the outermost. ``request.state.record`` is the request's record."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._num_active = 0
+        names.HTTP_ACTIVE.observe(lambda: [Observation(self._num_active)])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        headers = Headers(scope=scope)
+        record = Record(_request_id(headers), scope["method"], scope["path"])
+        scope.setdefault("state", {})["record"] = record
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[REQUEST_ID] = record.request_id
+                record.status = message["status"]
+            await send(message)
+            if message["type"] == "http.response.body":
+                record.complete = not message.get("more_body", False)
+
+        parent = propagate.extract(_trace_context(headers))
+        span = tracer.start_span(record.known_method, context=parent, kind=SpanKind.SERVER)
+        token = attach(trace.set_span_in_context(span, parent))
+        kind = {names.HTTP_METHOD: record.known_method, names.URL_SCHEME: scope["scheme"]}
+        self._num_active += 1
+        try:
+            await self._app(scope, receive, sending)
+        except Exception:  # Starlette has answered it, if that was still possible.
+            log.exception("failed", extra={"request_id": record.request_id})
+            record.failed(record.error or ApiError(500, "", code="internal"))
+        finally:
+            self._num_active -= 1
+            if isinstance(route := scope.get("route"), Route):
+                record.route = route.path
+            _measure(record, kind)
+            _describe(span, record)
+            is_ours = record.route.startswith("/v1/") or not record.route
+            log.log(logging.INFO if is_ours else logging.DEBUG, "request", extra=record.fields())
+            detach(token)
+            span.end()
+
+
+def _request_id(headers: Headers) -> str:
+    """The caller's own id for the request, if it is one, else a new one."""
+    given = headers.get(REQUEST_ID, "")
+    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def _trace_context(headers: Headers) -> dict[str, str]:
+    """The caller's trace context, as the mesh is to carry it on with every call."""
+    context = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+    if len(context.get("tracestate", "")) > MAX_TRACE_STATE_CHARS:
+        del context["tracestate"]
+    return context
+
+
+def _measure(record: Record, kind: dict[str, str]) -> None:
+    attributes: dict[str, AttributeValue] = {
+        **kind,
+        names.HTTP_ROUTE: record.route,
+        names.HTTP_STATUS: record.status,
+    }
+    if record.error is not None:
+        attributes[names.ERROR_TYPE] = record.error.code or str(record.status)
+    _duration.record(time.monotonic() - record.began_s, attributes)
+    if record.first_said_s is not None:
+        _first_tokens.record(record.first_said_s - record.began_s, {names.HTTP_ROUTE: record.route})
+
+
+def _describe(span: Span, record: Record) -> None:
+    if not span.is_recording():
+        return
+    method = record.known_method
+    span.update_name(f"{'HTTP' if method == OTHER_METHOD else method} {record.route}".strip())
+    span.set_attributes(
+        {
+            names.HTTP_METHOD: method,
+            "url.path": record.path,
+            names.HTTP_ROUTE: record.route,
+            names.HTTP_STATUS: record.status,
+            "specmesh.request_id": record.request_id,
+        }
+    )
+    if method == OTHER_METHOD:
+        span.set_attribute("http.request.method_original", record.method)
+    if record.outcome == "cancelled":
+        span.set_attribute(names.CANCELLED, True)
+    if record.status >= 500 or (record.error is not None and record.error.status >= 500):  # noqa: PLR2004
+        assert record.error is not None or record.status
+        record_error(span, (record.error and record.error.code) or str(record.status), "")

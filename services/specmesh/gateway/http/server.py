@@ -1,0 +1,173 @@
+"""The life cycle of an HTTP server, by uvicorn: listen, serve, drain, end."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+import ssl
+from collections.abc import Callable
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from specmesh.gateway.http.connections import Connections
+from specmesh.gateway.http.http_connection import HEAD_SECONDS, HttpConnection
+from specmesh.gateway.http.leaving import Leaving
+from specmesh.gateway.mesh import Mesh
+from specmesh.gateway.settings import GatewaySettings
+from specmesh.serving.identity.plaintext import check_plaintext
+from specmesh.serving.identity.ssl_context import renewed_context
+from specmesh.serving.identity.watched import UnusableFile
+from specmesh.serving.process.allocator import give_memory_back
+from specmesh.serving.rpc.health import Health
+from specmesh.serving.startup import CannotStart
+
+KEEP_ALIVE_SECONDS = 75
+"""How long an idle connection is kept: longer than load balancers do, lest one sends a request into
+a connection that is being closed."""
+LOOK_SECONDS = 1.0
+"""How often a gateway that is probed looks for its orchestrators."""
+
+
+class HttpServer:
+    """Serves ``app``, which asks ``mesh``; closes that at the end."""
+
+    def __init__(self, settings: GatewaySettings, app: ASGIApp, mesh: Mesh) -> None:
+        self.health = Health()
+        self._settings = settings
+        self._app = Leaving(app)
+        self._mesh = mesh
+        self._server: uvicorn.Server | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Task[None] | None = None
+
+    async def listen(self) -> str:
+        """Serve; return the address. Raises ``CannotStart``."""
+        if self._settings.tls is None:
+            check_plaintext(self._settings)
+        try:
+            await self._mesh.open()
+        except UnusableFile as error:
+            raise CannotStart(str(error)) from error
+        listener = self._bind()
+        server = uvicorn.Server(self._config())
+        server.config.load()
+        server.lifespan = server.config.lifespan_class(server.config)
+        server.servers = [await self._accepting(server, listener)]
+        self._server = server
+        self._ticking = asyncio.create_task(server.main_loop())
+        self._tidying = asyncio.create_task(give_memory_back())
+        host, port = listener.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def num_connections(self) -> int:
+        """How many connections of clients are open."""
+        return len(self._server.server_state.connections) if self._server else 0
+
+    async def start(self) -> None:
+        """Nothing more: orchestrators may come and go, and readiness with them."""
+        await self.health.started()
+        if self._settings.probe_at is not None:  # else nobody asks for it
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        while True:
+            await self.health.ready(await self._mesh.is_there())
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def broken(self) -> None:
+        """Never return."""
+        await asyncio.Event().wait()
+
+    async def leave(self) -> None:
+        """Report NOT_SERVING, to probes and at /healthz, and close each connection after the next
+        answer: its client's next request then looks for another gateway."""
+        await self._stop_looking()
+        await self.health.ready(can_answer=False)
+        self._app.leaves = True
+
+    async def drain(self) -> None:
+        """Close the port and idle connections, let requests end within ``drain_seconds``, and then
+        break them off."""
+        if self._server is not None and self._ticking is not None:
+            self._ticking.cancel()  # told to end, it would sleep on for up to a tenth of a second
+            await asyncio.gather(self._ticking, return_exceptions=True)
+            await self._server.shutdown()
+
+    async def stop(self) -> None:
+        """Break off what still runs, and close the connections to the mesh."""
+        running = list(self._server.server_state.tasks) if self._server else []
+        for task in running:
+            if not task.cancelling():
+                task.cancel()
+        if self._tidying is not None:
+            self._tidying.cancel()
+            running.append(self._tidying)
+        await asyncio.gather(*running, return_exceptions=True)
+        await self._stop_looking()
+        await self._mesh.aclose()
+
+    async def _stop_looking(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait({self._looking})
+
+    def _bind(self) -> socket.socket:
+        host, port = self._settings.host, self._settings.port
+        try:
+            (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            listener = socket.create_server(address, family=family)
+        except OSError as error:
+            raise CannotStart(f"cannot listen on {host}:{port}: {error}") from error
+        # asyncio does so for the sockets that it makes. Without it a body, or the next event of a
+        # stream, waits up to 40 ms for the client to acknowledge what was sent before.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
+
+    async def _accepting(
+        self, server: uvicorn.Server, listener: socket.socket
+    ) -> asyncio.base_events.Server:
+        """As uvicorn's own startup, but for connections of ours."""
+        config, settings = server.config, self._settings
+        shared = Connections(
+            max_all=settings.max_connections,
+            max_per_address=settings.max_connections_per_address or settings.max_connections,
+            stall_s=settings.stall_seconds,
+        )
+        return await asyncio.get_running_loop().create_server(
+            lambda: HttpConnection(config, server.server_state, shared),
+            sock=listener,
+            ssl=config.ssl,
+            ssl_handshake_timeout=HEAD_SECONDS if config.ssl else None,
+            backlog=config.backlog,
+        )
+
+    def _config(self) -> uvicorn.Config:
+        """Raises ``CannotStart``."""
+        return uvicorn.Config(
+            self._app,
+            http="httptools",
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=math.ceil(self._settings.drain_seconds),
+            ssl_context_factory=self._tls(),
+        )
+
+    def _tls(self) -> Callable[..., ssl.SSLContext] | None:
+        files = self._settings.tls
+        if files is None:
+            return None
+        try:
+            context = renewed_context(files, require_clients=self._settings.requires_certificates)
+        except (UnusableFile, ssl.SSLError) as error:
+            raise CannotStart(str(error)) from error
+        return lambda *_: context

@@ -1,0 +1,154 @@
+"""Answers as a stream of server-sent events, in OpenAI's shape: ``data: {…}``, then
+``data: [DONE]``; an error after the beginning is an event of its own, and ends the stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.requests import Request as HttpRequest
+from starlette.types import Receive, Scope, Send
+
+from specmesh.client import GenerationResult, SpecmeshError
+from specmesh.gateway.errors import ApiError, from_mesh, internal
+from specmesh.gateway.http.hang_up import unless_gone
+from specmesh.gateway.http.record import Record
+from specmesh.gateway.responses.answers import Answers, Ended, Event
+from specmesh.gateway.responses.envelope import Envelope, Json, usage
+
+log = logging.getLogger(__name__)
+
+LINE_END = "\n"
+PING = f": ping{LINE_END}".encode()
+"""A comment ends with its line. A blank line after it would end an event, and strict clients would
+be told of an empty one."""
+
+
+class Reader:
+    """Reads answers ahead by one event, so that what fails at the start has an HTTP status."""
+
+    def __init__(self, answers: Answers, ping_s: float) -> None:
+        self._ping_s = ping_s
+        self._events = answers.events()
+        self._next = asyncio.ensure_future(anext(self._events))
+
+    async def begun(self) -> None:
+        """Return once there is an event, or after ``ping_s``. Raises the SpecmeshError of an answer
+        that fails before it has said anything."""
+        await asyncio.wait({self._next}, timeout=self._ping_s)
+        if self._next.done():
+            self._next.result()
+
+    async def __aiter__(self) -> AsyncIterator[Event | None]:
+        """Each event, and None whenever none has come for ``ping_s``."""
+        while True:
+            await asyncio.wait({self._next}, timeout=self._ping_s)
+            if not self._next.done():
+                yield None
+                continue
+            try:
+                event = self._next.result()
+            except StopAsyncIteration:
+                return
+            self._next = asyncio.ensure_future(anext(self._events))
+            yield event
+
+    async def aclose(self) -> None:
+        """Cancel what still runs."""
+        self._next.cancel()
+        await asyncio.gather(self._next, return_exceptions=True)
+        await self._events.aclose()
+
+
+class Streamed(EventSourceResponse):
+    """A response that closes its reader however it ends, also if it never began."""
+
+    def __init__(self, body: AsyncIterator[ServerSentEvent | bytes], reader: Reader) -> None:
+        # Its own pings come in the midst of talk, too, and with a blank line.
+        super().__init__(body, ping=0, sep=LINE_END)
+        self._reader = reader
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._reader.aclose()
+
+
+async def stream(
+    request: HttpRequest,
+    answers: Answers,
+    envelope: Envelope,
+    *,
+    include_usage: bool,
+    ping_s: float,
+) -> Streamed:
+    """The response. It begins with the first event, or after ``ping_s``; from then on a comment
+    comes whenever nothing else has come for that long.
+
+    Raises what ``Reader.begun`` raises, and ``ClientGone``.
+    """
+    reader = Reader(answers, ping_s)
+    try:
+        await unless_gone(request, reader.begun())
+    except BaseException:
+        await reader.aclose()
+        raise
+    record = request.state.record
+    body = _body(reader, answers, envelope, record, include_usage=include_usage)
+    return Streamed(body, reader)
+
+
+async def _body(
+    reader: Reader, answers: Answers, envelope: Envelope, record: Record, *, include_usage: bool
+) -> AsyncIterator[ServerSentEvent | bytes]:
+    unused: Json = {"usage": None} if include_usage else {}
+    try:
+        async for part in _parts(reader, answers, envelope, record):
+            yield PING if part is None else _event({**part, **unused})
+    except SpecmeshError as error:
+        yield _failure(from_mesh(error), record)
+        return
+    except Exception:
+        log.exception("failed", extra={"request_id": record.request_id})
+        yield _failure(internal(record.request_id), record)
+        return
+    if include_usage:
+        yield _event({**envelope.part([]), "usage": usage(record.results, answers.n)})
+    yield ServerSentEvent("[DONE]", sep=LINE_END)
+
+
+async def _parts(
+    reader: Reader, answers: Answers, envelope: Envelope, record: Record
+) -> AsyncIterator[Json | None]:
+    """The parts of the stream, and None for each comment."""
+    style = envelope.style
+    results: dict[int, GenerationResult] = {}
+    for number in range(len(answers.streams)):
+        if (first := style.first(number)) is not None:
+            yield envelope.part([first])
+    async for event in reader:
+        if event is None:
+            yield None
+        elif isinstance(event, Ended):
+            results[event.number] = event.result
+            yield envelope.part([style.last(event.number, event.result)], event.result)
+        else:
+            record.said()
+            if event.chunk.text or event.chunk.logprobs:
+                yield envelope.part([style.more(event.number, event.chunk)])
+    record.answered([result for _, result in sorted(results.items())])
+
+
+def _event(data: Json) -> ServerSentEvent:
+    written = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return ServerSentEvent(written, sep=LINE_END)
+
+
+def _failure(error: ApiError, record: Record) -> ServerSentEvent:
+    record.failed(error)
+    return _event(error.body)

@@ -1,0 +1,1 @@
+"""What the two calls of OpenAI's API take, field by field."""

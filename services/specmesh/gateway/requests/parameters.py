@@ -1,0 +1,109 @@
+"""Every parameter of the two calls, and what becomes of it here: one table each, by name.
+
+``docs/openai.md`` shows them, and a test holds OpenAI's against the signatures of the ``openai``
+package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.requests import other_servers
+from specmesh.gateway.requests.standing import Parameter, Parameters, Standing
+
+EXTENSION = "specmesh"
+"""The one field of a request that is ours."""
+NO_SEED = -1
+"""As other servers write it: draw one."""
+
+
+def _table(
+    supported: Iterable[str], ignored: Iterable[str], refused: Mapping[str, tuple[object, ...]]
+) -> Parameters:
+    return {
+        "seed": Parameter("seed", Standing.SUPPORTED, (NO_SEED,)),
+        **{name: Parameter(name, Standing.SUPPORTED) for name in supported},
+        **{name: Parameter(name, Standing.IGNORED) for name in ignored},
+        **{name: Parameter(name, Standing.REFUSED, neutral) for name, neutral in refused.items()},
+    }
+
+
+OPENAI_COMPLETIONS = _table(
+    supported=(
+        *("model", "prompt", "max_tokens", "temperature", "top_p", "n", "stop"),
+        *("stream", "stream_options", "logprobs"),
+    ),
+    ignored=("user",),
+    refused={
+        "best_of": (1,),
+        "echo": (False,),
+        "frequency_penalty": (0,),
+        "logit_bias": ({},),
+        "presence_penalty": (0,),
+        "suffix": ("",),
+    },
+)
+
+OPENAI_CHAT = _table(
+    supported=(
+        *("model", "messages", "max_completion_tokens", "max_tokens", "temperature", "top_p"),
+        *("n", "stop", "stream", "stream_options", "logprobs", "top_logprobs"),
+    ),
+    ignored=(
+        *("user", "metadata", "store", "safety_identifier"),
+        *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+    ),
+    refused={
+        "audio": (),
+        "frequency_penalty": (0,),
+        "function_call": ("none", "auto"),
+        "functions": ([],),
+        "logit_bias": ({},),
+        "modalities": (["text"],),
+        "moderation": (),
+        "parallel_tool_calls": (True, False),  # of no tools
+        "prediction": (),
+        "presence_penalty": (0,),
+        "reasoning_effort": ("none",),
+        "response_format": ({"type": "text"},),
+        "service_tier": ("auto", "default"),
+        "tool_choice": ("none", "auto"),
+        "tools": ([],),
+        "verbosity": ("medium",),
+        "web_search_options": (),
+    },
+)
+
+
+COMPLETIONS: Parameters = {**other_servers.of_completions(), **OPENAI_COMPLETIONS}
+CHAT: Parameters = {**other_servers.of_chats(), **OPENAI_CHAT}
+
+
+def taken(
+    given: Mapping[str, object], parameters: Parameters, hints: Mapping[str, str]
+) -> dict[str, object]:
+    """What of ``given`` is to be read: parameters that are supported or ignored, and not neutral.
+
+    ``hints`` say of a name that OpenAI doesn't have where it goes here. Raises ``ApiError`` for the
+    first parameter that is unknown, or refused and not neutral.
+    """
+    kept = {}
+    for name, value in given.items():
+        parameter = parameters.get(name)
+        if parameter is None:
+            if name != EXTENSION:
+                raise _unusable(name, "there is no parameter {}", hints, "unknown_parameter")
+            if value is not None:
+                kept[name] = value
+        elif not parameter.is_neutral(value):
+            if parameter.standing is Standing.REFUSED:
+                message = "{} is not supported here"
+                raise _unusable(name, message, hints, "unsupported_parameter")
+            kept[name] = value
+    return kept
+
+
+def _unusable(name: str, message: str, hints: Mapping[str, str], code: str) -> ApiError:
+    hint = f": it goes as {hints[name]!r}" if name in hints else ""
+    return ApiError.invalid(name, message.format(repr(name[:64])) + hint, code=code)

@@ -1,0 +1,1 @@
+"""What the two calls answer, in OpenAI's shape."""

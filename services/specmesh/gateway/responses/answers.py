@@ -1,0 +1,116 @@
+"""A request becomes answers of the mesh: one for each choice of each prompt, all at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from specmesh.client import AsyncClient, Chunk, GenerationResult, GenerationStream
+from specmesh.gateway.requests.calls import ChatRequest, CompletionRequest
+
+QUEUED = 16
+"""How many chunks wait for a client that reads slowly before the mesh has to wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """More of the answer with this number."""
+
+    number: int
+    chunk: Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The answer with this number is complete."""
+
+    number: int
+    result: GenerationResult
+
+
+Event = Said | Ended
+
+
+class Answers:
+    """The answers to one request. ``streams`` are numbered prompt by prompt, ``n`` choices each."""
+
+    def __init__(self, streams: Sequence[GenerationStream], n: int) -> None:
+        self.streams = streams
+        self.n = n
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """What all answers bring, as it comes. Closing it cancels what still runs.
+
+        Raises the SpecmeshError of the first answer that fails, and cancels the others.
+        """
+        queue: asyncio.Queue[Event | Exception] = asyncio.Queue(QUEUED)
+        readers = [
+            asyncio.create_task(_read(number, stream, queue))
+            for number, stream in enumerate(self.streams)
+        ]
+        num_running = len(readers)
+        try:
+            while num_running:
+                event = await queue.get()
+                if isinstance(event, Exception):
+                    raise event
+                num_running -= isinstance(event, Ended)
+                yield event
+        finally:
+            for reader in readers:
+                reader.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
+
+    async def whole(self) -> list[GenerationResult]:
+        """All answers, complete. Raises the SpecmeshError of the first that fails."""
+        async with aclosing(self.events()) as events:
+            ended = {each.number: each.result async for each in events if isinstance(each, Ended)}
+        return [ended[number] for number in range(len(self.streams))]
+
+
+async def _read(
+    number: int, stream: GenerationStream, queue: asyncio.Queue[Event | Exception]
+) -> None:
+    try:
+        async with stream:
+            async for chunk in stream:
+                await queue.put(Said(number, chunk))
+        await queue.put(Ended(number, stream.result))
+    except Exception as error:
+        await queue.put(error)
+
+
+def complete(client: AsyncClient, request: CompletionRequest, timeout_s: float) -> Answers:
+    """The answers to completions; nothing is sent before they are read."""
+    wanted = [prompt for prompt in request.prompts for _ in range(request.n)]
+    streams = [
+        client.generate(
+            prompt,
+            **request.keywords(number, len(wanted)),
+            max_tokens=request.token_limit,
+            num_top_logprobs=request.logprobs,
+            add_special_tokens=None if isinstance(prompt, list) else request.add_special_tokens,
+            timeout_s=timeout_s,
+        )
+        for number, prompt in enumerate(wanted)
+    ]
+    return Answers(streams, request.n)
+
+
+def chat(client: AsyncClient, request: ChatRequest, timeout_s: float) -> Answers:
+    """The answers to a chat; nothing is sent before they are read."""
+    messages = [message.spoken for message in request.messages]
+    streams = [
+        client.chat(
+            messages,
+            **request.keywords(number, request.n),
+            **request.chat_keywords,
+            max_tokens=request.token_limit,
+            num_top_logprobs=request.num_top_logprobs,
+            timeout_s=timeout_s,
+        )
+        for number in range(request.n)
+    ]
+    return Answers(streams, request.n)

@@ -1,0 +1,39 @@
+"""How POST /v1/completions writes its answers."""
+
+from __future__ import annotations
+
+from specmesh.client import Chunk, GenerationResult
+from specmesh.gateway.responses.envelope import Json, extension, finish_reason
+from specmesh.gateway.responses.logprobs import of_completion
+
+
+class CompletionStyle:
+    """The ``Style`` of completions."""
+
+    prefix = "cmpl-"
+    object = "text_completion"
+    chunk_object = "text_completion"
+
+    def whole(self, number: int, result: GenerationResult) -> Json:
+        """The choice of a response."""
+        logprobs = of_completion(result.logprobs) if result.logprobs else None
+        return {
+            "index": number,
+            "text": result.text,
+            "logprobs": logprobs,
+            "finish_reason": finish_reason(result),
+            **extension(result),
+        }
+
+    def first(self, number: int) -> None:
+        """Nothing comes before the text."""
+
+    def more(self, number: int, chunk: Chunk) -> Json:
+        """More of a choice."""
+        logprobs = of_completion(chunk.logprobs) if chunk.logprobs else None
+        return {"index": number, "text": chunk.text, "logprobs": logprobs, "finish_reason": None}
+
+    def last(self, number: int, result: GenerationResult) -> Json:
+        """The end of a choice."""
+        ended = {"index": number, "text": "", "logprobs": None}
+        return {**ended, "finish_reason": finish_reason(result), **extension(result)}

@@ -1,0 +1,1 @@
+"""Drafters without a network: they guess from text alone."""

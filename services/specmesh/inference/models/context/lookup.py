@@ -1,0 +1,137 @@
+"""Drafters without a network: they guess from the tokens in the context alone.
+
+Leviathan et al. 2023 (Sections 3.6 and 4) list them: n-grams counted from a corpus, copying from
+the context, random tokens. They cost next to nothing, so a low acceptance rate pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from specmesh.decoding.noise import Purpose, uniforms
+from specmesh.decoding.prefix import PrefixChain
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
+from specmesh.inference.model import (
+    DEFAULT_ROOM_TOKENS,
+    Cancellation,
+    ForwardRequest,
+    ForwardSize,
+    Logits,
+    ModelDescription,
+    score_alone,
+)
+from specmesh.inference.models.prefix_cache import PrefixCache
+
+CACHED_TOKENS = 1 << 18
+
+
+class NextTokenGuess(Protocol):
+    """Guesses the next token: logits ``[vocab]``, all −inf when there is no guess."""
+
+    def __call__(self, context: Sequence[int]) -> Logits:
+        """The logits after ``context``."""
+        ...
+
+
+class ContextModel:
+    """A ``LanguageModel`` made of a guess; it caches the tokens of recent prefixes alone."""
+
+    max_batch = 1
+    pool = None
+
+    def __init__(self, description: ModelDescription, guess: NextTokenGuess) -> None:
+        self.description = description
+        self._guess = guess
+        self._cache: PrefixCache[None] = PrefixCache(CACHED_TOKENS)
+
+    def open(
+        self,
+        prefix: Sequence[int],
+        cancellation: Cancellation,
+        room: int = DEFAULT_ROOM_TOKENS,  # noqa: ARG002
+    ) -> ContextSequence:
+        """A sequence of guesses, which are too short to be interrupted."""
+        return ContextSequence(self._guess, self._cache, prefix, cancellation)
+
+    def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
+        """The logits of the one request."""
+        return score_alone(requests)
+
+    def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
+        """The base, if a recent prefix begins with it."""
+        return self._cache.find_base(base_length, digest)
+
+
+class ContextSequence:
+    """A ``SequenceState`` that guesses after each node anew."""
+
+    def __init__(
+        self,
+        guess: NextTokenGuess,
+        cache: PrefixCache[None],
+        prefix: Sequence[int],
+        cancellation: Cancellation,
+    ) -> None:
+        self.cancellation = cancellation
+        self._guess = guess
+        self._cache = cache
+        self._chain = PrefixChain(prefix)
+        self._origin, self._shared = cache.longest(self._chain)
+        self._tree = EMPTY
+        self._num_rows = 0
+        self.num_cached_tokens = min(self._shared, len(prefix) - 1)
+        self.num_computed_tokens = 0
+        self.latest_forward = ForwardSize()
+
+    def score(self, tree: TokenTree) -> Logits:
+        """A guess after each new node; the first call counts the prefix as computed."""
+        nodes = range(self._num_rows, len(tree) + 1)
+        rows = [self._guess([*self._chain, *tree.tokens_on(tree.path(node))]) for node in nodes]
+        if not self._num_rows:
+            self.num_computed_tokens += len(self._chain) - self.num_cached_tokens - 1
+        self._tree, self._num_rows = tree, len(tree) + 1
+        self.num_computed_tokens += len(rows)
+        self.latest_forward = ForwardSize(1, len(rows))
+        return np.stack(rows)
+
+    def close(self, keep: Sequence[int]) -> None:
+        """Cache the tokens of the prefix and of the path ``keep``; there is no other state."""
+        self._chain.append(self._tree.tokens_on(keep))
+        self._cache.put(self._chain, None, self._origin, self._shared)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLookup:
+    """Copies what followed the same n-gram in the context, the longest and latest match first."""
+
+    vocab_size: int
+    max_ngram: int = 3
+
+    def __call__(self, context: Sequence[int]) -> Logits:
+        """Logits of 0 for the copied token, −inf for all others; all −inf without a match."""
+        row = np.full(self.vocab_size, -np.inf, dtype=np.float32)
+        tokens = np.asarray(context)
+        for size in range(min(self.max_ngram, len(tokens) - 1), 0, -1):
+            followed = np.lib.stride_tricks.sliding_window_view(tokens[:-1], size)
+            matches = np.flatnonzero((followed == tokens[-size:]).all(axis=1))
+            if matches.size:
+                row[tokens[matches[-1] + size]] = 0.0
+                break
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class RandomTokens:
+    """Any token, all alike: even this speeds decoding up a little (Leviathan et al., Sec. 3.6)."""
+
+    vocab_size: int
+
+    def __call__(self, context: Sequence[int]) -> Logits:
+        """Nearly equal logits; tiny noise by position lets greedy drafting vary."""
+        ids = np.arange(self.vocab_size)
+        row: Logits = (1e-3 * uniforms(0, len(context), Purpose.DRAFT, ids)).astype(np.float32)
+        return row

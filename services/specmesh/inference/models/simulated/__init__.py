@@ -1,0 +1,1 @@
+"""Models that take a set time and compute nothing."""

@@ -1,0 +1,39 @@
+"""Simulated heads: they take a set time for each level, and know the target's tokens in part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, chained
+from specmesh.inference.model import Logits
+from specmesh.inference.models.simulated.model import Hidden, logits_of
+
+
+class SimulatedHeads:
+    """``Heads`` whose states are hashes of the context, as a simulated target's are."""
+
+    def __init__(self, speaker: SimulatedDrafter, max_depth: int, level_s: float) -> None:
+        """``speaker`` guesses as they do; a level takes ``level_s`` seconds."""
+        self.max_depth = max_depth
+        self._speaker = speaker
+        self._level_s = level_s
+
+    def begin(self, hidden: Hidden) -> Hidden:
+        """The state that the target's next token is read in."""
+        return hidden
+
+    def step(
+        self,
+        states: Sequence[Hidden],
+        token_ids: Sequence[int],
+        depths: Sequence[int],  # noqa: ARG002 - they know as much at any depth
+    ) -> tuple[Logits, Sequence[Hidden]]:
+        """As in ``Heads``, once the time has passed; raises ``Interrupted``."""
+        states[0].clock.pass_time(self._level_s)
+        after = [
+            replace(hidden, state=chained(hidden.state, token))
+            for hidden, token in zip(states, token_ids, strict=True)
+        ]
+        choices = [self._speaker.choices(hidden.state) for hidden in after]
+        return logits_of(choices, self._speaker.target.vocab_size), after

@@ -1,0 +1,1 @@
+"""vLLM's workers on several nodes, in a Ray cluster."""

@@ -1,0 +1,323 @@
+"""Conversion between shared messages and domain types; no other module builds or reads them.
+
+Reading validates: a wrong field raises ``InvalidField`` with the field's name as the caller spelt
+it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise, zip_longest
+
+import numpy as np
+
+from specmesh.decoding.drafting import TopK, highest_entropy
+from specmesh.decoding.errors import InvalidField, within
+from specmesh.decoding.predict.lookahead import DraftStop
+from specmesh.decoding.predict.platt import MAX_BIAS, MAX_SLOPE, Platt
+from specmesh.decoding.predict.thresholds import (
+    Constant,
+    EscalationRate,
+    FilterOptions,
+    FollowLoad,
+    Rule,
+)
+from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
+from specmesh.decoding.trees.growth import TreeGrowth
+from specmesh.decoding.trees.shape import TreeShape
+from specmesh.decoding.trees.tree import TokenTree
+from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2, tokens_pb2
+from specmesh.v1 import sampling_pb2, speculation_pb2
+
+MAX_TREE_NODES = 1024
+"""Bounds what one call can make a replica compute."""
+MAX_POSITIONS = 256
+"""Bounds how many draft tokens one call can have assessed."""
+
+MANY = 128
+"""From so many token ids on an array is worth making."""
+
+_ROUNDING = 1e-3
+"""How far probabilities may add up to more than 1, for float32 in a drafter's softmax."""
+
+
+def read_sampling(message: sampling_pb2.SamplingParameters, seed: int | None = None) -> Sampling:
+    """Sampling parameters; ``seed`` is used if the message has none.
+
+    Without either, a temperature above 0 is refused: the answer would not be a function of the
+    request.
+    """
+    temperature = message.temperature if message.HasField("temperature") else 1.0
+    if message.HasField("seed"):
+        seed = message.seed
+    if seed is None and temperature != 0:
+        raise InvalidField("sampling.seed", "must be set unless sampling.temperature is 0")
+    try:
+        mode = {
+            sampling_pb2.ACCEPTANCE_MODE_UNSPECIFIED: AcceptanceMode.COUPLED,
+            sampling_pb2.ACCEPTANCE_MODE_COUPLED: AcceptanceMode.COUPLED,
+            sampling_pb2.ACCEPTANCE_MODE_REJECTION: AcceptanceMode.REJECTION,
+        }[message.acceptance_mode]
+    except KeyError:
+        raise InvalidField("sampling.acceptance_mode", "is not a known mode") from None
+    try:
+        return Sampling(
+            temperature=temperature,
+            top_k=message.top_k,
+            top_p=message.top_p if message.HasField("top_p") else 1.0,
+            seed=seed or 0,
+            mode=mode,
+        )
+    except InvalidField as error:
+        raise InvalidField(f"sampling.{error.field}", error.reason) from None
+
+
+def write_sampling(sampling: Sampling) -> sampling_pb2.SamplingParameters:
+    """The message for ``sampling``, every field set."""
+    return sampling_pb2.SamplingParameters(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        seed=sampling.seed,
+        acceptance_mode=(
+            sampling_pb2.ACCEPTANCE_MODE_REJECTION
+            if sampling.mode is AcceptanceMode.REJECTION
+            else sampling_pb2.ACCEPTANCE_MODE_COUPLED
+        ),
+    )
+
+
+def read_tree(message: tokens_pb2.TokenTree, vocab_size: int) -> TokenTree:
+    """The tree of a request."""
+    for name, entries in (("token_ids", message.token_ids), ("parents", message.parents)):
+        if len(entries) > MAX_TREE_NODES:
+            raise InvalidField(f"tree.{name}", f"holds more than {MAX_TREE_NODES} nodes")
+    check_tokens("tree.token_ids", message.token_ids, vocab_size)
+    return TokenTree(tuple(message.token_ids), tuple(message.parents))
+
+
+def write_tree(
+    tree: TokenTree, distributions: Mapping[int, Distribution] | None = None
+) -> tokens_pb2.TokenTree:
+    """The message for ``tree`` and, by parent node, what its children were drawn from."""
+    return tokens_pb2.TokenTree(
+        token_ids=tree.token_ids,
+        parents=tree.parents,
+        draft_distributions=write_distributions(distributions or {}),
+    )
+
+
+def read_distributions(
+    messages: Iterable[tokens_pb2.DraftDistribution],
+) -> dict[int, Distribution]:
+    """Distributions by parent node, normalised in float64 from the float32 that was sent."""
+    field = "tree.draft_distributions"
+    found = {}
+    for message in messages:
+        probabilities = np.asarray(message.probabilities, dtype=np.float64)
+        token_ids = np.asarray(message.token_ids, dtype=np.int64)
+        if len(token_ids) != len(probabilities) or not len(token_ids):
+            raise InvalidField(field, "token_ids and probabilities must be of one length, not 0")
+        if not (np.isfinite(probabilities).all() and (probabilities > 0).all()):
+            raise InvalidField(field, "probabilities must be finite and above 0")
+        if len(np.unique(token_ids)) != len(token_ids):
+            raise InvalidField(field, "a token is listed twice")
+        found[message.node] = Distribution(token_ids, probabilities / probabilities.sum())
+    return found
+
+
+def write_distributions(
+    distributions: Mapping[int, Distribution],
+) -> list[tokens_pb2.DraftDistribution]:
+    """The messages for distributions by parent node."""
+    return [
+        tokens_pb2.DraftDistribution(
+            node=node,
+            token_ids=distribution.token_ids.tolist(),
+            probabilities=distribution.probabilities.tolist(),
+        )
+        for node, distribution in distributions.items()
+    ]
+
+
+def read_choices(
+    messages: Sequence[tokens_pb2.DraftDistribution], entropies: Sequence[float], vocab_size: int
+) -> dict[int, TopK]:
+    """A drafter's choices by the node they follow.
+
+    Without any ``entropies``, which older drafters don't send, each is taken to be the highest that
+    the choices allow.
+    """
+    if entropies and len(entropies) != len(messages):
+        raise InvalidField("entropies", f"must be as long as choices, {len(messages)}")
+    found = {}
+    for n, (message, told) in enumerate(zip_longest(messages, entropies)):
+        field = f"choices[{n}]"
+        _check_choices(field, message.token_ids, message.probabilities)
+        check_tokens(f"{field}.token_ids", message.token_ids, vocab_size)
+        entropy = highest_entropy(message.probabilities, vocab_size) if told is None else told
+        _check_entropy(f"entropies[{n}]", entropy)
+        found[message.node] = TopK(tuple(message.token_ids), tuple(message.probabilities), entropy)
+    return found
+
+
+def write_choices(choices: Mapping[int, TopK]) -> list[tokens_pb2.DraftDistribution]:
+    """The messages for choices by the node they follow; entropies are sent beside them."""
+    return [
+        tokens_pb2.DraftDistribution(
+            node=node, token_ids=chosen.token_ids, probabilities=chosen.probabilities
+        )
+        for node, chosen in choices.items()
+    ]
+
+
+def read_stop(message: drafter_pb2.DraftStop) -> DraftStop:
+    """The rule by which a draft ends early."""
+    for name, least, most in (
+        ("below", 0.0, 1.0),
+        ("slope", 0.0, MAX_SLOPE),
+        ("bias", -MAX_BIAS, MAX_BIAS),
+    ):
+        # Written so that a NaN is refused as well.
+        if not least <= getattr(message, name) <= most:
+            raise InvalidField(f"stop.{name}", f"must be in [{least:g}, {most:g}]")
+    return DraftStop(message.below, Platt(message.slope, message.bias))
+
+
+def write_stop(stop: DraftStop | None) -> drafter_pb2.DraftStop | None:
+    """The message for ``stop``."""
+    if stop is None:
+        return None
+    return drafter_pb2.DraftStop(
+        below=stop.below, slope=stop.acceptance.slope, bias=stop.acceptance.bias
+    )
+
+
+def read_growth(message: drafter_pb2.TreeGrowth, most: int) -> TreeGrowth:
+    """How a tree grows by worth, to at most ``most`` nodes."""
+    if not 1 <= message.max_nodes <= most:
+        raise InvalidField("growth.max_nodes", f"must be in [1, {most}]")
+    # Written so that a NaN is refused as well.
+    if not 0 <= message.least_worth <= 1:
+        raise InvalidField("growth.least_worth", "must be in [0, 1]")
+    return TreeGrowth(message.max_nodes, message.least_worth)
+
+
+def write_growth(growth: TreeGrowth | None) -> drafter_pb2.TreeGrowth | None:
+    """The message for ``growth``."""
+    if growth is None:
+        return None
+    return drafter_pb2.TreeGrowth(max_nodes=growth.max_nodes, least_worth=growth.least_worth)
+
+
+def read_tree_shape(message: drafter_pb2.TreeShape, most: int) -> TreeShape:
+    """A tree's shape, of at most ``most`` nodes."""
+    if sum(message.num_children) > most:
+        raise InvalidField("shape.num_children", f"makes a tree of more than {most} nodes")
+    with within("shape"):
+        return TreeShape(tuple(message.num_children))
+
+
+def write_tree_shape(shape: TreeShape | None) -> drafter_pb2.TreeShape | None:
+    """The message for ``shape``."""
+    return None if shape is None else drafter_pb2.TreeShape(num_children=shape.num_children)
+
+
+def read_positions(messages: Sequence[confidence_pb2.DraftPosition]) -> list[TopK]:
+    """A drafter's choices at each position of a request."""
+    if not 1 <= len(messages) <= MAX_POSITIONS:
+        raise InvalidField(
+            "positions", f"must hold 1 to {MAX_POSITIONS} positions, not {len(messages)}"
+        )
+    positions = []
+    for n, message in enumerate(messages):
+        _check_choices(f"positions[{n}]", message.token_ids, message.probabilities)
+        _check_entropy(f"positions[{n}].entropy", message.entropy)
+        positions.append(
+            TopK(tuple(message.token_ids), tuple(message.probabilities), message.entropy)
+        )
+    return positions
+
+
+def write_position(choices: TopK) -> confidence_pb2.DraftPosition:
+    """The message for a drafter's choices at one position."""
+    return confidence_pb2.DraftPosition(
+        token_ids=choices.token_ids, probabilities=choices.probabilities, entropy=choices.entropy
+    )
+
+
+def read_filter_options(
+    message: speculation_pb2.FilterOptions, field: str = "options"
+) -> FilterOptions:
+    """A request's options for the filter; ``field`` is the name of the message in the request."""
+    kind = message.WhichOneof("rule")
+    try:
+        rule = _read_rule(message)
+    except InvalidField as error:
+        within = f"{kind}.{error.field}" if kind == "follow_load" else kind
+        raise InvalidField(f"{field}.{within}", error.reason) from None
+    try:
+        return FilterOptions(message.scorer or None, rule)
+    except InvalidField as error:
+        raise InvalidField(f"{field}.{error.field}", error.reason) from None
+
+
+def write_filter_options(options: FilterOptions) -> speculation_pb2.FilterOptions:
+    """The message for ``options``."""
+    message = speculation_pb2.FilterOptions(scorer=options.scorer or "")
+    match options.rule:
+        case Constant(threshold):
+            message.threshold = threshold
+        case EscalationRate(share):
+            message.escalation_rate = share
+        case FollowLoad(lowest, highest):
+            message.follow_load.lowest, message.follow_load.highest = lowest, highest
+        case None:
+            pass
+    return message
+
+
+def _read_rule(message: speculation_pb2.FilterOptions) -> Rule | None:
+    match message.WhichOneof("rule"):
+        case "threshold":
+            return Constant(message.threshold)
+        case "escalation_rate":
+            return EscalationRate(message.escalation_rate)
+        case "follow_load":
+            return FollowLoad(message.follow_load.lowest, message.follow_load.highest)
+        case None:
+            return None
+
+
+def check_tokens(field: str, token_ids: Sequence[int], vocab_size: int) -> None:
+    """Raise ``InvalidField`` for an id outside the vocabulary."""
+    if _highest(token_ids) >= vocab_size:
+        at = next(i for i, token in enumerate(token_ids) if token >= vocab_size)
+        raise InvalidField(
+            f"{field}[{at}]", f"token id {token_ids[at]} is outside the vocabulary of {vocab_size}"
+        )
+
+
+def _highest(token_ids: Sequence[int]) -> int:
+    """The highest id, -1 if there are none; through an array if there are ``MANY``."""
+    if len(token_ids) < MANY:
+        return max(token_ids, default=-1)
+    return int(np.asarray(token_ids).max())
+
+
+def _check_choices(field: str, token_ids: Sequence[int], probabilities: Sequence[float]) -> None:
+    if not token_ids or len(set(token_ids)) != len(token_ids):
+        raise InvalidField(f"{field}.token_ids", "must hold tokens, none of them twice")
+    if len(probabilities) != len(token_ids):
+        raise InvalidField(f"{field}.probabilities", "must be as long as token_ids")
+    # Written so that a NaN is refused as well.
+    if not all(0 < lower <= upper for upper, lower in pairwise((1.0, *probabilities))):
+        raise InvalidField(f"{field}.probabilities", "must be in (0, 1] and never rise")
+    if sum(probabilities) > 1 + _ROUNDING:
+        raise InvalidField(f"{field}.probabilities", "must not add up to more than 1")
+
+
+def _check_entropy(field: str, entropy: float) -> None:
+    if not 0 <= entropy < math.inf:
+        raise InvalidField(field, "must be finite and not negative")

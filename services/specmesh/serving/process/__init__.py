@@ -1,0 +1,1 @@
+"""A process from its command line to its end, and the server that it runs."""

@@ -1,0 +1,194 @@
+"""From the command line of a process to its settings, with the help of every other command."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import typer
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsError
+
+from specmesh.serving.process.typer_app import App
+from specmesh.serving.settings import INJECTED
+
+Settings = TypeVar("Settings", bound=BaseSettings)
+
+_METAVARS = {int: "INTEGER", float: "FLOAT"}
+_PASSWORD = re.compile(r"://[^/@\s]*:[^/\s]+@|[?&](sentinel_)?password=")
+"""Found in a URL with a password."""
+
+
+def parse(settings_class: type[Settings], argv: Sequence[str], prog: str) -> Settings:
+    """Settings from ``argv`` (without the program's name), else environment, else defaults.
+
+    A wrong value ends the process with status 2 and a line that names the field, as does a variable
+    under its former name; ``--help`` with status 0.
+    """
+    taken: list[Settings] = []
+
+    def take(**given: str | bool | None) -> None:
+        values = {name: value for name, value in given.items() if value is not None}
+        taken.append(_settings(settings_class, values, argv, prog))
+
+    try:
+        make_app(settings_class, take)(list(argv), prog_name=prog)
+    except SystemExit:
+        if not taken:
+            raise
+    return taken[0]
+
+
+def make_app(settings_class: type[BaseSettings], take: Callable[..., None]) -> App:
+    """The command line of ``settings_class``, which calls ``take`` with what is given there."""
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in _options(settings_class)
+    ]
+
+    def command(**given: str | bool | None) -> None:
+        take(**given)
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    app = App()
+    app.command(help=settings_class.__doc__, epilog=_epilog(settings_class))(command)
+    return app
+
+
+def _options(settings_class: type[BaseSettings]) -> list[tuple[str, Any]]:
+    """The name of every field, and its option: those that are required first, then the role's own,
+    then those that it shares with others. What is given is checked as the field's value, and not
+    before, so that flags and variables are refused alike."""
+    options = []
+    fields = settings_class.model_fields
+    for name in sorted(fields, key=lambda name: _rank(settings_class, name)):
+        field = fields[name]
+        flag = f"--{name.replace('_', '-')}"
+        is_switch = field.annotation is bool
+        option = typer.Option(
+            f"{flag}/--no{flag[1:]}" if is_switch else flag,
+            help=_help(name, field),
+            metavar=None if is_switch else _metavar(field),
+            rich_help_panel=_panel(settings_class, name),
+        )
+        options.append((name, Annotated[bool | None if is_switch else str | None, option]))
+    return options
+
+
+def _rank(settings_class: type[BaseSettings], name: str) -> int:
+    """Where the panel of a field stands among the others."""
+    if settings_class.model_fields[name].is_required():
+        return -1
+    return settings_class.__mro__.index(_first_with(settings_class, name))
+
+
+def _panel(settings_class: type[BaseSettings], name: str) -> str | None:
+    """The title under which a field is explained; None for that of all commands."""
+    if settings_class.model_fields[name].is_required():
+        return "Required"
+    return vars(_first_with(settings_class, name)).get("help_panel")
+
+
+def _first_with(settings_class: type[BaseSettings], name: str) -> type:
+    """The class that brings the field, though others may give it another default."""
+    return next(
+        each
+        for each in reversed(settings_class.__mro__)
+        if name in vars(each).get("__annotations__", ())
+    )
+
+
+def _metavar(field: FieldInfo) -> str:
+    for kind in (field.annotation, *get_args(field.annotation)):
+        if get_origin(kind) is Literal:
+            return f"[{'|'.join(map(str, get_args(kind)))}]"
+        if kind in _METAVARS:
+            return _METAVARS[kind]
+    return "TEXT"
+
+
+def _help(name: str, field: FieldInfo) -> str:
+    words = [field.description or ""]
+    if field.is_required():
+        words.append("[required]")
+    elif field.default_factory is None and field.default not in {None, ""}:
+        words.append(f"[default: {field.default}]")
+    if field.validation_alias:
+        words.append(f"[env var: {name.upper()}]")
+    return " ".join(words)
+
+
+def _epilog(settings_class: type[BaseSettings]) -> str:
+    prefix = settings_class.model_config.get("env_prefix", "").upper()
+    fields = settings_class.model_fields
+    example = "port" if "port" in fields else next(iter(fields))
+    return (
+        "Each option can be given as an environment variable as well, named as it says or else "
+        f"{prefix} and the option's name: {prefix}{example.upper()} for "
+        f"--{example.replace('_', '-')}."
+    )
+
+
+def _settings(
+    settings_class: type[Settings], given: dict[str, Any], argv: Sequence[str], prog: str
+) -> Settings:
+    problems = [*_renamed(settings_class), *_exposed(argv)]
+    try:
+        settings = settings_class(**given)
+    except ValidationError as error:
+        for problem in error.errors():
+            # What a check of ours raised says it all; pydantic puts "Value error" before it.
+            said = str(problem.get("ctx", {}).get("error", problem["msg"]))
+            if problem["type"] == "missing":
+                said = "must be given"
+            fields = (_spellings(settings_class, str(each)) for each in problem["loc"][:1])
+            problems.append(": ".join((*fields, said)))
+    except SettingsError as error:
+        problems.append(str(error))
+    else:
+        if not problems:
+            return settings
+    for line in problems:
+        # For whoever typed the command, before any log exists.
+        print(f"{prog}: error: {line}", file=sys.stderr)  # noqa: T201
+    raise SystemExit(2)
+
+
+def _renamed(settings_class: type[BaseSettings]) -> list[str]:
+    """Errors for variables with one underscore after the role, which are former names.
+
+    Those that Kubernetes injected are ignored.
+    """
+    given = {name.upper(): value for name, value in os.environ.items()}
+    lines = []
+    for field in settings_class.model_fields:
+        variable = _variable(settings_class, field)
+        old = variable.replace("__", "_")
+        if old != variable and old in given and not INJECTED.search(given[old]):
+            lines.append(f"{old} is called {variable} now")
+    return lines
+
+
+def _exposed(argv: Sequence[str]) -> list[str]:
+    """Errors for passwords among the arguments, which everybody on the machine can read."""
+    if not any(_PASSWORD.search(argument) for argument in argv):
+        return []
+    return ["a URL with a password is for the environment: ps shows arguments to everybody"]
+
+
+def _spellings(settings_class: type[BaseSettings], field: str) -> str:
+    """The flag and the variable by which ``field`` can be set."""
+    if field not in settings_class.model_fields:
+        return field
+    return f"--{field.replace('_', '-')} ({_variable(settings_class, field)})"
+
+
+def _variable(settings_class: type[BaseSettings], field: str) -> str:
+    aliased = settings_class.model_fields[field].validation_alias
+    prefix = "" if aliased else settings_class.model_config.get("env_prefix", "")
+    return f"{prefix}{field}".upper()

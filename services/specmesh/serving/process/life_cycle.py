@@ -1,0 +1,171 @@
+"""The life cycle of a process: start, serve, drain, end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from specmesh.serving.identity import expiry
+from specmesh.serving.process import logging as json_logging
+from specmesh.serving.process.probe_port import ProbePort
+from specmesh.serving.rpc.health import Health
+from specmesh.serving.settings import ProcessSettings
+from specmesh.serving.startup import CannotStart
+from specmesh.serving.telemetry.exporters import UnsupportedExporter, certificate_files
+from specmesh.serving.telemetry.pipeline import configure
+from specmesh.serving.telemetry.scrape import Scrape
+
+log = logging.getLogger(__name__)
+
+
+class LifeCycle(Protocol):
+    """What a process serves, from its start to its end."""
+
+    @property
+    def health(self) -> Health:
+        """What it says of itself, and keeps up to date."""
+
+    async def listen(self) -> str:
+        """Open the port; return its address. Raises ``CannotStart``."""
+
+    async def start(self) -> None:
+        """Return once what calls need is there. Raises ``CannotStart``."""
+
+    async def broken(self) -> None:
+        """Return once no call can be answered any more, and log why."""
+
+    async def leave(self) -> None:
+        """Say that calls should go elsewhere, and still answer them."""
+
+    async def drain(self) -> None:
+        """Take in nothing new, and let what runs end."""
+
+    async def stop(self) -> None:
+        """Break off what still runs."""
+
+
+async def run_process(settings: ProcessSettings, role: str, make: Callable[[], LifeCycle]) -> int:
+    """Run what ``make`` makes once logs and telemetry are on; return the process's exit status.
+
+    SIGTERM or SIGINT has it leave, and drain ``drain_delay_seconds`` later (status 0); a second one
+    breaks off the calls that still run (status 1, as when it cannot start), a third one kills. A
+    service that breaks ends it with status 1, so that it is started again.
+    """
+    json_logging.configure(settings.log_level, role, settings.name)
+    scrape = None if settings.metrics_at is None else Scrape()
+    try:
+        telemetry = configure(role, settings.name, scrape)
+    except UnsupportedExporter as error:
+        log.error("cannot start", extra={"reason": str(error)})
+        return 1
+    expiry.observe(certificate_files())
+    status = 1
+    try:
+        server = make()
+        probes = None if settings.probe_at is None else ProbePort(server.health)
+        try:
+            if scrape is not None and settings.metrics_at is not None:
+                _open(scrape, *settings.metrics_at)
+            await server.health.alive()
+            if probes is not None and settings.probe_at is not None:
+                await _open_probes(probes, *settings.probe_at)
+            status = await _live(server, _Signals(), settings.drain_delay_seconds)
+        finally:
+            await server.stop()
+            if probes is not None:
+                await probes.close()
+    except CannotStart as error:
+        log.error("cannot start", extra={"reason": str(error)})
+    except Exception:
+        log.exception("failed")
+    finally:
+        if scrape is not None:
+            await asyncio.to_thread(scrape.close)
+        await asyncio.to_thread(telemetry.shutdown)
+        log.info("stopped", extra={"exit_status": status})
+    return status
+
+
+def _open(scrape: Scrape, host: str, port: int) -> None:
+    """Let metrics be scraped: from the start, while a model is loaded, until the very end."""
+    try:
+        address = scrape.listen(host, port)
+    except OSError as error:
+        raise CannotStart(f"cannot serve metrics on {host}:{port}: {error}") from error
+    log.info("metrics", extra={"address": address})
+
+
+async def _open_probes(probes: ProbePort, host: str, port: int) -> None:
+    """Let health be asked: from the start, while a model is loaded, until the very end."""
+    try:
+        address = await probes.listen(host, port)
+    except OSError as error:
+        raise CannotStart(f"cannot answer probes on {host}:{port}: {error}") from error
+    log.info("probes", extra={"address": address})
+
+
+async def _live(server: LifeCycle, signals: _Signals, drain_delay_s: float) -> int:
+    began = time.monotonic()
+    address = await server.listen()
+    log.info("starting", extra={"address": address})
+    serves, broke = False, False
+    if await _ends_before(signals.first, server.start()):
+        # What is loaded by now stays, large libraries included; collections need not scan it.
+        gc.collect()
+        gc.freeze()
+        seconds = round(time.monotonic() - began, 3)
+        log.info("serving", extra={"address": address, "start_seconds": seconds})
+        broke = await _ends_before(signals.first, server.broken())
+        serves = not broke
+    going = _go(server, drain_delay_s if serves else 0.0)
+    drained = await _ends_before(signals.second, going)
+    return 0 if drained and not broke else 1
+
+
+async def _go(server: LifeCycle, delay_s: float) -> None:
+    """Leave, and once whoever calls may have noticed, drain."""
+    await server.leave()
+    if delay_s:
+        log.info("leaving", extra={"seconds": delay_s})
+        await asyncio.sleep(delay_s)
+    log.info("draining")
+    await server.drain()
+
+
+class _Signals:
+    """The first and the second SIGTERM or SIGINT; a third has no handler, and kills."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._receive)
+
+    def _receive(self) -> None:
+        if not self.first.is_set():
+            self.first.set()
+            return
+        self.second.set()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def _ends_before(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether ``work`` ended before ``event`` was set, which cancels it. Raises its errors."""
+    task = asyncio.create_task(work)
+    waiter = asyncio.create_task(event.wait())
+    await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
+    waiter.cancel()
+    if task.done():
+        task.result()
+        return True
+    task.cancel()
+    await asyncio.wait({task})
+    return False

@@ -1,0 +1,71 @@
+"""Durations of calls, answered here and made to other services, by method and status.
+
+On open calls each request counts as a call. A stream lasts until its last message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import lru_cache
+
+import grpc.aio
+
+from specmesh.serving import conventions as names
+from specmesh.serving.rpc.interceptors import Context, ObservedRequest
+
+_server_duration = names.SERVER_CALL_DURATION.instrument()
+
+Attributes = dict[str, str | int]
+
+SERVER_FAULTS = frozenset(
+    {
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DATA_LOSS,
+    }
+)
+"""Errors by the RPC conventions for servers; any other status is the caller's fault."""
+
+
+@asynccontextmanager
+async def timed(request: ObservedRequest) -> AsyncIterator[None]:
+    """Records how long the answer took. Like ``traced`` an outer layer, to see the status that the
+    peer sees."""
+    began = time.perf_counter()
+    status = grpc.StatusCode.UNKNOWN
+    try:
+        yield
+        status = status_of(request.context)
+    except (asyncio.CancelledError, grpc.aio.InternalError, GeneratorExit):  # as in ``traced``
+        status = grpc.StatusCode.CANCELLED
+        raise
+    except grpc.aio.AbortError:
+        status = status_of(request.context)
+        raise
+    finally:
+        attributes = _server_attributes(request.method, status)
+        _server_duration.record(time.perf_counter() - began, attributes)
+
+
+def status_of(context: Context) -> grpc.StatusCode:
+    """The status that an ended call has been given."""
+    # Until one is set, gRPC gives 0 here instead of a StatusCode.
+    return context.code() or grpc.StatusCode.OK
+
+
+@lru_cache(maxsize=1024)
+def _server_attributes(method: str, status: grpc.StatusCode) -> Attributes:
+    attributes: Attributes = {
+        names.RPC_SYSTEM: names.GRPC,
+        names.RPC_METHOD: method,
+        names.RPC_STATUS: status.name,
+    }
+    if status in SERVER_FAULTS:
+        attributes[names.ERROR_TYPE] = status.name
+    return attributes

@@ -1,0 +1,49 @@
+"""Graceful shutdown: running requests are finished, new ones are refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from specmesh.serving.errors import Unavailable
+from specmesh.serving.rpc.interceptors import ObservedRequest
+
+
+class RequestGate:
+    """Counts requests being answered; once closed it refuses new ones with reason DRAINING.
+
+    gRPC's own ``stop`` refuses without a reason, and waits for open calls without a request, which
+    never end. Must be an inner layer of ``reporting_errors``.
+    """
+
+    def __init__(self) -> None:
+        self.num_running = 0
+        """Requests that are being answered."""
+        self._closed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @asynccontextmanager
+    async def admit(self, request: ObservedRequest) -> AsyncIterator[None]:  # noqa: ARG002
+        """Let the request through and count it, or refuse it."""
+        if self._closed:
+            raise Unavailable("DRAINING", "this replica is shutting down")
+        self.num_running += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self.num_running -= 1
+            if not self.num_running:
+                self._idle.set()
+
+    async def close(self, timeout_s: float) -> int:
+        """Refuse new requests and wait for the running ones; return how many still run."""
+        self._closed = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            pass
+        return self.num_running

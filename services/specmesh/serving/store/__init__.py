@@ -1,0 +1,1 @@
+"""What is kept in Redis: sessions and the directory of prefixes."""

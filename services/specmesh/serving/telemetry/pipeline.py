@@ -1,0 +1,212 @@
+"""OpenTelemetry: exporters of the process, and the spans and durations of calls to other services.
+
+Unless the environment asks for an exporter, and without a port for metrics, nothing here costs or
+sends anything. Names are those of ``serving.conventions``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+
+import grpc.aio
+from opentelemetry import metrics, propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, StatusCode
+from opentelemetry.util.types import AttributeValue
+
+from specmesh.serving import conventions as names
+from specmesh.serving.conventions import CANCELLED, ERROR_TYPE, RPC_STATUS
+from specmesh.serving.telemetry.exporters import metric_exporter, span_exporter
+from specmesh.serving.telemetry.scrape import Scrape
+
+FLUSH_SECONDS = 2.0
+"""How long a process that ends waits for a collector."""
+
+tracer = trace.get_tracer("specmesh")
+_client_duration = names.CLIENT_CALL_DURATION.instrument()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pipeline:
+    shutdown: Callable[[], None]
+    give_up: Callable[[], None]
+
+
+class Telemetry:
+    """The exporters that ``configure`` started."""
+
+    def __init__(self, pipelines: list[_Pipeline]) -> None:
+        self._pipelines = pipelines
+
+    def shutdown(self) -> None:
+        """Send what is left; returns soon even if the collector is away. Blocks."""
+        threads = [
+            threading.Thread(target=pipeline.shutdown, name="telemetry-flush", daemon=True)
+            for pipeline in self._pipelines
+        ]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + FLUSH_SECONDS
+        for thread, pipeline in zip(threads, self._pipelines, strict=True):
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                # The SDK's own limits are 30 s. Closing its channel ends a call that hangs.
+                pipeline.give_up()
+                thread.join(FLUSH_SECONDS)
+
+
+def configure(role: str, instance: str, scrape: Scrape | None = None) -> Telemetry:
+    """Send traces and metrics as the environment asks (`exporters`), and have metrics ready for
+    ``scrape``.
+
+    Sampling, headers and intervals follow the other standard ``OTEL_*`` variables. To be
+    called once a process. Raises `UnsupportedExporter`.
+    """
+    resource = Resource.create(
+        {
+            names.SERVICE_NAME: f"specmesh-{role}",
+            names.SERVICE_INSTANCE: instance,
+            names.SERVICE_VERSION: _version(),
+        }
+    )
+    spans_to, metrics_to = span_exporter(), metric_exporter()
+    pipelines = []
+    if spans_to is not None:
+        tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        tracer_provider.add_span_processor(BatchSpanProcessor(spans_to))
+        trace.set_tracer_provider(tracer_provider)
+        pipelines.append(_Pipeline(tracer_provider.shutdown, spans_to.shutdown))
+    readers: list[MetricReader] = [] if scrape is None else [scrape.reader]
+    give_up: Callable[[], None] = lambda: None  # noqa: E731
+    if metrics_to is not None:
+        readers.append(PeriodicExportingMetricReader(metrics_to))
+        give_up = metrics_to.shutdown
+    if readers:
+        meter_provider = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
+        metrics.set_meter_provider(meter_provider)
+        pipelines.append(_Pipeline(meter_provider.shutdown, give_up))
+    return Telemetry(pipelines)
+
+
+def _version() -> str:
+    try:
+        return version("specmesh")
+    except PackageNotFoundError:  # run from its sources
+        return "unknown"
+
+
+def tracing_enabled() -> bool:
+    """Whether the process has a tracer provider."""
+    absent = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
+    return not isinstance(trace.get_tracer_provider(), absent)
+
+
+def metrics_enabled() -> bool:
+    """Whether the process has a meter provider."""
+    return isinstance(metrics.get_meter_provider(), MeterProvider)
+
+
+def annotate(**values: AttributeValue) -> None:
+    """Set ``specmesh.<name>`` on the current span, if it is recorded."""
+    span = trace.get_current_span()
+    if span.is_recording():
+        span.set_attributes({f"specmesh.{name}": value for name, value in values.items()})
+
+
+@contextmanager
+def client_span(
+    method: str,
+    address: str,
+    attributes: Mapping[str, AttributeValue] | None = None,
+    parent: Context | None = None,
+) -> Iterator[tuple[Span, dict[str, str]]]:
+    """A CLIENT span around a call, and the W3C trace context that the call must carry. The call's
+    duration is recorded too.
+
+    ``method`` is its full name, "specmesh.mesh.v1alpha1.VerifierService/Verify", ``address`` the
+    callee's "host:port".
+
+    It is a child of ``parent`` (default: the current context) and is not made the current span, so
+    it may live in an async generator that is closed in another context. A cancelled call is no
+    error.
+    """
+    span = tracer.start_span(method, context=parent, kind=SpanKind.CLIENT)
+    carrier: dict[str, str] = {}
+    if span.get_span_context().is_valid:  # there is a tracer provider
+        propagate.inject(carrier, context=trace.set_span_in_context(span, parent))
+    if span.is_recording():
+        span.set_attributes({**_callee(method, address), **(attributes or {})})
+    status = grpc.StatusCode.OK.name
+    began = time.perf_counter()
+    try:
+        yield span, carrier
+    except BaseException as error:
+        status = _status_of(error)
+        _record_client_failure(span, error)
+        raise
+    else:
+        span.set_attribute(RPC_STATUS, status)
+    finally:
+        _client_duration.record(time.perf_counter() - began, _call_attributes(method, status))
+        span.end()
+
+
+@lru_cache(maxsize=1024)
+def _callee(method: str, address: str) -> dict[str, str | int]:
+    host, _, port = address.rpartition(":")
+    callee: dict[str, str | int] = {
+        names.RPC_SYSTEM: names.GRPC,
+        names.RPC_METHOD: method,
+        names.SERVER_ADDRESS: host,
+    }
+    return callee | {names.SERVER_PORT: int(port)} if port.isdecimal() else callee
+
+
+@lru_cache(maxsize=1024)
+def _call_attributes(method: str, status: str) -> dict[str, str]:
+    """Of a duration. Not the address: replicas come and go, and series stay for ever."""
+    attributes = {names.RPC_SYSTEM: names.GRPC, names.RPC_METHOD: method, RPC_STATUS: status}
+    if status in {grpc.StatusCode.OK.name, grpc.StatusCode.CANCELLED.name}:
+        return attributes
+    return attributes | {ERROR_TYPE: status}
+
+
+def _status_of(error: BaseException) -> str:
+    """The status of a call that ended with ``error``."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return error.code().name
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return grpc.StatusCode.CANCELLED.name
+    return grpc.StatusCode.UNKNOWN.name
+
+
+def _record_client_failure(span: Span, error: BaseException) -> None:
+    if isinstance(error, grpc.aio.AioRpcError):
+        code = error.code()
+        span.set_attribute(RPC_STATUS, code.name)
+        if code is grpc.StatusCode.CANCELLED:
+            span.set_attribute(CANCELLED, True)
+        else:
+            record_error(span, code.name, error.details() or "")
+    elif isinstance(error, asyncio.CancelledError | GeneratorExit):
+        span.set_attribute(CANCELLED, True)
+    else:
+        record_error(span, type(error).__name__, str(error))
+
+
+def record_error(span: Span, error_type: str, description: str) -> None:
+    """Mark ``span`` as failed."""
+    span.set_attribute(ERROR_TYPE, error_type)
+    span.set_status(StatusCode.ERROR, description)

@@ -1,0 +1,1 @@
+"""Chat templates and tokenizers, as they travel through a mesh."""
