@@ -21,8 +21,8 @@ NUM_TRIES = 3
 @pytest.mark.parametrize("rho", [0.3, 0.7])
 def test_the_closed_forms_are_what_such_a_queue_does(rho):
     queue = Md1(rho, 0.01)
-    luck = Random(1)
-    arrivals = accumulate(luck.expovariate(queue.rate) for _ in range(300_000))
+    rng = Random(1)
+    arrivals = accumulate(rng.expovariate(queue.rate) for _ in range(300_000))
     waits = list(waits_s(arrivals, queue.service_s))
     assert fmean(waits) == pytest.approx(queue.mean_wait_s, rel=0.03)
     found, expected = Waits.of(waits), Waits.expected(queue)

@@ -6,7 +6,7 @@ import pytest
 
 from specmesh.bench.memory.measure import MemorySamples
 from specmesh.bench.memory.report import as_json
-from specmesh.bench.memory.samples import Held, Sample, SampleLog
+from specmesh.bench.memory.samples import MemorySample, ProcessMemory, SampleLog
 from specmesh.bench.memory.summary import growth, summarise
 from specmesh.bench.memory.traffic import request
 from specmesh.orchestrator.strategies import STRATEGIES
@@ -55,7 +55,8 @@ def test_one_peak_is_no_growth():
 
 def test_what_was_taken_in_the_first_half_does_not_count():
     samples = [
-        Sample(n, n / 10, {"verifier-0": Held(90 * MB, min(n, 200) * MB // 10)}) for n in range(401)
+        MemorySample(n, n / 10, {"verifier-0": ProcessMemory(90 * MB, min(n, 200) * MB // 10)})
+        for n in range(401)
     ]
     (process,) = summarise(samples)
     assert process.growth.mean == 0
@@ -66,8 +67,8 @@ def test_what_was_taken_in_the_first_half_does_not_count():
 
 
 def test_samples_come_back_from_the_log_as_they_were():
-    held = {"redis": Held(3, 2), "client": Held(90 * MB + 1, 80 * MB + 1)}
-    samples = [Sample(n, n / 3, held) for n in range(5)]
+    held = {"redis": ProcessMemory(3, 2), "client": ProcessMemory(90 * MB + 1, 80 * MB + 1)}
+    samples = [MemorySample(n, n / 3, held) for n in range(5)]
     log = SampleLog(["redis", "client"], 5)
     for sample in samples:
         log.append(sample)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 
-from specmesh.bench.prefixes.chats import Turn
-from specmesh.bench.prefixes.measure import Latency, Side
+from specmesh.bench.prefixes.chats import ChatTurn
+from specmesh.bench.prefixes.measure import FirstTokenLatency, Side
 
 
 def test_first_turns_do_not_count_as_missed():
-    turns = [Turn(0, 9.0, 100, 0), Turn(1, 1.0, 200, 160), Turn(2, 3.0, 300, 240)]
+    turns = [ChatTurn(0, 9.0, 100, 0), ChatTurn(1, 1.0, 200, 160), ChatTurn(2, 3.0, 300, 240)]
     side = Side(turns, computed_tokens=150)
     assert side.hit_rate == 400 / 500
     assert side.computed_per_answer == 50
-    assert Latency.of(side.later).p50 == 2000
+    assert FirstTokenLatency.of(side.later).p50 == 2000
 
 
 def test_both_sides_answer_all_that_they_are_asked(bench, no_process_left):

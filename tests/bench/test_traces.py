@@ -7,9 +7,9 @@ from tests.traces.otlp import answer
 from specmesh.bench.traces.multiply import multiplied
 from specmesh.bench.traces.path import path_findings
 from specmesh.bench.traces.store import QUERIES, fill, time_lists, time_shows
-from specmesh.traces.analysis.path_parts import Part
+from specmesh.traces.analysis.path_parts import PathActivity
 from specmesh.traces.spans import spans_from
-from specmesh.traces.store.limits import MIN_BYTES, Limits
+from specmesh.traces.store.limits import MIN_BYTES, StoreLimits
 from specmesh.traces.store.reader import StoreReader
 from specmesh.traces.trace import Trace
 
@@ -27,7 +27,7 @@ def test_copies_are_traces_of_their_own():
 def test_a_store_with_many_traces_lists_and_shows_at_once(tmp_path):
     """As `specmesh bench traces store`, whose million spans answer in the same time."""
     path = tmp_path / "many.sqlite"
-    fill(path, multiplied(SAMPLES, 100_000), Limits())
+    fill(path, multiplied(SAMPLES, 100_000), StoreLimits())
     with StoreReader(path) as reader:
         assert reader.extent().num_spans >= 100_000
     lists = time_lists(path)
@@ -39,7 +39,9 @@ def test_a_store_with_many_traces_lists_and_shows_at_once(tmp_path):
 
 def test_an_overfilled_store_keeps_to_its_limit(tmp_path):
     samples = [answer(number, num_rounds=300) for number in range(3)]
-    peak = fill(tmp_path / "s.sqlite", multiplied(samples, 150_000), Limits(max_bytes=MIN_BYTES))
+    peak = fill(
+        tmp_path / "s.sqlite", multiplied(samples, 150_000), StoreLimits(max_bytes=MIN_BYTES)
+    )
     assert MIN_BYTES / 2 < peak <= MIN_BYTES
 
 
@@ -49,4 +51,4 @@ def test_the_orchestrators_own_time_is_found_and_named():
     assert (found.num_answers, found.num_incomplete) == (2, 0)
     assert found.orchestrator_p50_share == 0  # the made-up rounds are all verification
     assert sum(part.p50_share for part in found.parts) > 0.99
-    assert {part.part for part in found.parts} >= {Part.QUEUE, Part.OWN}
+    assert {part.part for part in found.parts} >= {PathActivity.QUEUE, PathActivity.OWN}

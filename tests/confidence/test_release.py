@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.confidence.release import LIVE_S, Waiting, WaitingRequests, next_batch, wait_s
+from specmesh.confidence.release import LIVE_S, WaitingRequest, WaitingRequests, next_batch, wait_s
 
 WINDOW_S = 0.003
 
 
 def waiting(number: int, session_id: str = "", confidence: float = 0.0, due: float = 1.0):
-    return Waiting(number, session_id or f"session-{number}", confidence, due)
+    return WaitingRequest(number, session_id or f"session-{number}", confidence, due)
 
 
 def numbers(batch):

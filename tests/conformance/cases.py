@@ -54,27 +54,27 @@ class Case:
 def chains(model: LanguageModel, texts: Sequence[Tokens], number: int, mode: str) -> list[Case]:
     """Chains of 0 to 16 tokens, wrong from a random one on or right throughout: ``greedy`` or
     ``coupled``."""
-    dice = np.random.default_rng(21)
-    asked = [_ask(dice, texts, index, mode) for index in range(number)]
+    rng = np.random.default_rng(21)
+    asked = [_ask(rng, texts, index, mode) for index in range(number)]
     found = []
     for (prefix, width, sampling), own in zip(asked, say(model, asked), strict=True):
         draft = list(own[:width])
-        wrong = int(dice.integers(0, 2 * width + 1))  # every second draft is right
+        wrong = int(rng.integers(0, 2 * width + 1))  # every second draft is right
         if wrong < width:
             draft[wrong] = (draft[wrong] + 1) % model.description.vocab_size
         tree = TokenTree.chain(draft) if draft else EMPTY
-        found.append(_case(dice, prefix, tree, sampling, own))
+        found.append(_case(rng, prefix, tree, sampling, own))
     return found
 
 
 def trees(model: LanguageModel, texts: Sequence[Tokens], number: int) -> list[Case]:
     """Trees whose siblings come in any order, the target's own token among them or not."""
-    dice = np.random.default_rng(22)
+    rng = np.random.default_rng(22)
     modes = [("greedy", "coupled")[index % 2] for index in range(number)]
-    asked = [_ask(dice, texts, index, mode) for index, mode in enumerate(modes)]
+    asked = [_ask(rng, texts, index, mode) for index, mode in enumerate(modes)]
     vocab_size = model.description.vocab_size
     return [
-        _case(dice, prefix, _around(dice, own[:width], vocab_size), sampling, own)
+        _case(rng, prefix, _around(rng, own[:width], vocab_size), sampling, own)
         for (prefix, width, sampling), own in zip(asked, say(model, asked), strict=True)
     ]
 
@@ -83,9 +83,9 @@ def draws(
     model: LanguageModel, texts: Sequence[Tokens], number: int, *, with_trees: bool
 ) -> list[Case]:
     """Drafts of rejection mode, by the model itself, every second without most of the context."""
-    dice = np.random.default_rng(23)
+    rng = np.random.default_rng(23)
     return [
-        _draw(dice, model, texts, index, with_trees=with_trees and bool(index % 4 > 1))
+        _draw(rng, model, texts, index, with_trees=with_trees and bool(index % 4 > 1))
         for index in range(number)
     ]
 
@@ -115,53 +115,53 @@ def rows_of(model: LanguageModel, prefix: Sequence[int], tree: TokenTree) -> Log
     return rows
 
 
-def _ask(dice: np.random.Generator, texts: Sequence[Tokens], index: int, mode: str) -> Asked:
+def _ask(rng: np.random.Generator, texts: Sequence[Tokens], index: int, mode: str) -> Asked:
     """A prefix of one of ``texts``, every second around the end of a block."""
-    text = texts[int(dice.integers(len(texts)))]
-    if dice.random() < 0.5:
-        length = int(dice.choice(BORDERS)) + int(dice.integers(-2, 3))
+    text = texts[int(rng.integers(len(texts)))]
+    if rng.random() < 0.5:
+        length = int(rng.choice(BORDERS)) + int(rng.integers(-2, 3))
     else:
-        length = int(dice.integers(1, len(text)))
-    settings = GREEDY if mode == "greedy" else DRAWN[int(dice.integers(len(DRAWN)))]
+        length = int(rng.integers(1, len(text)))
+    settings = GREEDY if mode == "greedy" else DRAWN[int(rng.integers(len(DRAWN)))]
     acceptance = AcceptanceMode.REJECTION if mode == "rejection" else AcceptanceMode.COUPLED
-    sampling = Sampling(**settings, seed=int(dice.integers(1 << 40)), mode=acceptance)
+    sampling = Sampling(**settings, seed=int(rng.integers(1 << 40)), mode=acceptance)
     return tuple(text[: min(length, len(text))]), index % (MAX_DRAFT + 1), sampling
 
 
 def _case(
-    dice: np.random.Generator, prefix: Tokens, tree: TokenTree, sampling: Sampling, own: Tokens
+    rng: np.random.Generator, prefix: Tokens, tree: TokenTree, sampling: Sampling, own: Tokens
 ) -> Case:
     accepted = tree.follow(own)
     is_leaf = not tree.children(accepted[-1] if accepted else 0)
     verdict = Verdict(accepted, own[len(accepted)], recovered=not is_leaf)
-    return Case(prefix, tree, sampling, verdict, salt=SALTS[int(dice.integers(len(SALTS)))])
+    return Case(prefix, tree, sampling, verdict, salt=SALTS[int(rng.integers(len(SALTS)))])
 
 
-def _around(dice: np.random.Generator, own: Tokens, vocab_size: int) -> TokenTree:
+def _around(rng: np.random.Generator, own: Tokens, vocab_size: int) -> TokenTree:
     """A tree of up to three children a node, ``own`` on a path of it as far as dice allow."""
     tree, node = EMPTY, 0
     for token in own:
         if len(tree) > MAX_NODES:
             break
-        wrong = dice.choice(vocab_size, size=int(dice.integers(1, 3)), replace=False)
+        wrong = rng.choice(vocab_size, size=int(rng.integers(1, 3)), replace=False)
         children = {int(each) for each in wrong}
-        if dice.random() < 0.8:
+        if rng.random() < 0.8:
             children.add(token)
-        siblings = [int(each) for each in dice.permutation(sorted(children))]
+        siblings = [int(each) for each in rng.permutation(sorted(children))]
         tree = tree.extend(siblings, [node] * len(siblings))
         node = tree.child_with(node, token) or len(tree)
     return tree
 
 
 def _draw(
-    dice: np.random.Generator,
+    rng: np.random.Generator,
     model: LanguageModel,
     texts: Sequence[Tokens],
     index: int,
     *,
     with_trees: bool,
 ) -> Case:
-    prefix, _, sampling = _ask(dice, texts, index, "rejection")
+    prefix, _, sampling = _ask(rng, texts, index, "rejection")
     known = prefix if index % 2 else prefix[-FORGETFUL:]
     depth = 1 + index % MAX_REJECTION_DEPTH
     shape = DraftShape((0,), depth, (2, 2) if with_trees else ())

@@ -20,7 +20,7 @@ from specmesh.decoding.trees.growth import TreeGrowth
 from specmesh.decoding.trees.shape import TreeShape
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation
-from specmesh.inference.service.growth import DraftShape, Level
+from specmesh.inference.service.growth import DraftShape, TreeLevel
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc
 from specmesh.serving.codec.wire import (
     read_choices,
@@ -85,7 +85,7 @@ def joined(tree: TokenTree, responses: list[drafter_pb2.DraftResponse]) -> Token
 
 def expected_of(
     engine: Engine, prefix, shape: DraftShape, sampling: Sampling, tree: TokenTree = EMPTY
-) -> list[Level]:
+) -> list[TreeLevel]:
     sequence = engine.reference.open(prefix, Cancellation(), len(tree) + shape.num_nodes)
     levels = list(grow(sequence, tree, len(prefix), shape, sampling))
     sequence.close(())

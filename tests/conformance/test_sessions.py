@@ -22,9 +22,9 @@ LONGEST_PATIENCE_S = 0.03
 async def test_sessions_grow_beside_one_another(verifier, channel):
     """Over the ends of blocks, by drafts that are right, wrong, or given up. Several begin alike,
     and every fifth one says the same as another."""
-    dice = np.random.default_rng(31)
+    rng = np.random.default_rng(31)
     number = verifier.num_cases // CASES_EACH
-    asked = [ask(dice, verifier.texts) for _ in range(number)]
+    asked = [ask(rng, verifier.texts) for _ in range(number)]
     asked += asked[::4]
     said = say(verifier.reference, asked)
     await asyncio.gather(
@@ -35,34 +35,34 @@ async def test_sessions_grow_beside_one_another(verifier, channel):
     )
 
 
-def ask(dice, texts):
+def ask(rng, texts):
     """A prefix that ends around the end of a block, and how it goes on."""
-    length = int(dice.choice(BORDERS)) + int(dice.integers(-3, 4))
-    settings = (GREEDY, *DRAWN)[int(dice.integers(1 + len(DRAWN)))]
-    seed, mode = int(dice.integers(1 << 40)), AcceptanceMode.COUPLED
-    prefix = texts[int(dice.integers(2))][:length]
+    length = int(rng.choice(BORDERS)) + int(rng.integers(-3, 4))
+    settings = (GREEDY, *DRAWN)[int(rng.integers(1 + len(DRAWN)))]
+    seed, mode = int(rng.integers(1 << 40)), AcceptanceMode.COUPLED
+    prefix = texts[int(rng.integers(2))][:length]
     return tuple(prefix), NUM_TOKENS - 1, Sampling(**settings, seed=seed, mode=mode)
 
 
-async def grow(verifier, channel, prefix, sampling, own, dice):
+async def grow(verifier, channel, prefix, sampling, own, rng):
     """A session, up to all of its ``own`` tokens; fails at the first verdict that is another."""
-    vocab_size, salt = verifier.info.vocab_size, SALTS[int(dice.integers(len(SALTS)))]
+    vocab_size, salt = verifier.info.vocab_size, SALTS[int(rng.integers(len(SALTS)))]
     num_said = 0
     while num_said < len(own):
-        tree, verdict = draft(dice, own[num_said:], vocab_size)
+        tree, verdict = draft(rng, own[num_said:], vocab_size)
         case = Case((*prefix, *own[:num_said]), tree, sampling, verdict, salt=salt)
-        if dice.random() < GIVEN_UP:
-            await give_up(channel, case, float(dice.random()) * LONGEST_PATIENCE_S)
+        if rng.random() < GIVEN_UP:
+            await give_up(channel, case, float(rng.random()) * LONGEST_PATIENCE_S)
             continue
         assert await verdict_on(channel, case, vocab_size) == verdict
         num_said += len(verdict.accepted_nodes) + 1
 
 
-def draft(dice, own, vocab_size):
+def draft(rng, own, vocab_size):
     """Some of a session's ``own`` next tokens, every second time with a wrong one among them; and
     the verdict on them."""
-    tokens = list(own[: int(dice.integers(min(MAX_DRAFT + 1, len(own))))])
-    wrong = int(dice.integers(2 * len(tokens) + 1))
+    tokens = list(own[: int(rng.integers(min(MAX_DRAFT + 1, len(own))))])
+    wrong = int(rng.integers(2 * len(tokens) + 1))
     if wrong < len(tokens):
         tokens[wrong] = (tokens[wrong] + 1) % vocab_size
     num_accepted = min(wrong, len(tokens))

@@ -21,8 +21,8 @@ GREEDY = Sampling(temperature=0)
 
 def random_positions(seed, count, vocab_size=40):
     """Places of all degrees of sureness."""
-    dice = np.random.default_rng(seed)
-    rows = dice.normal(size=(count, vocab_size)) * dice.uniform(0.5, 6, size=(count, 1))
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(count, vocab_size)) * rng.uniform(0.5, 6, size=(count, 1))
     return [draw_children(row, GREEDY, 0, 1, 2).choices for row in rows]
 
 

@@ -19,7 +19,7 @@ from specmesh.decoding.predict.lookahead import (
     MAX_LOOKAHEAD,
     AdaptiveLookahead,
 )
-from specmesh.decoding.predict.predictors import Outcome
+from specmesh.decoding.predict.predictors import DraftOutcome
 
 TARGET_S = 10.0
 
@@ -47,18 +47,18 @@ def decode(
                 if reached < plan.stop.below:
                     break
         accepted = next((n for n, (_, right) in enumerate(drafted) if not right), len(drafted))
-        lookahead.observe(Outcome(accepted, tuple(sure for sure, _ in drafted)))
+        lookahead.observe(DraftOutcome(accepted, tuple(sure for sure, _ in drafted)))
         tokens += accepted + 1
         seconds += TARGET_S + len(drafted) * (drafter_s + token_s)
     return tokens / seconds
 
 
-def sure_now_and_then(dice: random.Random) -> Draw:
+def sure_now_and_then(rng: random.Random) -> Draw:
     """A drafter that knows which half of its tokens are mostly right."""
 
     def draw() -> tuple[float, bool]:
-        sure = dice.choice([0.4, 0.98])
-        return sure, dice.random() < sure
+        sure = rng.choice([0.4, 0.98])
+        return sure, rng.random() < sure
 
     return draw
 
@@ -67,10 +67,10 @@ def sure_now_and_then(dice: random.Random) -> Draw:
 @pytest.mark.parametrize("drafter_s", [0.5, 1.0, 4.0])
 @pytest.mark.parametrize("confidence", [None, 1.0], ids=["honest", "always sure"])
 def test_drafter_that_is_never_surer_gets_the_best_fixed_length(alpha, drafter_s, confidence):
-    dice = random.Random(1)
+    rng = random.Random(1)
 
     def draw() -> tuple[float, bool]:
-        return confidence or alpha, dice.random() < alpha
+        return confidence or alpha, rng.random() < alpha
 
     gamma = optimal_gamma(alpha, drafter_s / TARGET_S, MAX_LOOKAHEAD)
     best = speculative_throughput(TARGET_S, drafter_s, gamma, alpha)
@@ -96,18 +96,18 @@ def test_dearer_tokens_end_drafts_sooner():
 
 @pytest.mark.parametrize(("alpha", "drafter_s"), [(0.3, 9.0), (0.0, 1.0), (0.1, 4.0), (0.9, 20.0)])
 def test_where_drafting_does_not_pay_the_target_works_alone(alpha, drafter_s):
-    dice = random.Random(3)
-    speed = decode(lambda: (alpha, dice.random() < alpha), drafter_s, num_rounds=1_000)
+    rng = random.Random(3)
+    speed = decode(lambda: (alpha, rng.random() < alpha), drafter_s, num_rounds=1_000)
     assert speed > 0.97 / TARGET_S
 
 
 @pytest.mark.parametrize("drafter_s", [1.0, 5.0])
 def test_drafting_goes_on_once_it_pays_again(drafter_s):
     """A drafter that is never right for a while, and then hardly ever wrong."""
-    dice, lookahead = random.Random(4), AdaptiveLookahead()
+    rng, lookahead = random.Random(4), AdaptiveLookahead()
     decode(lambda: (0.9, False), drafter_s, 300, lookahead=lookahead)
     speed = decode(
-        lambda: (0.9, dice.random() < 0.95), drafter_s, num_rounds=600, lookahead=lookahead
+        lambda: (0.9, rng.random() < 0.95), drafter_s, num_rounds=600, lookahead=lookahead
     )
     gamma = optimal_gamma(0.95, drafter_s / TARGET_S, MAX_LOOKAHEAD)
     assert speed > 0.8 * speculative_throughput(TARGET_S, drafter_s, gamma, 0.95)
@@ -122,7 +122,7 @@ def test_drafting_goes_on_once_it_pays_again(drafter_s):
 def test_whatever_happens_a_plan_can_be_sent(rounds, target_s, drafter_s, token_s):
     lookahead = AdaptiveLookahead()
     for confidences, accepted in rounds:
-        lookahead.observe(Outcome(min(accepted, len(confidences)), tuple(confidences)))
+        lookahead.observe(DraftOutcome(min(accepted, len(confidences)), tuple(confidences)))
     plan = lookahead.plan(target_s, drafter_s, token_s)
     assert 0 <= plan.depth <= MAX_LOOKAHEAD
     assert plan.stop is None or 0 <= plan.stop.below <= 1
@@ -135,10 +135,10 @@ def test_drafts_are_let_grow_only_as_whole_ones_are_accepted():
     def depth() -> int:
         return lookahead.plan(TARGET_S, 0.1).depth
 
-    lookahead.observe(Outcome(DEFAULT_LOOKAHEAD - 1, sure))
+    lookahead.observe(DraftOutcome(DEFAULT_LOOKAHEAD - 1, sure))
     assert depth() == DEFAULT_LOOKAHEAD
-    lookahead.observe(Outcome(DEFAULT_LOOKAHEAD, sure))
+    lookahead.observe(DraftOutcome(DEFAULT_LOOKAHEAD, sure))
     assert depth() == 2 * DEFAULT_LOOKAHEAD
     for _ in range(9):
-        lookahead.observe(Outcome(depth(), (1.0,) * depth()))
+        lookahead.observe(DraftOutcome(depth(), (1.0,) * depth()))
     assert depth() == MAX_LOOKAHEAD

@@ -26,9 +26,9 @@ def test_at_first_the_drafter_is_taken_at_its_word():
 
 @pytest.mark.parametrize(("slope", "bias"), [(1.0, 0.0), (0.5, -0.7), (2.0, 1.0)])
 def test_what_is_true_of_the_drafter_is_found_out(slope, bias):
-    dice, truth = random.Random(3), Platt(slope, bias)
-    confidences = [dice.uniform(0.02, 0.98) for _ in range(20_000)]
-    found = taught([(c, dice.random() < truth(c)) for c in confidences]).latest
+    rng, truth = random.Random(3), Platt(slope, bias)
+    confidences = [rng.uniform(0.02, 0.98) for _ in range(20_000)]
+    found = taught([(c, rng.random() < truth(c)) for c in confidences]).latest
     assert [found(c) for c in (0.1, 0.5, 0.9)] == pytest.approx(
         [truth(c) for c in (0.1, 0.5, 0.9)], abs=0.03
     )

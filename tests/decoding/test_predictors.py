@@ -14,14 +14,16 @@ from specmesh.decoding.predict.phi import Phi
 from specmesh.decoding.predict.predictors import (
     PREDICTORS,
     DrafterConfidence,
-    Outcome,
+    DraftOutcome,
     SampledPhi,
 )
 
 LEARNERS = ("phi", "history", "confidence")
 CONFIDENCES = st.lists(st.floats(0, 1), max_size=10).map(tuple)
 OUTCOMES = CONFIDENCES.flatmap(
-    lambda confidences: st.builds(Outcome, st.integers(0, len(confidences)), st.just(confidences))
+    lambda confidences: st.builds(
+        DraftOutcome, st.integers(0, len(confidences)), st.just(confidences)
+    )
 )
 
 
@@ -37,7 +39,7 @@ def losses(name, outcomes):
 
 
 def rounds(accepted_counts, n=8, confidence=0.8):
-    return [Outcome(accepted, (confidence,) * n) for accepted in accepted_counts]
+    return [DraftOutcome(accepted, (confidence,) * n) for accepted in accepted_counts]
 
 
 def drawn_rounds(count, accepts, n=8, seed=1):
@@ -47,7 +49,7 @@ def drawn_rounds(count, accepts, n=8, seed=1):
     for _ in range(count):
         confidences = random.uniform(0.3, 0.999, n)
         tried = random.random(n) < accepts(confidences)
-        outcomes.append(Outcome(int(np.cumprod(tried).sum()), tuple(confidences.tolist())))
+        outcomes.append(DraftOutcome(int(np.cumprod(tried).sum()), tuple(confidences.tolist())))
     return outcomes
 
 
@@ -70,7 +72,7 @@ def test_each_predictor_begins_afresh(name):
     before = PREDICTORS[name](0).distribution(confidences, 0)
     taught = PREDICTORS[name](0)
     for _ in range(50):
-        taught.observe(Outcome(0, confidences))
+        taught.observe(DraftOutcome(0, confidences))
     assert PREDICTORS[name](0).distribution(confidences, 0).tolist() == before.tolist()
 
 
@@ -85,19 +87,19 @@ def test_asking_changes_nothing(name):
 @pytest.mark.parametrize("num_accepted", [-1, 3])
 def test_more_accepted_than_drafted_is_refused(num_accepted):
     with pytest.raises(ValueError, match="of 2 tokens"):
-        Outcome(num_accepted, (0.5, 0.5))
+        DraftOutcome(num_accepted, (0.5, 0.5))
 
 
 def test_tokens_after_a_rejection_were_never_tried():
-    assert Outcome(2, (0.5,) * 4).trials == (True, True, False)
-    assert Outcome(2, (0.5,) * 2).trials == (True, True)
-    assert Outcome(0, ()).trials == ()
+    assert DraftOutcome(2, (0.5,) * 4).trials == (True, True, False)
+    assert DraftOutcome(2, (0.5,) * 2).trials == (True, True)
+    assert DraftOutcome(0, ()).trials == ()
 
 
 def test_static_predictors_never_change_their_mind():
     every, none = PREDICTORS["always-all"](0), PREDICTORS["always-none"](0)
     for predictor in (every, none):
-        predictor.observe(Outcome(1, (0.5,) * 3))
+        predictor.observe(DraftOutcome(1, (0.5,) * 3))
     assert every.distribution((0.5,) * 3, 1).tolist() == [0, 0, 0, 1]
     assert none.distribution((0.5,) * 3, 1).tolist() == [1, 0, 0, 0]
 
@@ -111,7 +113,7 @@ def test_independent_acceptance_is_taken_for_granted_at_first(name):
 @pytest.mark.parametrize("name", LEARNERS)
 def test_first_round_does_not_decide_the_second(name):
     predictor = PREDICTORS[name](0)
-    predictor.observe(Outcome(0, (0.7,) * 8))
+    predictor.observe(DraftOutcome(0, (0.7,) * 8))
     assert predictor.distribution((0.7,) * 8, 1)[0] < 0.7
 
 
@@ -140,7 +142,7 @@ def test_phi_learns_from_drafts_of_any_length():
     predictor = PREDICTORS["phi"](0)
     for n in random.integers(1, 9, size=4000).tolist():
         accepted = int(np.cumprod(random.random(n) < 0.85).sum())
-        predictor.observe(Outcome(accepted, (0.5,) * n))
+        predictor.observe(DraftOutcome(accepted, (0.5,) * n))
     assert predictor.distribution((0.5,) * 8, 0) == pytest.approx(
         Phi.iid(0.85).probabilities(8), abs=0.03
     )
@@ -183,9 +185,9 @@ def test_history_follows_a_change_of_mood():
 
 def test_history_counts_no_round_without_a_draft():
     predictor = PREDICTORS["history"](0)
-    predictor.observe(Outcome(0, (0.5,)))
+    predictor.observe(DraftOutcome(0, (0.5,)))
     before = predictor.distribution((0.5,) * 3, 1)
-    predictor.observe(Outcome(0, ()))
+    predictor.observe(DraftOutcome(0, ()))
     assert predictor.distribution((0.5,) * 3, 2).tolist() == before.tolist()
 
 
@@ -245,7 +247,7 @@ def test_confidence_knows_more_than_counting():
 
 def test_one_rejection_of_a_sure_token_does_not_end_all_trust():
     predictor = DrafterConfidence()
-    predictor.observe(Outcome(0, (1.0,)))
+    predictor.observe(DraftOutcome(0, (1.0,)))
     _, accepted = predictor.distribution((0.9,), 1)
     assert 0.5 < accepted < 0.9
 
@@ -254,7 +256,7 @@ def test_a_surer_drafter_is_never_believed_less():
     predictor = DrafterConfidence()
     # The sure tokens are rejected, the unsure ones accepted.
     for _ in range(200):
-        predictor.observe(Outcome(0, (0.99,)))
-        predictor.observe(Outcome(1, (0.2,)))
+        predictor.observe(DraftOutcome(0, (0.99,)))
+        predictor.observe(DraftOutcome(1, (0.2,)))
     accepted = [predictor.distribution((c,), 0)[1] for c in (0.01, 0.2, 0.5, 0.8, 0.99)]
     assert accepted == sorted(accepted)

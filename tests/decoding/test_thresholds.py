@@ -56,10 +56,10 @@ def test_asked_share_of_the_window_is_escalated_and_no_more_than_it_takes(scores
     st.sampled_from(["normal", "exponential", "drifting"]),
 )
 def test_asked_share_of_a_stream_is_escalated(seed, share, kind):
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     recent, count, total = RecentScores(), 0, 6 * WINDOW
     for n in range(total):
-        score = -dice.expovariate(1) if kind == "exponential" else dice.gauss(0, 1)
+        score = -rng.expovariate(1) if kind == "exponential" else rng.gauss(0, 1)
         if kind == "drifting":
             score += n / WINDOW / 10
         if n >= WINDOW:
@@ -98,8 +98,8 @@ def test_window_slides():
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32), st.floats(0.01, 0.99), st.integers(0, 3))
 def test_what_has_slid_out_of_the_window_counts_for_nothing(seed, share, digits):
-    dice = random.Random(seed)
-    scores = [round(dice.gauss(0, 1), digits) for _ in range(WINDOW + dice.randrange(WINDOW))]
+    rng = random.Random(seed)
+    scores = [round(rng.gauss(0, 1), digits) for _ in range(WINDOW + rng.randrange(WINDOW))]
     rule = EscalationRate(share)
     assert seen(scores).threshold(rule, 0) == seen(scores[-WINDOW:]).threshold(rule, 0)
 

@@ -34,9 +34,9 @@ class Table:
         self._seed = seed
 
     def after(self, path: Path) -> TopK:
-        dice = random.Random(f"{self._seed} {path}")
-        weights = sorted((dice.random() ** 3 + 1e-3 for _ in range(NUM_CHOICES)), reverse=True)
-        total = sum(weights) * (1 + dice.random())
+        rng = random.Random(f"{self._seed} {path}")
+        weights = sorted((rng.random() ** 3 + 1e-3 for _ in range(NUM_CHOICES)), reverse=True)
+        total = sum(weights) * (1 + rng.random())
         return TopK(tuple(range(NUM_CHOICES)), tuple(w / total for w in weights), 0.0)
 
     def worth(self, path: Path, acceptance: Platt) -> float:
@@ -161,8 +161,8 @@ def test_expected_confidences_never_rise_and_there_is_one_for_each_token(distrib
 
 @settings(deadline=None)
 @given(distributions, st.randoms(use_true_random=False))
-def test_of_siblings_drawn_at_random_one_at_most_is_accepted(distribution, dice):
-    children = dice.sample(distribution.token_ids.tolist(), k=len(distribution.token_ids))
+def test_of_siblings_drawn_at_random_one_at_most_is_accepted(distribution, rng):
+    children = rng.sample(distribution.token_ids.tolist(), k=len(distribution.token_ids))
     assert 0 <= sum(sibling_confidences(children, None, distribution)) <= 1 + 1e-9
 
 

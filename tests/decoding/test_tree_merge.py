@@ -81,11 +81,11 @@ def test_in_rejection_mode_a_draft_alone_keeps_what_it_was_drawn_from():
 
 @st.composite
 def trees(draw: st.DrawFn) -> TokenTree:
-    dice = random.Random(draw(st.integers(0, 2**32)))
+    rng = random.Random(draw(st.integers(0, 2**32)))
     tree = EMPTY
     for _ in range(draw(st.integers(0, 12))):
-        parent = dice.randint(0, len(tree))
-        token = dice.randrange(4)
+        parent = rng.randint(0, len(tree))
+        token = rng.randrange(4)
         if tree.child_with(parent, token) is None:
             tree = tree.extend([token], [parent])
     return tree

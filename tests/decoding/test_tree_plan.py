@@ -28,7 +28,7 @@ Draw = Callable[[], tuple[float, ...]]
 """How likely each of the drafter's choices is right, which it says itself."""
 
 
-def one_round(adaptive: AdaptiveTree, draw: Draw, dice: random.Random, times) -> TreeOutcome:
+def one_round(adaptive: AdaptiveTree, draw: Draw, rng: random.Random, times) -> TreeOutcome:
     """Draft by the next plan and verify, in a world where a choice is right as often as is said."""
     plan = adaptive.plan(*times)
     siblings: list[Siblings] = []
@@ -46,7 +46,7 @@ def one_round(adaptive: AdaptiveTree, draw: Draw, dice: random.Random, times) ->
         level = next_level(guesses, plan.stop, plan.growth, num_nodes)
         grown = []
         for (_, on_path), each, children in zip(tips, said, level, strict=True):
-            (right,) = dice.choices(range(len(each) + 1), [*each, 1 - sum(each)])
+            (right,) = rng.choices(range(len(each) + 1), [*each, 1 - sum(each)])
             num_nodes += len(children.token_ids)
             accepted = right if right < len(children.token_ids) else None
             if on_path and children.token_ids:
@@ -65,10 +65,10 @@ def one_round(adaptive: AdaptiveTree, draw: Draw, dice: random.Random, times) ->
 
 def decode(draw: Draw, drafter_s: float, token_s: float, adaptive: AdaptiveTree, num_rounds: int):
     """Tokens per second, and the mean number of nodes."""
-    dice, outcomes = random.Random(5), []
+    rng, outcomes = random.Random(5), []
     seconds, target_s = 0.0, TARGET_S
     for _ in range(num_rounds):
-        outcomes.append(one_round(adaptive, draw, dice, (target_s, drafter_s, token_s)))
+        outcomes.append(one_round(adaptive, draw, rng, (target_s, drafter_s, token_s)))
         num_nodes = fmean(each.num_nodes for each in outcomes[-20:])
         target_s = TARGET_S + token_s * num_nodes  # as an orchestrator measures it
         latest = outcomes[-1]
@@ -78,19 +78,19 @@ def decode(draw: Draw, drafter_s: float, token_s: float, adaptive: AdaptiveTree,
 
 
 def choices(seed: int, *said: tuple[float, ...]) -> Draw:
-    dice = random.Random(seed)
-    return lambda: dice.choice(said)
+    rng = random.Random(seed)
+    return lambda: rng.choice(said)
 
 
 UNSURE = ((0.5, 0.2, 0.1), (0.9, 0.06, 0.01), (0.35, 0.3, 0.2))
 
 
 def chain_speed(draw: Draw, drafter_s: float, token_s: float) -> float:
-    dice = random.Random(6)
+    rng = random.Random(6)
 
     def first() -> tuple[float, bool]:
         sure = draw()[0]
-        return sure, dice.random() < sure
+        return sure, rng.random() < sure
 
     return decode_chains(first, drafter_s, 2_000, token_s)
 
@@ -133,8 +133,8 @@ def test_a_drafter_without_second_choices_gets_the_trees_of_chains():
 def test_trees_fill_the_width_that_a_request_sets_whatever_a_token_costs(width):
     adaptive = AdaptiveTree(width=width)
     decode(choices(1, *UNSURE), 0.2, 3.0, adaptive, 300)
-    dice, times = random.Random(7), (TARGET_S, 0.2, 3.0)
-    later = [one_round(adaptive, choices(3, *UNSURE), dice, times) for _ in range(200)]
+    rng, times = random.Random(7), (TARGET_S, 0.2, 3.0)
+    later = [one_round(adaptive, choices(3, *UNSURE), rng, times) for _ in range(200)]
     sizes = [each.num_nodes for each in later]
     assert max(sizes) == width
     assert fmean(sizes) > 0.6 * width

@@ -21,10 +21,10 @@ def windows(ranks: Sequence[int], depth: int = DEPTH) -> np.ndarray:
     return np.array([padded[n : n + depth] for n in range(len(ranks))], dtype=np.int8)
 
 
-def any_answers(dice: random.Random) -> list[list[int]]:
+def any_answers(rng: random.Random) -> list[list[int]]:
     """Ranks of the tokens of some answers."""
     ranks = [0] * 6 + [1] * 2 + [2, MISSED]
-    return [dice.choices(ranks, k=dice.randint(1, 30)) for _ in range(dice.randint(1, 5))]
+    return [rng.choices(ranks, k=rng.randint(1, 30)) for _ in range(rng.randint(1, 5))]
 
 
 def num_accepted(ranks: Sequence[int], paths: set[RankPath]) -> int:
@@ -36,8 +36,8 @@ def num_accepted(ranks: Sequence[int], paths: set[RankPath]) -> int:
 
 @given(st.integers(0, 2**32), st.integers(1, 25))
 def test_a_replay_decodes_as_the_tree_would(seed, size):
-    dice = random.Random(seed)
-    answers, paths = any_answers(dice), any_paths(dice, size)
+    rng = random.Random(seed)
+    answers, paths = any_answers(rng), any_paths(rng, size)
     paths = {path for path in paths if len(path) <= DEPTH and max(path) < NUM_RANKS}
     replay = Replay(list(map(windows, answers)))
     accepted = replay.accepted(paths)

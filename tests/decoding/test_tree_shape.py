@@ -10,11 +10,11 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.trees.shape import RankPath, TreeShape
 
 
-def any_paths(dice: random.Random, size: int) -> set[RankPath]:
+def any_paths(rng: random.Random, size: int) -> set[RankPath]:
     """A tree that grew at random."""
     paths = set[RankPath]()
     while len(paths) < size:
-        parent = dice.choice([(), *sorted(paths)])
+        parent = rng.choice([(), *sorted(paths)])
         rank = next(rank for rank in range(size) if (*parent, rank) not in paths)
         paths.add((*parent, rank))
     return paths

@@ -105,13 +105,13 @@ def once(function):
 
 async def test_killed_fifty_times_at_a_random_token_the_text_is_the_same(orchestrators):
     truth = await undisturbed(orchestrators.addresses)
-    dice = random.Random(16)
+    rng = random.Random(16)
     num_resumes = {"async": 0, "sync": 0}
     for number in range(NUM_KILLS):
         victim, heir = orchestrators.addresses[:: 1 if number % 2 else -1]
         await orchestrators.up(victim)
-        asked = dice.choice(sorted(truth))
-        at_token = dice.randrange(1, ANSWER["max_tokens"] - 5)
+        asked = rng.choice(sorted(truth))
+        at_token = rng.randrange(1, ANSWER["max_tokens"] - 5)
         kill = once(lambda victim=victim: orchestrators.kill(victim))
         async with AsyncClient(victim, heir, **PATIENT) as one:
             with Client(victim, heir, **PATIENT) as other:
@@ -128,15 +128,15 @@ async def test_killed_fifty_times_at_a_random_token_the_text_is_the_same(orchest
 async def test_with_packets_dropped_twenty_times_the_text_is_the_same(orchestrators):
     """Nothing passes any more, in either direction, and no connection ends."""
     truth = await undisturbed(orchestrators.addresses)
-    dice = random.Random(16)
+    rng = random.Random(16)
 
     async def answer(number):
         first, heir = orchestrators.addresses
         host, port = first.split(":")
         link = Link(lambda: asyncio.open_connection(host, int(port)))
         targets = (await link.open(), heir)
-        asked = dice.choice(sorted(truth))
-        at_token = dice.randrange(1, ANSWER["max_tokens"] - 5)
+        asked = rng.choice(sorted(truth))
+        at_token = rng.randrange(1, ANSWER["max_tokens"] - 5)
         loop = asyncio.get_running_loop()
         nothing_passes = Weather(requests_pass=False, replies_pass=False)
         drop = once(lambda: loop.call_soon_threadsafe(link.set, nothing_passes))

@@ -82,7 +82,7 @@ async def test_alerts_and_dashboard_ask_for_what_a_live_mesh_says(told):
                 missing = selecting - ADDED_BY_PROMETHEUS - labels[name]
                 assert missing <= {"error_type"}, (where, name)  # nothing has failed there
     known = ADDED_BY_PROMETHEUS.union(*labels.values())
-    trouble = {"specmesh_cause", "specmesh_resumed_from", "specmesh_store_command"}
+    trouble = {"specmesh_ejection_reason", "specmesh_resumed_from", "specmesh_store_command"}
     for where, expr in queries().items():
         assert grouped_by(expr) <= known | trouble, where
 

@@ -7,12 +7,12 @@ from typer.testing import CliRunner
 
 from specmesh.bench.profile.__main__ import app
 from specmesh.bench.profile.replicas import connected
-from specmesh.bench.profile.run import Plan, measure
+from specmesh.bench.profile.run import ProfilePlan, measure
 from specmesh.cli.local.process import StartError
 
 
 async def test_a_mesh_is_measured_and_a_strategy_chosen(mesh, client, prompts, tmp_path):
-    plan = Plan(prompts[:2], (0.0,), 8, seconds=2.0, seed=1)
+    plan = ProfilePlan(prompts[:2], (0.0,), 8, seconds=2.0, seed=1)
     said = []
     async with connected(mesh.verifiers[0].address, mesh.drafter.address) as replicas:
         profile = await measure(replicas, client, plan, said.append)

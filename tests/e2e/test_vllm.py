@@ -129,7 +129,7 @@ async def test_random_requests_get_the_targets_answer_while_a_replica_is_killed(
 ):
     *verifiers, drafter = replicas
     orchestrator = processes.orchestrator(verifiers, [drafter])
-    dice = random.Random(21)
+    rng = random.Random(21)
     answered = 0
     slots = asyncio.Semaphore(4)
 
@@ -145,10 +145,10 @@ async def test_random_requests_get_the_targets_answer_while_a_replica_is_killed(
 
     async with AsyncClient(orchestrator.address) as own, asyncio.TaskGroup() as group:
         for _ in range(NUM_RANDOM):
-            sampling = {**dice.choice(SAMPLINGS), "max_tokens": dice.randint(1, 40)}
-            drawn = {name: value for name, value in draw_options(dice).items() if value is not None}
-            options = {"strategy": dice.choice(WITHOUT_HEADS), **drawn}
-            group.create_task(one(own, dice.choice(prompts), sampling, options))
+            sampling = {**rng.choice(SAMPLINGS), "max_tokens": rng.randint(1, 40)}
+            drawn = {name: value for name, value in draw_options(rng).items() if value is not None}
+            options = {"strategy": rng.choice(WITHOUT_HEADS), **drawn}
+            group.create_task(one(own, rng.choice(prompts), sampling, options))
     assert answered == NUM_RANDOM
 
 

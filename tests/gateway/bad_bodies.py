@@ -45,37 +45,37 @@ PLACES = (
 )
 
 
-def value(luck: random.Random, depth: int = 0) -> Any:
+def value(rng: random.Random, depth: int = 0) -> Any:
     """Anything that JSON can say, and half characters, which it can't."""
-    kind = luck.random()
+    kind = rng.random()
     if depth > 3 or kind < 0.6:
-        return luck.choice(SCALARS)
+        return rng.choice(SCALARS)
     if kind < 0.8:
-        return [value(luck, depth + 1) for _ in range(luck.randrange(5))]
-    names = [luck.choice((*CHAT, *COMPLETIONS, "role", "content", "type", "x")) for _ in range(4)]
-    return {name: value(luck, depth + 1) for name in names}
+        return [value(rng, depth + 1) for _ in range(rng.randrange(5))]
+    names = [rng.choice((*CHAT, *COMPLETIONS, "role", "content", "type", "x")) for _ in range(4)]
+    return {name: value(rng, depth + 1) for name in names}
 
 
-def small(luck: random.Random) -> bytes:
+def small(rng: random.Random) -> bytes:
     """A request of which some parameters have any value."""
     asked: dict[str, Any] = {"model": "m"}
-    if luck.random() < 0.5:
-        asked["prompt"] = luck.choice(("x", [1, 2], ["x", "y"], value(luck)))
+    if rng.random() < 0.5:
+        asked["prompt"] = rng.choice(("x", [1, 2], ["x", "y"], value(rng)))
     else:
         message = {"role": "user", "content": "x"}
-        asked["messages"] = luck.choice(([message], [message, value(luck)], value(luck)))
-    for _ in range(luck.randrange(3)):
-        asked[luck.choice((*CHAT, *COMPLETIONS, "specmesh", "x"))] = value(luck)
-    body = json.dumps(asked if luck.random() < 0.9 else value(luck)).encode()
-    if luck.random() < 0.1:
-        at = luck.randrange(len(body) + 1)
-        body = body[:at] + luck.choice((b"", b"\xff", b'"', b"]", b"NaN")) + body[at + 1 :]
+        asked["messages"] = rng.choice(([message], [message, value(rng)], value(rng)))
+    for _ in range(rng.randrange(3)):
+        asked[rng.choice((*CHAT, *COMPLETIONS, "specmesh", "x"))] = value(rng)
+    body = json.dumps(asked if rng.random() < 0.9 else value(rng)).encode()
+    if rng.random() < 0.1:
+        at = rng.randrange(len(body) + 1)
+        body = body[:at] + rng.choice((b"", b"\xff", b'"', b"]", b"NaN")) + body[at + 1 :]
     return body
 
 
-def repeated(luck: random.Random, num_bytes: int) -> bytes:
+def repeated(rng: random.Random, num_bytes: int) -> bytes:
     """One thing, as often as ``num_bytes`` hold it."""
-    place, unit = luck.choice(PLACES), luck.choice(UNITS)
+    place, unit = rng.choice(PLACES), rng.choice(UNITS)
     if place.count(b"{%s}"):
         pairs, size = [], 0
         while size < num_bytes:
@@ -85,43 +85,43 @@ def repeated(luck: random.Random, num_bytes: int) -> bytes:
     return place % b",".join([unit] * (num_bytes // (len(unit) + 1) + 1))
 
 
-def body(luck: random.Random) -> bytes:
+def body(rng: random.Random) -> bytes:
     """A body of at most MAX_BYTES, few of them long."""
-    if luck.random() < 0.93:
-        return small(luck)
-    num_bytes = int(MAX_BYTES ** luck.uniform(0.5, 1))
-    made = repeated(luck, num_bytes) if luck.random() < 0.8 else small_text(luck, num_bytes)
+    if rng.random() < 0.93:
+        return small(rng)
+    num_bytes = int(MAX_BYTES ** rng.uniform(0.5, 1))
+    made = repeated(rng, num_bytes) if rng.random() < 0.8 else small_text(rng, num_bytes)
     return made[:MAX_BYTES]
 
 
-def small_text(luck: random.Random, num_bytes: int) -> bytes:
+def small_text(rng: random.Random, num_bytes: int) -> bytes:
     """A request with a long text."""
-    piece = luck.choice(("x", "line\n", '{"a": [1, 2]}', "é€", "😀", "\\"))
+    piece = rng.choice(("x", "line\n", '{"a": [1, 2]}', "é€", "😀", "\\"))
     text = piece * (num_bytes // len(json.dumps(piece)) + 1)
     return json.dumps({"model": "m", "prompt": text}).encode()
 
 
-def headers(luck: random.Random) -> list[bytes]:
+def headers(rng: random.Random) -> list[bytes]:
     """Headers within the limits."""
     lines = [b"host: x"]
-    if luck.random() < 0.95:
+    if rng.random() < 0.95:
         lines.append(b"content-type: application/json")
-    for _ in range(luck.choice((0, 1, 3, MAX_HEADERS - 4))):
-        name = luck.choice(
+    for _ in range(rng.choice((0, 1, 3, MAX_HEADERS - 4))):
+        name = rng.choice(
             (b"traceparent", b"tracestate", b"x-request-id", b"cookie", b"accept", b"baggage", b"x")
         )
-        lines.append(name + b": " + b"a=b,;" * luck.randrange(60))
+        lines.append(name + b": " + b"a=b,;" * rng.randrange(60))
     size = sum(map(len, lines))
-    if luck.random() < 0.05:
-        lines.append(b"authorization: Bearer " + b"t" * luck.randrange(MAX_HEAD_BYTES - size - 999))
-    if luck.random() < 0.02:
+    if rng.random() < 0.05:
+        lines.append(b"authorization: Bearer " + b"t" * rng.randrange(MAX_HEAD_BYTES - size - 999))
+    if rng.random() < 0.02:
         lines.append(b"expect: 100-continue")
     return lines
 
 
-def chunks(luck: random.Random, sent: bytes) -> Iterator[bytes]:
+def chunks(rng: random.Random, sent: bytes) -> Iterator[bytes]:
     """``sent`` in chunks."""
-    size = luck.choice((MIN_PIECE_BYTES, 100, 5_000, 100_000))
+    size = rng.choice((MIN_PIECE_BYTES, 100, 5_000, 100_000))
     for at in range(0, len(sent), size):
         piece = sent[at : at + size]
         yield b"%x\r\n%s\r\n" % (len(piece), piece)
@@ -130,12 +130,12 @@ def chunks(luck: random.Random, sent: bytes) -> Iterator[bytes]:
 
 def request(number: int) -> bytes:
     """The request with this number."""
-    luck = random.Random(number)
-    path = luck.choice((b"/v1/completions", b"/v1/chat/completions"))
-    lines, sent = headers(luck), body(luck)
-    if luck.random() < 0.3:
+    rng = random.Random(number)
+    path = rng.choice((b"/v1/completions", b"/v1/chat/completions"))
+    lines, sent = headers(rng), body(rng)
+    if rng.random() < 0.3:
         lines.append(b"transfer-encoding: chunked")
-        sent = b"".join(chunks(luck, sent))
+        sent = b"".join(chunks(rng, sent))
     else:
         lines.append(b"content-length: %d" % len(sent))
     return b"\r\n".join((b"POST " + path + b" HTTP/1.1", *lines, b"", sent))

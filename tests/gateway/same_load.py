@@ -33,10 +33,10 @@ Figures = dict[str, float]
 
 def write_prompts(file: Path) -> None:
     """Prompts that were never asked, with both programs' names for how long answers are."""
-    dice = random.SystemRandom()
+    rng = random.SystemRandom()
     lines = [
         {
-            "prompt": " ".join([f"{dice.getrandbits(40):x}", *dice.choices(WORDS, k=24)]),
+            "prompt": " ".join([f"{rng.getrandbits(40):x}", *rng.choices(WORDS, k=24)]),
             "output_tokens_count": OUTPUT_TOKENS,
             "max_tokens": OUTPUT_TOKENS,
         }

@@ -23,7 +23,7 @@ from tests.serving.identity.conftest import (
     put,
 )
 
-from specmesh.serving.certs.authority import Bearer
+from specmesh.serving.certs.authority import CertificateSubject
 from specmesh.serving.certs.folder import bearers
 from specmesh.serving.identity.roles import spiffe_id
 from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
@@ -118,7 +118,7 @@ async def test_a_certificate_of_another_mesh_is_refused(open_gateway, orchestrat
         "program": "https://example.org/program",  # no part of any mesh
     }
     for name, uri in others.items():
-        put(certs, name, authority_in(certs).issue(Bearer(name, uri), DAY))
+        put(certs, name, authority_in(certs).issue(CertificateSubject(name, uri), DAY))
     gateway = await open_gateway(orchestrator.address, **flags(certs, "gateway"))
     url = gateway.url.replace("http:", "https:") + "/v1/completions"
     told = {}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import SequenceState
-from specmesh.inference.service.growth import DraftShape, GrowingDraft, Level
+from specmesh.inference.service.growth import DraftShape, GrowingDraft, TreeLevel
 
 
 def grow(
@@ -16,7 +16,7 @@ def grow(
     prefix_length: int,
     shape: DraftShape,
     sampling: Sampling,
-) -> Iterator[Level]:
+) -> Iterator[TreeLevel]:
     """The levels of a draft below ``sequence``'s prefix, but for an empty one at its end."""
     growth = GrowingDraft(tree, prefix_length, shape, sampling)
     while not growth.ended:

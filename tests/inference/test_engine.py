@@ -25,7 +25,11 @@ from specmesh.inference.model import (
     Interrupted,
     ModelNotLoadable,
 )
-from specmesh.serving.errors import FailedPrecondition, ResourceExhausted, Unavailable
+from specmesh.serving.errors import (
+    FailedPreconditionStatus,
+    ResourceExhaustedStatus,
+    UnavailableStatus,
+)
 
 PATIENCE_S = 10
 
@@ -352,7 +356,7 @@ async def test_memory_of_a_failed_forward_is_free_before_its_jobs_run_apart(mode
 
 async def test_job_for_which_there_is_no_memory_alone_is_refused_by_name(model, jobs):
     model.script.append(refuse("large", MemoryError))
-    with pytest.raises(ResourceExhausted) as refusal:
+    with pytest.raises(ResourceExhaustedStatus) as refusal:
         await jobs.begin("large")
     assert refusal.value.reason == "OUT_OF_MEMORY"
     assert await jobs.begin("small") == [2]
@@ -374,11 +378,11 @@ async def break_with(answer: Callable, model, jobs, engine) -> str:
     assert await first == [1]
     reason = await broken(engine)
     for task in others:
-        with pytest.raises(Unavailable) as failure:
+        with pytest.raises(UnavailableStatus) as failure:
             await asyncio.wait_for(task, PATIENCE_S)
         assert failure.value.reason == "ENGINE_BROKEN"
     assert engine.is_broken
-    with pytest.raises(Unavailable, match="cannot compute"):
+    with pytest.raises(UnavailableStatus, match="cannot compute"):
         await jobs.begin("late")
     return reason
 
@@ -605,7 +609,7 @@ async def test_job_that_waits_for_room_can_be_cancelled(model, jobs, engine):
 
 async def test_job_that_finds_no_room_in_an_idle_engine_is_refused(model, jobs):
     model.num_rooms = 0
-    with pytest.raises(ResourceExhausted) as refusal:
+    with pytest.raises(ResourceExhaustedStatus) as refusal:
         await jobs.begin("a")
     assert refusal.value.reason == "KV_CACHE_FULL"
     assert refusal.value.retry_after_s
@@ -616,7 +620,7 @@ async def test_job_that_never_fits_is_refused(engine):
         raise TooLarge(130, 64)
         yield
 
-    with pytest.raises(FailedPrecondition, match="need 130 tokens") as refusal:
+    with pytest.raises(FailedPreconditionStatus, match="need 130 tokens") as refusal:
         await engine.run(work)
     assert refusal.value.reason == "KV_CACHE_TOO_SMALL"
     assert refusal.value.metadata == {"num_tokens": "130", "kv_capacity_tokens": "64"}
@@ -627,7 +631,7 @@ async def test_full_queue_refuses_at_once(model, jobs):
     first = jobs.begin("a")
     await model.began()
     others = await jobs.queue("b", "c", "d")
-    with pytest.raises(ResourceExhausted) as refusal:
+    with pytest.raises(ResourceExhaustedStatus) as refusal:
         await jobs.begin("e")
     assert refusal.value.reason == "QUEUE_FULL"
     assert refusal.value.retry_after_s
@@ -666,6 +670,6 @@ async def test_who_gives_up_waiting_for_the_model_leaves_the_thread_alone(model)
 
 async def test_job_after_the_stop_is_refused(model, engine):
     await asyncio.to_thread(engine.stop)
-    with pytest.raises(Unavailable) as refusal:
+    with pytest.raises(UnavailableStatus) as refusal:
         await Jobs(model, engine).begin("late")
     assert refusal.value.reason == "DRAINING"

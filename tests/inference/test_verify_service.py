@@ -32,7 +32,7 @@ from specmesh.mesh.v1alpha1 import (
 from specmesh.serving.codec.wire import write_sampling, write_tree
 from specmesh.serving.errors import error_info
 from specmesh.serving.store.session_store import SessionStore
-from specmesh.serving.store.stored_session import Claim, Generated, Session, Writer
+from specmesh.serving.store.stored_session import Claim, Generated, SessionStart, Writer
 from specmesh.v1 import model_pb2
 
 NEVER = Cancellation()
@@ -221,8 +221,10 @@ async def refusal(channel, message) -> grpc.aio.AioRpcError:
 WRITER = Writer(1, "test")
 
 
-def stored_session(prompt: list[int]) -> Session:
-    return Session(Claim("session", b"secret", ""), model="", request=b"", prompt=tuple(prompt))
+def stored_session(prompt: list[int]) -> SessionStart:
+    return SessionStart(
+        Claim("session", b"secret", ""), model="", request=b"", prompt=tuple(prompt)
+    )
 
 
 async def test_lost_base_is_read_from_the_session(load, serve, redis_url):

@@ -87,9 +87,9 @@ async def test_sessions_grow_far_beyond_the_window(saved, replicas, kind):
     """By drafts that are right, wrong or right in part, beside one another, and their beginnings
     are asked for once more at the end, when their KV is cached, or evicted."""
     plain = Plain(saved[kind], "eager")
-    dice = np.random.default_rng(5)
-    common = dice.integers(1, VOCAB_SIZE, 20).tolist()
-    prompts = [[*common, *dice.integers(1, VOCAB_SIZE, 12).tolist()] for _ in range(NUM_SESSIONS)]
+    rng = np.random.default_rng(5)
+    common = rng.integers(1, VOCAB_SIZE, 20).tolist()
+    prompts = [[*common, *rng.integers(1, VOCAB_SIZE, 12).tolist()] for _ in range(NUM_SESSIONS)]
     texts = [own_text(plain, prompt, CONTEXT_TOKENS) for prompt in prompts]
     assert len({tuple(text) for text in texts}) == NUM_SESSIONS
 

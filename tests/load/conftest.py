@@ -8,20 +8,20 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from specmesh.load.generators.fleet import Busy, Seen
-from specmesh.load.generators.generator import Chunks, Generator, Part, monotonic_since
-from specmesh.load.transports.observation import Observation, Outcome
-from specmesh.load.transports.transport import Call, Heard, Told
-from specmesh.load.workload.arrivals import Replay
+from specmesh.load.generators.fleet import Busy, FleetSeen
+from specmesh.load.generators.generator import Chunks, Generator, WorkloadPart, monotonic_since
+from specmesh.load.transports.observation import Observation, RequestOutcome
+from specmesh.load.transports.transport import Heard, LoadRequest, Told
+from specmesh.load.workload.arrivals import ReplayedArrivals
 from specmesh.load.workload.conversations import Synthetic
-from specmesh.load.workload.lengths import Fixed
-from specmesh.load.workload.plan import Extent, Workload
+from specmesh.load.workload.lengths import ConstantLength
+from specmesh.load.workload.plan import RunLength, Workload
 from specmesh.load.workload.variations import Variation
 
-Answer = Callable[[Call, Heard], Awaitable[Told | None]]
+Answer = Callable[[LoadRequest, Heard], Awaitable[Told | None]]
 
 
-async def says_two_words(call: Call, heard: Heard) -> Told | None:
+async def says_two_words(call: LoadRequest, heard: Heard) -> Told | None:
     """An answer of two tokens, at once."""
     for word in ("one ", "two "):
         if not heard(1, word):
@@ -34,9 +34,9 @@ class FakeTransport:
     """Answers as a function says; keeps the calls."""
 
     answer: Answer = says_two_words
-    calls: list[Call] = field(default_factory=list)
+    calls: list[LoadRequest] = field(default_factory=list)
 
-    async def ask(self, call: Call, heard: Heard) -> Told | None:
+    async def ask(self, call: LoadRequest, heard: Heard) -> Told | None:
         self.calls.append(call)
         return await self.answer(call, heard)
 
@@ -44,11 +44,11 @@ class FakeTransport:
 def workload(**changed: Any) -> Workload:
     """Three requests at once, unless ``changed``."""
     given: dict[str, Any] = {
-        "arrivals": Replay((0.0, 0.0, 0.0)),
-        "conversations": Synthetic(prompt_tokens=Fixed(4)),
-        "extent": Extent(),
+        "arrivals": ReplayedArrivals((0.0, 0.0, 0.0)),
+        "conversations": Synthetic(prompt_tokens=ConstantLength(4)),
+        "extent": RunLength(),
         "variations": (Variation(),),
-        "output_tokens": Fixed(8),
+        "output_tokens": ConstantLength(8),
     }
     return Workload(**{**given, **changed})
 
@@ -67,7 +67,7 @@ async def chunks_of(load: Workload, transport: FakeTransport) -> Chunks:
 
 async def _run(load: Workload, transport: FakeTransport, seen: list[Observation]) -> Chunks:
     now = monotonic_since(time.monotonic())
-    generator = Generator(load, Part(0, 1, False), transport, seen.append, now)
+    generator = Generator(load, WorkloadPart(0, 1, False), transport, seen.append, now)
     async with asyncio.timeout(20):
         await generator.run()
     return generator.chunks
@@ -82,14 +82,14 @@ def observed(due_s: float, *, ttft_s: float = 0.1, e2e_s: float = 0.5, **given: 
         "sent_s": due_s,
         "first_s": due_s + ttft_s,
         "ended_s": due_s + e2e_s,
-        "outcome": Outcome.ANSWERED,
+        "outcome": RequestOutcome.ANSWERED,
         "num_prompt_tokens": 10,
         "num_output_tokens": 5,
     }
     return Observation(due_s=due_s, **{**fields, **given})
 
 
-def seen(observations: Iterable[Observation], busy: Iterable[Busy] = ()) -> Seen:
+def seen(observations: Iterable[Observation], busy: Iterable[Busy] = ()) -> FleetSeen:
     """As a fleet of one would have it."""
     ordered = sorted(observations, key=lambda each: each.due_s)
-    return Seen(ordered, Chunks(), [list(busy)], 0.0, False)
+    return FleetSeen(ordered, Chunks(), [list(busy)], 0.0, False)

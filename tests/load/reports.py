@@ -19,23 +19,23 @@ from specmesh.load.results.report import (
     Point,
     Result,
     RunReport,
+    RunSetting,
     SearchReport,
-    Server,
+    ServerLoad,
     ServerSample,
-    Setting,
     SweepReport,
 )
 from specmesh.load.runs.summary import summarise
-from specmesh.load.transports.observation import Observation, Outcome, Work
-from specmesh.load.workload.plan import Extent, Workload
+from specmesh.load.transports.observation import MeshWork, Observation, RequestOutcome
+from specmesh.load.workload.plan import RunLength, Workload
 from specmesh.load.workload.variations import Variation
 
 OBJECTIVES = Objectives(ttft_s=0.15, e2e_s=1.0)
 MIXED = workload(
     variations=(Variation(strategy="dsi"), Variation(strategy="autoregressive")),
-    extent=Extent(warm_up_s=2.0, duration_s=20.0, cool_down_s=2.0),
+    extent=RunLength(warm_up_s=2.0, duration_s=20.0, cool_down_s=2.0),
 )
-_WORK = Work(4, 12, 16, 10, 8, 6)
+_WORK = MeshWork(4, 12, 16, 10, 8, 6)
 
 
 @cache
@@ -90,7 +90,7 @@ def point(rate: float, *, saturated: str = "", **changed: str) -> Point:
     )
 
 
-def setting(load: Workload, **given: Any) -> Setting:
+def setting(load: Workload, **given: Any) -> RunSetting:
     """Of a run of ``load``."""
     fields: dict[str, Any] = {
         "command": "specmesh load run --rate 10",
@@ -109,7 +109,7 @@ def setting(load: Workload, **given: Any) -> Setting:
             "load_average": [0.5, 0.4, 0.3],
         },
     }
-    return Setting(**{**fields, **given})
+    return RunSetting(**{**fields, **given})
 
 
 def read(report: Any) -> dict[str, Any]:
@@ -132,12 +132,12 @@ def _observations(reason: str) -> list[Observation]:
         for n in range(240)
     ]
     for n in range(50, 240, 40):
-        failed = replace(found[n], outcome=Outcome.FAILED, reason=reason, first_s=None)
+        failed = replace(found[n], outcome=RequestOutcome.FAILED, reason=reason, first_s=None)
         found[n] = failed
     return found
 
 
-def _server(role: str, port: int) -> Server:
+def _server(role: str, port: int) -> ServerLoad:
     samples = [
         ServerSample(
             t_s=2.0 * n,
@@ -149,7 +149,7 @@ def _server(role: str, port: int) -> Server:
         )
         for n in range(12)
     ]
-    return Server(
+    return ServerLoad(
         address=f"127.0.0.1:{port}",
         role=role,
         cpu_cores=0.15,

@@ -6,10 +6,17 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from specmesh.load.workload.arrivals import Constant, Gamma, Poisson, Ramp, Replay, Users
+from specmesh.load.workload.arrivals import (
+    ConstantArrivals,
+    Gamma,
+    Poisson,
+    Ramp,
+    ReplayedArrivals,
+    Users,
+)
 from specmesh.load.workload.conversations import Synthetic
-from specmesh.load.workload.lengths import Fixed
-from specmesh.load.workload.plan import Extent, Phase, Workload
+from specmesh.load.workload.lengths import ConstantLength
+from specmesh.load.workload.plan import RunLength, RunPhase, Workload
 from specmesh.load.workload.variations import Variation
 
 MANY = 20_000
@@ -24,15 +31,15 @@ def gaps(arrivals, seed=1):
 def workload(arrivals, **extent):
     return Workload(
         arrivals=arrivals,
-        conversations=Synthetic(prompt_tokens=Fixed(4)),
-        extent=Extent(**extent),
+        conversations=Synthetic(prompt_tokens=ConstantLength(4)),
+        extent=RunLength(**extent),
         variations=(Variation(),),
         output_tokens=None,
     )
 
 
 def test_constant_arrivals_are_evenly_spaced():
-    assert gaps(Constant(4.0)) == pytest.approx([0.25] * MANY)
+    assert gaps(ConstantArrivals(4.0)) == pytest.approx([0.25] * MANY)
 
 
 def test_poisson_gaps_are_exponential():
@@ -62,14 +69,14 @@ def test_a_ramp_goes_evenly_from_one_rate_to_the_other_and_stays(first, last):
 
 
 def test_a_replay_keeps_its_times_or_is_faster():
-    assert list(Replay((0.0, 1.0, 5.0)).times(Random())) == [0.0, 1.0, 5.0]
-    assert list(Replay((0.0, 1.0, 5.0), speed=2.0).times(Random())) == [0.0, 0.5, 2.5]
+    assert list(ReplayedArrivals((0.0, 1.0, 5.0)).times(Random())) == [0.0, 1.0, 5.0]
+    assert list(ReplayedArrivals((0.0, 1.0, 5.0), speed=2.0).times(Random())) == [0.0, 0.5, 2.5]
 
 
 def test_users_think_as_long_as_they_are_told_in_the_mean():
-    luck = Random(4)
-    assert fmean(Users(1, 2.0).think(luck) for _ in range(MANY)) == pytest.approx(2.0, rel=0.03)
-    assert Users(1).think(luck) == 0.0
+    rng = Random(4)
+    assert fmean(Users(1, 2.0).think(rng) for _ in range(MANY)) == pytest.approx(2.0, rel=0.03)
+    assert Users(1).think(rng) == 0.0
 
 
 def test_generators_share_one_schedule_however_many_they_are():
@@ -89,13 +96,13 @@ def test_a_seed_gives_the_same_requests_and_another_one_others():
 
 
 def test_a_run_ends_by_time_or_by_number():
-    assert len(list(workload(Constant(10.0), duration_s=2.05).beginnings(0, 1))) == 20
-    assert len(list(workload(Constant(10.0), max_conversations=7).beginnings(0, 1))) == 7
+    assert len(list(workload(ConstantArrivals(10.0), duration_s=2.05).beginnings(0, 1))) == 20
+    assert len(list(workload(ConstantArrivals(10.0), max_conversations=7).beginnings(0, 1))) == 7
 
 
 def test_only_what_is_due_between_warm_up_and_cool_down_is_measured():
-    extent = Extent(warm_up_s=2.0, duration_s=3.0, cool_down_s=1.0)
+    extent = RunLength(warm_up_s=2.0, duration_s=3.0, cool_down_s=1.0)
     phases = [extent.phase(at) for at in (0.0, 1.999, 2.0, 4.999, 5.0, 5.9)]
-    warm, measured, cool = Phase.WARM_UP, Phase.MEASURED, Phase.COOL_DOWN
+    warm, measured, cool = RunPhase.WARM_UP, RunPhase.MEASURED, RunPhase.COOL_DOWN
     assert phases == [warm, warm, measured, measured, cool, cool]
     assert extent.total_s == 6.0

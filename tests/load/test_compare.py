@@ -8,7 +8,7 @@ from tests.load.reports import run_report
 
 from specmesh.load.results.compare import differences
 from specmesh.load.runs.summary import summarise
-from specmesh.load.transports.observation import Outcome
+from specmesh.load.transports.observation import RequestOutcome
 
 
 def report(latencies_s, others=(), e2e_s=0.5):
@@ -21,8 +21,8 @@ def report(latencies_s, others=(), e2e_s=0.5):
 
 
 def drawn(seed, factor=1.0, number=2000):
-    luck = Random(seed)
-    return [factor * luck.lognormvariate(-2, 0.3) for _ in range(number)]
+    rng = Random(seed)
+    return [factor * rng.lognormvariate(-2, 0.3) for _ in range(number)]
 
 
 def ttft_mean(before, after):
@@ -77,7 +77,7 @@ def test_before_and_after_are_the_numbers_of_the_reports(number):
 
 def test_what_a_run_had_lies_within_its_bounds_though_not_all_of_it_is_listed():
     """Users who left count for the time to the first token, and are no answers."""
-    left = [observed(n / 10, ttft_s=2.0, outcome=Outcome.CANCELLED) for n in range(200)]
+    left = [observed(n / 10, ttft_s=2.0, outcome=RequestOutcome.CANCELLED) for n in range(200)]
     before, after = report(drawn(1)), report(drawn(2), others=left)
     found = next(each for each in differences(before, after) if each.statistic == "p95")
     assert found.after == pytest.approx(2000.0, rel=1e-3)

@@ -8,12 +8,12 @@ import pytest
 from tests.load.conftest import FakeTransport, chunks_of, generated, workload
 
 from specmesh.load.generators.event_loop import precise_loop
-from specmesh.load.transports.observation import Outcome
-from specmesh.load.transports.transport import Failed, Told
-from specmesh.load.workload.arrivals import Constant, Replay, Users
+from specmesh.load.transports.observation import RequestOutcome
+from specmesh.load.transports.transport import RequestFailed, Told
+from specmesh.load.workload.arrivals import ConstantArrivals, ReplayedArrivals, Users
 from specmesh.load.workload.conversations import Conversation, Listed, Synthetic, Turn
-from specmesh.load.workload.lengths import Fixed
-from specmesh.load.workload.plan import Extent
+from specmesh.load.workload.lengths import ConstantLength
+from specmesh.load.workload.plan import RunLength
 from specmesh.load.workload.variations import Variation
 
 ANSWERED = Told(num_prompt_tokens=3, num_output_tokens=2)
@@ -31,7 +31,7 @@ async def test_an_open_loop_does_not_wait_for_answers():
 
     transport = FakeTransport(answer)
     seen = await generated(workload(), transport)
-    assert [each.outcome for each in seen] == [Outcome.ANSWERED] * 3
+    assert [each.outcome for each in seen] == [RequestOutcome.ANSWERED] * 3
 
 
 async def test_what_a_stall_holds_back_counts_from_when_it_was_due():
@@ -42,7 +42,9 @@ async def test_what_a_stall_holds_back_counts_from_when_it_was_due():
         return ANSWERED
 
     transport = FakeTransport(answer)
-    first, *others = await generated(workload(arrivals=Replay((0.0, 0.05, 0.1))), transport)
+    first, *others = await generated(
+        workload(arrivals=ReplayedArrivals((0.0, 0.05, 0.1))), transport
+    )
     assert first.e2e_s >= 0.3
     for each, held_back_s in zip(others, (0.25, 0.2), strict=True):
         assert each.sent_s - each.due_s >= held_back_s - 0.01
@@ -59,7 +61,7 @@ async def test_times_and_tokens_of_an_answer_are_noted():
         heard(0, "the rest of the text")
         return Told(num_prompt_tokens=7, num_output_tokens=4)
 
-    (seen,) = await generated(workload(arrivals=Replay((0.0,))), FakeTransport(answer))
+    (seen,) = await generated(workload(arrivals=ReplayedArrivals((0.0,))), FakeTransport(answer))
     assert seen.ttft_s >= 0.02
     assert seen.e2e_s >= seen.ttft_s + 0.04
     assert (seen.num_prompt_tokens, seen.num_output_tokens, seen.num_chunks) == (7, 4, 2)
@@ -72,14 +74,14 @@ async def test_a_server_that_counts_no_tokens_is_believed_at_the_end():
         heard(None, "b")
         return Told(num_prompt_tokens=7, num_output_tokens=6)
 
-    (seen,) = await generated(workload(arrivals=Replay((0.0,))), FakeTransport(answer))
+    (seen,) = await generated(workload(arrivals=ReplayedArrivals((0.0,))), FakeTransport(answer))
     assert (seen.num_output_tokens, seen.num_chunks) == (6, 2)
 
 
 async def test_failures_have_their_reason_and_do_not_end_the_run():
     async def answer(call, heard):
         if len(transport.calls) == 2:
-            raise Failed("OVERLOADED", "come back later")
+            raise RequestFailed("OVERLOADED", "come back later")
         heard(1, "a")
         return ANSWERED
 
@@ -110,7 +112,7 @@ async def test_a_gap_is_one_of_chunks_and_as_many_of_tokens_as_came_with_the_nex
         heard(3, "c d e")
         return Told(num_prompt_tokens=7, num_output_tokens=5)
 
-    chunks = await chunks_of(workload(arrivals=Replay((0.0,))), FakeTransport(answer))
+    chunks = await chunks_of(workload(arrivals=ReplayedArrivals((0.0,))), FakeTransport(answer))
     assert (chunks.gaps.count, chunks.token_gaps.count) == (1, 3)
     assert chunks.gaps.mean() >= 0.06
     assert chunks.token_gaps.mean() == pytest.approx(chunks.gaps.mean() / 3, rel=0.01)
@@ -122,7 +124,7 @@ async def test_a_server_that_does_not_count_has_no_gaps_of_tokens():
         heard(None, "b")
         return Told(num_prompt_tokens=7, num_output_tokens=5)
 
-    chunks = await chunks_of(workload(arrivals=Replay((0.0,))), FakeTransport(answer))
+    chunks = await chunks_of(workload(arrivals=ReplayedArrivals((0.0,))), FakeTransport(answer))
     assert (chunks.gaps.count, chunks.token_gaps.count) == (1, 0)
 
 
@@ -134,13 +136,13 @@ async def test_the_share_to_be_cancelled_is_cancelled_after_its_tokens():
         return Told(num_prompt_tokens=1, num_output_tokens=8)
 
     load = workload(
-        arrivals=Constant(2000.0),
-        extent=Extent(max_conversations=200),
+        arrivals=ConstantArrivals(2000.0),
+        extent=RunLength(max_conversations=200),
         cancelled_share=0.3,
-        cancelled_after=Fixed(3),
+        cancelled_after=ConstantLength(3),
     )
     seen = await generated(load, FakeTransport(answer))
-    cancelled = [each for each in seen if each.outcome is Outcome.CANCELLED]
+    cancelled = [each for each in seen if each.outcome is RequestOutcome.CANCELLED]
     assert 35 <= len(cancelled) <= 85
     assert {each.num_output_tokens for each in cancelled} == {3}
     assert {each.num_output_tokens for each in seen if each not in cancelled} == {8}
@@ -148,7 +150,7 @@ async def test_the_share_to_be_cancelled_is_cancelled_after_its_tokens():
 
 async def test_a_turn_is_sent_with_what_was_said_before():
     conversation = Conversation((Turn("hello", 5), Turn("and you?"), Turn("bye")))
-    load = workload(arrivals=Replay((0.0,)), conversations=Listed([conversation]))
+    load = workload(arrivals=ReplayedArrivals((0.0,)), conversations=Listed([conversation]))
     transport = FakeTransport()
     seen = await generated(load, transport)
     assert [call.said for call in transport.calls] == [
@@ -172,7 +174,7 @@ async def test_users_wait_for_their_answers_and_think():
         heard(1, "a")
         return ANSWERED
 
-    load = workload(arrivals=Users(3, 0.002), extent=Extent(max_conversations=30))
+    load = workload(arrivals=Users(3, 0.002), extent=RunLength(max_conversations=30))
     seen = await generated(load, FakeTransport(answer))
     assert sorted(each.conversation for each in seen) == list(range(30))
     assert most <= 3
@@ -181,7 +183,7 @@ async def test_users_wait_for_their_answers_and_think():
 async def test_a_mix_is_sent_by_weight_with_the_settings_of_each():
     kinds = (Variation(weight=3, strategy="dsi"), Variation(strategy="autoregressive"))
     load = workload(
-        arrivals=Constant(2000.0), extent=Extent(max_conversations=400), variations=kinds
+        arrivals=ConstantArrivals(2000.0), extent=RunLength(max_conversations=400), variations=kinds
     )
     transport = FakeTransport()
     seen = await generated(load, transport)
@@ -197,7 +199,7 @@ async def test_the_deadline_counts_from_when_a_request_was_due():
         return ANSWERED
 
     transport = FakeTransport(answer)
-    await generated(workload(arrivals=Replay((0.0, 0.01)), timeout_s=5.0), transport)
+    await generated(workload(arrivals=ReplayedArrivals((0.0, 0.01)), timeout_s=5.0), transport)
     first, second = (call.timeout_s for call in transport.calls)
     assert 4.9 < first <= 5.0
     assert first - second > 0.15
@@ -217,5 +219,7 @@ def test_the_event_loop_wakes_within_a_millisecond():
 
 
 def test_prompts_of_a_workload_are_as_long_as_the_tokenizer_needs():
-    load = workload(conversations=Synthetic(prompt_tokens=Fixed(100)), words_per_token=0.25)
+    load = workload(
+        conversations=Synthetic(prompt_tokens=ConstantLength(100)), words_per_token=0.25
+    )
     assert len(load.conversation(0).turns[0].text.split()) == 25

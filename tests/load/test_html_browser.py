@@ -13,7 +13,7 @@ from tests.load.reports import mixed_run, point, run_report, sweep_report
 from specmesh.load.html.contents import comparison, page
 from specmesh.load.html.document import write_page
 from specmesh.load.runs.summary import summarise
-from specmesh.load.transports.observation import Outcome
+from specmesh.load.transports.observation import RequestOutcome
 
 SIDES = ("top", "right", "bottom", "left")
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -185,7 +185,7 @@ def test_text_of_a_report_is_only_text(opened):
 
 def test_what_there_is_nothing_of_is_left_out(opened):
     failed = [
-        observed(n / 10, outcome=Outcome.FAILED, reason="UNAVAILABLE", first_s=None)
+        observed(n / 10, outcome=RequestOutcome.FAILED, reason="UNAVAILABLE", first_s=None)
         for n in range(5)
     ]
     shown = "[...document.querySelectorAll('h2')].map((each) => each.textContent)"

@@ -15,9 +15,16 @@ from specmesh.load.html.contents import comparison, page
 from specmesh.load.html.document import document
 from specmesh.load.html.facts import arrivals, length
 from specmesh.load.runs.summary import summarise
-from specmesh.load.workload.arrivals import Constant, Gamma, Poisson, Ramp, Replay, Users
+from specmesh.load.workload.arrivals import (
+    ConstantArrivals,
+    Gamma,
+    Poisson,
+    Ramp,
+    ReplayedArrivals,
+    Users,
+)
 from specmesh.load.workload.conversations import Conversation, Listed, Synthetic, Turn
-from specmesh.load.workload.lengths import Fixed, Lognormal, Normal, Uniform
+from specmesh.load.workload.lengths import ConstantLength, Lognormal, Normal, Uniform
 
 
 def texts(found, tone=None):
@@ -192,10 +199,10 @@ def test_samples_that_a_server_never_tells_are_left_out():
     ("made", "said"),
     [
         (Poisson(4.0), "open loop, Poisson, 4 conversations a second"),
-        (Constant(4.0), "open loop, evenly spaced, 4 conversations a second"),
+        (ConstantArrivals(4.0), "open loop, evenly spaced, 4 conversations a second"),
         (Gamma(4.0, 2.0), "open loop, gamma with burstiness 2, 4 conversations a second"),
         (Ramp(1.0, 9.0, 60.0), "open loop, ramp from 1 to 9 conversations a second in 60 s"),
-        (Replay((0.0, 1.0), 2.0), "replay of 2 conversations at 2 times their pace"),
+        (ReplayedArrivals((0.0, 1.0), 2.0), "replay of 2 conversations at 2 times their pace"),
         (Users(8), "closed loop, 8 users"),
         (Users(8, 2.0), "closed loop, 8 users, 2 s of thought on average"),
     ],
@@ -207,7 +214,7 @@ def test_every_kind_of_arrivals_has_its_words(made, said):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (Fixed(128), "128"),
+        (ConstantLength(128), "128"),
         (Uniform(1, 9), "1 to 9"),
         (Normal(64.0, 8.0), "normal with mean 64 and standard deviation 8"),
         (Lognormal(64.0, 1.0), "lognormal with median 64 and sigma 1"),

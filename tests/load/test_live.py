@@ -6,11 +6,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from specmesh.load.generators.messages import Progress
+from specmesh.load.generators.messages import WorkerProgress
 from specmesh.load.runs.live import LiveView, progress_of
-from specmesh.load.workload.plan import Extent
+from specmesh.load.workload.plan import RunLength
 
-TIMED = Extent(warm_up_s=5.0, duration_s=30.0, cool_down_s=5.0)
+TIMED = RunLength(warm_up_s=5.0, duration_s=30.0, cool_down_s=5.0)
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ TIMED = Extent(warm_up_s=5.0, duration_s=30.0, cool_down_s=5.0)
         (TIMED, 12.0, "12 of 40 s"),
         (TIMED, 38.0, "cool-down, 38 of 40 s"),
         (TIMED, 43.0, "all is sent; waiting for the last answers, 3 s"),
-        (Extent(max_conversations=9), 43.0, "43 s"),
+        (RunLength(max_conversations=9), 43.0, "43 s"),
     ],
 )
 def test_how_far_a_run_is(extent, at_s, said):
@@ -31,8 +31,8 @@ def test_what_the_workers_tell_is_added_up():
     view = LiveView(Console(), "gRPC a:1", TIMED)
     assert view.__rich__().plain == "gRPC a:1  connecting"
     failed = Counter({"OVERLOADED": 2})
-    view.heard(0, Progress(6.0, 0.1, num_ended=4, num_under_way=3, failures=failed))
-    view.heard(1, Progress(5.9, 0.1, num_ended=1, num_under_way=2, ttfts_s=[0.2]))
+    view.heard(0, WorkerProgress(6.0, 0.1, num_ended=4, num_under_way=3, failures=failed))
+    view.heard(1, WorkerProgress(5.9, 0.1, num_ended=1, num_under_way=2, ttfts_s=[0.2]))
     shown = view.__rich__().plain
     for part in ("6 of 40 s", "5 under way", "5 ended", "2 failed", "1.0 ended/s", "200 ms"):
         assert part in shown
@@ -43,7 +43,7 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_the_run_is(monkeypa
     monkeypatch.setattr("specmesh.load.runs.live._SECONDS_BETWEEN_LINES", 0.0)
     shown, said = (Console(file=StringIO(), width=80) for _ in range(2))
     with LiveView(shown, "2/s strategy=dsi", TIMED, said) as view:
-        view.heard(0, Progress(6.0, 0.1, num_ended=4, num_under_way=3))
+        view.heard(0, WorkerProgress(6.0, 0.1, num_ended=4, num_under_way=3))
     assert shown.file.getvalue() == ""
     line = "2/s strategy=dsi: 6 of 40 s; 3 under way, 4 ended, 0 failed\n"
     assert said.file.getvalue() == line
@@ -52,5 +52,5 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_the_run_is(monkeypa
 def test_a_terminal_gets_no_lines_beside_its_view(monkeypatch):
     monkeypatch.setattr("specmesh.load.runs.live._SECONDS_BETWEEN_LINES", 0.0)
     terminal, said = Console(file=StringIO(), force_terminal=True), Console(file=StringIO())
-    LiveView(terminal, "gRPC a:1", TIMED, said).heard(0, Progress(6.0, 0.1))
+    LiveView(terminal, "gRPC a:1", TIMED, said).heard(0, WorkerProgress(6.0, 0.1))
     assert said.file.getvalue() == ""

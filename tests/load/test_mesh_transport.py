@@ -17,7 +17,7 @@ from tests.client.conftest import (
 
 from specmesh.load.transports.mesh_transport import MeshDoor
 from specmesh.load.transports.tracing import traced
-from specmesh.load.transports.transport import Call, Failed, Served
+from specmesh.load.transports.transport import LoadRequest, RequestFailed, Served
 from specmesh.load.workload.variations import Variation
 
 __all__ = ["serve"]
@@ -26,7 +26,7 @@ VARIATION = Variation(strategy="dsi", options={"lookahead": 4}, sampling={"tempe
 
 
 def call(*said, timeout_s=20.0):
-    return Call(
+    return LoadRequest(
         said=said or ("hi",),
         variation=VARIATION,
         max_tokens=12,
@@ -77,7 +77,7 @@ async def test_a_stream_that_is_resumed_is_counted(serve):
 async def test_a_refusal_is_not_tried_again_unless_asked_for(serve):
     full = refuses(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", "OVERLOADED")
     mesh = await serve(FakeOrchestrator([full, full, whole_answer]))
-    with pytest.raises(Failed, match="full") as failed:
+    with pytest.raises(RequestFailed, match="full") as failed:
         await ask(mesh, call())
     assert failed.value.reason == "OVERLOADED"
     assert len(mesh.requests) == 1
@@ -93,7 +93,7 @@ async def test_a_deadline_ends_a_request(serve):
         await asyncio.Event().wait()
 
     mesh = await serve(FakeOrchestrator([hangs]))
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(RequestFailed) as failed:
         await ask(mesh, call(timeout_s=0.3))
     assert failed.value.reason == "DEADLINE_EXCEEDED"
     async with asyncio.timeout(5):

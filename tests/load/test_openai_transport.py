@@ -11,11 +11,11 @@ from tests.client.conftest import FakeOrchestrator, serve, whole_answer
 from tests.gateway.conftest import open_gateway
 from tests.load.conftest import workload
 
-from specmesh.load.runs.conduct import Plan, conduct
+from specmesh.load.runs.conduct import RunPlan, conduct
 from specmesh.load.transports.openai_transport import OpenAiDoor
 from specmesh.load.transports.tracing import traced
-from specmesh.load.transports.transport import Call, Failed, Served
-from specmesh.load.workload.arrivals import Replay
+from specmesh.load.transports.transport import LoadRequest, RequestFailed, Served
+from specmesh.load.workload.arrivals import ReplayedArrivals
 from specmesh.load.workload.variations import Variation
 
 __all__ = ["open_gateway", "serve"]
@@ -90,7 +90,7 @@ def text(said):
 
 def call(*said, timeout_s=20.0, **changed):
     given = {"variation": Variation(), "max_tokens": 9, "ignore_end": False, "sampling_seed": 1}
-    return Call(said=said or ("hi",), timeout_s=timeout_s, **{**given, **changed})
+    return LoadRequest(said=said or ("hi",), timeout_s=timeout_s, **{**given, **changed})
 
 
 async def ask(door, asked, stop_after=None):
@@ -141,18 +141,18 @@ async def test_a_chat_is_sent_as_messages_and_its_role_is_no_token(server):
 )
 async def test_a_refusal_is_counted_by_its_code_or_status(server, status, body, reason):
     server.refusal = status, body
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(RequestFailed) as failed:
         await ask(OpenAiDoor(server.url), call())
     assert failed.value.reason == reason
 
 
 async def test_an_answer_that_breaks_has_failed(server):
     server.events = [text("a"), {"error": {"message": "lost", "code": "no_verifier"}}]
-    with pytest.raises(Failed, match="lost") as failed:
+    with pytest.raises(RequestFailed, match="lost") as failed:
         await ask(OpenAiDoor(server.url), call())
     assert failed.value.reason == "no_verifier"
     server.events, server.done = [text("a")], False
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(RequestFailed) as failed:
         await ask(OpenAiDoor(server.url), call())
     assert failed.value.reason == "BAD_STREAM"
 
@@ -160,7 +160,7 @@ async def test_an_answer_that_breaks_has_failed(server):
 @pytest.mark.parametrize("event", ["no object", text("a" * (2 << 20))])
 async def test_what_cannot_be_read_has_failed(server, event):
     server.events = [text("a"), event]
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(RequestFailed) as failed:
         await ask(OpenAiDoor(server.url), call())
     assert failed.value.reason == "BAD_STREAM"
 
@@ -205,7 +205,7 @@ async def test_what_says_nothing_is_passed_over(server, odd):
 )
 async def test_what_is_said_in_no_known_form_fails_its_request_alone(server, odd):
     server.events = [odd]
-    with pytest.raises(Failed, match="choices") as failed:
+    with pytest.raises(RequestFailed, match="choices") as failed:
         await ask(OpenAiDoor(server.url), call())
     assert failed.value.reason == "BAD_STREAM"
 
@@ -219,7 +219,7 @@ async def test_an_answer_that_has_finished_needs_no_done(server):
 async def test_a_connection_that_breaks_behind_the_finish_is_still_a_failure(server):
     server.events, server.done = [text("a"), FINISHED], False
     server.endings = [b"data: {"]  # half of an event
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(RequestFailed) as failed:
         await ask(OpenAiDoor(server.url), call())
     assert failed.value.reason == "BAD_STREAM"
 
@@ -271,7 +271,7 @@ async def test_what_a_strict_server_refuses_is_left_out_or_has_its_name(server):
 
 async def test_a_deadline_ends_a_request_at_the_server_too(server):
     server.events = [text("a"), None]
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(RequestFailed) as failed:
         await ask(OpenAiDoor(server.url), call(timeout_s=0.2))
     assert failed.value.reason == "DEADLINE_EXCEEDED"
     async with asyncio.timeout(5):
@@ -312,12 +312,12 @@ async def test_the_model_is_the_one_asked_for_or_the_first_that_the_server_names
 async def test_a_list_without_models_is_a_failure(server, body):
     server.listed = body
     async with OpenAiDoor(server.url).open() as transport:
-        with pytest.raises(Failed, match="/v1/models"):
+        with pytest.raises(RequestFailed, match="/v1/models"):
             await transport.served()
 
 
 async def test_a_server_that_is_not_there_is_named(server):
-    with pytest.raises(Failed, match=r"127\.0\.0\.1:1: ") as failed:
+    with pytest.raises(RequestFailed, match=r"127\.0\.0\.1:1: ") as failed:
         async with OpenAiDoor("http://127.0.0.1:1").open() as transport:
             await transport.served()
     assert failed.value.reason == "CONNECTION"
@@ -371,8 +371,8 @@ async def test_an_odd_answer_costs_its_request_and_never_the_run(server):
         b"data: " + b"[" * 100_000 + b"\n\n",
         b"\xff\xfe\n\ndata: [DONE]\n\n",
     ]
-    plan = Plan(
-        workload=workload(arrivals=Replay(tuple(range(6)), 1000.0)),
+    plan = RunPlan(
+        workload=workload(arrivals=ReplayedArrivals(tuple(range(6)), 1000.0)),
         door=OpenAiDoor(server.url, model="mine"),
     )
     result = (await conduct(plan)).result
@@ -381,8 +381,10 @@ async def test_an_odd_answer_costs_its_request_and_never_the_run(server):
 
 async def test_a_strategy_that_the_server_would_pass_over_is_refused(server):
     door = OpenAiDoor(server.url, model="mine")
-    plan = Plan(workload=workload(variations=(Variation(strategy="dsi"),)), door=door)
-    with pytest.raises(Failed, match=r"is not specmesh's and would pass over .*: dsi") as failed:
+    plan = RunPlan(workload=workload(variations=(Variation(strategy="dsi"),)), door=door)
+    with pytest.raises(
+        RequestFailed, match=r"is not specmesh's and would pass over .*: dsi"
+    ) as failed:
         await conduct(plan)
     assert failed.value.reason == "NO_STRATEGIES"
     assert server.asked == []

@@ -7,8 +7,8 @@ from tests.load.reports import run_report
 from specmesh.load.html.other_settings import other_settings
 from specmesh.load.workload.arrivals import Poisson, Users
 from specmesh.load.workload.conversations import Synthetic
-from specmesh.load.workload.lengths import Fixed, Uniform
-from specmesh.load.workload.plan import Extent
+from specmesh.load.workload.lengths import ConstantLength, Uniform
+from specmesh.load.workload.plan import RunLength
 from specmesh.load.workload.variations import variation
 
 MACHINE = {"system": "Linux 6.1", "processor": "AMD EPYC", "cores": 2, "memory_bytes": 2**34}
@@ -53,12 +53,12 @@ def of(*texts):
         ),
         (
             {},
-            {"conversations": Synthetic(prompt_tokens=Fixed(9))},
+            {"conversations": Synthetic(prompt_tokens=ConstantLength(9))},
             ["prompts: random prompts of 4 tokens, then random prompts of 9 tokens"],
         ),
         (
-            {"extent": Extent(duration_s=9.0)},
-            {"extent": Extent(duration_s=9.0, warm_up_s=2.0)},
+            {"extent": RunLength(duration_s=9.0)},
+            {"extent": RunLength(duration_s=9.0, warm_up_s=2.0)},
             ["measured: 9 s, then 9 s, after 2 s of warm-up"],
         ),
         (
@@ -70,7 +70,7 @@ def of(*texts):
         ({}, {"think_s": 2.5}, ["pause between turns: 0 s, then 2.5 s"]),
         (
             {},
-            {"cancelled_share": 0.25, "cancelled_after": Fixed(3)},
+            {"cancelled_share": 0.25, "cancelled_after": ConstantLength(3)},
             ["cancelled: 0 %, then 25 %", "tokens before users leave: none, then 3"],
         ),
         ({}, {"timeout_s": 5.0}, ["deadline: 60 s, then 5 s"]),

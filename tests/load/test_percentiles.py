@@ -7,13 +7,13 @@ from rich.console import Console
 from tests.load.conftest import observed
 from tests.load.reports import run_report
 
-from specmesh.load.generators.messages import Progress
+from specmesh.load.generators.messages import WorkerProgress
 from specmesh.load.html.contents import page
 from specmesh.load.results.distributions import ms
 from specmesh.load.results.histograms import Histogram, nearest_rank, percentile_of
 from specmesh.load.results.timeline import timeline
 from specmesh.load.runs.live import LiveView
-from specmesh.load.workload.plan import Extent
+from specmesh.load.workload.plan import RunLength
 
 COUNTS = [1, 2, 3, 4, 10, 49, 50, 99, 100, 101, 997]
 PERCENTS = [0.0, 1.0, 50.0, 90.0, 95.0, 99.0, 99.9, 100.0]
@@ -45,8 +45,8 @@ def test_a_second_of_the_timeline_has_them_too(count):
 
 
 def test_so_has_what_a_terminal_shows_meanwhile():
-    view = LiveView(Console(), "gRPC a:1", Extent(duration_s=30.0))
-    view.heard(0, Progress(6.0, 0.1, num_ended=2, num_under_way=0, ttfts_s=[0.3, 0.1]))
+    view = LiveView(Console(), "gRPC a:1", RunLength(duration_s=30.0))
+    view.heard(0, WorkerProgress(6.0, 0.1, num_ended=2, num_under_way=0, ttfts_s=[0.3, 0.1]))
     assert "TTFT p50 100 ms" in view.__rich__().plain
 
 

@@ -4,8 +4,14 @@ import json
 
 import pytest
 
-from specmesh.load.workload.conversations import Conversation, Listed, Recorded, Synthetic, Turn
-from specmesh.load.workload.lengths import Fixed, Uniform
+from specmesh.load.workload.conversations import (
+    Conversation,
+    Listed,
+    RecordedPrompts,
+    Synthetic,
+    Turn,
+)
+from specmesh.load.workload.lengths import ConstantLength, Uniform
 from specmesh.load.workload.prompt_files import read_prompts
 from specmesh.load.workload.trace_files import TraceEntry, read_trace
 
@@ -26,19 +32,19 @@ def texts(conversation):
 
 
 def test_random_prompts_have_the_length_and_turns_asked_for():
-    made = Synthetic(prompt_tokens=Uniform(10, 20), turns=Fixed(3)).conversation(5, 0, 1.0)
+    made = Synthetic(prompt_tokens=Uniform(10, 20), turns=ConstantLength(3)).conversation(5, 0, 1.0)
     assert len(made.turns) == 3
     assert all(10 <= len(text.split()) <= 20 for text in texts(made))
-    halved = Synthetic(prompt_tokens=Fixed(100)).conversation(5, 0, 0.5)
+    halved = Synthetic(prompt_tokens=ConstantLength(100)).conversation(5, 0, 0.5)
     assert len(texts(halved)[0].split()) == 50
 
 
 def test_random_prompts_begin_alike_only_within_a_group():
-    source = Synthetic(prompt_tokens=Fixed(10), prefix_groups=3, prefix_tokens=8)
+    source = Synthetic(prompt_tokens=ConstantLength(10), prefix_groups=3, prefix_tokens=8)
     prompts = [texts(source.conversation(number, 0, 1.0))[0].split() for number in range(60)]
     assert len({tuple(words[:8]) for words in prompts}) == 3
     assert len({tuple(words[8:]) for words in prompts}) == 60
-    alone = Synthetic(prompt_tokens=Fixed(10))
+    alone = Synthetic(prompt_tokens=ConstantLength(10))
     beginnings = {tuple(texts(alone.conversation(n, 0, 1.0))[0].split()[:4]) for n in range(60)}
     assert len(beginnings) == 60
 
@@ -120,7 +126,7 @@ def test_mooncakes_trace_tells_which_prompts_begin_alike(tmp_path):
     file.write_text("\n".join(map(json.dumps, MOONCAKE)))
     entries = read_trace(file)
     assert [entry.at_s for entry in entries] == [0.0, 3.0]
-    recorded = Recorded(entries)
+    recorded = RecordedPrompts(entries)
     first, second = (recorded.conversation(n, 0, 1.0) for n in range(2))
     words = [texts(each)[0].split() for each in (first, second)]
     assert [len(each) for each in words] == [600, 1100]

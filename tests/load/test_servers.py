@@ -6,7 +6,14 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
-from specmesh.load.runs.servers import CannotScrape, Scrape, Watch, parsed, scrape, server
+from specmesh.load.runs.servers import (
+    CannotScrape,
+    ServerReading,
+    ServerWatch,
+    parsed,
+    scrape,
+    server,
+)
 
 TEXT = """\
 # TYPE process_cpu_seconds_total counter
@@ -36,7 +43,7 @@ def told(at_s, cpu_s, queued_s, num_queued, depth):
         FORWARDS: at_s * 0.4,
         DEPTH: depth,
     }
-    return Scrape(at_s, "verifier", values)
+    return ServerReading(at_s, "verifier", values)
 
 
 def test_the_text_format_is_read_with_the_role():
@@ -64,7 +71,7 @@ def test_a_process_is_told_by_what_it_did_while_it_was_measured():
 
 
 def test_what_a_process_does_not_tell_is_unknown_not_zero():
-    scrapes = [Scrape(0.0, "", {CPU: 1.0}), Scrape(2.0, "", {CPU: 2.0})]
+    scrapes = [ServerReading(0.0, "", {CPU: 1.0}), ServerReading(2.0, "", {CPU: 2.0})]
     found = server("a:1", scrapes, 0.0, 2.0)
     assert (found.role, found.cpu_cores) == ("unknown", 0.5)
     assert found.queue_mean_ms is found.forward_share is found.max_queue_depth is None
@@ -85,7 +92,7 @@ def exporter():
 
 
 async def test_processes_are_looked_at_until_the_run_ends(exporter):
-    watch = Watch([exporter])
+    watch = ServerWatch([exporter])
     await watch.check()
     watching = asyncio.create_task(watch.run(lambda: 1.0))
     async with asyncio.timeout(10):
@@ -99,7 +106,7 @@ async def test_processes_are_looked_at_until_the_run_ends(exporter):
 
 async def test_an_address_without_metrics_is_said_before_the_run():
     with pytest.raises(CannotScrape, match=r"http://127\.0\.0\.1:1/metrics: "):
-        await Watch(["127.0.0.1:1"]).check()
+        await ServerWatch(["127.0.0.1:1"]).check()
 
 
 async def test_a_page_that_is_no_metrics_is_refused():

@@ -13,13 +13,13 @@ from specmesh.load.results.histograms import Histogram
 from specmesh.load.results.objectives import Objectives
 from specmesh.load.results.saturation import saturated
 from specmesh.load.runs.summary import summarise
-from specmesh.load.transports.observation import Outcome, Work
-from specmesh.load.workload.arrivals import Constant
-from specmesh.load.workload.plan import Extent
+from specmesh.load.transports.observation import MeshWork, RequestOutcome
+from specmesh.load.workload.arrivals import ConstantArrivals
+from specmesh.load.workload.plan import RunLength
 from specmesh.load.workload.variations import Variation
 
-TEN_SECONDS = Extent(warm_up_s=2.0, duration_s=10.0, cool_down_s=2.0)
-LOAD = workload(arrivals=Constant(10.0), extent=TEN_SECONDS)
+TEN_SECONDS = RunLength(warm_up_s=2.0, duration_s=10.0, cool_down_s=2.0)
+LOAD = workload(arrivals=ConstantArrivals(10.0), extent=TEN_SECONDS)
 STEADY = [observed(n / 10) for n in range(140)]
 
 
@@ -28,8 +28,8 @@ def result(observations, load=LOAD, objectives=None, busy=(), **given):
 
 
 def test_percentiles_are_those_of_the_values_to_three_digits():
-    luck = Random(5)
-    values = [luck.lognormvariate(-3, 1) for _ in range(20_000)]
+    rng = Random(5)
+    values = [rng.lognormvariate(-3, 1) for _ in range(20_000)]
     found = distribution(values)
     ranked = sorted(values)
     for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999)):
@@ -41,8 +41,8 @@ def test_percentiles_are_those_of_the_values_to_three_digits():
 
 
 def test_histograms_of_several_generators_add_up_to_that_of_all():
-    luck = Random(6)
-    values = [luck.expovariate(10) for _ in range(3000)]
+    rng = Random(6)
+    values = [rng.expovariate(10) for _ in range(3000)]
     merged = Histogram()
     for part in (values[:1000], values[1000:]):
         merged.add(Histogram.decoded(Histogram.of(part).encoded()))
@@ -69,8 +69,8 @@ def test_tpot_leaves_out_the_first_token():
 
 
 def test_goodput_is_the_share_within_all_objectives_and_failures_miss_them():
-    failed = observed(3.05, outcome=Outcome.FAILED, reason="OVERLOADED", first_s=None)
-    cancelled = observed(3.06, outcome=Outcome.CANCELLED)
+    failed = observed(3.05, outcome=RequestOutcome.FAILED, reason="OVERLOADED", first_s=None)
+    cancelled = observed(3.06, outcome=RequestOutcome.CANCELLED)
     late = observed(3.07, ttft_s=0.3)
     found = result([*STEADY, failed, cancelled, late], objectives=Objectives(ttft_s=0.2, e2e_s=1))
     assert found.goodput.share == pytest.approx(100 / 102)
@@ -93,7 +93,7 @@ def test_goodput_a_second_counts_by_when_answers_ended_as_throughput_does():
 
 
 def test_what_the_mesh_spent_is_told_by_token_and_nothing_of_others():
-    work = Work(
+    work = MeshWork(
         num_verify_calls=2,
         num_target_tokens=6,
         num_drafted_tokens=4,
@@ -138,14 +138,14 @@ def test_a_generator_that_uses_up_its_core_says_so():
 
 
 def test_a_run_that_an_amount_ended_lasts_until_its_last_answer():
-    load = workload(arrivals=Constant(10.0), extent=Extent(max_conversations=20))
+    load = workload(arrivals=ConstantArrivals(10.0), extent=RunLength(max_conversations=20))
     found = result(STEADY[:20], load)
     assert found.measured_until_s == pytest.approx(1.9 + 0.5)
 
 
 def test_the_slowest_and_the_failed_are_named():
     slow = observed(4.0, e2e_s=9.0, trace_id="5" * 32, conversation=77)
-    failed = observed(5.0, outcome=Outcome.FAILED, reason="UNAVAILABLE", trace_id="f" * 32)
+    failed = observed(5.0, outcome=RequestOutcome.FAILED, reason="UNAVAILABLE", trace_id="f" * 32)
     found = result([*STEADY, slow, failed], num_slowest=2)
     assert (found.slowest[0].trace_id, found.slowest[0].conversation) == ("5" * 32, 77)
     assert len(found.slowest) == 2
@@ -164,7 +164,7 @@ def test_a_server_that_keeps_up_is_not_saturated_however_long_answers_take():
 
 
 def test_requests_that_pile_up_are_saturation():
-    many = workload(arrivals=Constant(100.0), extent=TEN_SECONDS)
+    many = workload(arrivals=ConstantArrivals(100.0), extent=TEN_SECONDS)
     # Seventy a second are answered, a hundred come.
     piling = [observed(n / 100, e2e_s=n / 70 - n / 100 + 0.1) for n in range(1400)]
     assert saturated(result(piling, many)).startswith("requests pile up: ")
@@ -172,7 +172,9 @@ def test_requests_that_pile_up_are_saturation():
 
 def test_failures_are_saturation():
     failed = [
-        observed(n / 10, outcome=Outcome.FAILED, reason="OVERLOADED") if n % 10 == 0 else each
+        observed(n / 10, outcome=RequestOutcome.FAILED, reason="OVERLOADED")
+        if n % 10 == 0
+        else each
         for n, each in enumerate(STEADY)
     ]
     assert saturated(result(failed)) == "10% failed, most with OVERLOADED"

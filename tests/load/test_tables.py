@@ -12,7 +12,7 @@ from specmesh.load.generators.fleet import Busy
 from specmesh.load.results.objectives import Objectives
 from specmesh.load.results.tables import show_points
 from specmesh.load.runs.summary import summarise
-from specmesh.load.workload.plan import Extent
+from specmesh.load.workload.plan import RunLength
 
 
 def printed(points, width=80):
@@ -24,7 +24,7 @@ def printed(points, width=80):
 
 def at(rate, *, ttft_s, e2e_s, num_tokens, **changed):
     """A point at which the server answers in such a time, and the generator has no core left."""
-    load = workload(extent=Extent(duration_s=1.0))
+    load = workload(extent=RunLength(duration_s=1.0))
     observations = [
         observed(n / 1000, ttft_s=ttft_s, e2e_s=e2e_s, num_output_tokens=num_tokens)
         for n in range(1000)

@@ -6,7 +6,7 @@ import pytest
 
 from specmesh.load.results.objectives import Objectives, objectives
 from specmesh.load.workload.durations import seconds, written
-from specmesh.load.workload.lengths import Fixed, Lognormal, Normal, Uniform, length
+from specmesh.load.workload.lengths import ConstantLength, Lognormal, Normal, Uniform, length
 from specmesh.load.workload.variations import Variation, choose, variation
 
 
@@ -31,7 +31,7 @@ def test_times_are_said_in_the_unit_that_suits_them():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("128", Fixed(128)),
+        ("128", ConstantLength(128)),
         ("uniform:64-256", Uniform(64, 256)),
         ("normal:100,10", Normal(100, 10)),
         ("lognormal:200,0.5", Lognormal(200, 0.5)),
@@ -48,17 +48,17 @@ def test_a_length_that_there_is_not_is_refused_with_what_there_is(text):
 
 
 def test_lengths_are_distributed_as_their_names_say():
-    luck = Random(1)
-    uniform = [Uniform(2, 4).draw(luck) for _ in range(3000)]
+    rng = Random(1)
+    uniform = [Uniform(2, 4).draw(rng) for _ in range(3000)]
     assert {2: pytest.approx(1000, rel=0.2), 3: pytest.approx(1000, rel=0.2)}.items() <= {
         each: uniform.count(each) for each in (2, 3, 4)
     }.items()
-    normal = [Normal(100, 20).draw(luck) for _ in range(3000)]
+    normal = [Normal(100, 20).draw(rng) for _ in range(3000)]
     assert sum(normal) / 3000 == pytest.approx(100, rel=0.02)
-    lognormal = sorted(Lognormal(100, 1.0).draw(luck) for _ in range(3000))
+    lognormal = sorted(Lognormal(100, 1.0).draw(rng) for _ in range(3000))
     assert lognormal[1500] == pytest.approx(100, rel=0.1)
     assert lognormal[int(0.8413 * 3000)] == pytest.approx(272, rel=0.15)
-    assert min(Normal(1, 50).draw(luck) for _ in range(100)) == 1
+    assert min(Normal(1, 50).draw(rng) for _ in range(100)) == 1
 
 
 def test_objectives_are_named_and_each_is_optional():
@@ -94,7 +94,7 @@ def test_what_is_wrong_with_a_variation_is_said(text, why):
 
 
 def test_variations_are_chosen_by_weight():
-    luck = Random(2)
+    rng = Random(2)
     both = (variation("3 strategy=dsi"), variation("1 strategy=speculative"))
-    drawn = [choose(both, luck) for _ in range(4000)]
+    drawn = [choose(both, rng) for _ in range(4000)]
     assert drawn.count(0) == pytest.approx(3000, rel=0.05)

@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
 
 from specmesh.serving import conventions
-from specmesh.serving.instruments import Count, Distribution, Level, Metric
+from specmesh.serving.instruments import CounterMetric, GaugeMetric, HistogramMetric, Metric
 
 REPOSITORY = Path(__file__).parents[2]
 MONITORING = REPOSITORY / "deploy" / "monitoring"
@@ -81,11 +81,11 @@ def exported() -> set[str]:
     meter = provider.get_meter("all")
     for metric in DECLARED:
         match metric:
-            case Count():
+            case CounterMetric():
                 meter.create_counter(metric.name, metric.unit).add(1)
-            case Level():
+            case GaugeMetric():
                 meter.create_gauge(metric.name, metric.unit).set(1)
-            case Distribution():
+            case HistogramMetric():
                 meter.create_histogram(metric.name, metric.unit).record(1)
     names = {sample.name for family in registry.collect() for sample in family.samples}
     provider.shutdown()

@@ -15,7 +15,7 @@ from tests.orchestrator.peers import Peer as FakePeer
 from tests.serving.acl import as_documented
 from tests.serving.conftest import redis_server, start_redis
 
-from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
 from specmesh.orchestrator.replicas.target import TargetRegistry
@@ -45,7 +45,7 @@ async def until(condition: Callable[[], bool], *peers: Peer) -> None:
 class Orchestrated:
     """What an orchestrator knows of its peers."""
 
-    mesh: Mesh
+    mesh: ReplicaPools
     targets: TargetRegistry
 
 
@@ -69,7 +69,7 @@ async def connect() -> AsyncIterator[Connect]:
             for fake in (*verifiers, *drafters, *filters):
                 await _started(fake, stack)
             targets = TargetRegistry()
-            mesh = Mesh(
+            mesh = ReplicaPools(
                 Pool("verifier", Verifier.service, _addresses(verifiers), targets.admit_verifier),
                 Pool(
                     *("drafter", Drafter.service, _addresses(drafters), targets.admit_drafter),

@@ -32,9 +32,9 @@ GIVEN = {name: st.none() | st.sampled_from(examples(each)) for name, each in OPT
 """By their names, as ``Goal`` takes them; None leaves an option to the strategy."""
 
 
-def draw_options(dice: random.Random) -> dict[str, Any]:
-    """The same from ``dice``, for answers of few tokens: of whole numbers the lowest."""
-    return {name: dice.choice([None, *_lowest(each)]) for name, each in OPTIONS.items()}
+def draw_options(rng: random.Random) -> dict[str, Any]:
+    """The same from ``rng``, for answers of few tokens: of whole numbers the lowest."""
+    return {name: rng.choice([None, *_lowest(each)]) for name, each in OPTIONS.items()}
 
 
 def _lowest(allowed: Allowed) -> Sequence[Any]:

@@ -45,7 +45,7 @@ from specmesh.serving.codec.wire import (
     write_choices,
     write_distributions,
 )
-from specmesh.serving.errors import FailedPrecondition
+from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import CallInterceptor, exchange, reporting_errors
 from specmesh.v1 import model_pb2
 
@@ -176,7 +176,7 @@ class Peer(model_service_pb2_grpc.ModelServiceServicer):
         base: list[int] = []
         if prefix.base_length:
             if prefix.base_digest not in self._held:
-                raise FailedPrecondition("PREFIX_UNKNOWN", "never seen")
+                raise FailedPreconditionStatus("PREFIX_UNKNOWN", "never seen")
             base = self._held[prefix.base_digest]
             assert len(base) == prefix.base_length
         tokens = [*base, *prefix.token_ids]

@@ -19,7 +19,7 @@ from specmesh.orchestrator.admission.controller import (
     Spent,
 )
 from specmesh.orchestrator.admission.entrance import Entrance
-from specmesh.serving.errors import ResourceExhausted
+from specmesh.serving.errors import ResourceExhaustedStatus
 
 FORWARD_MS = 20.0
 
@@ -256,7 +256,7 @@ async def test_nobody_waits_beyond_deadline_or_patience():
     first = door.come("a")
     await settle()
     for task in (door.come("b"), door.come("c", time_left_s=0.02)):
-        with pytest.raises(ResourceExhausted) as refused:
+        with pytest.raises(ResourceExhaustedStatus) as refused:
             await task
         assert refused.value.reason == "OVERLOADED"
         assert refused.value.retry_after_s

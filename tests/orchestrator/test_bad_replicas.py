@@ -19,14 +19,14 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import verifier_pb2
-from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Draft, Drafted, Verify
 from specmesh.serving.errors import (
-    FailedPrecondition,
-    ResourceExhausted,
+    FailedPreconditionStatus,
+    ResourceExhaustedStatus,
     ServiceError,
-    Unavailable,
+    UnavailableStatus,
 )
 
 PROMPT = tuple(range(1, 41))
@@ -36,7 +36,7 @@ RANDOM = Sampling(seed=3, mode=AcceptanceMode.REJECTION)
 DRAFT = Draft(1, (), depth=4, levels_per_message=2)
 
 
-def calls_on(mesh: Mesh, session: str = "s", sampling: Sampling = SAMPLING) -> Calls:
+def calls_on(mesh: ReplicaPools, session: str = "s", sampling: Sampling = SAMPLING) -> Calls:
     deadline = asyncio.get_running_loop().time() + 10
     prefix = CommittedPrefix(session, PROMPT)
     return Calls(mesh, prefix, sampling, vocab_size=VOCAB_SIZE, deadline=deadline)
@@ -74,10 +74,10 @@ NOT_THE_REQUESTS_FAULT = [
     Told(grpc.StatusCode.CANCELLED),
     Told(grpc.StatusCode.ABORTED),
     Told(grpc.StatusCode.UNIMPLEMENTED),
-    FailedPrecondition("OTHER", "no"),
+    FailedPreconditionStatus("OTHER", "no"),
     InvalidField("tree", "only this replica thinks so"),
-    ResourceExhausted("QUEUE_FULL", "full", retry_after_s=3600),
-    FailedPrecondition("PREFIX_UNKNOWN", "whatever you send"),
+    ResourceExhaustedStatus("QUEUE_FULL", "full", retry_after_s=3600),
+    FailedPreconditionStatus("PREFIX_UNKNOWN", "whatever you send"),
 ]
 
 
@@ -283,7 +283,7 @@ async def test_request_that_breaks_two_replicas_is_tried_nowhere_else(connect):
     mesh = (await connect(verifiers)).mesh
     for verifier in verifiers:
         poisoned(verifier, POISON)
-    with pytest.raises(FailedPrecondition) as raised:
+    with pytest.raises(FailedPreconditionStatus) as raised:
         await verified(calls_on(mesh), draft=(POISON,))
     assert raised.value.reason == "REQUEST_BREAKS_REPLICAS"
     told = {"num_broken": "2", "num_replicas": "4", "num_attempts": "3"}
@@ -300,7 +300,7 @@ async def test_poison_does_not_take_healthy_replicas_out(connect):
     for verifier in verifiers:
         poisoned(verifier, POISON)
     for number in range(20):
-        with pytest.raises(FailedPrecondition):
+        with pytest.raises(FailedPreconditionStatus):
             await verified(calls_on(mesh, f"poison {number}"), draft=(POISON,))
         assert await verified(calls_on(mesh, f"other {number}")) == (2, SAID[2])
         assert len(mesh.verifiers.usable()) == 3
@@ -379,7 +379,7 @@ class Crashing(Verifier):
 async def test_request_that_kills_replicas_kills_two_at_most(connect):
     verifiers = [Crashing() for _ in range(4)]
     mesh = (await connect(verifiers)).mesh
-    with pytest.raises(FailedPrecondition) as raised:
+    with pytest.raises(FailedPreconditionStatus) as raised:
         await asyncio.wait_for(verified(calls_on(mesh), draft=(POISON,)), 10)
     assert raised.value.reason == "REQUEST_BREAKS_REPLICAS"
     assert sum(verifier.num_crashes > 0 for verifier in verifiers) == 2
@@ -453,20 +453,22 @@ async def test_sole_replica_that_answers_others_and_not_this_call_is_asked_again
     assert await verified(calls_on(mesh)) == (2, SAID[2])
 
 
-async def between(mesh: Mesh, verifier: Verifier) -> None:
+async def between(mesh: ReplicaPools, verifier: Verifier) -> None:
     """Another call is answered, and the one at hand broken."""
     verifier.faults.appendleft(passing)
     assert await verified(calls_on(mesh, "other")) == (2, SAID[2])
     raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError(), Unavailable("DRAINING", "")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), UnavailableStatus("DRAINING", "")], ids=repr
+)
 async def test_bad_drafter_is_left_out_even_if_it_is_the_last(connect, error):
     drafter = Drafter()
     mesh = (await connect([Verifier()], [drafter])).mesh
     (drafter.always,) = raising(error)
     for number in range(10):
-        with pytest.raises((grpc.aio.AioRpcError, Unavailable)):
+        with pytest.raises((grpc.aio.AioRpcError, UnavailableStatus)):
             await drafted(calls_on(mesh, str(number)))
     assert len(drafter.requests) == 3
 
@@ -486,7 +488,7 @@ async def test_request_whose_drafts_break_drafters_drafts_no_more(connect):
         (drafter.always,) = raising(ZeroDivisionError())
     calls = calls_on(mesh)
     for _ in range(3):
-        with pytest.raises(FailedPrecondition) as raised:
+        with pytest.raises(FailedPreconditionStatus) as raised:
             await drafted(calls)
         assert raised.value.reason == "REQUEST_BREAKS_REPLICAS"
     assert sum(len(drafter.requests) for drafter in drafters) == 2

@@ -13,7 +13,7 @@ from specmesh.decoding.bonus import Bonus
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRate
 from specmesh.decoding.predict.closed_forms import optimal_gamma
-from specmesh.decoding.predict.predictors import PREDICTORS, AlwaysAll, Outcome
+from specmesh.decoding.predict.predictors import PREDICTORS, AlwaysAll, DraftOutcome
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import (
@@ -313,7 +313,7 @@ def test_length_has_a_limit_however_slow_the_target():
 
 
 def test_predictor_is_told_every_outcome(monkeypatch):
-    told: list[Outcome] = []
+    told: list[DraftOutcome] = []
     rounds: list[int] = []
 
     class Listening(AlwaysAll):
@@ -331,7 +331,7 @@ def test_predictor_is_told_every_outcome(monkeypatch):
     strategy.handle(drafted(4, 1, 2, 3, choices={0: TopK((5,), (0.5,), 1.2)}))
     strategy.handle(verified(5, says=6))
     # A place without choices tells nothing; a token that isn't listed is hardly expected.
-    assert told == [Outcome(2, (0.75, 1.0, 1.0)), Outcome(0, (0.001, 1.0, 1.0))]
+    assert told == [DraftOutcome(2, (0.75, 1.0, 1.0)), DraftOutcome(0, (0.001, 1.0, 1.0))]
     assert rounds == [0, 1]
 
 

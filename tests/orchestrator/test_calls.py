@@ -31,15 +31,15 @@ from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2
 from specmesh.orchestrator.replicas.calls import draft_calls
 from specmesh.orchestrator.replicas.calls.call_context import CallContext
-from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.retries import attempts as attempts_module
 from specmesh.orchestrator.strategies.base import Draft, Drafted, TopK, Verify
 from specmesh.serving.errors import (
-    DeadlineExceeded,
-    FailedPrecondition,
-    ResourceExhausted,
-    Unavailable,
+    DeadlineExceededStatus,
+    FailedPreconditionStatus,
+    ResourceExhaustedStatus,
+    UnavailableStatus,
 )
 
 PROMPT = tuple(range(1, 41))
@@ -47,11 +47,11 @@ SAMPLING = Sampling(temperature=0.8, seed=5)
 EXPECTED = target_only(PROMPT, 3, SAMPLING)
 VERIFY = Verify(1, (), TokenTree.chain(EXPECTED[:2]))
 DRAFT = Draft(1, (), depth=4, levels_per_message=2)
-AWAY = Unavailable("DRAINING", "going")
+AWAY = UnavailableStatus("DRAINING", "going")
 
 
 def calls_on(
-    mesh: Mesh, seconds: float = 10.0, sampling: Sampling = SAMPLING, epoch: int = 1
+    mesh: ReplicaPools, seconds: float = 10.0, sampling: Sampling = SAMPLING, epoch: int = 1
 ) -> Calls:
     prefix = CommittedPrefix("s", PROMPT, mesh.holders)
     deadline = asyncio.get_running_loop().time() + seconds
@@ -108,7 +108,9 @@ async def test_replica_that_never_recovers_fails_the_call(connect, monkeypatch):
 async def test_busy_replica_is_asked_again_when_it_said(connect):
     verifier = Verifier()
     calls = calls_on((await connect([verifier])).mesh)
-    verifier.faults.extend(raising(ResourceExhausted("QUEUE_FULL", "full", retry_after_s=0.2)))
+    verifier.faults.extend(
+        raising(ResourceExhaustedStatus("QUEUE_FULL", "full", retry_after_s=0.2))
+    )
     began = time.monotonic()
     assert await verified(calls) == ANSWER
     assert time.monotonic() - began >= 0.2
@@ -117,7 +119,7 @@ async def test_busy_replica_is_asked_again_when_it_said(connect):
 async def test_busy_replica_yields_to_one_that_is_not(connect):
     verifiers = [Verifier(), Verifier()]
     calls = calls_on((await connect(verifiers)).mesh)
-    full = ResourceExhausted("QUEUE_FULL", "full", retry_after_s=0.01)
+    full = ResourceExhaustedStatus("QUEUE_FULL", "full", retry_after_s=0.01)
     verifiers[0].faults.extend(raising(*[full] * 20))
     assert await verified(calls) == ANSWER
     assert [len(verifier.requests) for verifier in verifiers] == [1, 1]
@@ -127,7 +129,7 @@ async def test_replica_is_not_busy_with_a_call_that_waits_to_be_sent_again(conne
     verifier = Verifier()
     mesh = (await connect([verifier])).mesh
     (peer,) = mesh.verifiers.peers
-    full = ResourceExhausted("QUEUE_FULL", "full", retry_after_s=30)
+    full = ResourceExhaustedStatus("QUEUE_FULL", "full", retry_after_s=30)
     verifier.faults.extend(raising(full))
     call = asyncio.create_task(verified(calls_on(mesh, seconds=60)))
     await asyncio.wait_for(verifier.arrived.wait(), 10)
@@ -147,7 +149,7 @@ async def test_forgotten_prefix_is_sent_again_whole(connect):
     assert [request.prefix.base_length for request in verifier.requests] == [0, 32, 0]
 
 
-UNKNOWN = FailedPrecondition("PREFIX_UNKNOWN", "never seen")
+UNKNOWN = FailedPreconditionStatus("PREFIX_UNKNOWN", "never seen")
 
 
 @pytest.mark.parametrize("fault", [UNKNOWN, AWAY, ValueError("a bug")])
@@ -210,7 +212,7 @@ async def test_deadline_of_the_request_ends_a_call_that_hangs(connect):
         verifier.always = hang
     calls = calls_on((await connect(verifiers)).mesh, seconds=0.3)
     began = time.monotonic()
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(DeadlineExceededStatus):
         await verified(calls)
     assert 0.25 < time.monotonic() - began < 5
 
@@ -231,7 +233,7 @@ async def test_tokens_are_in_flight_until_their_verdict(connect):
 async def test_pause_beyond_the_deadline_is_not_waited_for(connect):
     verifier = Verifier()
     calls = calls_on((await connect([verifier])).mesh, seconds=20)
-    full = ResourceExhausted("QUEUE_FULL", "full", retry_after_s=100)
+    full = ResourceExhaustedStatus("QUEUE_FULL", "full", retry_after_s=100)
     verifier.faults.extend(raising(full))
     began = time.monotonic()
     with pytest.raises(grpc.aio.AioRpcError, match="full"):
@@ -244,7 +246,7 @@ async def test_deadline_bounds_the_wait_for_a_replica(connect):
     mesh = (await connect([verifier])).mesh
     await verifier.set_health(NOT_SERVING)
     await until(lambda: not mesh.verifiers.ready, *mesh.verifiers.peers)
-    with pytest.raises(Unavailable) as raised:
+    with pytest.raises(UnavailableStatus) as raised:
         await asyncio.wait_for(verified(calls_on(mesh, seconds=0.1)), 4)
     assert raised.value.reason == "NO_VERIFIER"
 
@@ -340,7 +342,7 @@ async def test_frozen_drafter_fails_the_draft_at_its_cap(connect, monkeypatch):
 
 
 async def test_without_a_drafter_the_draft_fails_at_once(connect):
-    with pytest.raises(Unavailable) as raised:
+    with pytest.raises(UnavailableStatus) as raised:
         await drafted(calls_on((await connect([Verifier()])).mesh))
     assert raised.value.reason == "NO_DRAFTER"
 

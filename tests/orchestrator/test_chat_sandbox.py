@@ -14,7 +14,7 @@ import pytest
 
 from specmesh.orchestrator.chats import sandbox
 from specmesh.orchestrator.chats.renderer import INHERITED, ChatRenderer
-from specmesh.serving.errors import InvalidArgument, ResourceExhausted
+from specmesh.serving.errors import InvalidArgument, ResourceExhaustedStatus
 
 MOST = 1 << 20
 EMPTY = {"messages": []}
@@ -104,7 +104,7 @@ async def test_chat_for_which_there_is_no_room_to_wait_is_refused(monkeypatch):
     try:
         admitted = [asyncio.create_task(renderer.render("fine", EMPTY, MOST)) for _ in range(2)]
         await asyncio.sleep(0)
-        with pytest.raises(ResourceExhausted) as refused:
+        with pytest.raises(ResourceExhaustedStatus) as refused:
             await renderer.render("fine", EMPTY, MOST)
         assert refused.value.reason == "OVERLOADED"
         assert refused.value.retry_after_s

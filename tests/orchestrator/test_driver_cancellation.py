@@ -17,7 +17,7 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.driver.mesh_driver import Driver, rounds
 from specmesh.orchestrator.driver.stats import RequestStats
-from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import (
     Cancel,
@@ -32,7 +32,7 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.serving.errors import Unavailable
+from specmesh.serving.errors import UnavailableStatus
 
 PROMPT = tuple(range(1, 41))
 SAMPLING = Sampling(temperature=0.8, seed=5)
@@ -66,7 +66,7 @@ class Script:
 class Play:
     """One script at work on a mesh."""
 
-    def __init__(self, mesh: Mesh, script: Script) -> None:
+    def __init__(self, mesh: ReplicaPools, script: Script) -> None:
         script._num_verifiers = len(mesh.verifiers.ready)
         prefix = CommittedPrefix("s", PROMPT)
         deadline = asyncio.get_running_loop().time() + 20
@@ -98,7 +98,7 @@ def breaking(hold: Hold) -> Fault:
 
     async def breaks() -> None:
         await hold()
-        raise Unavailable("DRAINING", "going")
+        raise UnavailableStatus("DRAINING", "going")
 
     return breaks
 

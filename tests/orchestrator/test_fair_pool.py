@@ -11,7 +11,7 @@ import pytest
 
 from specmesh.orchestrator.admission.fair_pool import FairPool
 from specmesh.serving.caller import identified
-from specmesh.serving.errors import ResourceExhausted
+from specmesh.serving.errors import ResourceExhaustedStatus
 
 AT_WORK, WAITING = 2, 4
 
@@ -66,7 +66,7 @@ async def filled(works: Works, identity: str = "alice") -> list[asyncio.Task[str
 
 @contextmanager
 def overloaded() -> Iterator[None]:
-    with pytest.raises(ResourceExhausted) as refused:
+    with pytest.raises(ResourceExhaustedStatus) as refused:
         yield
     assert refused.value.reason == "OVERLOADED"
     assert refused.value.retry_after_s

@@ -25,7 +25,7 @@ from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.sampling import Sampling, choose
 from specmesh.orchestrator.replicas.calls import confidence_calls
 from specmesh.serving.codec.wire import read_sampling
-from specmesh.serving.errors import Unavailable
+from specmesh.serving.errors import UnavailableStatus
 from specmesh.v1 import generation_pb2 as pb
 
 AGREEMENT = 0.5
@@ -101,7 +101,7 @@ async def test_mesh_without_a_confidence_service_refuses_the_strategy(connect, s
 
 async def test_service_that_errs_leaves_everything_to_the_target(connect, serve):
     service = Filter(0.0)
-    [service.always] = raising(Unavailable("DRAINING", "going away"))
+    [service.always] = raising(UnavailableStatus("DRAINING", "going away"))
     stub = await serve(await connect([Verifier()], [Drafter()], [service]))
     answer = await collect(stub.Generate(filtered()))
     assert (answer.tokens, answer.unchecked) == (alone(request().sampling), [])

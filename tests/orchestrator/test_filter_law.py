@@ -48,8 +48,8 @@ def sample(
     counts: Counter[tuple[int, ...]] = Counter()
     for seed in range(num_samples):
         models = Tables(target, [drafter], seed, draft_sampling)
-        dice = random.Random(f"schedule {seed}")
-        world = World("filter", goal, models, dice, Capacity(), chances, keeps)
+        rng = random.Random(f"schedule {seed}")
+        world = World("filter", goal, models, rng, Capacity(), chances, keeps)
         world.run()
         counts[tuple(world.committed)] += 1
     return counts

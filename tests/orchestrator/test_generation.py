@@ -33,9 +33,9 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.mesh.v1alpha1.drafter_pb2 import DraftResponse
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.serving.errors import (
-    FailedPrecondition,
-    ResourceExhausted,
-    Unavailable,
+    FailedPreconditionStatus,
+    ResourceExhaustedStatus,
+    UnavailableStatus,
     invalid_field,
 )
 from specmesh.serving.templates.tokenizers import fingerprint
@@ -307,12 +307,12 @@ async def test_mesh_without_a_known_target_is_unavailable(connect, serve):
     [
         (
             # Longer than the answer may take: else it would be waited for.
-            ResourceExhausted("QUEUE_FULL", "full", retry_after_s=3600),
+            ResourceExhaustedStatus("QUEUE_FULL", "full", retry_after_s=3600),
             (grpc.StatusCode.RESOURCE_EXHAUSTED, "VERIFIERS_BUSY"),
         ),
-        (Unavailable("DRAINING", "going"), (grpc.StatusCode.UNAVAILABLE, "VERIFIER_LOST")),
+        (UnavailableStatus("DRAINING", "going"), (grpc.StatusCode.UNAVAILABLE, "VERIFIER_LOST")),
         (
-            FailedPrecondition("KV_CACHE_TOO_SMALL", "needs 70 tokens, of 64"),
+            FailedPreconditionStatus("KV_CACHE_TOO_SMALL", "needs 70 tokens, of 64"),
             (grpc.StatusCode.FAILED_PRECONDITION, "KV_CACHE_TOO_SMALL"),
         ),
         (InvalidField("tree", "broken"), (grpc.StatusCode.INTERNAL, "INTERNAL")),

@@ -21,7 +21,7 @@ from specmesh.orchestrator.requests.prompts import (
     MAX_WAITING,
     PromptReader,
 )
-from specmesh.serving.errors import ResourceExhausted
+from specmesh.serving.errors import ResourceExhaustedStatus
 from specmesh.v1 import generation_pb2
 
 TARGET = Target.of(PeerModel(model_info("toy"), TOKENIZER_JSON))
@@ -127,7 +127,7 @@ async def test_few_texts_are_tokenized_at_once_and_few_wait():
     ]
     for _ in range(MAX_AT_WORK):
         assert await asyncio.to_thread(held.at_work.acquire, timeout=30)
-    with pytest.raises(ResourceExhausted) as refused:
+    with pytest.raises(ResourceExhaustedStatus) as refused:
         await read(reader, LONG_TEXT, target)
     assert refused.value.reason == "OVERLOADED"
     assert refused.value.retry_after_s

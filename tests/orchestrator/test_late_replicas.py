@@ -12,7 +12,7 @@ from tests.orchestrator.peers import START, Drafter, Verifier, hang, passing
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
 from specmesh.orchestrator.replicas.latencies.patience import CallPatience
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.retries.hedging import HEDGES_PER_CALL, MAX_HEDGES, HedgeBudget
@@ -25,7 +25,7 @@ VERIFY = Verify(1, (), TokenTree.chain(SAID[:2]))
 ANSWER = ((1, 2), SAID[2])
 
 
-def calls_on(mesh: Mesh, session: str = "s", seconds: float = 30.0) -> Calls:
+def calls_on(mesh: ReplicaPools, session: str = "s", seconds: float = 30.0) -> Calls:
     deadline = asyncio.get_running_loop().time() + seconds
     prefix = CommittedPrefix(session, PROMPT)
     return Calls(mesh, prefix, SAMPLING, vocab_size=VOCAB_SIZE, deadline=deadline)
@@ -36,7 +36,7 @@ async def verified(calls: Calls) -> tuple[tuple[int, ...], int]:
     return verdict.accepted_nodes, verdict.next_token
 
 
-def learn(mesh: Mesh, seconds: float = 0.002) -> None:
+def learn(mesh: ReplicaPools, seconds: float = 0.002) -> None:
     """As after some calls."""
     for peer in mesh.verifiers.peers:
         for num_tokens in (1, 8, 64):

@@ -14,7 +14,7 @@ from tests.orchestrator.peers import START, Drafter, Verifier
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
-from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
 from specmesh.orchestrator.replicas.latencies.running_medians import (
     MIN_HALF,
     WINDOW,
@@ -26,7 +26,7 @@ from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Capacity, Draft, Verify
 
 
-def calls_on(mesh: Mesh) -> Calls:
+def calls_on(mesh: ReplicaPools) -> Calls:
     deadline = asyncio.get_running_loop().time() + 10
     prefix = CommittedPrefix("s", (1, 2, 3))
     return Calls(mesh, prefix, Sampling(), vocab_size=VOCAB_SIZE, deadline=deadline)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.orchestrator.admission.limits import MINUTE, Bucket, Ledger, Limits
-from specmesh.serving.errors import ResourceExhausted, to_status
+from specmesh.orchestrator.admission.limits import MINUTE, Bucket, Ledger, Quota
+from specmesh.serving.errors import ResourceExhaustedStatus, to_status
 
 
 @dataclass(eq=False)
@@ -20,20 +20,20 @@ class Meter:
 
 
 def reached(ledger: Ledger, identity: str, now: float) -> tuple[str, float | None]:
-    with pytest.raises(ResourceExhausted) as raised:
+    with pytest.raises(ResourceExhaustedStatus) as raised:
         ledger.begin(identity, Meter(), now)
     assert raised.value.reason == "LIMIT_REACHED"
     return raised.value.metadata["limit"], raised.value.retry_after_s
 
 
 def test_nobody_is_limited_without_limits():
-    ledger = Ledger(Limits())
+    ledger = Ledger(Quota())
     for _ in range(1000):
         ledger.begin("a", Meter(10**9, 10**9), 0)
 
 
 def test_answers_at_once_are_limited_for_each_identity():
-    ledger = Ledger(Limits(answers=2))
+    ledger = Ledger(Quota(answers=2))
     first = Meter()
     ledger.begin("a", first, 0)
     ledger.begin("a", Meter(), 0)
@@ -47,11 +47,11 @@ def test_answers_at_once_are_limited_for_each_identity():
 @pytest.mark.parametrize(
     ("limits", "used"),
     [
-        (Limits(tokens_per_minute=60), Meter(num_output_tokens=90)),
-        (Limits(verified_nodes_per_minute=60), Meter(num_target_tokens=90)),
+        (Quota(tokens_per_minute=60), Meter(num_output_tokens=90)),
+        (Quota(verified_nodes_per_minute=60), Meter(num_target_tokens=90)),
     ],
 )
-def test_who_has_overdrawn_begins_again_when_the_debt_is_paid(limits: Limits, used: Meter):
+def test_who_has_overdrawn_begins_again_when_the_debt_is_paid(limits: Quota, used: Meter):
     ledger, meter = Ledger(limits), Meter()
     ledger.begin("a", meter, 0)
     vars(meter).update(vars(used))
@@ -65,7 +65,7 @@ def test_who_has_overdrawn_begins_again_when_the_debt_is_paid(limits: Limits, us
 
 
 def test_what_runs_counts_before_it_ends_and_is_paid_for_once():
-    ledger, meter = Ledger(Limits(tokens_per_minute=60)), Meter()
+    ledger, meter = Ledger(Quota(tokens_per_minute=60)), Meter()
     ledger.begin("a", meter, 0)
     meter.num_output_tokens = 61
     assert reached(ledger, "a", 0)
@@ -76,7 +76,7 @@ def test_what_runs_counts_before_it_ends_and_is_paid_for_once():
 
 
 def test_a_long_answer_within_the_rate_owes_nothing():
-    ledger, meter = Ledger(Limits(tokens_per_minute=60)), Meter()
+    ledger, meter = Ledger(Quota(tokens_per_minute=60)), Meter()
     ledger.begin("a", meter, 0)
     meter.num_output_tokens = 600
     ledger.end("a", meter, 10 * MINUTE)
@@ -84,9 +84,9 @@ def test_a_long_answer_within_the_rate_owes_nothing():
 
 
 def test_the_error_tells_limit_and_time():
-    ledger = Ledger(Limits(answers=1))
+    ledger = Ledger(Quota(answers=1))
     ledger.begin("a", Meter(), 0)
-    with pytest.raises(ResourceExhausted) as raised:
+    with pytest.raises(ResourceExhaustedStatus) as raised:
         ledger.begin("a", Meter(), 0)
     assert raised.value.metadata == {"limit": "answers", "most": "1"}
     assert to_status(raised.value).code == grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -94,7 +94,7 @@ def test_the_error_tells_limit_and_time():
 
 
 def test_idle_identities_are_forgotten_and_those_in_debt_are_not():
-    ledger = Ledger(Limits(tokens_per_minute=60))
+    ledger = Ledger(Quota(tokens_per_minute=60))
     for number in range(1000):
         meter = Meter()
         ledger.begin(f"a{number}", meter, 0)
@@ -126,10 +126,10 @@ def test_over_any_time_no_more_is_let_through_than_what_was_there_and_came(
 
 
 def test_requests_are_paid_for_by_their_bytes_before_they_are_read():
-    ledger = Ledger(Limits(request_bytes_per_minute=600))
+    ledger = Ledger(Quota(request_bytes_per_minute=600))
     ledger.read("a", 100, 0)
     ledger.begin("a", Meter(), 0, 700)
-    with pytest.raises(ResourceExhausted) as raised:
+    with pytest.raises(ResourceExhaustedStatus) as raised:
         ledger.read("a", 1, 0)
     assert raised.value.metadata == {"limit": "request_bytes_per_minute", "most": "600"}
     assert raised.value.retry_after_s == pytest.approx(20.1)
@@ -139,16 +139,16 @@ def test_requests_are_paid_for_by_their_bytes_before_they_are_read():
 
 
 def test_a_request_that_is_refused_costs_nothing():
-    ledger = Ledger(Limits(answers=1, request_bytes_per_minute=600))
+    ledger = Ledger(Quota(answers=1, request_bytes_per_minute=600))
     ledger.begin("a", Meter(), 0, 1)
     for _ in range(1000):
-        with pytest.raises(ResourceExhausted, match="1 answers"):
+        with pytest.raises(ResourceExhaustedStatus, match="1 answers"):
             ledger.begin("a", Meter(), 0, 600)
     ledger.read("a", 1, 0)
 
 
 def test_who_has_sent_much_is_not_forgotten_before_it_is_paid_for():
-    ledger = Ledger(Limits(request_bytes_per_minute=60))
+    ledger = Ledger(Quota(request_bytes_per_minute=60))
     ledger.read("a", 600, 0)
     for _ in range(10):
         ledger.read("b", 0, 1)

@@ -13,26 +13,28 @@ from specmesh.orchestrator.replicas.pool.outliers import (
     MAX_SECONDS,
     MIN_PACES,
     SLOW,
-    Cause,
+    EjectionReason,
     Outliers,
 )
 
 ALL = ("a", "b", "c")
 
 
-def fail(outliers: Outliers, replica: str, times: int, now: float = 0.0) -> list[Cause | None]:
+def fail(
+    outliers: Outliers, replica: str, times: int, now: float = 0.0
+) -> list[EjectionReason | None]:
     return [outliers.failed(replica, ALL, now, now) for _ in range(times)]
 
 
 def answer(
     outliers: Outliers, replica: str, times: int, pace: float | None = 1.0, now: float = 0.0
-) -> list[Cause | None]:
+) -> list[EjectionReason | None]:
     return [outliers.answered(replica, ALL, now, now, pace) for _ in range(times)]
 
 
 def test_failures_in_a_row_leave_a_replica_out():
     outliers = Outliers()
-    assert fail(outliers, "a", MAX_IN_A_ROW + 1) == [*[None] * MAX_IN_A_ROW, Cause.ERRORS]
+    assert fail(outliers, "a", MAX_IN_A_ROW + 1) == [*[None] * MAX_IN_A_ROW, EjectionReason.ERRORS]
     assert outliers.usable(ALL, 0.0) == ["b", "c"]
 
 
@@ -41,7 +43,7 @@ def test_an_answer_now_and_then_does_not_hide_failures():
     causes = []
     for _ in range(MAX_FAILURES + 1):
         causes += answer(outliers, "a", 2) + fail(outliers, "a", 1)
-    assert causes[-1] is Cause.ERRORS
+    assert causes[-1] is EjectionReason.ERRORS
     assert outliers.is_ejected("a")
 
 
@@ -57,7 +59,7 @@ def test_replica_much_slower_than_the_others_is_left_out():
     outliers = Outliers()
     answer(outliers, "b", MIN_PACES)
     answer(outliers, "c", MIN_PACES)
-    assert Cause.LATENCY in answer(outliers, "a", MIN_PACES, pace=SLOW + 0.1)
+    assert EjectionReason.LATENCY in answer(outliers, "a", MIN_PACES, pace=SLOW + 0.1)
 
 
 def test_all_slow_together_is_nobodys_fault():

@@ -16,7 +16,7 @@ from tests.servers import running_server
 
 from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
 from specmesh.orchestrator.replicas.retries.attempts import MAX_ATTEMPTS
-from specmesh.serving.errors import ResourceExhausted, error_info, retry_after_s
+from specmesh.serving.errors import ResourceExhaustedStatus, error_info, retry_after_s
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
@@ -86,7 +86,7 @@ async def test_what_has_begun_is_finished_and_the_rest_is_refused_before(overloa
 async def test_an_answer_that_has_begun_waits_while_queues_are_full(connect, serve):
     verifier = Verifier()
     stub = await serve(await connect([verifier], [Drafter()]))
-    full = ResourceExhausted("QUEUE_FULL", "full", retry_after_s=0.001)
+    full = ResourceExhaustedStatus("QUEUE_FULL", "full", retry_after_s=0.001)
     verifier.faults.extend(raising(*[full] * (MAX_ATTEMPTS + 2)))
     assert (await collect(stub.Generate(request()))).finished is not None
 

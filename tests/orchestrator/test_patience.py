@@ -42,9 +42,9 @@ def test_slow_calls_are_given_their_time():
 
 
 def test_calls_that_vary_are_late_past_the_slowest():
-    dice = random.Random(1)
+    rng = random.Random(1)
     learnt = CallPatience(ceiling_s=60.0, unknown_s=60.0)
-    seconds = [dice.uniform(0.1, 1.0) for _ in range(WINDOW)]
+    seconds = [rng.uniform(0.1, 1.0) for _ in range(WINDOW)]
     for each in seconds:
         learnt.add("a", 8, each)
     assert sorted(seconds)[-3] < learnt.late_after(8) < 2 * max(seconds)

@@ -34,7 +34,7 @@ from specmesh.orchestrator.requests.plan import (
 from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.options import OPTIONS
-from specmesh.serving.errors import FailedPrecondition, NotFound
+from specmesh.serving.errors import FailedPreconditionStatus, NotFoundStatus
 from specmesh.v1 import generation_pb2, speculation_pb2
 
 TARGET = Target.of(PeerModel(model_info("toy"), TOKENIZER_JSON))
@@ -176,7 +176,7 @@ def test_an_answer_that_the_kv_cache_can_just_hold_is_let_in():
     ],
 )
 def test_what_can_never_fit_into_kv_is_refused_with_numbers(request_text, max_tokens):
-    with pytest.raises(FailedPrecondition) as raised:
+    with pytest.raises(FailedPreconditionStatus) as raised:
         planned_within(64, request_text)
     assert raised.value.reason == "KV_CACHE_TOO_SMALL"
     assert raised.value.metadata["max_tokens"] == max_tokens
@@ -249,7 +249,7 @@ def test_unknown_strategy_lists_the_known_ones():
 
 
 def test_unknown_model_is_not_found():
-    with pytest.raises(NotFound, match="toy") as raised:
+    with pytest.raises(NotFoundStatus, match="toy") as raised:
         check_model("other", TARGET)
     assert raised.value.reason == "MODEL_NOT_FOUND"
 

@@ -12,7 +12,7 @@ from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Verifier
 
 from specmesh.orchestrator.replicas.need import Need
 from specmesh.orchestrator.replicas.pool.replica_pool import MAX_READING, Pool
-from specmesh.serving.errors import FailedPrecondition, Unavailable
+from specmesh.serving.errors import FailedPreconditionStatus, UnavailableStatus
 from specmesh.serving.templates.tokenizers import fingerprint
 from specmesh.v1 import model_pb2
 
@@ -61,7 +61,7 @@ async def test_pool_of_which_nobody_fits_says_why(connect):
     verifier = Verifier()
     verifier.tokenizer_json = ""
     mesh = (await connect([verifier])).mesh
-    with pytest.raises(FailedPrecondition, match="has no tokenizer") as raised:
+    with pytest.raises(FailedPreconditionStatus, match="has no tokenizer") as raised:
         mesh.verifiers.reserve({}).__enter__()
     assert raised.value.reason == "VERIFIER_REFUSED"
 
@@ -100,7 +100,7 @@ async def test_peer_whose_admission_breaks_is_never_taken():
 
 async def test_nobody_there_is_unavailable():
     pool = Pool("verifier", Verifier.service, ["127.0.0.1:1"], admit=None)
-    with pytest.raises(Unavailable, match="none of 1") as raised:
+    with pytest.raises(UnavailableStatus, match="none of 1") as raised:
         pool.reserve({}).__enter__()
     assert raised.value.reason == "NO_VERIFIER"
     await pool.close()
@@ -181,7 +181,7 @@ async def test_kind_names_the_model_that_must_answer(connect):
         assert first is second is tiny
         with pool.reserve({}) as anybody:
             assert anybody is not tiny
-    with pytest.raises(Unavailable, match="none of 3"):
+    with pytest.raises(UnavailableStatus, match="none of 3"):
         pool.reserve({}, need=Need("huge")).__enter__()
 
 

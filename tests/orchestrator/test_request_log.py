@@ -12,7 +12,7 @@ from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
 from specmesh.orchestrator.answers.request_metrics import RequestMetrics
 from specmesh.serving.caller import identified
-from specmesh.serving.errors import ResourceExhausted
+from specmesh.serving.errors import ResourceExhaustedStatus
 from specmesh.serving.process.logging import JsonFormatter
 from specmesh.v1 import generation_pb2 as pb
 
@@ -120,8 +120,8 @@ async def test_answer_that_broke_off_and_was_carried_on(
 
 async def test_whose_request_it_was(lines):
     request = RequestMetrics("Complete", asyncio.get_running_loop().time() + 1)
-    with pytest.raises(ResourceExhausted), identified("team-a"), request:
-        raise ResourceExhausted("OVERLOADED", "too many")
+    with pytest.raises(ResourceExhaustedStatus), identified("team-a"), request:
+        raise ResourceExhaustedStatus("OVERLOADED", "too many")
     line = await lines.next()
     assert (line["identity"], line["method"]) == ("team-a", "Complete")
     assert (line["status"], line["reason"]) == ("RESOURCE_EXHAUSTED", "OVERLOADED")

@@ -13,7 +13,7 @@ from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing, rai
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.answers.opening import request_metrics
 from specmesh.orchestrator.answers.request_metrics import RequestMetrics
-from specmesh.serving.errors import Unavailable
+from specmesh.serving.errors import UnavailableStatus
 from specmesh.v1 import generation_pb2 as pb
 
 __all__ = ["recorded"]
@@ -157,7 +157,7 @@ async def test_call_that_ends_with_its_clients_deadline_did_not_meet_it(
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (Unavailable("DRAINING", "going"), "UNAVAILABLE"),
+        (UnavailableStatus("DRAINING", "going"), "UNAVAILABLE"),
         (InvalidField("tree", "no tree"), "INTERNAL"),
     ],
 )

@@ -116,9 +116,9 @@ def sample(
     counts: Counter[tuple[int, ...]] = Counter()
     for seed in range(num_samples):
         tables = Tables(*models, seed, draft_with)
-        dice = random.Random(f"schedule {seed}")
-        goal, capacity, chances = scene(dice) if callable(scene) else scene
-        world = World(strategy, goal, tables, dice, capacity, chances)
+        rng = random.Random(f"schedule {seed}")
+        goal, capacity, chances = scene(rng) if callable(scene) else scene
+        world = World(strategy, goal, tables, rng, capacity, chances)
         world.run()
         counts[tuple(world.committed)] += 1
     return counts
@@ -127,29 +127,29 @@ def sample(
 TARGET, DRAFTERS = table(3, vocab_size=3), [table(4, vocab_size=3), table(5, vocab_size=3)]
 
 
-def any_scene(dice: random.Random) -> Scene:
+def any_scene(rng: random.Random) -> Scene:
     """Whatever a request may ask for, and whatever may happen to it."""
     rates = [0.0, 0.0, 0.1, 0.3]
     latencies = [None, 0.001, 0.01, 0.1]
-    trees = dice.choice([(), CALIBRATED_TREES])
-    goal = Goal(NUM_TOKENS, calibrated_trees=trees, **draw_options(dice))
+    trees = rng.choice([(), CALIBRATED_TREES])
+    goal = Goal(NUM_TOKENS, calibrated_trees=trees, **draw_options(rng))
     capacity = Capacity(
-        num_verifiers=dice.randint(1, 4),
-        drafters=tuple(range(dice.randint(1, 2))),
-        target_s=dice.choice(latencies),
-        drafter_s=dice.choice(latencies),
-        target_token_s=dice.choice([0.0, 0.0, 0.001]),
+        num_verifiers=rng.randint(1, 4),
+        drafters=tuple(range(rng.randint(1, 2))),
+        target_s=rng.choice(latencies),
+        drafter_s=rng.choice(latencies),
+        target_token_s=rng.choice([0.0, 0.0, 0.001]),
     )
-    capacity = replace(capacity, heads_s=capacity.drafter_s, heads_depth=dice.choice([0, 2, 5]))
+    capacity = replace(capacity, heads_s=capacity.drafter_s, heads_depth=rng.choice([0, 2, 5]))
     chances = Chances(
-        short_draft=dice.choice(rates),
-        broken_draft=dice.choice(rates),
-        replay=dice.choice(rates),
-        change=dice.choice(rates),
-        quick_draft=dice.choice([0.0, 0.5, 0.9]),
-        broken_check=dice.choice(rates),
-        resumption=dice.choice(rates),
-        chains_alone=dice.choice([0.0, 0.5, 1.0]),
+        short_draft=rng.choice(rates),
+        broken_draft=rng.choice(rates),
+        replay=rng.choice(rates),
+        change=rng.choice(rates),
+        quick_draft=rng.choice([0.0, 0.5, 0.9]),
+        broken_check=rng.choice(rates),
+        resumption=rng.choice(rates),
+        chains_alone=rng.choice([0.0, 0.5, 1.0]),
     )
     return goal, capacity, chances
 

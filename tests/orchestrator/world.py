@@ -88,7 +88,7 @@ class World:
         strategy: str,
         goal: Goal,
         models: Models,
-        dice: random.Random,
+        rng: random.Random,
         capacity: Capacity,
         chances: Chances = Chances(),
         keeps: Keeps = lambda choices: False,
@@ -100,7 +100,7 @@ class World:
         self._strategy = self._make(goal)
         self._epoch = 1
         self._models = models
-        self._dice = dice
+        self._dice = rng
         self._capacity = capacity
         self._drafters = capacity.drafters
         self._chances = chances

@@ -29,9 +29,9 @@ PROXY = (
 class Faults:
     """Injects faults into a world."""
 
-    def __init__(self, world: World, dice: random.Random) -> None:
+    def __init__(self, world: World, rng: random.Random) -> None:
         self._world = world
-        self._dice = dice
+        self._dice = rng
         self._loop = asyncio.get_running_loop()
 
     def schedule(self, faults: Sequence[Fault]) -> None:

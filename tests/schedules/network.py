@@ -112,7 +112,7 @@ class Channel:
 class Network:
     """All links, and who listens where. Times in virtual seconds."""
 
-    def __init__(self, dice: random.Random, latency_s: float, trace: Trace) -> None:
+    def __init__(self, rng: random.Random, latency_s: float, trace: Trace) -> None:
         self.latency_s = latency_s
         self.spikes = 0.0
         """How often a message takes up to ``spike_s`` longer."""
@@ -121,7 +121,7 @@ class Network:
         """How often a message breaks its call instead of arriving."""
         self.stalls = 0.0
         """How often a call brings nothing more from a message on."""
-        self.dice = dice
+        self.rng = rng
         self.trace = trace
         self._servers: dict[str, Server] = {}
         self._calls: dict[ClientCall, None] = {}
@@ -166,13 +166,13 @@ class Network:
         if deadline is not None:
             call.timer = self._loop.call_at(deadline, call.give_up, LATE)
         if server is None or not server.process.alive:
-            self._loop.call_later(self.dice.uniform(*CONNECT_S), call.ended, GONE)
+            self._loop.call_later(self.rng.uniform(*CONNECT_S), call.ended, GONE)
             return
         call.server_process = server.process
         call.server = ServerCall(self, call, deadline)
         call.keepalive = keepalive
         if keepalive and self._is_unreachable(call):
-            self._loop.call_later(self.dice.uniform(*CONNECT_S), call.ended, GONE)
+            self._loop.call_later(self.rng.uniform(*CONNECT_S), call.ended, GONE)
             return
         self.to_server(call, server.accept, call.server, body)
 
@@ -217,7 +217,7 @@ class Network:
         self.trace("stall", call)
         call.stalled = True
         if call.keepalive:
-            noticed = self._loop.time() + self.dice.uniform(*KEEPALIVE_S)
+            noticed = self._loop.time() + self.rng.uniform(*KEEPALIVE_S)
             self._loop.call_at(noticed, self._notice, call, context=copy_context())
 
     def _notice(self, call: ClientCall) -> None:
@@ -233,14 +233,14 @@ class Network:
 
     def suspect(self, process: Process, until: float) -> None:
         """A process doesn't answer until then: keepalive notices, where there is one."""
-        noticed = self._loop.time() + self.dice.uniform(*KEEPALIVE_S)
+        noticed = self._loop.time() + self.rng.uniform(*KEEPALIVE_S)
         if noticed < until:
             self._loop.call_at(noticed, self._lose, process, context=copy_context())
 
     def cut(self, one: Process, other: Process, until: float) -> None:
         """Nothing passes between two processes until then; it comes later."""
         self._cuts[_pair(one, other)] = until
-        noticed = self._loop.time() + self.dice.uniform(*KEEPALIVE_S)
+        noticed = self._loop.time() + self.rng.uniform(*KEEPALIVE_S)
         if noticed < until:
             self._loop.call_at(noticed, self._lose, one, other)
 
@@ -261,16 +261,16 @@ class Network:
 
     def _arrival(self, call: ClientCall, after: float) -> float | None:
         """When a message that leaves now arrives; None if it never does."""
-        dice, now = self.dice, self._loop.time()
+        rng, now = self.rng, self._loop.time()
         if call.stalled:
             return None
-        seconds = self.latency_s * (0.5 + dice.random())
-        if self.spikes and dice.random() < self.spikes:
-            seconds += dice.random() * self.spike_s
-        if self.breaks and dice.random() < self.breaks:
+        seconds = self.latency_s * (0.5 + rng.random())
+        if self.spikes and rng.random() < self.spikes:
+            seconds += rng.random() * self.spike_s
+        if self.breaks and rng.random() < self.breaks:
             self.break_call(call)
             return None
-        if self.stalls and dice.random() < self.stalls:
+        if self.stalls and rng.random() < self.stalls:
             self.stall(call)
             return None
         if self._cuts:

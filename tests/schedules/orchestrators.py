@@ -19,7 +19,7 @@ from tests.schedules.status import CANCELLED, OK, Status
 from tests.schedules.store import Client, Redis
 from tests.schedules.verifier import Verifier
 
-from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.orchestrator.replicas.discovery.follower import Follower
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
@@ -68,7 +68,7 @@ class Orchestrator:
         self.pools: list[Pool] = []
         self._follower: Follower | None = None
         self._handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
-        self._dice = random.Random(network.dice.getrandbits(64))
+        self._dice = random.Random(network.rng.getrandbits(64))
         self.starting = self.process.start(self._start())
 
     def accept(self, call: ServerCall, request: bytes | None) -> None:
@@ -103,13 +103,13 @@ class Orchestrator:
             )
         ]
         if names is not None:
-            self._follower = Follower(self.pools[0], ENTRIES, names.look_up, dice=self._dice)
+            self._follower = Follower(self.pools[0], ENTRIES, names.look_up, rng=self._dice)
         store, shared = None, None
         if self._redis is not None:
             client: Any = Client(self._redis, answering.get)
             store, shared = SessionStore(client), SharedHolders(PrefixDirectory(client))
         holders = PrefixHolders(shared=shared)
-        mesh = Mesh(*self.pools, dice=self._dice, holders=holders)
+        mesh = ReplicaPools(*self.pools, rng=self._dice, holders=holders)
         targets.follow(mesh.verifiers, mesh.drafters)
         servicer = GenerationServicer(mesh, targets, store, Defaults("speculative"), self._prompts)
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, self)  # type: ignore[arg-type]

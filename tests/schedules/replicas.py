@@ -20,15 +20,19 @@ from tests.schedules.status import Status, refusal
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.mesh.v1alpha1 import model_service_pb2, tokens_pb2
-from specmesh.serving.errors import FailedPrecondition, ResourceExhausted, Unavailable
+from specmesh.serving.errors import (
+    FailedPreconditionStatus,
+    ResourceExhaustedStatus,
+    UnavailableStatus,
+)
 from specmesh.v1 import model_pb2
 
 BROKEN = (
     Status(grpc.StatusCode.INTERNAL, "internal error"),
     Status(grpc.StatusCode.UNKNOWN, "Exception was thrown by handler."),
-    refusal(Unavailable("DRAINING", "going")),
-    refusal(ResourceExhausted("QUEUE_FULL", "busy", retry_after_s=0.05)),
-    refusal(FailedPrecondition("PREFIX_UNKNOWN", "never seen")),
+    refusal(UnavailableStatus("DRAINING", "going")),
+    refusal(ResourceExhaustedStatus("QUEUE_FULL", "busy", retry_after_s=0.05)),
+    refusal(FailedPreconditionStatus("PREFIX_UNKNOWN", "never seen")),
 )
 """What a sick replica says instead of an answer."""
 
@@ -65,7 +69,7 @@ class Replica:
         self.num_at_work = 0
         """Requests not yet answered, cancelled ones left out."""
         self._network = network
-        self._dice = network.dice
+        self._dice = network.rng
         self._pace_s = pace_s
         self._held: dict[bytes, list[int]] = {}
         self._methods: dict[str, Callable[[ServerCall, bytes | None], None]] = {
@@ -102,7 +106,7 @@ class Replica:
         base: list[int] = []
         if prefix.base_length:
             if prefix.base_digest not in self._held:
-                raise Refused(refusal(FailedPrecondition("PREFIX_UNKNOWN", "never seen")))
+                raise Refused(refusal(FailedPreconditionStatus("PREFIX_UNKNOWN", "never seen")))
             base = self._held[prefix.base_digest]
         tokens = [*base, *prefix.token_ids]
         if len(tokens) >= BLOCK_TOKENS:
@@ -146,16 +150,16 @@ class Exchange:
         call.on_cancel = self._stop
 
     def _ask(self, message: bytes) -> None:
-        replica, dice = self._replica, self._replica._dice
+        replica, rng = self._replica, self._replica._dice
         health = replica.health
         replica.num_at_work += 1
         self._at_work = True
-        if health.hangs and dice.random() < health.hangs:
+        if health.hangs and rng.random() < health.hangs:
             replica._network.trace("hang", self._call.client)
             return
         try:
-            if health.breaks and dice.random() < health.breaks:
-                raise Refused(dice.choice(BROKEN))
+            if health.breaks and rng.random() < health.breaks:
+                raise Refused(rng.choice(BROKEN))
             self._messages = replica.respond(message)
             self._go_on()
         except Refused as error:
@@ -184,6 +188,6 @@ class Exchange:
             self._timer = None
 
 
-def corrupted(value: int, dice: random.Random) -> Any:
+def corrupted(value: int, rng: random.Random) -> Any:
     """Another number, maybe a huge one."""
-    return dice.choice([value + 1, value + 1000, (1 << 32) - 1])
+    return rng.choice([value + 1, value + 1000, (1 << 32) - 1])

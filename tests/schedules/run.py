@@ -73,12 +73,12 @@ def run(
         patch.object(resumable, "random", jitter),
         patch.object(channels, "open_channel", _client_channel),
     ):
-        dice = random.Random(seed)
-        scenario = replace(choose_scenario(dice, kinds), width=width)
-        return _run(seed, scenario, dice, traced=traced)
+        rng = random.Random(seed)
+        scenario = replace(choose_scenario(rng, kinds), width=width)
+        return _run(seed, scenario, rng, traced=traced)
 
 
-def _run(seed: int, scenario: Scenario, dice: random.Random, *, traced: bool) -> Outcome:
+def _run(seed: int, scenario: Scenario, rng: random.Random, *, traced: bool) -> Outcome:
     global _world  # noqa: PLW0603 - one schedule at a time; a constructor asks for it
     loop = VirtualLoop()
     lines: list[str] = []
@@ -89,7 +89,7 @@ def _run(seed: int, scenario: Scenario, dice: random.Random, *, traced: bool) ->
 
     async def all_of_it() -> World:
         global _world  # noqa: PLW0603
-        _world = World(scenario, dice, trace)
+        _world = World(scenario, rng, trace)
         return _world
 
     asyncio.set_event_loop(loop)

@@ -118,38 +118,36 @@ class Scenario:
         return self.has_name or number % 2 == 0
 
 
-def choose_scenario(dice: random.Random, kinds: Collection[str]) -> Scenario:
+def choose_scenario(rng: random.Random, kinds: Collection[str]) -> Scenario:
     """Short answers, and faults of ``kinds`` while they come."""
-    questions = tuple(_question(dice) for _ in range(dice.choice((1, 1, 1, 2))))
-    target_s = dice.choice((0.005, 0.02, 0.05, 0.2))
+    questions = tuple(_question(rng) for _ in range(rng.choice((1, 1, 1, 2))))
+    target_s = rng.choice((0.005, 0.02, 0.05, 0.2))
     busy_s = target_s * max(question.max_tokens for question in questions)
     speculates = any(STRATEGIES[question.strategy].needs_drafter for question in questions)
     return Scenario(
-        num_orchestrators=dice.choice((1, 2, 2, 2, 3)),
-        num_verifiers=dice.choice((1, 2, 2, 3)),
+        num_orchestrators=rng.choice((1, 2, 2, 2, 3)),
+        num_verifiers=rng.choice((1, 2, 2, 3)),
         agreements=tuple(
-            dice.choice((0.0, 0.5, 0.8, 1.0)) for _ in range(dice.choice((1, 1, 2)) * speculates)
+            rng.choice((0.0, 0.5, 0.8, 1.0)) for _ in range(rng.choice((1, 1, 2)) * speculates)
         ),
         has_filter=any(STRATEGIES[question.strategy].needs_confidence for question in questions),
-        has_store=dice.random() < 0.95,
-        latency_s=dice.choice((0.0002, 0.001, 0.01)),
+        has_store=rng.random() < 0.95,
+        latency_s=rng.choice((0.0002, 0.001, 0.01)),
         target_s=target_s,
-        drafter_s=target_s * dice.choice((0.05, 0.2, 1.0)),
-        redis_s=dice.choice((0.0003, 0.002, 0.02)),
+        drafter_s=target_s * rng.choice((0.05, 0.2, 1.0)),
+        redis_s=rng.choice((0.0003, 0.002, 0.02)),
         questions=questions,
-        faults=tuple(
-            _fault(dice, busy_s, kinds) for _ in range(dice.choice((0, 1, 1, 2, 2, 3, 4)))
-        ),
+        faults=tuple(_fault(rng, busy_s, kinds) for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4)))),
     )
 
 
-def _question(dice: random.Random) -> Question:
-    mode = dice.choice((AcceptanceMode.GREEDY, AcceptanceMode.COUPLED, AcceptanceMode.REJECTION))
-    asked_at = dice.choice((0.0, dice.random() * 0.2))
-    prompt = tuple(dice.randrange(1, VOCAB_SIZE) for _ in range(dice.choice((1, 3, 9, 20))))
-    max_tokens = dice.randint(3, 14)
-    seed = dice.getrandbits(53)
-    strategy = dice.choice(CHOSEN)
+def _question(rng: random.Random) -> Question:
+    mode = rng.choice((AcceptanceMode.GREEDY, AcceptanceMode.COUPLED, AcceptanceMode.REJECTION))
+    asked_at = rng.choice((0.0, rng.random() * 0.2))
+    prompt = tuple(rng.randrange(1, VOCAB_SIZE) for _ in range(rng.choice((1, 3, 9, 20))))
+    max_tokens = rng.randint(3, 14)
+    seed = rng.getrandbits(53)
+    strategy = rng.choice(CHOSEN)
     return Question(
         prompt=prompt,
         max_tokens=max_tokens,
@@ -157,14 +155,14 @@ def _question(dice: random.Random) -> Question:
             temperature=0.0 if mode is AcceptanceMode.GREEDY else 1.0, seed=seed, mode=mode
         ),
         strategy=LATER.get(seed % SHARES, strategy),
-        lookahead=dice.choice((None, None, 1, 3)),
+        lookahead=rng.choice((None, None, 1, 3)),
         asked_at=asked_at,
-        leaves_at=asked_at + dice.random() if dice.random() < 0.05 else None,
+        leaves_at=asked_at + rng.random() if rng.random() < 0.05 else None,
     )
 
 
-def _fault(dice: random.Random, busy_s: float, kinds: Collection[str]) -> Fault:
-    at = dice.random() * min(busy_s * 1.5, LAST_FAULT_S - LONGEST_FAULT_S)
-    lasts = LONGEST_FAULT_S * 10 ** -(dice.random() * 3)
-    (kind,) = dice.choices(tuple(kinds), [KINDS[kind] for kind in kinds])
+def _fault(rng: random.Random, busy_s: float, kinds: Collection[str]) -> Fault:
+    at = rng.random() * min(busy_s * 1.5, LAST_FAULT_S - LONGEST_FAULT_S)
+    lasts = LONGEST_FAULT_S * 10 ** -(rng.random() * 3)
+    (kind,) = rng.choices(tuple(kinds), [KINDS[kind] for kind in kinds])
     return Fault(kind, at, lasts)

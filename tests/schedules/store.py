@@ -31,7 +31,7 @@ class Redis:
 
     def __init__(
         self,
-        dice: random.Random,
+        rng: random.Random,
         latency_s: float,
         written: Written,
         trace: Callable[..., None],
@@ -45,7 +45,7 @@ class Redis:
         self.garbage: Callable[[], Hint] | None = None
         """What somebody else writes in place of a hint, whenever one is about to be read."""
         self.process = Process("redis")
-        self.dice = dice
+        self.rng = rng
         self.trace = trace
         self._written = written
         self._loop = asyncio.get_running_loop()
@@ -83,20 +83,20 @@ class Redis:
         sessions = [key for key in values if key.endswith(b":session")]
         if not sessions:
             return
-        session = self.dice.choice(sessions)
+        session = self.rng.choice(sessions)
         fields, tokens = dict(values[session]), session.removesuffix(b"session") + b"tokens"
         held = values.get(tokens, b"")
-        match self.dice.randrange(7):
+        match self.rng.randrange(7):
             case 0:
-                fields[b"epoch"] = self.dice.choice((b"999999", b"%d" % 2**60, b"first"))
+                fields[b"epoch"] = self.rng.choice((b"999999", b"%d" % 2**60, b"first"))
             case 1:
-                fields[b"request"] = self.dice.choice((b"", b"\xff", fields[b"request"][:-1]))
+                fields[b"request"] = self.rng.choice((b"", b"\xff", fields[b"request"][:-1]))
             case 2:
-                fields[b"num_prompt_tokens"] = self.dice.choice((b"0", b"2", b"1000", b"few"))
+                fields[b"num_prompt_tokens"] = self.rng.choice((b"0", b"2", b"1000", b"few"))
             case 3:
-                held = held[: self.dice.randrange(len(held) + 1)]
+                held = held[: self.rng.randrange(len(held) + 1)]
             case 4:
-                held += self.dice.choice((b"\x01", b"\xff\xff\xff\x0f"))
+                held += self.rng.choice((b"\x01", b"\xff\xff\xff\x0f"))
             case 5:
                 held = b"\xff\xff\xff\x0f" + held[4:]
             case 6:
@@ -121,8 +121,8 @@ class Redis:
             self._loop.call_later(self._delay(), _fail, future, error)
             return
         runs = True
-        if self.lost and self.dice.random() < self.lost:
-            runs = self.dice.random() < 0.5
+        if self.lost and self.rng.random() < self.lost:
+            runs = self.rng.random() < 0.5
             self.trace("redis", "loses", what, "which runs" if runs else "which never runs")
             error = redis.exceptions.ConnectionError("Connection reset by peer.")
             self._loop.call_later(self._delay() * 2, _fail, future, error)
@@ -134,9 +134,9 @@ class Redis:
             )
 
     def _delay(self) -> float:
-        seconds = self.latency_s * (0.5 + self.dice.random())
-        if self.late and self.dice.random() < self.late:
-            seconds += self.dice.random() * self.late_s
+        seconds = self.latency_s * (0.5 + self.rng.random())
+        if self.late and self.rng.random() < self.late:
+            seconds += self.rng.random() * self.late_s
         return seconds
 
     def spoil(self, names: Sequence[bytes]) -> None:

@@ -18,7 +18,7 @@ from specmesh.decoding.simulated.hashed import chained
 from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2, verifier_pb2
 from specmesh.serving.codec.verdicts import write_verdict
 from specmesh.serving.codec.wire import read_distributions, read_sampling, read_tree
-from specmesh.serving.errors import FailedPrecondition
+from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.v1 import model_pb2
 
 HEADS_DEPTH = 4
@@ -68,7 +68,7 @@ class Verifier(Replica):
         prefix = self.resolve(request.prefix)
         tree = read_tree(request.tree, VOCAB_SIZE)
         if 0 < self._kv_capacity_tokens < len(prefix) + len(tree):
-            raise Refused(refusal(FailedPrecondition("KV_CACHE_TOO_SMALL", "never")))
+            raise Refused(refusal(FailedPreconditionStatus("KV_CACHE_TOO_SMALL", "never")))
         states = [state_after(prefix)]
         for token, parent in zip(tree.token_ids, tree.parents, strict=True):
             states.append(chained(states[parent], token))

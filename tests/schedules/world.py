@@ -46,11 +46,11 @@ MODES = {
 class World:
     """See the module. ``trace`` is told all that happens."""
 
-    def __init__(self, scenario: Scenario, dice: random.Random, trace: Callable[..., None]) -> None:
+    def __init__(self, scenario: Scenario, rng: random.Random, trace: Callable[..., None]) -> None:
         self.trace = trace
         self.ledger = Ledger(trace)
-        self.network = Network(dice, scenario.latency_s, trace)
-        self.redis = Redis(dice, scenario.redis_s, self.ledger.written, trace)
+        self.network = Network(rng, scenario.latency_s, trace)
+        self.redis = Redis(rng, scenario.redis_s, self.ledger.written, trace)
         self.orchestrators: dict[str, Orchestrator] = {}
         self.verifiers: dict[str, Verifier] = {}
         self.drafters: dict[str, Drafter] = {}
@@ -63,9 +63,9 @@ class World:
         self._asking: dict[Process | None, Record] = {}
         self._thefts: list[asyncio.Task[None]] = []
         self._scenario = scenario
-        self._faults = Faults(self, dice)
+        self._faults = Faults(self, rng)
         verifiers = [f"v{n}:1" for n in range(scenario.num_verifiers)]
-        self.names = Names(dice, scenario.latency_s, verifiers)
+        self.names = Names(rng, scenario.latency_s, verifiers)
         self._addresses = Addresses(
             [] if scenario.has_name else verifiers,
             [f"d{n}:1" for n in range(len(scenario.agreements))],
@@ -199,14 +199,14 @@ class World:
             address, lambda call, message: self.ledger.read(record, call, message)
         )
 
-    def steal(self, address: str, session_id: str, dice: random.Random) -> None:
+    def steal(self, address: str, session_id: str, rng: random.Random) -> None:
         """Somebody who knows of a session, and not its secret, asks for the rest of it."""
         process = Process("thief")
         self.processes.append(process)
         request = generation_pb2.ResumeRequest(
             session_id=session_id,
-            resume_token=dice.randbytes(dice.choice((0, 16))),
-            epoch=dice.choice((1, 2, 1000)),
+            resume_token=rng.randbytes(rng.choice((0, 16))),
+            epoch=rng.choice((1, 2, 1000)),
         )
         self._thefts.append(process.start(self._steal(address, request)))
 

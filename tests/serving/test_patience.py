@@ -45,10 +45,10 @@ def test_store_that_is_away_is_not_waited_for_until_it_answers() -> None:
 
 
 def test_hardly_any_answer_of_a_noisy_store_comes_too_late() -> None:
-    luck = random.Random(7)
+    rng = random.Random(7)
     patience, num_late = after(0.02), 0
     for _ in range(10_000):
-        seconds = luck.lognormvariate(-3.5, 0.5)
+        seconds = rng.lognormvariate(-3.5, 0.5)
         num_late += seconds > patience.seconds
         patience.answered(seconds)
     assert num_late < 100

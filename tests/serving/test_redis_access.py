@@ -29,7 +29,7 @@ from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.stored_session import (
     Claim,
     Generated,
-    Session,
+    SessionStart,
     StoreUnavailable,
     Writer,
 )
@@ -70,7 +70,7 @@ async def tls_port(redis_server: RedisServer, certs: Path) -> AsyncIterator[int]
 async def works(store: SessionStore) -> bool:
     """Whether a session can go through all that happens to one, by the script and without it."""
     claim = Claim(uuid.uuid4().hex, b"secret", "owner")
-    session, writer = Session(claim, "m", b"request", (1, 2, 3)), Writer(1, "w")
+    session, writer = SessionStart(claim, "m", b"request", (1, 2, 3)), Writer(1, "w")
     try:
         await store.ping()
         assert await store.begin(session, writer, Generated())

@@ -28,7 +28,7 @@ from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.stored_session import (
     Claim,
     Generated,
-    Session,
+    SessionStart,
     StoreUnavailable,
     Writer,
 )
@@ -38,8 +38,8 @@ SENTINELS_PASSWORD = "sentinels'"
 WRITER = Writer(1, "writer")
 
 
-def session(name: str) -> Session:
-    return Session(Claim(name, b"secret", ""), "", b"", (1,))
+def session(name: str) -> SessionStart:
+    return SessionStart(Claim(name, b"secret", ""), "", b"", (1,))
 
 
 class Sentinel:

@@ -18,12 +18,12 @@ from specmesh.serving.store.stored_session import (
     CANCELLED,
     Claim,
     Generated,
-    Session,
-    SessionCancelled,
     SessionIdTaken,
     SessionNotFound,
+    SessionStart,
     StaleEpoch,
     StoreConflict,
+    StoredSessionCancelled,
     Writer,
 )
 
@@ -52,17 +52,17 @@ async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
 
 
 @pytest.fixture
-def session() -> Session:
+def session() -> SessionStart:
     claim = Claim(uuid.uuid4().hex, SECRET, owner="")
-    return Session(claim, model="digest", request=REQUEST, prompt=PROMPT)
+    return SessionStart(claim, model="digest", request=REQUEST, prompt=PROMPT)
 
 
-async def keys_of(redis: Redis, session: Session) -> set[bytes]:
+async def keys_of(redis: Redis, session: SessionStart) -> set[bytes]:
     return set(await redis.keys(f"*{session.session_id}*"))
 
 
 async def take(
-    store: SessionStore, session: Session, writer: Writer, received: Generated = NOTHING
+    store: SessionStore, session: SessionStart, writer: Writer, received: Generated = NOTHING
 ) -> Generated:
     taker, generated = await store.take(session.claim, writer.epoch, writer.writer_id, received)
     assert taker == writer
@@ -70,7 +70,7 @@ async def take(
 
 
 async def test_successor_finds_all_that_was_committed(
-    store: SessionStore, session: Session
+    store: SessionStore, session: SessionStart
 ) -> None:
     await store.put(session, FIRST, Generated((9,)))
     await store.append(session.session_id, FIRST, first_index=1, token_ids=[10, 11])
@@ -83,7 +83,7 @@ async def test_successor_finds_all_that_was_committed(
 
 
 async def test_successor_may_want_exactly_what_its_client_has(
-    store: SessionStore, session: Session
+    store: SessionStore, session: SessionStart
 ) -> None:
     await store.put(session, FIRST, Generated((9, 10, 11)))
     has = Generated((9,))
@@ -95,7 +95,7 @@ async def test_successor_may_want_exactly_what_its_client_has(
 
 @pytest.mark.parametrize("writer", [FIRST, Writer(2, "another")])
 async def test_writer_that_lost_its_session_is_fenced_off(
-    store: SessionStore, session: Session, writer: Writer
+    store: SessionStore, session: SessionStart, writer: Writer
 ) -> None:
     await store.put(session, FIRST, NOTHING)
     await take(store, session, SECOND)
@@ -112,7 +112,7 @@ async def test_writer_that_lost_its_session_is_fenced_off(
 
 
 async def test_one_of_many_takers_with_the_same_epoch_wins(
-    store: SessionStore, session: Session
+    store: SessionStore, session: SessionStart
 ) -> None:
     await store.put(session, FIRST, NOTHING)
     outcomes = await asyncio.gather(
@@ -122,7 +122,7 @@ async def test_one_of_many_takers_with_the_same_epoch_wins(
     assert [outcome for outcome in outcomes if not isinstance(outcome, StaleEpoch)] == [NOTHING]
 
 
-async def test_reading_a_session_takes_nothing(store: SessionStore, session: Session) -> None:
+async def test_reading_a_session_takes_nothing(store: SessionStore, session: SessionStart) -> None:
     await store.put(session, FIRST, NOTHING)
     await store.read(session.claim)
     await store.append(session.session_id, FIRST, first_index=0, token_ids=[10])
@@ -137,7 +137,7 @@ async def test_reading_a_session_takes_nothing(store: SessionStore, session: Ses
     ],
 )
 async def test_who_does_not_know_the_secret_or_is_not_the_owner_finds_no_session(
-    store: SessionStore, session: Session, changes: dict[str, Any]
+    store: SessionStore, session: SessionStart, changes: dict[str, Any]
 ) -> None:
     await store.put(session, FIRST, NOTHING)
     claim = replace(session.claim, **changes)
@@ -156,7 +156,9 @@ async def test_who_does_not_know_the_secret_or_is_not_the_owner_finds_no_session
     await store.append(session.session_id, FIRST, first_index=0, token_ids=[10])
 
 
-async def test_secret_is_not_stored(store: SessionStore, redis: Redis, session: Session) -> None:
+async def test_secret_is_not_stored(
+    store: SessionStore, redis: Redis, session: SessionStart
+) -> None:
     await store.put(session, FIRST, NOTHING)
     assert SECRET not in b"".join([await redis.dump(key) for key in await keys_of(redis, session)])
 
@@ -174,7 +176,7 @@ async def test_secret_is_not_stored(store: SessionStore, redis: Redis, session: 
 )
 async def test_session_goes_on_from_what_its_client_has(
     store: SessionStore,
-    session: Session,
+    session: SessionStart,
     received: tuple[int, ...],
     goes_on_from: tuple[int, ...],
 ) -> None:
@@ -185,7 +187,7 @@ async def test_session_goes_on_from_what_its_client_has(
 
 
 async def test_every_key_expires_and_shares_the_hash_tag_and_the_meshs_prefix(
-    redis_server: RedisServer, redis: Redis, session: Session
+    redis_server: RedisServer, redis: Redis, session: SessionStart
 ) -> None:
     store = SessionStore.from_url(
         as_documented(redis_server.url), prefix="blue", timeout_s=10, ttl_s=500
@@ -208,7 +210,7 @@ async def test_every_key_expires_and_shares_the_hash_tag_and_the_meshs_prefix(
 
 
 async def test_meshes_of_different_prefixes_share_a_redis_and_no_session(
-    store: SessionStore, redis_server: RedisServer, session: Session
+    store: SessionStore, redis_server: RedisServer, session: SessionStart
 ) -> None:
     await store.put(session, FIRST, NOTHING)
     other = SessionStore.from_url(as_documented(redis_server.url), prefix="other", timeout_s=10)
@@ -230,7 +232,7 @@ async def test_meshes_of_different_prefixes_share_a_redis_and_no_session(
 )
 async def test_append_passes_over_what_is_stored(
     store: SessionStore,
-    session: Session,
+    session: SessionStart,
     first_index: int,
     token_ids: list[int],
     committed: tuple[int, ...],
@@ -245,7 +247,7 @@ async def test_append_passes_over_what_is_stored(
     ("first_index", "token_ids"), [(3, [12]), (1, [99]), (1, [99, 12]), (0, [10, 99])]
 )
 async def test_append_that_does_not_fit_changes_nothing(
-    store: SessionStore, session: Session, first_index: int, token_ids: list[int]
+    store: SessionStore, session: SessionStart, first_index: int, token_ids: list[int]
 ) -> None:
     await store.put(session, FIRST, Generated((10, 11)))
     with pytest.raises(StoreConflict):
@@ -254,7 +256,7 @@ async def test_append_that_does_not_fit_changes_nothing(
 
 
 async def test_writer_whose_take_over_redis_lost_puts_the_session_again(
-    store: SessionStore, session: Session
+    store: SessionStore, session: SessionStart
 ) -> None:
     """As after a failover to a replica that lags."""
     await store.put(session, FIRST, Generated((10,)))
@@ -268,7 +270,9 @@ async def test_writer_whose_take_over_redis_lost_puts_the_session_again(
         await store.append(session.session_id, FIRST, first_index=1, token_ids=[11])
 
 
-async def test_put_that_runs_late_takes_nothing_back(store: SessionStore, session: Session) -> None:
+async def test_put_that_runs_late_takes_nothing_back(
+    store: SessionStore, session: SessionStart
+) -> None:
     await store.put(session, FIRST, Generated((10,)))
     await store.append(session.session_id, FIRST, first_index=1, token_ids=[11])
     await store.put(session, FIRST, Generated((10,)))
@@ -291,7 +295,7 @@ async def test_unknown_session_is_not_found(store: SessionStore) -> None:
 
 @pytest.mark.parametrize("num_prompt_tokens", [len(PROMPT) - 1, len(PROMPT) + 1])
 async def test_a_put_mends_the_length_of_the_prompt(
-    store: SessionStore, redis: Redis, session: Session, num_prompt_tokens: int
+    store: SessionStore, redis: Redis, session: SessionStart, num_prompt_tokens: int
 ) -> None:
     generated = Generated((9, 10))
     await store.put(session, FIRST, generated)
@@ -305,7 +309,7 @@ async def test_a_put_mends_the_length_of_the_prompt(
 
 
 async def test_session_whose_tokens_redis_evicted_is_not_found_and_is_put_again(
-    store: SessionStore, redis: Redis, session: Session
+    store: SessionStore, redis: Redis, session: SessionStart
 ) -> None:
     await store.put(session, FIRST, Generated((10,)))
     await redis.delete(f"specmesh:{{{session.session_id}}}:tokens")
@@ -315,7 +319,7 @@ async def test_session_whose_tokens_redis_evicted_is_not_found_and_is_put_again(
     assert await take(store, session, SECOND) == Generated((10,))
 
 
-async def test_session_is_begun_once(store: SessionStore, session: Session) -> None:
+async def test_session_is_begun_once(store: SessionStore, session: SessionStart) -> None:
     begun = await asyncio.gather(
         *(store.begin(session, Writer(1, f"writer {i}"), Generated((i,))) for i in range(20))
     )
@@ -328,7 +332,7 @@ async def test_session_is_begun_once(store: SessionStore, session: Session) -> N
 
 
 async def test_who_has_lost_count_takes_the_next_epoch(
-    store: SessionStore, session: Session
+    store: SessionStore, session: SessionStart
 ) -> None:
     await store.put(session, SECOND, Generated((10, 11)))
     taken = await store.take(session.claim, None, "a", Generated((10,)))
@@ -342,7 +346,7 @@ async def test_who_has_lost_count_takes_the_next_epoch(
 
 
 async def test_reader_learns_how_far_a_session_has_got_and_keeps_it_no_longer(
-    redis_server: RedisServer, redis: Redis, session: Session
+    redis_server: RedisServer, redis: Redis, session: SessionStart
 ) -> None:
     store = SessionStore.from_url(as_documented(redis_server.url), timeout_s=10, ttl_s=500)
     await store.put(session, SECOND, Generated((10, 11), frozenset({1})))
@@ -362,7 +366,7 @@ async def test_reader_learns_how_far_a_session_has_got_and_keeps_it_no_longer(
 
 
 async def test_session_that_lacks_tokens_is_not_finished(
-    store: SessionStore, session: Session
+    store: SessionStore, session: SessionStart
 ) -> None:
     """As after a failover between the last append and the end."""
     await store.put(session, FIRST, Generated((10,)))
@@ -375,7 +379,7 @@ async def test_session_that_lacks_tokens_is_not_finished(
     ("received", "ended"), [((), "STOP"), ((10,), "STOP"), ((10, 11), ""), ((99,), "")]
 )
 async def test_finished_session_stays_finished_unless_its_client_has_other_tokens(
-    store: SessionStore, session: Session, received: tuple[int, ...], ended: str
+    store: SessionStore, session: SessionStart, received: tuple[int, ...], ended: str
 ) -> None:
     await store.put(session, FIRST, Generated((10,)))
     await store.finish(session.session_id, FIRST, 1, "STOP")
@@ -384,7 +388,7 @@ async def test_finished_session_stays_finished_unless_its_client_has_other_token
 
 
 async def test_session_that_goes_on_after_its_end_has_not_ended(
-    store: SessionStore, session: Session
+    store: SessionStore, session: SessionStart
 ) -> None:
     await store.put(session, FIRST, Generated((10,)))
     await store.finish(session.session_id, FIRST, 1, "STOP")
@@ -395,7 +399,7 @@ async def test_session_that_goes_on_after_its_end_has_not_ended(
 
 
 async def test_cancelled_session_is_nobodys_to_write_or_take(
-    redis: Redis, store: SessionStore, session: Session
+    redis: Redis, store: SessionStore, session: SessionStart
 ) -> None:
     await store.put(session, FIRST, Generated((10,)))
     for _ in range(2):
@@ -408,7 +412,7 @@ async def test_cancelled_session_is_nobodys_to_write_or_take(
         take(store, session, SECOND),
         store.take(session.claim, None, "writer", NOTHING),
     ):
-        with pytest.raises(SessionCancelled):
+        with pytest.raises(StoredSessionCancelled):
             await call
     assert not await store.begin(session, SECOND, NOTHING)
     stored = await store.read(session.claim)
@@ -418,7 +422,7 @@ async def test_cancelled_session_is_nobodys_to_write_or_take(
 
 
 async def test_cancelling_a_finished_session_changes_nothing(
-    store: SessionStore, session: Session
+    store: SessionStore, session: SessionStart
 ) -> None:
     await store.put(session, FIRST, Generated((10,)))
     await store.finish(session.session_id, FIRST, 1, "LENGTH")
@@ -427,14 +431,14 @@ async def test_cancelling_a_finished_session_changes_nothing(
     assert await take(store, session, SECOND) == Generated((10,))
 
 
-async def test_prefix_is_cut_to_length(store: SessionStore, session: Session) -> None:
+async def test_prefix_is_cut_to_length(store: SessionStore, session: SessionStart) -> None:
     await store.put(session, FIRST, Generated((10, 11)))
     assert await store.read_prefix(session.session_id, 1) == (7,)
     assert await store.read_prefix(session.session_id, 4) == (*PROMPT, 10)
 
 
 async def test_prefix_ends_with_the_last_whole_token(
-    store: SessionStore, redis: Redis, session: Session
+    store: SessionStore, redis: Redis, session: SessionStart
 ) -> None:
     await store.put(session, FIRST, Generated((10,)))
     _, tokens = sorted(await keys_of(redis, session))
@@ -443,7 +447,7 @@ async def test_prefix_ends_with_the_last_whole_token(
 
 
 async def test_nonsense_from_the_caller_is_a_value_error(
-    store: SessionStore, session: Session
+    store: SessionStore, session: SessionStart
 ) -> None:
     with pytest.raises(ValueError, match="prompt"):
         await store.put(replace(session, prompt=()), FIRST, NOTHING)
@@ -454,7 +458,7 @@ async def test_nonsense_from_the_caller_is_a_value_error(
 
 
 async def test_successor_learns_which_tokens_the_target_did_not_check(
-    store: SessionStore, session: Session
+    store: SessionStore, session: SessionStart
 ) -> None:
     await store.put(session, FIRST, Generated((2**31 - 1, 5, 6), frozenset({0, 2})))
     await store.append(session.session_id, FIRST, first_index=2, token_ids=[6, 7], unchecked=[0])

@@ -18,7 +18,7 @@ from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.stored_session import (
     Claim,
     Generated,
-    Session,
+    SessionStart,
     StaleEpoch,
     StoreConflict,
     StoreUnavailable,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 0.2
 FAIL_FAST_S = 0.5
 CLAIM = Claim("s", b"secret", owner="")
-SESSION = Session(CLAIM, model="", request=b"", prompt=(1, 2))
+SESSION = SessionStart(CLAIM, model="", request=b"", prompt=(1, 2))
 FIRST, SECOND, THIRD = (Writer(epoch, f"writer {epoch}") for epoch in (1, 2, 3))
 NOTHING = Generated()
 

@@ -35,12 +35,12 @@ from specmesh.serving.store.stored_session import (
     CANCELLED,
     Claim,
     Generated,
-    Session,
-    SessionCancelled,
     SessionError,
     SessionNotFound,
+    SessionStart,
     StaleEpoch,
     StoreConflict,
+    StoredSessionCancelled,
     Writer,
     read_generated,
 )
@@ -81,7 +81,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.redis = Redis.from_url(url)
         self.store = SessionStore.from_url(as_documented(url), timeout_s=10)
         claim = Claim(uuid.uuid4().hex, SECRET, owner="me")
-        self.session = Session(claim, model="m", request=b"r", prompt=PROMPT)
+        self.session = SessionStart(claim, model="m", request=b"r", prompt=PROMPT)
         self.keys = [f"specmesh:{{{self.session.session_id}}}:{n}" for n in ("session", "tokens")]
         self.late: list[Command] = []
         self.snapshot: list[bytes | None] = [None, None]
@@ -175,7 +175,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     def note(self, log: Log, outcome: object, num_stored: int) -> None:
         match outcome:
-            case StaleEpoch() | SessionCancelled():
+            case StaleEpoch() | StoredSessionCancelled():
                 log.fenced_off = True
             case SessionNotFound() | StoreConflict():
                 log.num_stored = None

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from specmesh.serving.errors import Unavailable
+from specmesh.serving.errors import UnavailableStatus
 from specmesh.serving.rpc.stalls import Stalls
 
 STALL_S = 0.2
@@ -42,7 +42,7 @@ async def test_a_message_that_nobody_takes_is_given_up_and_others_are_not():
     first = sending(stalls, stalled)
     await asyncio.sleep(STALL_S / 2)
     second = sending(stalls, slow)
-    with pytest.raises(Unavailable) as refusal:
+    with pytest.raises(UnavailableStatus) as refusal:
         await first
     assert time.monotonic() - began >= STALL_S
     assert refusal.value.reason == "READER_STALLED"

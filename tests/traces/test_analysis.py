@@ -6,7 +6,7 @@ import pytest
 from tests.client.spans import DRAFTER, VERIFIER, call, client, commit, generate, round_
 
 from specmesh.traces.analysis.difference import difference
-from specmesh.traces.analysis.path_parts import Part, summed
+from specmesh.traces.analysis.path_parts import PathActivity, summed
 from specmesh.traces.analysis.stats import Percentiles, trace_stats
 from specmesh.traces.trace import Trace
 
@@ -41,17 +41,17 @@ def test_the_path_is_told_by_node_and_by_what_went_on_there():
     found = parts(trace)
     assert sum(found.values()) == pytest.approx(100)
     assert found == {
-        ("verifier", Part.FORWARD): 50,
-        ("verifier", Part.QUEUE): 4,
-        ("verifier", Part.OWN): 2,
-        ("verifier", Part.NETWORK): 4,
-        ("drafter", Part.FORWARD): 15,
-        ("drafter", Part.QUEUE): 1,
-        ("drafter", Part.OWN): 2,
-        ("drafter", Part.NETWORK): 2,
-        ("redis", Part.STORE): 6,
-        ("orchestrator", Part.OWN): 10,
-        ("orchestrator", Part.NETWORK): 4,
+        ("verifier", PathActivity.FORWARD): 50,
+        ("verifier", PathActivity.QUEUE): 4,
+        ("verifier", PathActivity.OWN): 2,
+        ("verifier", PathActivity.NETWORK): 4,
+        ("drafter", PathActivity.FORWARD): 15,
+        ("drafter", PathActivity.QUEUE): 1,
+        ("drafter", PathActivity.OWN): 2,
+        ("drafter", PathActivity.NETWORK): 2,
+        ("redis", PathActivity.STORE): 6,
+        ("orchestrator", PathActivity.OWN): 10,
+        ("orchestrator", PathActivity.NETWORK): 4,
     }
 
 
@@ -59,7 +59,7 @@ def test_stats_give_the_share_of_each_node_and_shares_add_up():
     found = trace_stats([an_answer(), an_answer(), an_answer(150.0)])
     assert (found.answers.count, found.answers.p50_ms, found.answers.max_ms) == (3, 100, 200)
     assert found.path[0].node == VERIFIER.label
-    assert (found.path[0].part, found.path[0].share) == (Part.FORWARD, 250 / 400)
+    assert (found.path[0].part, found.path[0].share) == (PathActivity.FORWARD, 250 / 400)
     assert sum(each.share for each in found.path) == pytest.approx(1)
     verify = next(each for each in found.spans if "VerifierService" in each.name)
     assert (verify.durations.count, verify.forward.p50_ms, verify.queue.p50_ms) == (3, 50, 4)
@@ -82,7 +82,7 @@ def test_percentiles_lie_between_the_values():
 def test_a_difference_says_where_the_second_lost_its_time():
     found = difference(an_answer(), an_answer(150.0))
     assert found.lost_ms == 100
-    assert (found.changes[0].service, found.changes[0].part) == ("verifier", Part.FORWARD)
+    assert (found.changes[0].service, found.changes[0].part) == ("verifier", PathActivity.FORWARD)
     assert found.changes[0].lost_ms == 100
     assert sum(change.lost_ms for change in found.changes) == pytest.approx(found.lost_ms)
 

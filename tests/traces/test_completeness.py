@@ -14,8 +14,8 @@ from tests.client.spans import (
     round_,
 )
 
-from specmesh.traces.analysis.completeness import LOST, Loss, gaps, mended, summed_up
-from specmesh.traces.analysis.path_parts import Part
+from specmesh.traces.analysis.completeness import LOST, MissingSpan, gaps, mended, summed_up
+from specmesh.traces.analysis.path_parts import PathActivity
 from specmesh.traces.trace import Trace
 
 RPC = {"rpc.system.name": "grpc"}
@@ -54,9 +54,13 @@ def test_a_call_that_was_cancelled_or_failed_needs_no_server():
 @pytest.mark.parametrize(
     ("lost", "loss", "said"),
     [
-        ("verify1s", Loss.SERVER, "1 span missing below specmesh.verify: its server's"),
-        ("r1", Loss.PARENT, "1 span missing, of which are left: 2 x specmesh.commit, specmesh.ver"),
-        ("c", Loss.ROOT, "1 span missing above specmesh.v1.GenerationService/Generate"),
+        ("verify1s", MissingSpan.SERVER, "1 span missing below specmesh.verify: its server's"),
+        (
+            "r1",
+            MissingSpan.PARENT,
+            "1 span missing, of which are left: 2 x specmesh.commit, specmesh.ver",
+        ),
+        ("c", MissingSpan.ROOT, "1 span missing above specmesh.v1.GenerationService/Generate"),
     ],
 )
 def test_each_span_that_is_missed_is_found_and_named(lost, loss, said):
@@ -78,7 +82,7 @@ def test_what_is_left_below_a_lost_span_is_not_the_roots_own_time():
     (lost,) = [span for span in trace.spans if span.name == LOST]
     assert (lost.parent_span_id, lost.span_id, lost.node) == ("g", "r1", ORCHESTRATOR)
     assert {span.span_id for span in trace.children()["r1"]} == {"verify1", "k1"}
-    assert Part.UNKNOWN in {each.part for each in trace.path}
+    assert PathActivity.UNKNOWN in {each.part for each in trace.path}
     assert trace.summary.num_missing == 1
 
 

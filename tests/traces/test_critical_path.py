@@ -17,7 +17,7 @@ from tests.client.spans import (
 )
 
 from specmesh.traces.analysis.critical_path import BEGIN, END, REACT, critical_path
-from specmesh.traces.analysis.path_parts import Part, stretches
+from specmesh.traces.analysis.path_parts import PathActivity, stretches
 from specmesh.traces.spans import SpanKind
 
 
@@ -126,9 +126,9 @@ def test_it_stays_within_the_request_whatever_the_spans_say(reaction_ms):
 @pytest.mark.parametrize(
     ("run_delay_ms", "shown"),
     [
-        (0, [(Part.OWN, 10)]),
-        (7, [(Part.CORE, 7), (Part.OWN, 3)]),
-        (12, [(Part.CORE, 10)]),  # two counters were not read at once
+        (0, [(PathActivity.OWN, 10)]),
+        (7, [(PathActivity.CORE, 7), (PathActivity.OWN, 3)]),
+        (12, [(PathActivity.CORE, 10)]),  # two counters were not read at once
     ],
 )
 def test_what_the_orchestrator_waited_for_a_core_is_told_from_its_own_time(run_delay_ms, shown):

@@ -10,7 +10,7 @@ from tests.traces.otlp import ANSWER, answer, group, make_span
 
 from specmesh.traces.spans import spans_from
 from specmesh.traces.store.blob import pack, unpack
-from specmesh.traces.store.limits import MIN_BYTES, Limits
+from specmesh.traces.store.limits import MIN_BYTES, StoreLimits
 from specmesh.traces.store.query import Order, Query
 from specmesh.traces.store.reader import NoSuchTrace, StoreReader, bytes_on_disk
 from specmesh.traces.store.schema import StoreError
@@ -31,7 +31,7 @@ def path(tmp_path):
 
 
 def writer(path, clock=None, **limits):
-    return StoreWriter(path, Limits(**limits), clock or Clock())
+    return StoreWriter(path, StoreLimits(**limits), clock or Clock())
 
 
 def stored(*answers):

@@ -48,7 +48,7 @@ _TIMED_STEPS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class JudgedText:
     """A prompt, the target's answer, and how its tokens were chosen."""
 
     prompt: Sequence[int]
@@ -95,7 +95,7 @@ def acceptance_by_depth(agreements: Sequence[Agreement]) -> list[float]:
     return [float(n) / of if of else 0.0 for n, of in zip(accepted, reached, strict=True)]
 
 
-def _of_drafter(drafter: LanguageModel, text: Text, depth: int) -> Agreement:
+def _of_drafter(drafter: LanguageModel, text: JudgedText, depth: int) -> Agreement:
     logits = score(drafter, text.prompt, text.answer)
     agrees = np.array([text.is_drafted(n, row) for n, row in enumerate(logits)])
     return np.lib.stride_tricks.sliding_window_view(agrees[1:], depth)
@@ -113,7 +113,7 @@ class _Heads:
         self._heads = load_heads(folder, target.model, digest)
         self.max_depth = self._heads.max_depth
 
-    def agreement(self, text: Text, depth: int) -> Agreement:
+    def agreement(self, text: JudgedText, depth: int) -> Agreement:
         import torch
 
         from specmesh.inference.models.heads.seen import look
@@ -211,11 +211,11 @@ def main(
 
 def _texts(
     engine: LanguageModel, prompts: Sequence[Sequence[int]], sampling: Sampling, num_tokens: int
-) -> list[Text]:
+) -> list[JudgedText]:
     """The target's answers, each with a seed of its own."""
     samplings = [replace(sampling, seed=sampling.seed + n) for n in range(len(prompts))]
     answers = answer(engine, prompts, samplings, num_tokens)
-    return [Text(*each) for each in zip(prompts, answers, samplings, strict=True)]
+    return [JudgedText(*each) for each in zip(prompts, answers, samplings, strict=True)]
 
 
 def _forward_ms(model: LanguageModel, prompt: Sequence[int]) -> float:

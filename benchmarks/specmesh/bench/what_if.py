@@ -23,9 +23,9 @@ from specmesh.cli.runner import run
 from specmesh.client import AsyncClient
 from specmesh.orchestrator.strategies.options import StrategyOptions
 from specmesh.serving.process.typer_app import App
-from specmesh.simulation.replay.recorded import Recorded, recorded
+from specmesh.simulation.replay.recorded import RecordedRequest, recorded
 from specmesh.simulation.replay.what_if import (
-    Change,
+    Alternative,
     lookahead,
     more_verifiers,
     quicker_drafter,
@@ -46,7 +46,7 @@ _THREE = Speculation("speculative", StrategyOptions(lookahead=3))
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class WhatIfSetting:
     """A mesh and how its answers are speculated."""
 
     speculation: Speculation
@@ -58,15 +58,17 @@ class Setting:
 class Case:
     """One change, and the two settings it lies between."""
 
-    before: Setting
-    change: Change
-    after: Setting
+    before: WhatIfSetting
+    change: Alternative
+    after: WhatIfSetting
 
 
 CASES = (
-    Case(Setting(_DSI), more_verifiers(2), Setting(_DSI, num_verifiers=4)),
-    Case(Setting(_EIGHT), lookahead(3), Setting(_THREE)),
-    Case(Setting(_EIGHT), quicker_drafter(2), Setting(_EIGHT, drafter_ms=_DRAFTER_MS / 2)),
+    Case(WhatIfSetting(_DSI), more_verifiers(2), WhatIfSetting(_DSI, num_verifiers=4)),
+    Case(WhatIfSetting(_EIGHT), lookahead(3), WhatIfSetting(_THREE)),
+    Case(
+        WhatIfSetting(_EIGHT), quicker_drafter(2), WhatIfSetting(_EIGHT, drafter_ms=_DRAFTER_MS / 2)
+    ),
 )
 
 
@@ -97,7 +99,7 @@ def main(
 
     async def work() -> int:
         console = Console(stderr=True)
-        measured: dict[Setting, Sequence[Recorded]] = {}
+        measured: dict[WhatIfSetting, Sequence[RecordedRequest]] = {}
         settings = {each for case in CASES for each in (case.before, case.after)}
         for mesh in {(each.num_verifiers, each.drafter_ms) for each in settings}:
             on_it = [each for each in settings if (each.num_verifiers, each.drafter_ms) == mesh]
@@ -113,7 +115,9 @@ def main(
     run(work())
 
 
-def figures(case: Case, before: Sequence[Recorded], after: Sequence[Recorded]) -> CaseFigures:
+def figures(
+    case: Case, before: Sequence[RecordedRequest], after: Sequence[RecordedRequest]
+) -> CaseFigures:
     """Compare what the traces of ``before`` predict with ``after``, answer by answer."""
     found = [what_if(each, (case.change,)) for each in before]
     predicted = [each.predictions[0].duration_s for each in found]
@@ -131,8 +135,8 @@ def figures(case: Case, before: Sequence[Recorded], after: Sequence[Recorded]) -
 
 
 async def _measure(
-    settings: Sequence[Setting], num_answers: int, num_tokens: int
-) -> Mapping[Setting, Sequence[Recorded]]:
+    settings: Sequence[WhatIfSetting], num_answers: int, num_tokens: int
+) -> Mapping[WhatIfSetting, Sequence[RecordedRequest]]:
     """Answer the same prompts in each of ``settings``, which share a mesh."""
     models = WaitingModels(
         target_ms=_TARGET_MS, drafter_ms=settings[0].drafter_ms, acceptance=_ACCEPTANCE

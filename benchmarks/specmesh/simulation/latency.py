@@ -12,14 +12,14 @@ from typing import Protocol
 class Latency(Protocol):
     """The time of one forward, in seconds."""
 
-    def forward_s(self, *, first: bool, luck: float, num_nodes: int) -> float:
-        """``first``: nothing of the prefix is cached yet; ``luck`` in [0, 1) picks the draw;
+    def forward_s(self, *, first: bool, quantile: float, num_nodes: int) -> float:
+        """``first``: nothing of the prefix is cached yet; ``quantile`` in [0, 1) picks the draw;
         ``num_nodes``: of the tree, root included."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedLatency:
     """Time to first token, then time per output token (DSI, Appendix F.1), and ``token_s`` for each
     draft token in a verification."""
 
@@ -28,13 +28,13 @@ class Fixed:
     """None: the same as ``each_s``."""
     token_s: float = 0.0
 
-    def forward_s(self, *, first: bool, luck: float, num_nodes: int) -> float:  # noqa: ARG002
+    def forward_s(self, *, first: bool, quantile: float, num_nodes: int) -> float:  # noqa: ARG002
         """``first_s`` for the first forward if it is set, else ``each_s``; longer by its tokens."""
         alone_s = self.first_s if first and self.first_s is not None else self.each_s
         return alone_s + self.token_s * (num_nodes - 1)
 
 
-class Measured:
+class MeasuredLatency:
     """Drawn from a histogram: how often (any weight) each latency in seconds was seen."""
 
     def __init__(self, counts: Mapping[float, float]) -> None:
@@ -43,6 +43,6 @@ class Measured:
         self._values_s = sorted(counts)
         self._cumulative = list(accumulate(counts[value] for value in self._values_s))
 
-    def forward_s(self, *, first: bool, luck: float, num_nodes: int) -> float:  # noqa: ARG002
-        """The quantile ``luck`` of the histogram."""
-        return self._values_s[bisect_right(self._cumulative, luck * self._cumulative[-1])]
+    def forward_s(self, *, first: bool, quantile: float, num_nodes: int) -> float:  # noqa: ARG002
+        """The quantile ``quantile`` of the histogram."""
+        return self._values_s[bisect_right(self._cumulative, quantile * self._cumulative[-1])]

@@ -53,15 +53,15 @@ class SimulatedMesh:
     def __init__(self, clock: Clock, model: MeshModel, seed: int) -> None:
         self.clock = clock
         self.model = model
-        self.dice = random.Random(seed)  # noqa: S311 - a simulation must repeat
-        luck = self.dice.random
+        self.rng = random.Random(seed)  # noqa: S311 - a simulation must repeat
+        quantile = self.rng.random
         batch = model.batch
         self.verifiers = [
-            SimulatedServer(clock, model.target_latency, luck, batch)
+            SimulatedServer(clock, model.target_latency, quantile, batch)
             for _ in range(model.num_verifiers)
         ]
         self.drafters = [
-            SimulatedServer(clock, latency, luck, batch)
+            SimulatedServer(clock, latency, quantile, batch)
             for latency in model.drafter_latencies
             for _ in range(model.drafter_replicas)
         ]

@@ -71,9 +71,9 @@ class SimulatedRequest:
 
     def _capacity(self) -> Capacity:
         model = self._mesh.model
-        luck = 0.5  # the median
+        quantile = 0.5  # the median
         alone_s, with_token_s = (
-            model.target_latency.forward_s(first=False, luck=luck, num_nodes=num_nodes)
+            model.target_latency.forward_s(first=False, quantile=quantile, num_nodes=num_nodes)
             for num_nodes in (1, 2)
         )
         return Capacity(
@@ -81,7 +81,9 @@ class SimulatedRequest:
             drafters=tuple(range(self._models.num_drafters)),
             target_s=alone_s + 2 * model.hop_s,
             target_token_s=with_token_s - alone_s,
-            drafter_s=model.drafter_latencies[0].forward_s(first=False, luck=luck, num_nodes=1)
+            drafter_s=model.drafter_latencies[0].forward_s(
+                first=False, quantile=quantile, num_nodes=1
+            )
             if model.drafter_latencies
             else None,
             heads_s=model.heads_s,
@@ -194,10 +196,10 @@ class SimulatedRequest:
 
     def _draft(self, command: Draft) -> None:
         levels = _Levels(self._models, command, self._context.after(command.path))
-        faults, dice = self._mesh.model.faults, self._mesh.dice
+        faults, rng = self._mesh.model.faults, self._mesh.rng
         fails_at = command.depth + 1
-        if faults.draft_failure and dice.random() < faults.draft_failure:
-            fails_at = dice.randint(1, command.depth)
+        if faults.draft_failure and rng.random() < faults.draft_failure:
+            fails_at = rng.randint(1, command.depth)
         job: SimulatedJob
 
         def forwarded() -> None:
@@ -228,19 +230,19 @@ class SimulatedRequest:
             action()
 
     def _answer(self, task: TaskId, event: Event, last: bool) -> None:
-        faults, dice = self._mesh.model.faults, self._mesh.dice
+        faults, rng = self._mesh.model.faults, self._mesh.rng
         delay_s = self._mesh.model.hop_s
         if faults.max_delay_s and last:  # parts of one stream stay in order
-            delay_s += dice.random() * faults.max_delay_s
+            delay_s += rng.random() * faults.max_delay_s
 
         def arrive() -> None:
             if task in self._jobs:
                 if last:
                     del self._jobs[task]
                 self._handle(event)
-                if last and faults.repeated_answer and dice.random() < faults.repeated_answer:
+                if last and faults.repeated_answer and rng.random() < faults.repeated_answer:
                     self._handle_unwanted(event)
-            elif faults.late_answer and dice.random() < faults.late_answer:
+            elif faults.late_answer and rng.random() < faults.late_answer:
                 self._handle_unwanted(event)
 
         self._mesh.clock.after(delay_s, arrive)

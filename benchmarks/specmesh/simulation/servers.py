@@ -31,19 +31,19 @@ class SimulatedJob:
 class SimulatedServer:
     """Works on up to ``max_batch`` jobs at a time, first come first served, as an engine does.
 
-    All that it works on share each forward; who comes meanwhile waits for the next. ``luck`` gives
-    numbers in [0, 1) for latencies that are drawn.
+    All that it works on share each forward; who comes meanwhile waits for the next. ``quantile``
+    gives numbers in [0, 1) for latencies that are drawn.
     """
 
     def __init__(
-        self, clock: Clock, latency: Latency, luck: Callable[[], float], max_batch: int = 1
+        self, clock: Clock, latency: Latency, quantile: Callable[[], float], max_batch: int = 1
     ) -> None:
         self.alive = True
         self.busy_s = 0.0
         """Time spent in forwards, also those that were cut short."""
         self._clock = clock
         self._latency = latency
-        self._luck = luck
+        self._quantile = quantile
         self._max_batch = max_batch
         self._waiting: deque[SimulatedJob] = deque()
         self._running: list[SimulatedJob] = []
@@ -96,7 +96,7 @@ class SimulatedServer:
         self._began = self._clock.now
         delay_s = self._latency.forward_s(
             first=any(job.request not in self._seen for job in running),
-            luck=self._luck(),
+            quantile=self._quantile(),
             num_nodes=sum(job.num_nodes for job in running),
         )
         delay_s += max(job.heads_s for job in running)

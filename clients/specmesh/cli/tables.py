@@ -30,7 +30,7 @@ _PARTS = re.compile(r"\s+|[^\s/._-]+[/._-]*|[/._-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class ColumnWidth:
     """Widths of a column in cells: on one line, at least, and with its heading broken at spaces."""
 
     ideal: int
@@ -39,7 +39,7 @@ class Need:
     is_text: bool
 
 
-def arrange(needs: Sequence[Need], num_first: int, room: int) -> list[dict[int, int]]:
+def arrange(needs: Sequence[ColumnWidth], num_first: int, room: int) -> list[dict[int, int]]:
     """The tables, one below the other, into which columns are divided: widths by column.
 
     The first ``num_first`` columns, texts, begin each of them.
@@ -67,13 +67,15 @@ def arrange(needs: Sequence[Need], num_first: int, room: int) -> list[dict[int, 
     return parts
 
 
-def _divided(texts: Sequence[int], others: Sequence[Need], room: int) -> list[dict[int, int]]:
+def _divided(
+    texts: Sequence[int], others: Sequence[ColumnWidth], room: int
+) -> list[dict[int, int]]:
     first = dict(enumerate(texts))
     left = room - _total([*texts, 0])
     return [first | block for block in _blocks(others, len(texts), left)]
 
 
-def _blocks(needs: Sequence[Need], number: int, room: int) -> Iterator[dict[int, int]]:
+def _blocks(needs: Sequence[ColumnWidth], number: int, room: int) -> Iterator[dict[int, int]]:
     """As many columns as find room each time, one at least; the first of them is ``number``."""
     block: dict[int, int] = {}
     for column, need in enumerate(needs, start=number):
@@ -84,7 +86,7 @@ def _blocks(needs: Sequence[Need], number: int, room: int) -> Iterator[dict[int,
     yield block
 
 
-def _squeezed(needs: Sequence[Need], room: int) -> list[int]:
+def _squeezed(needs: Sequence[ColumnWidth], room: int) -> list[int]:
     """Widths with the widest texts narrowed, none below its least, until there is room."""
     widths = [need.broken if need.is_text else need.least for need in needs]
     while _total(widths) > room:
@@ -159,7 +161,7 @@ def _bare(*, show_header: bool) -> Table:
     )
 
 
-def _need(column: Column) -> Need:
+def _need(column: Column) -> ColumnWidth:
     is_text = column.justify == "left"
     cells = [line for cell in column.cells for line in _lines(cell)]
     heading = _lines(column.header)
@@ -169,7 +171,7 @@ def _need(column: Column) -> Need:
         least = min(of_cells, _LEAST_TEXT)
     elif of_cells > _LONGEST_WHOLE:
         least = _widest(_words(cells))
-    return Need(
+    return ColumnWidth(
         ideal=max(of_cells, _widest(heading)),
         broken=max(of_cells, of_heading),
         least=max(least, of_heading),

@@ -21,8 +21,8 @@ from specmesh.client.answers.values import (
 from specmesh.client.connections.addresses import targets_or_default
 from specmesh.client.connections.channels import ChannelSettings, MetadataSource
 from specmesh.client.connections.credentials import Tls, TokenSource, is_loopback
-from specmesh.client.connections.recovery import Limits
-from specmesh.client.connections.targets import Mesh
+from specmesh.client.connections.recovery import RetryPolicy
+from specmesh.client.connections.targets import ClientTargets
 from specmesh.client.connections.timeouts import Timeouts, check_seconds
 from specmesh.client.connections.unary import Invoke, R, call
 from specmesh.client.errors import SpecmeshError
@@ -98,7 +98,7 @@ class AsyncClient:
             connect_s=self._timeouts.connect_s,
             drain_s=self._timeouts.generate_s,
         )
-        self._mesh = Mesh(targets, settings)
+        self._mesh = ClientTargets(targets, settings)
 
     def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> GenerationStream:
         """Return the answer to ``prompt``, text or token ids, as a stream that is still to be read.
@@ -288,9 +288,9 @@ class AsyncClient:
             )
         )
 
-    def _limits(self, timeout_s: float) -> Limits:
+    def _limits(self, timeout_s: float) -> RetryPolicy:
         check_seconds("timeout_s", timeout_s)
-        return Limits(
+        return RetryPolicy(
             timeout_s=timeout_s,
             start_s=self._timeouts.start_s,
             idle_s=self._timeouts.idle_s,

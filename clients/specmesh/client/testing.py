@@ -88,7 +88,7 @@ class FakeMesh:
         self._sessions: dict[str, _Session] = {}
         self._by_request: dict[str, _Session] = {}
         self._server = grpc.server(ThreadPoolExecutor(max_workers=32), options=_OPTIONS)
-        add_GenerationServiceServicer_to_server(_Generation(self), self._server)
+        add_GenerationServiceServicer_to_server(_FakeGeneration(self), self._server)
         add_TokenizerServiceServicer_to_server(_Tokenizer(self), self._server)
         address = "127.0.0.1:0"
         port = (
@@ -246,7 +246,7 @@ def _abort(
     return AssertionError("abort_with_status raises")
 
 
-class _Generation(GenerationServiceServicer):
+class _FakeGeneration(GenerationServiceServicer):
     def __init__(self, mesh: FakeMesh) -> None:
         self._mesh = mesh
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from specmesh.traces.analysis.breakdown import Breakdown, breakdown
 from specmesh.traces.analysis.clocks import ClockCorrection, corrected
-from specmesh.traces.analysis.completeness import Gap, Loss, gaps, mended
+from specmesh.traces.analysis.completeness import Gap, MissingSpan, gaps, mended
 from specmesh.traces.analysis.critical_path import Segment, critical_path
 from specmesh.traces.analysis.path_parts import Stretch, stretches
 from specmesh.traces.spans import Span, root_of
@@ -48,7 +48,7 @@ class Trace:
             if span is not self.root:
                 below[span.parent_span_id].append(span)
         for gap in self.gaps:
-            if gap.loss is Loss.ROOT:
+            if gap.loss is MissingSpan.ROOT:
                 # Beside the root there may be others whose parent is the same.
                 below[self.root.span_id] += [each for each in gap.above if each is not self.root]
         return below

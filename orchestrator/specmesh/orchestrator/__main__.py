@@ -17,10 +17,10 @@ from pydantic_settings import SettingsConfigDict
 from specmesh.decoding.trees.calibrated import CalibratedTrees
 from specmesh.orchestrator.admission.accounts import Accounts
 from specmesh.orchestrator.admission.controller import MAX_WAIT_SECONDS, Admission
-from specmesh.orchestrator.admission.limits import Limits
+from specmesh.orchestrator.admission.limits import Quota
 from specmesh.orchestrator.admission.request_limits import MAX_LOOKAHEAD, MAX_REQUEST_BYTES
 from specmesh.orchestrator.driver.tree_file import check_trees, read_trees
-from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.orchestrator.replicas.discovery.entries import read_entries
 from specmesh.orchestrator.replicas.discovery.follower import EVERY_SECONDS, Follower
 from specmesh.orchestrator.replicas.discovery.lookup import lookup
@@ -168,9 +168,9 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
     )
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> Quota:
         """What each identity may use."""
-        return Limits(
+        return Quota(
             self.max_answers_per_identity,
             self.max_tokens_per_minute,
             self.max_verified_nodes_per_minute,
@@ -189,7 +189,7 @@ class OrchestratorService:
 
     def __init__(self, settings: OrchestratorSettings) -> None:
         self._settings = settings
-        self._mesh: Mesh | None = None
+        self._mesh: ReplicaPools | None = None
         self._followers: list[Follower] = []
         self._prompts = PromptReader()
         self._shared: SharedHolders | None = None
@@ -212,7 +212,7 @@ class OrchestratorService:
             await self._store_watch.start(refuses=self._settings.redis_check == "refuse")
         channels = _channels(self._settings)
         self._targets = TargetRegistry()
-        self._mesh = Mesh(
+        self._mesh = ReplicaPools(
             self._pool(
                 *("verifier", "VerifierService", self._settings.verifiers),
                 *(self._targets.admit_verifier, channels(VERIFIER)),

@@ -21,7 +21,7 @@ from specmesh.orchestrator.answers.session_codec import (
 )
 from specmesh.orchestrator.answers.stored_answers import described
 from specmesh.orchestrator.answers.whole_answer import whole_answer
-from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.orchestrator.replicas.target import TargetRegistry
 from specmesh.orchestrator.requests.named_requests import named
 from specmesh.orchestrator.requests.plan import Defaults
@@ -63,7 +63,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
 
     def __init__(
         self,
-        mesh: Mesh,
+        mesh: ReplicaPools,
         targets: TargetRegistry,
         store: SessionStore | None,
         defaults: Defaults,
@@ -79,7 +79,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self._entrance = Entrance(
             mesh.admission,
             lambda: len(mesh.verifiers.ready),
-            mesh.dice.random,
+            mesh.rng.random,
         )
 
     @property

@@ -27,7 +27,7 @@ def wait_s(window_s: float, verification_s: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingRequest:
     """A request to verify that waits until ``due``, in seconds of the caller's clock."""
 
     number: int
@@ -40,8 +40,8 @@ class Waiting:
 
 
 def next_batch(
-    waiting: Iterable[Waiting], sessions: Iterable[str], now: float, max_batch: int
-) -> list[Waiting]:
+    waiting: Iterable[WaitingRequest], sessions: Iterable[str], now: float, max_batch: int
+) -> list[WaitingRequest]:
     """The requests to be released at ``now``, the least sure first; none if they wait on.
 
     ``sessions`` are the active ones. More than ``max_batch`` may wait: call again for the rest.
@@ -88,7 +88,7 @@ class WaitingRequests:
 
     def __init__(self, max_batch: int) -> None:
         self._max_batch = max_batch
-        self._waiting: dict[int, Waiting] = {}
+        self._waiting: dict[int, WaitingRequest] = {}
         self._sessions = ActiveSessions()
 
     @property
@@ -100,7 +100,7 @@ class WaitingRequests:
         """Note that the session is active."""
         self._sessions.see(session_id, now)
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: WaitingRequest) -> None:
         """Let a request wait."""
         self._waiting[waiting.number] = waiting
 
@@ -108,10 +108,10 @@ class WaitingRequests:
         """Forget a request, if it waits."""
         self._waiting.pop(number, None)
 
-    def release(self, now: float) -> list[Sequence[Waiting]]:
+    def release(self, now: float) -> list[Sequence[WaitingRequest]]:
         """Take out the batches to be released at ``now``."""
         sessions = self._sessions.ids(now)
-        batches: list[Sequence[Waiting]] = []
+        batches: list[Sequence[WaitingRequest]] = []
         while batch := next_batch(self._waiting.values(), sessions, now, self._max_batch):
             batches.append(batch)
             for each in batch:

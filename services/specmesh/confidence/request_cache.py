@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from specmesh.confidence.metrics import record_batch, record_wait
-from specmesh.confidence.release import Waiting, WaitingRequests, wait_s
+from specmesh.confidence.release import WaitingRequest, WaitingRequests, wait_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class RequestCache:
         """
         now = time.monotonic()
         due = now + wait_s(self._window_s, verification_s)
-        waiting = Waiting(next(self._numbers), session_id, confidence, due)
+        waiting = WaitingRequest(next(self._numbers), session_id, confidence, due)
         ticket = self._tickets[waiting.number] = Ticket(now)
         self._waiting.see(session_id, now)
         self._waiting.add(waiting)

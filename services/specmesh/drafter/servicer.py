@@ -22,7 +22,7 @@ from specmesh.inference.service.growth import (
     MAX_DEPTH,
     DraftShape,
     GrowingDraft,
-    Level,
+    TreeLevel,
 )
 from specmesh.inference.service.levels import write_levels
 from specmesh.inference.service.prefixes import PrefixResolver
@@ -109,7 +109,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         meter = CostMeter(sequence, job.queue_ms)
         growth = GrowingDraft(tree, len(prefix), shape, sampling)
         sent = len(tree)
-        pending: list[Level] = []
+        pending: list[TreeLevel] = []
         try:
             while not growth.ended:
                 pending.append(growth.grow((yield ForwardRequest(sequence, growth.tree))))

@@ -6,7 +6,7 @@ import sys
 
 from specmesh.gateway.app import make_app
 from specmesh.gateway.http.server import HttpServer
-from specmesh.gateway.mesh import Mesh
+from specmesh.gateway.mesh import KnownOrchestrators
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.watched import UnusableFile
@@ -22,7 +22,7 @@ def make_server(settings: GatewaySettings) -> HttpServer:
     if settings.mesh_ca is None:
         check_plaintext_calls(settings, settings.targets, "--mesh-ca")
     try:
-        mesh = Mesh(settings)
+        mesh = KnownOrchestrators(settings)
         app = make_app(settings, mesh)
     except UnusableFile as error:
         raise CannotStart(str(error)) from error

@@ -27,11 +27,11 @@ from specmesh.gateway.http.observed import REQUEST_ID, Observed
 from specmesh.gateway.http.record import CLIENT_CLOSED_REQUEST
 from specmesh.gateway.http.sse import stream
 from specmesh.gateway.identity import Caller
-from specmesh.gateway.mesh import Mesh
+from specmesh.gateway.mesh import KnownOrchestrators
 from specmesh.gateway.peers import PeerCheck
 from specmesh.gateway.requests.calls import Request, chat_request, completion_request
 from specmesh.gateway.responses import answers
-from specmesh.gateway.responses.answers import Answers
+from specmesh.gateway.responses.answers import AnswerStreams
 from specmesh.gateway.responses.chats import ChatStyle
 from specmesh.gateway.responses.completions import CompletionStyle
 from specmesh.gateway.responses.envelope import Envelope, Json
@@ -51,7 +51,7 @@ READ_BY_CLIENTS = (REQUEST_ID, "retry-after", "retry-after-ms", "x-should-retry"
 class Routes:
     """What the gateway serves."""
 
-    def __init__(self, settings: GatewaySettings, mesh: Mesh) -> None:
+    def __init__(self, settings: GatewaySettings, mesh: KnownOrchestrators) -> None:
         self._settings = settings
         self._mesh = mesh
         asked_for = settings.tls if settings.requires_certificates else None
@@ -137,7 +137,7 @@ class Routes:
             )
 
     async def _respond(
-        self, request: HttpRequest, asked: Request, wanted: Answers, envelope: Envelope
+        self, request: HttpRequest, asked: Request, wanted: AnswerStreams, envelope: Envelope
     ) -> Response:
         record = request.state.record
         record.model = asked.model
@@ -170,7 +170,7 @@ class Routes:
         }
 
 
-def make_app(settings: GatewaySettings, mesh: Mesh) -> ASGIApp:
+def make_app(settings: GatewaySettings, mesh: KnownOrchestrators) -> ASGIApp:
     """The application. Raises ``UnusableFile`` for files of certificates."""
     routes = Routes(settings, mesh)
     app: ASGIApp = Starlette(

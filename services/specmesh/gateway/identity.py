@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from specmesh.client import AsyncClient
 from specmesh.gateway.errors import ApiError
-from specmesh.serving.errors import Unauthenticated
+from specmesh.serving.errors import UnauthenticatedStatus
 from specmesh.serving.identity.bearer import SCHEME, Bearer
 from specmesh.serving.identity.on_behalf import CALLER
 
@@ -82,7 +82,7 @@ class GuardedDoor:
         """Who sent it. Raises ``ApiError`` 401."""
         try:
             proven = await self._bearer.identify(request.headers.get("authorization"))
-        except Unauthenticated as error:
+        except UnauthenticatedStatus as error:
             raise _refused(error.message) from None
         _name.set(proven.identity)
         return Caller(self._client, proven.identity)

@@ -31,7 +31,7 @@ _OPTIONS = (("grpc.http2.bdp_probe", 0),)
 from 64 KiB to what the network carries."""
 
 
-class Mesh:
+class KnownOrchestrators:
     """The orchestrators that ``settings`` name. Raises ``UnusableFile`` for a file of
     certificates."""
 

@@ -62,31 +62,31 @@ class ServiceError(Exception):
         self.metadata = dict(metadata or {})
 
 
-class NotFound(ServiceError):
+class NotFoundStatus(ServiceError):
     """The thing named does not exist."""
 
     code = grpc.StatusCode.NOT_FOUND
 
 
-class FailedPrecondition(ServiceError):
+class FailedPreconditionStatus(ServiceError):
     """This state does not allow it; the same call will fail again."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
 
 
-class AlreadyExists(ServiceError):
+class AlreadyExistsStatus(ServiceError):
     """Something else has this name already."""
 
     code = grpc.StatusCode.ALREADY_EXISTS
 
 
-class Aborted(ServiceError):
+class AbortedStatus(ServiceError):
     """Another writer won a race for the same thing, or somebody else has ended it."""
 
     code = grpc.StatusCode.ABORTED
 
 
-class ResourceExhausted(ServiceError):
+class ResourceExhaustedStatus(ServiceError):
     """There is too much to do; ``retry_after_s`` says after how many seconds to try again."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -103,25 +103,25 @@ class ResourceExhausted(ServiceError):
         self.retry_after_s = retry_after_s
 
 
-class Unavailable(ServiceError):
+class UnavailableStatus(ServiceError):
     """This replica cannot answer now; another may."""
 
     code = grpc.StatusCode.UNAVAILABLE
 
 
-class DeadlineExceeded(ServiceError):
+class DeadlineExceededStatus(ServiceError):
     """The time that the caller gave has run out."""
 
     code = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-class Unauthenticated(ServiceError):
+class UnauthenticatedStatus(ServiceError):
     """The caller has not proved who it is."""
 
     code = grpc.StatusCode.UNAUTHENTICATED
 
 
-class PermissionDenied(ServiceError):
+class PermissionDeniedStatus(ServiceError):
     """The caller, whoever it is, may not call this method."""
 
     code = grpc.StatusCode.PERMISSION_DENIED
@@ -133,7 +133,7 @@ class InvalidArgument(ServiceError):
     code = grpc.StatusCode.INVALID_ARGUMENT
 
 
-class Unimplemented(ServiceError):
+class UnimplementedStatus(ServiceError):
     """There is no such method."""
 
     code = grpc.StatusCode.UNIMPLEMENTED
@@ -156,7 +156,7 @@ def to_status(error: ServiceError | InvalidField) -> grpc.Status:
         )
     metadata = {key: _cut(value, MAX_VALUE_BYTES) for key, value in error.metadata.items()}
     details: list[Message] = [ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)]
-    if isinstance(error, ResourceExhausted) and error.retry_after_s is not None:
+    if isinstance(error, ResourceExhaustedStatus) and error.retry_after_s is not None:
         retry = RetryInfo()
         retry.retry_delay.FromNanoseconds(round(error.retry_after_s * 1e9))
         details.append(retry)

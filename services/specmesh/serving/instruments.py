@@ -28,7 +28,7 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
-class Count(Metric):
+class CounterMetric(Metric):
     """A number that only grows."""
 
     def instrument(self) -> Counter:
@@ -41,7 +41,7 @@ class Count(Metric):
 
 
 @dataclass(frozen=True, slots=True)
-class Level(Metric):
+class GaugeMetric(Metric):
     """A number that comes and goes."""
 
     def instrument(self) -> Gauge:
@@ -54,7 +54,7 @@ class Level(Metric):
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution(Metric):
+class HistogramMetric(Metric):
     """Numbers of which quantiles are wanted; ``buckets`` are the upper bounds of all but the
     last."""
 

@@ -25,14 +25,16 @@ DraftingSteps = Generator[ForwardRequest, Logits, drafter_pb2.DraftResponse | No
 
 
 @dataclass(frozen=True, slots=True)
-class NextDraft:
+class RequestedDraft:
     """A draft that a request asks for, and what it is drawn with."""
 
     shape: DraftShape
     sampling: Sampling
 
 
-def read_next_draft(request: verifier_pb2.VerifyRequest, sampling: Sampling) -> NextDraft | None:
+def read_next_draft(
+    request: verifier_pb2.VerifyRequest, sampling: Sampling
+) -> RequestedDraft | None:
     """The draft that ``request`` asks for, None for none; raises ``InvalidField``."""
     if not request.HasField("next_draft"):
         return None
@@ -52,11 +54,11 @@ def read_next_draft(request: verifier_pb2.VerifyRequest, sampling: Sampling) -> 
     shape = DraftShape((0,), message.depth, (), message.num_choices, stop, growth=growth)
     if message.HasField("seed"):
         sampling = replace(sampling, seed=message.seed)
-    return NextDraft(shape, sampling)
+    return RequestedDraft(shape, sampling)
 
 
 def draft_from(
-    draft: DraftSequence, position: int, asked: NextDraft, description: ModelDescription
+    draft: DraftSequence, position: int, asked: RequestedDraft, description: ModelDescription
 ) -> DraftingSteps:
     """What ``asked`` for, from ``draft`` on, whose next token is at ``position``. None if the heads
     fail: the verdict counts all the same."""
@@ -68,7 +70,7 @@ def draft_from(
 
 
 def _grow(
-    draft: DraftSequence, position: int, asked: NextDraft
+    draft: DraftSequence, position: int, asked: RequestedDraft
 ) -> Generator[ForwardRequest, Logits, drafter_pb2.DraftResponse]:
     meter = CostMeter(draft)
     growth = GrowingDraft(EMPTY, position, asked.shape, asked.sampling)
@@ -82,7 +84,7 @@ def _grow(
     return write_levels(levels, 0, cost) if levels else drafter_pb2.DraftResponse()
 
 
-def _fit(asked: NextDraft, description: ModelDescription, position: int) -> NextDraft:
+def _fit(asked: RequestedDraft, description: ModelDescription, position: int) -> RequestedDraft:
     """``asked`` cut to what the heads can, and to the context: what can't be verified is not
     drafted."""
     depth = min(asked.shape.depth, description.heads_depth)

@@ -22,9 +22,9 @@ from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.codec.verdicts import write_verdict
 from specmesh.serving.codec.wire import read_distributions, read_sampling, read_tree
-from specmesh.serving.errors import FailedPrecondition
+from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import exchange
-from specmesh.verifier.next_draft import NextDraft, draft_from, read_next_draft
+from specmesh.verifier.next_draft import RequestedDraft, draft_from, read_next_draft
 
 VerifyJob = Job[verifier_pb2.VerifyResponse]
 VerifySteps = Steps[verifier_pb2.VerifyResponse]
@@ -99,7 +99,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         prefix: Sequence[int],
         tree: TokenTree,
         judge: Callable[[Logits], Verdict],
-        next_draft: NextDraft | None,
+        next_draft: RequestedDraft | None,
     ) -> VerifySteps:
         began = time.perf_counter()
         model = self._model
@@ -135,7 +135,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     def _check_shape(self, tree: TokenTree) -> None:
         description = self._model.description
         if not description.scores_trees and not tree.is_chain:
-            raise FailedPrecondition(
+            raise FailedPreconditionStatus(
                 "UNSUPPORTED_FEATURE",
                 f"backend {description.backend!r} verifies chains, and this is a tree",
                 {"feature": "TREES"},

@@ -11,7 +11,7 @@ from specmesh.bench.chaos.plan import (
     PROCESS_KINDS,
     SOONEST_S,
     Fault,
-    Kind,
+    FaultKind,
     MeshShape,
     is_link,
     link,
@@ -59,7 +59,7 @@ def test_faults_leave_time_between_them_and_somebody_who_answers(seed):
 
 def test_a_fault_waits_for_those_that_are_out_of_reach_already():
     def may(victim, *out):
-        return may_go(Fault(0.0, Kind.KILL, victim, 1.0), out, SHAPE)
+        return may_go(Fault(0.0, FaultKind.KILL, victim, 1.0), out, SHAPE)
 
     assert may("orchestrator-0")
     assert not may("orchestrator-0", "orchestrator-1")

@@ -7,18 +7,18 @@ import pytest
 from typer.testing import CliRunner
 
 from specmesh.bench.plan.__main__ import app
-from specmesh.bench.plan.predict import Counts, Times, predict
+from specmesh.bench.plan.predict import ReplicaCounts, Times, predict
 from specmesh.bench.plan.report import processes, recommended, table
 from specmesh.bench.plan.search import plan
-from specmesh.bench.plan.setting import Setting, default_objectives
+from specmesh.bench.plan.setting import PlanSetting, default_objectives
 from specmesh.load.results.objectives import Objectives
-from specmesh.load.workload.lengths import Fixed as Length
-from specmesh.simulation.latency import Fixed
+from specmesh.load.workload.lengths import ConstantLength as Length
+from specmesh.simulation.latency import FixedLatency
 
-TARGET = Fixed(0.04)
-SETTING = Setting(
+TARGET = FixedLatency(0.04)
+SETTING = PlanSetting(
     target=TARGET,
-    drafter=Fixed(0.004),
+    drafter=FixedLatency(0.004),
     rate=2.0,
     output=Length(20),
     objectives=default_objectives(TARGET, 0.0),
@@ -104,13 +104,13 @@ def test_a_great_load_is_planned_in_cells():
 
 
 def test_a_mesh_that_cannot_keep_up_is_seen_as_such():
-    found = predict(SETTING, "autoregressive", Counts(1, 0))
+    found = predict(SETTING, "autoregressive", ReplicaCounts(1, 0))
     assert found.verifier_utilisation > 1
     assert found.attained < 0.5
 
 
 def test_the_same_setting_gives_the_same_prediction():
-    counts = Counts(3, 1)
+    counts = ReplicaCounts(3, 1)
     assert predict(SETTING, "speculative", counts) == predict(SETTING, "speculative", counts)
 
 
@@ -150,7 +150,7 @@ def test_a_wrong_option_is_named(arguments, fault):
 
 
 def test_as_many_orchestrators_as_their_work_fills_with_room_left():
-    found = predict(SETTING, "autoregressive", Counts(3, 0))
+    found = predict(SETTING, "autoregressive", ReplicaCounts(3, 0))
     assert processes(replace(found, orchestrator_cores=0.1)) == 1
     assert processes(replace(found, orchestrator_cores=0.71)) == 2
     assert processes(replace(found, orchestrator_cores=7.0)) == 10

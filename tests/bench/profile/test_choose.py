@@ -7,14 +7,14 @@ import pytest
 from specmesh.bench.profile.choose import expectations, ways
 from specmesh.bench.profile.costs import (
     AUTOREGRESSIVE_ROUND,
-    Acceptance,
     Contention,
     Cores,
     Hop,
     MeshCosts,
-    Observed,
+    ObservedRounds,
     Orchestrating,
-    Round,
+    ProfiledAcceptance,
+    ProfiledRound,
     Way,
     mean_round,
 )
@@ -39,11 +39,13 @@ COSTS = MeshCosts(
 
 def chain(length, tokens, temperature=0.0):
     way = Way("speculative", lookahead=length)
-    return Acceptance(way, temperature, tokens, nodes=length, levels=(2.0, *[1.0] * (length - 1)))
+    return ProfiledAcceptance(
+        way, temperature, tokens, nodes=length, levels=(2.0, *[1.0] * (length - 1))
+    )
 
 
 def observed(acceptance, streams, rounds_per_s, tries=10_000):
-    seen = Observed(acceptance.way, acceptance.temperature, streams, rounds_per_s, tries)
+    seen = ObservedRounds(acceptance.way, acceptance.temperature, streams, rounds_per_s, tries)
     return acceptance, seen
 
 
@@ -66,13 +68,13 @@ def test_one_stream_takes_what_its_steps_add_up_to():
 
 
 def test_heads_draft_on_the_target_after_its_verdict():
-    heads = Acceptance(Way("heads", 5, 5), 0.0, 3.0, nodes=5, levels=(1.0,) * 5)
+    heads = ProfiledAcceptance(Way("heads", 5, 5), 0.0, 3.0, nodes=5, levels=(1.0,) * 5)
     assert tokens_per_s(heads, COSTS, 1, 100) == pytest.approx(3 / 0.045, rel=0.03)
 
 
 def test_a_level_that_half_of_the_rounds_reach_costs_half():
     costs = replace(COSTS, heads=constant(20))
-    heads = Acceptance(Way("heads", 2, 5), 0.0, 3.0, nodes=5, levels=(1.0, 0.5))
+    heads = ProfiledAcceptance(Way("heads", 2, 5), 0.0, 3.0, nodes=5, levels=(1.0, 0.5))
     assert tokens_per_s(heads, costs, 1, 100) == pytest.approx(3 / 0.070, rel=0.1)
 
 
@@ -132,7 +134,7 @@ def test_what_an_orchestrator_takes_follows_from_rounds_that_it_made():
 
 def test_one_way_of_each_strategy_at_each_temperature_stands_for_the_others():
     table = [chain(1, 1.7), chain(4, 2.8), chain(8, 3.0), chain(1, 1.7, 0.8), chain(4, 1.8, 0.8)]
-    heads = Acceptance(Way("heads", 5, 5), 0.0, 3.0, nodes=5, levels=(1.0,) * 5)
+    heads = ProfiledAcceptance(Way("heads", 5, 5), 0.0, 3.0, nodes=5, levels=(1.0,) * 5)
     assert promising([*table, heads], COSTS, context=100) == [table[1], table[3], heads]
 
 
@@ -175,7 +177,7 @@ def test_a_way_that_leads_after_few_tries_owes_it_to_luck_too(tries, factor):
 
 @pytest.mark.parametrize(("own", "expected"), [([], 0.7), ([1.4], 0.7 ** (2 / 3) * 1.4 ** (1 / 3))])
 def test_a_way_with_few_tries_is_off_as_its_strategy_is(own, expected):
-    tree = Acceptance(Way("tree", 4, 8), 0.0, 3.0, 8, (2.0,) * 4)
+    tree = ProfiledAcceptance(Way("tree", 4, 8), 0.0, 3.0, 8, (2.0,) * 4)
     table = [chain(1, 1.7), chain(4, 2.8), tree]
     alone = {each: rounds_per_s(each, COSTS, 1, 128) for each in table}
     seen = [observed(table[1], 1, 0.7 * alone[table[1]]), observed(tree, 1, 1.2 * alone[tree])]
@@ -213,7 +215,7 @@ def test_only_what_a_mesh_has_is_tried():
 
 def test_rounds_are_summed_up_by_level():
     forked = TokenTree((1, 2, 3), (0, 0, 1))
-    rounds = [Round(forked, 3), Round(TokenTree.chain((1,)), 1)]
+    rounds = [ProfiledRound(forked, 3), ProfiledRound(TokenTree.chain((1,)), 1)]
     found = mean_round(Way("tree", 2, 4), 0.8, rounds)
     assert (found.tokens, found.nodes) == (2.0, 2.0)
     assert found.levels == (2.0, 1.5)

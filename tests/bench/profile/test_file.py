@@ -5,17 +5,17 @@ import json
 import pytest
 
 from specmesh.bench.profile.costs import (
-    Acceptance,
     Contention,
     Cores,
     Hop,
     MeshCosts,
-    Observed,
+    ObservedRounds,
     Orchestrating,
+    ProfiledAcceptance,
     Way,
 )
-from specmesh.bench.profile.file import Accuracy, Model, Profile
-from specmesh.bench.profile.law import Forward, Law, Sample
+from specmesh.bench.profile.file import Accuracy, Profile, ProfiledModel
+from specmesh.bench.profile.law import Law, MeasuredForward, Sample
 from specmesh.bench.profile.replay import known_verdict
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.trees.tree import TokenTree
@@ -27,7 +27,7 @@ PROFILE = Profile(
     machine={"cores": "2"},
     seed=1,
     seconds=60.0,
-    models={"target": Model("pycode", "abc", "float32", "transformers", 5, 1)},
+    models={"target": ProfiledModel("pycode", "abc", "float32", "transformers", 5, 1)},
     costs=MeshCosts(
         LAW,
         HOP,
@@ -37,11 +37,11 @@ PROFILE = Profile(
         Contention(1.2, 1.1),
         (Orchestrating("tree", 2.0, 5.0),),
         {"target": Cores((0, 1), 2)},
-        (Observed(Way("tree", 3, 8), 0.8, 8, 55.0, tries=6),),
+        (ObservedRounds(Way("tree", 3, 8), 0.8, 8, 55.0, tries=6),),
     ),
     accuracy={"target": Accuracy(0.03, 0.1, 80, 20)},
-    acceptance=[Acceptance(Way("tree", 3, 8), 0.8, 2.0, 8.0, (2.0, 3.0, 3.0))],
-    samples={"target": [Sample((Forward(1.0, 4.0, 72.0),), 11.0)]},
+    acceptance=[ProfiledAcceptance(Way("tree", 3, 8), 0.8, 2.0, 8.0, (2.0, 3.0, 3.0))],
+    samples={"target": [Sample((MeasuredForward(1.0, 4.0, 72.0),), 11.0)]},
 )
 
 

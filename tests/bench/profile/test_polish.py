@@ -23,11 +23,10 @@ def test_ways_of_different_passes_are_compared_by_those_that_were_in_both():
 
 
 def test_one_disturbed_try_counts_for_little():
-    dice = random.Random(4)
+    rng = random.Random(4)
     speeds = {"a": 10.0, "b": 10.5, "c": 9.0}
     table = {
-        way: {n: speed * dice.uniform(0.99, 1.01) for n in range(9)}
-        for way, speed in speeds.items()
+        way: {n: speed * rng.uniform(0.99, 1.01) for n in range(9)} for way, speed in speeds.items()
     }
     table["b"][4] = 2.0
     found = polished(table)

@@ -26,11 +26,10 @@ def pace(way, slowness):
 
 
 def test_what_cores_were_slow_at_is_taken_out_of_each_speed():
-    dice = random.Random(2)
+    rng = random.Random(2)
     paces = {
         way: {
-            at: pace(way, {role: dice.choice([1.0, 1.3, 1.7]) for role in POWERS})
-            for at in range(8)
+            at: pace(way, {role: rng.choice([1.0, 1.3, 1.7]) for role in POWERS}) for at in range(8)
         }
         for way in SPEEDS
     }

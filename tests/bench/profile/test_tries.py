@@ -6,7 +6,7 @@ from specmesh.bench.profile import tries
 from specmesh.bench.profile.check import Check
 from specmesh.bench.profile.costs import Way
 from specmesh.bench.profile.prompts import parted
-from specmesh.bench.profile.run import Plan
+from specmesh.bench.profile.run import ProfilePlan
 from specmesh.bench.profile.tries import Tried, Try, count_all, regret, steady
 from specmesh.models import Prompt
 
@@ -61,7 +61,7 @@ async def test_tokens_a_round_are_those_of_many_prompts_and_counted_once_for_a_w
 @pytest.mark.parametrize("streams", [1, 8])
 def test_finals_have_other_prompts_than_the_screening_and_in_each_pass_others(streams):
     prompts = [str(number) for number in range(32)]
-    check = Check(Plan((), (0.0,), 40, 60.0, 1), (streams,), prompts, 40, passes=3)
+    check = Check(ProfilePlan((), (0.0,), 40, 60.0, 1), (streams,), prompts, 40, passes=3)
     screening, *finals = (each.prompts for each in check.loads(streams, 0.0))
     assert len(finals) == 3
     assert not set(screening) & set().union(*finals)

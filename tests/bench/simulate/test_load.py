@@ -6,12 +6,12 @@ from specmesh.bench.simulate.load import SimulatedLoad, run_load
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.reach import Reach
-from specmesh.simulation.latency import Fixed, Measured
+from specmesh.simulation.latency import FixedLatency, MeasuredLatency
 from specmesh.simulation.mesh import MeshModel
 
 
 def mesh(num_verifiers=2):
-    return MeshModel(Fixed(0.02), (Fixed(0.005),), num_verifiers)
+    return MeshModel(FixedLatency(0.02), (FixedLatency(0.005),), num_verifiers)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -30,7 +30,7 @@ def test_every_token_is_accounted_for(strategy):
 
 def test_the_same_seed_gives_the_same_run():
     load = SimulatedLoad("dsi", Goal(20), num_requests=5, rate_per_s=10.0, seed=7)
-    model = MeshModel(Measured({0.01: 3, 0.05: 1}), (Fixed(0.004),), 3)
+    model = MeshModel(MeasuredLatency({0.01: 3, 0.05: 1}), (FixedLatency(0.004),), 3)
     assert run_load(load, model) == run_load(load, model)
 
 
@@ -45,7 +45,7 @@ def test_a_lone_target_is_busy_all_the_time_when_all_come_at_once():
 
 def test_a_chain_that_can_hardly_stand_leaves_the_drafter_to_others(monkeypatch):
     """Eight answers at once, of two replicas and one drafter."""
-    model = MeshModel(Fixed(0.04), (Fixed(0.003),), num_verifiers=2)
+    model = MeshModel(FixedLatency(0.04), (FixedLatency(0.003),), num_verifiers=2)
     load = SimulatedLoad("dsi", Goal(100), num_requests=8, acceptance=0.8)
     bounded = run_load(load, model)
     monkeypatch.setattr(Reach, "beyond_committed", lambda self, chain: float("inf"))
@@ -55,7 +55,7 @@ def test_a_chain_that_can_hardly_stand_leaves_the_drafter_to_others(monkeypatch)
 
 
 def test_heads_may_know_less_than_the_drafter():
-    model = MeshModel(Fixed(0.04), (Fixed(0.003),), num_verifiers=1, heads_s=0.001)
+    model = MeshModel(FixedLatency(0.04), (FixedLatency(0.003),), num_verifiers=1, heads_s=0.001)
 
     def seconds(strategy, **changes):
         return run_load(SimulatedLoad(strategy, Goal(200), **changes), model).duration_s
@@ -77,7 +77,9 @@ def lone_answers_s(strategy, *, acceptance=0.6, heads_acceptance=None, width=Non
         *(strategy, Goal(100, width=width), 4, 0.001, acceptance),
         heads_acceptance=heads_acceptance,
     )
-    return run_load(load, MeshModel(Fixed(0.1), (Fixed(0.005),), **model)).latency_s.mean
+    return run_load(
+        load, MeshModel(FixedLatency(0.1), (FixedLatency(0.005),), **model)
+    ).latency_s.mean
 
 
 @pytest.mark.parametrize("num_verifiers", [1, 4])

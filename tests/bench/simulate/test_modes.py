@@ -25,7 +25,7 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.simulated.overlapping import SimulatedPair
 from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
-from specmesh.simulation.latency import Fixed
+from specmesh.simulation.latency import FixedLatency
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import SampledModels
 from specmesh.simulation.run import simulate
@@ -60,7 +60,7 @@ def test_there_are_pairs_enough_in_each_mode():
 @pytest.mark.parametrize("strategy", ["speculative", "branch-prediction", "exhaustive"])
 def test_a_drafter_that_is_too_slow_to_be_worth_it_costs_next_to_nothing(row, strategy):
     """At c = 0.9 no answer of a strategy takes much longer than with the target alone."""
-    mesh = MeshModel(Fixed(1.0), (Fixed(0.9),), num_verifiers=1)
+    mesh = MeshModel(FixedLatency(1.0), (FixedLatency(0.9),), num_verifiers=1)
     seconds = [
         simulate(STRATEGIES[strategy](Goal(150)), row.models(seed), mesh, prompt=(seed,)).duration_s
         for seed in range(2)
@@ -75,7 +75,7 @@ def test_a_bonus_token_drawn_without_regard_to_the_draft_would_be_seen(strategy,
     setting = replace(SETTING, seeds=range(5))
 
     def seconds() -> float:
-        mesh = MeshModel(Fixed(setting.target_s), (Fixed(setting.drafter_s),), 7)
+        mesh = MeshModel(FixedLatency(setting.target_s), (FixedLatency(setting.drafter_s),), 7)
         answers = [
             simulate(
                 STRATEGIES[strategy](Goal(40, lookahead=2)), row.models(seed), mesh, prompt=(seed,)
@@ -133,7 +133,7 @@ def test_a_pair_that_cannot_be_is_refused_by_the_fields_name(alpha, overlap, fie
 def test_dsi_is_never_slower_than_the_target_alone(pair, mode, drafter_s, sp, lookahead, seed):
     """Theorem 1 holds for every single answer, whatever was drawn."""
     models = SampledModels(pair, Sampling(seed=seed, mode=mode))
-    mesh = MeshModel(Fixed(1.0), (Fixed(drafter_s),), sp)
+    mesh = MeshModel(FixedLatency(1.0), (FixedLatency(drafter_s),), sp)
     answer = simulate(STRATEGIES["dsi"](Goal(25, lookahead=lookahead)), models, mesh)
     assert answer.duration_s <= 25 * (1 + 1e-9)
 
@@ -141,7 +141,7 @@ def test_dsi_is_never_slower_than_the_target_alone(pair, mode, drafter_s, sp, lo
 @pytest.mark.parametrize("strategy", LOSSLESS)
 def test_in_coupled_mode_every_strategy_says_what_the_target_alone_draws(strategy):
     row = ModesRow(AcceptanceMode.COUPLED, *PAIRS[2])
-    mesh = MeshModel(Fixed(1.0), (Fixed(0.1),), 3)
+    mesh = MeshModel(FixedLatency(1.0), (FixedLatency(0.1),), 3)
     for seed in range(5):
         texts = {
             simulate(STRATEGIES[name](Goal(30)), row.models(seed), mesh).token_ids

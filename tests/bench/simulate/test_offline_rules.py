@@ -13,7 +13,7 @@ from specmesh.decoding.predict.closed_forms import required_parallelism
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Draft, Goal, Verify
-from specmesh.simulation.latency import Fixed
+from specmesh.simulation.latency import FixedLatency
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.run import simulate
@@ -60,7 +60,7 @@ def test_si_makes_just_the_forwards_that_the_rule_counts(acceptance, lookahead):
     simulate(
         STRATEGIES["speculative"](Goal(TOKENS, lookahead=lookahead)),
         CertainModels(one.target, (one,)),
-        MeshModel(Fixed(1.0), (Fixed(0.1),)),
+        MeshModel(FixedLatency(1.0), (FixedLatency(0.1),)),
         prompt=PROMPT,
         observe=lambda now, what: seen.append(what),
     )

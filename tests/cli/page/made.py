@@ -3,7 +3,7 @@
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tests.traces.otlp import ANSWER, answer, attribute, group, make_span
 
-from specmesh.traces.store.limits import Limits
+from specmesh.traces.store.limits import StoreLimits
 from specmesh.traces.store.writer import StoredTrace, StoreWriter
 
 CLIENT = Span.SPAN_KIND_CLIENT
@@ -17,7 +17,7 @@ CLOCK_AHEAD_MS = 500.0
 
 def store_with(path, *traces):
     """A store at ``path`` with traces, each a list of groups."""
-    writer = StoreWriter(path, Limits())
+    writer = StoreWriter(path, StoreLimits())
     assert writer.add([StoredTrace.of(groups) for groups in traces]) == 0
     writer.close()
     return path

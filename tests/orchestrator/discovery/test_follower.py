@@ -13,11 +13,11 @@ from tests.schedules.clock import VirtualLoop
 
 from specmesh.orchestrator.replicas.discovery.entries import Entries, Name
 from specmesh.orchestrator.replicas.discovery.follower import JITTER, LEAST_SECONDS, Follower
-from specmesh.orchestrator.replicas.discovery.membership import Answer
+from specmesh.orchestrator.replicas.discovery.membership import DnsAnswer
 
 NAME = Name("v.test", 5)
 EVERY_S = 5.0
-FOUND = Answer(("x", "y"))
+FOUND = DnsAnswer(("x", "y"))
 
 
 @dataclass
@@ -51,13 +51,13 @@ class Pool:
 class Dns:
     """Says ``answer`` after ``takes_s``, and when it was asked."""
 
-    def __init__(self, answer: Answer, takes_s: float = 0.0) -> None:
+    def __init__(self, answer: DnsAnswer, takes_s: float = 0.0) -> None:
         self.answer = answer
         self.takes_s = takes_s
         self.asked_at: list[float] = []
         self.asked = asyncio.Event()
 
-    async def __call__(self, name: Name) -> Answer:
+    async def __call__(self, name: Name) -> DnsAnswer:
         assert name == NAME
         self.asked_at.append(asyncio.get_running_loop().time())
         self.asked.set()
@@ -100,7 +100,7 @@ def test_name_is_looked_up_at_once_and_then_every_few_seconds():
     assert len(set(dns.pauses)) > 1
 
 
-@pytest.mark.parametrize("answer", [Answer(), Answer(failure="SERVFAIL")])
+@pytest.mark.parametrize("answer", [DnsAnswer(), DnsAnswer(failure="SERVFAIL")])
 def test_lookups_that_bring_nothing_are_repeated_sooner_and_then_as_usual(answer):
     dns = Dns(answer)
     follow(dns, for_a_minute)
@@ -144,11 +144,11 @@ def test_loss_during_a_lookup_is_not_missed():
 
 
 def test_trouble_is_logged_once_and_so_is_its_end(caplog):
-    dns = Dns(Answer(failure="SERVFAIL"))
+    dns = Dns(DnsAnswer(failure="SERVFAIL"))
 
     async def play(pool: Pool) -> None:
         await asyncio.sleep(20)
-        dns.answer = Answer()
+        dns.answer = DnsAnswer()
         await asyncio.sleep(20)
         dns.answer = FOUND
         await asyncio.sleep(20)

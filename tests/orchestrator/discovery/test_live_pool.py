@@ -11,12 +11,12 @@ from tests.orchestrator.conftest import connect
 from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Hold, Verifier
 from tests.orchestrator.test_calls import ANSWER, PROMPT, calls_on, verified
 
-from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.orchestrator.replicas.pool.outliers import MAX_IN_A_ROW
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.pool.slow_start import WINDOW_SECONDS
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
-from specmesh.serving.errors import FailedPrecondition, Unavailable
+from specmesh.serving.errors import FailedPreconditionStatus, UnavailableStatus
 
 __all__ = ["connect"]
 
@@ -43,7 +43,7 @@ def fail(pool: Pool, peer, times: int = MAX_IN_A_ROW + 1) -> None:
         pool.failed(peer, began=asyncio.get_running_loop().time())
 
 
-def answered_by(mesh: Mesh, replica: str) -> dict[str, int]:
+def answered_by(mesh: ReplicaPools, replica: str) -> dict[str, int]:
     """After an answer by that replica: who is believed to hold the prompt."""
     prefix = CommittedPrefix("s", PROMPT, mesh.holders)
     prefix.seen_by(replica, prefix.length)
@@ -92,14 +92,16 @@ async def test_last_replica_that_leaves_leaves_nobody(connect):
     pool = (await connect([verifier])).mesh.verifiers
     pool.drop(verifier.address)
     assert not pool.configured
-    with pytest.raises(Unavailable, match="none of 0"):
+    with pytest.raises(UnavailableStatus, match="none of 0"):
         pool.reserve({})
 
 
 async def test_where_nobody_has_been_found_the_name_is_told():
     pool = Pool("verifier", Verifier.service, (), None, names=["dns:///v.test:5"])
     assert pool.configured
-    with pytest.raises(Unavailable, match=r"no verifier is found at dns:///v\.test:5") as raised:
+    with pytest.raises(
+        UnavailableStatus, match=r"no verifier is found at dns:///v\.test:5"
+    ) as raised:
         pool.reserve({})
     assert raised.value.reason == "NO_VERIFIER"
 
@@ -284,7 +286,7 @@ async def test_request_that_kills_the_successor_too_kills_no_more(connect):
     successors = [Mortal(), Mortal()]
     for fake in successors:
         await joined(pool, fake)
-    with pytest.raises(FailedPrecondition) as raised:
+    with pytest.raises(FailedPreconditionStatus) as raised:
         await asyncio.wait_for(call, 8)
     assert raised.value.reason == "REQUEST_BREAKS_REPLICAS"
     assert sum(bool(fake.requests) for fake in successors) == 1

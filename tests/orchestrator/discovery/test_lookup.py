@@ -11,7 +11,7 @@ import pytest
 from specmesh.orchestrator.replicas.discovery import lookup as module
 from specmesh.orchestrator.replicas.discovery.entries import Name
 from specmesh.orchestrator.replicas.discovery.lookup import lookup
-from specmesh.orchestrator.replicas.discovery.membership import Answer
+from specmesh.orchestrator.replicas.discovery.membership import DnsAnswer
 
 
 def name(server, host="v.test"):
@@ -29,8 +29,8 @@ async def test_addresses_of_both_families_are_found(names):
 
 async def test_name_without_addresses_and_name_that_is_not_there_are_no_failures(names):
     names.set("v.test", [])
-    assert await lookup(name(names)) == Answer()
-    assert await lookup(name(names, "no.test")) == Answer()
+    assert await lookup(name(names)) == DnsAnswer()
+    assert await lookup(name(names, "no.test")) == DnsAnswer()
 
 
 async def test_more_addresses_than_a_datagram_holds_are_asked_for_over_tcp(names):

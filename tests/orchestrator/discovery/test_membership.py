@@ -6,12 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmesh.orchestrator.replicas.discovery.entries import Entries, Name
-from specmesh.orchestrator.replicas.discovery.membership import Answer, Change, Membership
+from specmesh.orchestrator.replicas.discovery.membership import (
+    DnsAnswer,
+    Membership,
+    MembershipChange,
+)
 
 NAMES = (Name("a.test", 1), Name("b.test", 1))
 ADDRESSES = st.sampled_from("uvwxyz")
 ANSWERS = st.builds(
-    Answer, st.lists(ADDRESSES, max_size=4).map(tuple), st.sampled_from(("", "", "SERVFAIL"))
+    DnsAnswer, st.lists(ADDRESSES, max_size=4).map(tuple), st.sampled_from(("", "", "SERVFAIL"))
 )
 EVENTS = st.lists(st.tuples(st.sampled_from(NAMES), ANSWERS, st.frozensets(ADDRESSES)), max_size=12)
 LISTED = st.lists(ADDRESSES, unique=True, max_size=2).map(tuple)
@@ -19,16 +23,18 @@ LISTED = st.lists(ADDRESSES, unique=True, max_size=2).map(tuple)
 
 def test_what_a_name_no_longer_resolves_to_is_dropped():
     members = Membership(Entries(("s",), NAMES[:1]))
-    assert members.answered(NAMES[0], Answer(("x", "y")), ()) == Change(("x", "y"), ())
-    assert members.answered(NAMES[0], Answer(("z", "y")), ("x", "y")) == Change(("z",), ("x",))
+    assert members.answered(NAMES[0], DnsAnswer(("x", "y")), ()) == MembershipChange(("x", "y"), ())
+    assert members.answered(NAMES[0], DnsAnswer(("z", "y")), ("x", "y")) == MembershipChange(
+        ("z",), ("x",)
+    )
     assert members.addresses == ("s", "y", "z")
 
 
 def test_empty_answer_drops_only_who_does_not_serve():
     members = Membership(Entries((), NAMES[:1]))
-    members.answered(NAMES[0], Answer(("x", "y")), ())
-    assert members.answered(NAMES[0], Answer(), ("x",)) == Change((), ("y",))
-    assert members.answered(NAMES[0], Answer(), ()) == Change((), ("x",))
+    members.answered(NAMES[0], DnsAnswer(("x", "y")), ())
+    assert members.answered(NAMES[0], DnsAnswer(), ("x",)) == MembershipChange((), ("y",))
+    assert members.answered(NAMES[0], DnsAnswer(), ()) == MembershipChange((), ("x",))
 
 
 @given(listed=LISTED, events=EVENTS)
@@ -61,5 +67,5 @@ def test_once_dns_has_spoken_nothing_is_left_of_what_was(listed, events, last):
     for name, answer, serving in events:
         members.answered(name, answer, serving)
     for name, answer in zip(NAMES, last, strict=True):
-        members.answered(name, Answer(answer.addresses), ())
+        members.answered(name, DnsAnswer(answer.addresses), ())
     assert set(members.addresses) == {*listed, *last[0].addresses, *last[1].addresses}

@@ -17,7 +17,7 @@ from tests.servers import running_server
 
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving import caller
-from specmesh.serving.certs.authority import Authority, Bearer, Issued
+from specmesh.serving.certs.authority import Authority, CertificateSubject, Issued
 from specmesh.serving.certs.folder import bearers, make
 from specmesh.serving.errors import error_info
 from specmesh.serving.identity.settings import BearerSettings
@@ -111,8 +111,8 @@ def authority_in(certs: Path) -> Authority:
     return Authority.load((certs / "ca.pem").read_bytes(), (certs / "ca-key.pem").read_bytes())
 
 
-def client_of(role: str) -> Bearer:
-    return Bearer(role, f"spiffe://{TRUST_DOMAIN}/specmesh/{role}")
+def client_of(role: str) -> CertificateSubject:
+    return CertificateSubject(role, f"spiffe://{TRUST_DOMAIN}/specmesh/{role}")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from cryptography import x509
 from tests.metrics import Recorded, recorded
 from tests.serving.identity.conftest import DAY, Serve, authority_in, client_of, flags, put
 
-from specmesh.gateway.mesh import Mesh
+from specmesh.gateway.mesh import KnownOrchestrators
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
 from specmesh.serving import conventions as names
@@ -81,7 +81,7 @@ async def test_two_cas_of_one_name_in_a_file_are_one_that_is_being_replaced(
 
 
 async def test_what_a_gateway_shows_the_mesh_is_told_too(certs: Path, told: Recorded):
-    mesh = Mesh(
+    mesh = KnownOrchestrators(
         GatewaySettings(
             orchestrators="localhost:1",
             mesh_ca=certs / "ca.pem",

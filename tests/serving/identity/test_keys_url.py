@@ -17,7 +17,7 @@ import pytest
 from tests.serving.identity.conftest import Serve, Service, Settings, list_models, refusal
 from tests.serving.identity.test_tokens import AUDIENCE, ISSUER, UNAUTHENTICATED, jwk, signed
 
-from specmesh.serving.errors import Unauthenticated
+from specmesh.serving.errors import UnauthenticatedStatus
 from specmesh.serving.identity.jwts import JsonWebTokens
 from specmesh.serving.identity.keys import KeyUrl
 from specmesh.serving.identity.watched import UnusableFile
@@ -94,7 +94,7 @@ async def opened(issuer: Issuer) -> AsyncIterator[Open]:
 async def is_known(jwts: JsonWebTokens, algorithm: str) -> bool:
     try:
         return bool(await jwts.identify(signed(algorithm)))
-    except Unauthenticated:
+    except UnauthenticatedStatus:
         return False
 
 

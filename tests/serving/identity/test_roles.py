@@ -27,7 +27,7 @@ from tests.serving.identity.conftest import (
 
 import specmesh.mesh.v1alpha1
 import specmesh.v1
-from specmesh.serving.certs.authority import Authority, Bearer
+from specmesh.serving.certs.authority import Authority, CertificateSubject
 from specmesh.serving.errors import error_info
 from specmesh.serving.identity.roles import CALLERS, may_call, role_of
 
@@ -95,7 +95,11 @@ async def test_a_refusal_names_role_and_method(certs: Path, serve: Serve, dial: 
 
 async def test_a_certificate_without_a_role_is_refused(certs: Path, serve: Serve, dial: Dial):
     port = await serve(**flags(certs, "orchestrator"))
-    put(certs, "other", authority_in(certs).issue(Bearer("other", "spiffe://x/other"), DAY))
+    put(
+        certs,
+        "other",
+        authority_in(certs).issue(CertificateSubject("other", "spiffe://x/other"), DAY),
+    )
     assert await refusal(list_models(dial(port, certs, "other"))) == WRONG_ROLE
 
 

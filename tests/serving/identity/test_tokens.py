@@ -24,7 +24,7 @@ from tests.serving.identity.conftest import (
     refusal,
 )
 
-from specmesh.serving.errors import Unauthenticated
+from specmesh.serving.errors import UnauthenticatedStatus
 from specmesh.serving.identity.bearer import Bearer
 from specmesh.serving.identity.jwts import LEEWAY_SECONDS, MAX_SUBJECT_CHARS, JsonWebTokens
 from specmesh.serving.identity.keys import KeyFile
@@ -113,7 +113,7 @@ async def test_one_key_needs_no_id(tmp_path: Path):
 async def test_a_token_with_a_fault_is_refused_with_its_name(
     changes: dict[str, Any], fault: str, jwts: JsonWebTokens
 ):
-    with pytest.raises(Unauthenticated, match=fault):
+    with pytest.raises(UnauthenticatedStatus, match=fault):
         await jwts.identify(signed(**changes))
 
 
@@ -124,7 +124,7 @@ async def test_clocks_may_differ_a_little(jwts: JsonWebTokens):
 async def test_a_signature_of_another_key_is_refused(jwts: JsonWebTokens):
     other = ec.generate_private_key(ec.SECP256R1())
     claims = jwt.decode(signed(), options={"verify_signature": False})
-    with pytest.raises(Unauthenticated, match="signature"):
+    with pytest.raises(UnauthenticatedStatus, match="signature"):
         await jwts.identify(jwt.encode(claims, other, "ES256", {"kid": "ES256"}))
 
 
@@ -135,13 +135,13 @@ async def test_the_public_key_does_not_pass_for_a_secret(jwts: JsonWebTokens):
         jwt.encode(claims, secret, "HS256", {"kid": "ES256"}),
         jwt.encode(claims, None, "none", {"kid": "ES256"}),
     ):
-        with pytest.raises(Unauthenticated, match="algorithm"):
+        with pytest.raises(UnauthenticatedStatus, match="algorithm"):
             await jwts.identify(forged)
 
 
 @pytest.mark.parametrize("token", ["", "x", "a.b.c", "...", "e30.e30.e30"])
 async def test_what_is_no_token_is_refused(token: str, jwts: JsonWebTokens):
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(UnauthenticatedStatus):
         await jwts.identify(token)
 
 
@@ -149,18 +149,18 @@ async def test_a_key_for_encryption_signs_no_token(tmp_path: Path):
     path = write_jwks(tmp_path / "jwks.json", jwk("ES256", use="enc"), jwk("EdDSA", use="sig"))
     jwts = JsonWebTokens(KeyFile(path), ISSUER, AUDIENCE)
     await jwts.identify(signed("EdDSA"))
-    with pytest.raises(Unauthenticated, match="not known here"):
+    with pytest.raises(UnauthenticatedStatus, match="not known here"):
         await jwts.identify(signed("ES256"))
 
 
 async def test_new_keys_are_taken_up_and_old_ones_let_go(jwks: Path, jwts: JsonWebTokens):
     write_jwks(jwks, jwk("ES256"))
     assert await jwts.identify(signed("ES256"))
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(UnauthenticatedStatus):
         await jwts.identify(signed("RS256"))
     write_jwks(jwks, jwk("RS256", kid="RS256"), jwk("EdDSA"))
     assert await jwts.identify(signed("RS256"))
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(UnauthenticatedStatus):
         await jwts.identify(signed("ES256"))
 
 
@@ -265,7 +265,7 @@ async def test_characters_that_no_token_has_are_refused(
     token: str, jwts: JsonWebTokens, tmp_path: Path
 ):
     bearer = Bearer(StaticTokens(write_tokens(tmp_path / "tokens.json", bob="b")), jwts)
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(UnauthenticatedStatus):
         await bearer.identify(f"Bearer {token}")
 
 

@@ -23,7 +23,7 @@ from tests.serving.identity.conftest import (
     verify,
 )
 
-from specmesh.serving.certs.authority import Bearer
+from specmesh.serving.certs.authority import CertificateSubject
 from specmesh.serving.certs.folder import bearers
 from specmesh.serving.errors import error_info
 from specmesh.serving.identity.certificates import TlsFiles, role_channel, watched_certificate
@@ -82,7 +82,7 @@ async def test_a_replica_of_another_mesh_is_not_believed(certs: Path, serve: Ser
 
 
 async def test_the_spelling_of_a_domain_does_not_matter(certs: Path, serve: Serve, dial: Dial):
-    shouting = Bearer("client", spiffe_id(TRUST_DOMAIN.upper(), "client"))
+    shouting = CertificateSubject("client", spiffe_id(TRUST_DOMAIN.upper(), "client"))
     put(certs, "loud", authority_in(certs).issue(shouting, DAY))
     await list_models(dial(await serve(**flags(certs, "orchestrator")), certs, "loud"))
 
@@ -91,7 +91,9 @@ async def test_certificates_made_before_names_had_domains_still_work(
     certs: Path, serve: Serve, service: Service
 ):
     for role in ("verifier", "orchestrator"):
-        former = Bearer(role, spiffe_id(TRUST_DOMAIN, role), (host_of(role), "localhost"))
+        former = CertificateSubject(
+            role, spiffe_id(TRUST_DOMAIN, role), (host_of(role), "localhost")
+        )
         put(certs, role, authority_in(certs).issue(former, DAY))
     port = await serve(**flags(certs, "verifier"))
     await call_verifier(certs, port, "orchestrator")
@@ -102,7 +104,11 @@ async def test_certificates_made_before_names_had_domains_still_work(
 async def test_a_port_without_a_domain_lets_in_any_and_says_so(
     certs: Path, serve: Serve, dial: Dial, caplog: pytest.LogCaptureFixture
 ):
-    put(certs, "public", authority_in(certs).issue(Bearer("x", "https://x", ("localhost",)), DAY))
+    put(
+        certs,
+        "public",
+        authority_in(certs).issue(CertificateSubject("x", "https://x", ("localhost",)), DAY),
+    )
     with caplog.at_level(logging.WARNING):
         port = await serve(**flags(certs, "public"))
     assert "callers of any trust domain are let in" in caplog.messages

@@ -18,11 +18,11 @@ from pydantic_settings import SettingsConfigDict
 from specmesh.decoding.errors import InvalidField
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.errors import (
-    Aborted,
-    FailedPrecondition,
-    NotFound,
-    ResourceExhausted,
-    Unavailable,
+    AbortedStatus,
+    FailedPreconditionStatus,
+    NotFoundStatus,
+    ResourceExhaustedStatus,
+    UnavailableStatus,
 )
 from specmesh.serving.process.command_line import parse
 from specmesh.serving.process.server import serve
@@ -34,11 +34,11 @@ from specmesh.serving.telemetry.pipeline import annotate, client_span
 log = logging.getLogger("fake")
 
 ERRORS = {
-    "not-found": NotFound("SESSION_UNKNOWN", "no such session", {"session_id": "s1"}),
-    "precondition": FailedPrecondition("PREFIX_UNKNOWN", "send it whole", {"held": "32"}),
-    "aborted": Aborted("STALE_EPOCH", "somebody else took it"),
-    "exhausted": ResourceExhausted("QUEUE_FULL", "too many wait", retry_after_s=0.25),
-    "unavailable": Unavailable("STORE_AWAY", "no answer from the store"),
+    "not-found": NotFoundStatus("SESSION_UNKNOWN", "no such session", {"session_id": "s1"}),
+    "precondition": FailedPreconditionStatus("PREFIX_UNKNOWN", "send it whole", {"held": "32"}),
+    "aborted": AbortedStatus("STALE_EPOCH", "somebody else took it"),
+    "exhausted": ResourceExhaustedStatus("QUEUE_FULL", "too many wait", retry_after_s=0.25),
+    "unavailable": UnavailableStatus("STORE_AWAY", "no answer from the store"),
     "invalid": InvalidField("tree.parents[2]", "must come earlier"),
     "unexpected": RuntimeError("secret 4711"),
 }

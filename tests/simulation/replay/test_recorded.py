@@ -6,7 +6,7 @@ import pytest
 from tests.client.spans import call, generate, round_
 
 from specmesh.orchestrator.strategies.options import StrategyOptions
-from specmesh.simulation.replay.recorded import Forward, Guess, NotReplayable, recorded
+from specmesh.simulation.replay.recorded import Forward, NotReplayable, RecordedGuess, recorded
 from specmesh.simulation.replay.what_if import what_if
 from specmesh.traces.spans import Node
 from specmesh.traces.trace import Trace
@@ -55,7 +55,7 @@ def test_guesses_latencies_and_what_was_asked_are_read():
     found = recorded(Trace.of(spans()))
     assert (found.strategy, found.options) == ("speculative", StrategyOptions(lookahead=2))
     assert (found.num_tokens, found.num_verifiers) == (5, 3)
-    right, wrong = Guess(first=True, other=False), Guess(first=False, other=False)
+    right, wrong = RecordedGuess(first=True, other=False), RecordedGuess(first=False, other=False)
     assert found.guesses == {0: right, 1: wrong, 2: right, 3: right}
     assert found.verifications == (Forward(3, 0.04, first=True), Forward(3, 0.04, first=False))
     assert found.drafter_level_s == (0.006, 0.006)
@@ -142,8 +142,13 @@ def spans_of_heads():
 
 def test_what_heads_guessed_is_what_was_verified():
     found = recorded(Trace.of(spans_of_heads()))
-    right, wrong = Guess(first=True, other=False), Guess(first=False, other=False)
-    assert found.guesses == {1: right, 2: wrong, 3: Guess(first=False, other=True), 4: right}
+    right, wrong = RecordedGuess(first=True, other=False), RecordedGuess(first=False, other=False)
+    assert found.guesses == {
+        1: right,
+        2: wrong,
+        3: RecordedGuess(first=False, other=True),
+        4: right,
+    }
     assert (found.heads_level_s, found.heads_depth) == ((0.001, 0.001), 2)
     assert [each.seconds for each in found.verifications] == pytest.approx([0.04, 0.04, 0.042])
     assert found.drafter_level_s == ()

@@ -10,11 +10,11 @@ from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import StrategyOptions
-from specmesh.simulation.latency import Fixed
+from specmesh.simulation.latency import FixedLatency
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.replay.latencies import target_latency
-from specmesh.simulation.replay.recorded import Forward, Guess, Recorded
+from specmesh.simulation.replay.recorded import Forward, RecordedGuess, RecordedRequest
 from specmesh.simulation.replay.what_if import (
     NUM_RUNS,
     Trials,
@@ -38,7 +38,7 @@ PROMPT = (1, 2, 3)
 
 def simulated_s(name, options, *, num_verifiers=2, target_s=TARGET_S, drafter_s=DRAFTER_S):
     """How long an answer takes on a mesh whose every number is known."""
-    mesh = MeshModel(Fixed(target_s), (Fixed(drafter_s),), num_verifiers, HOP_S)
+    mesh = MeshModel(FixedLatency(target_s), (FixedLatency(drafter_s),), num_verifiers, HOP_S)
     goal = Goal(NUM_TOKENS, **asdict(options))
     models = CertainModels(TARGET, (DRAFTER,))
     return simulate(STRATEGIES[name](goal), models, mesh, prompt=PROMPT).duration_s
@@ -50,14 +50,14 @@ def guesses():
     for position in range(NUM_TOKENS):
         token = TARGET.token(state)
         first, second = DRAFTER.choices(state)
-        found[position] = Guess(first == token, second == token)
+        found[position] = RecordedGuess(first == token, second == token)
         state = TARGET.after(state, (token,))
     return found
 
 
 def trace_of(name, options):
     """What a trace of that answer tells."""
-    return Recorded(
+    return RecordedRequest(
         strategy=name,
         options=options,
         num_tokens=NUM_TOKENS,
@@ -93,7 +93,7 @@ def test_a_change_is_predicted_as_it_would_have_been(name, change, really):
 
 def answered_by_heads_s(strategy="heads", heads_s=0.002, target_s=TARGET_S, **options):
     """How long an answer takes with heads that guess as the drafter does."""
-    mesh = MeshModel(Fixed(target_s), (), 1, HOP_S, heads_s=heads_s, heads_depth=5)
+    mesh = MeshModel(FixedLatency(target_s), (), 1, HOP_S, heads_s=heads_s, heads_depth=5)
     goal = Goal(NUM_TOKENS, **options)
     models = CertainModels(TARGET, (), heads=DRAFTER)
     return simulate(STRATEGIES[strategy](goal), models, mesh, prompt=PROMPT).duration_s
@@ -182,5 +182,5 @@ def test_more_nodes_take_as_much_longer_as_they_did_in_the_trace():
     forwards = [Forward(nodes, 0.010 + 0.001 * nodes, first=False) for nodes in (1, 5, 9)]
     forwards.append(Forward(5, 0.055, first=True))
     latency = target_latency(forwards)
-    assert latency.forward_s(first=False, luck=0.5, num_nodes=3) == pytest.approx(0.013)
-    assert latency.forward_s(first=True, luck=0.5, num_nodes=3) == pytest.approx(0.053)
+    assert latency.forward_s(first=False, quantile=0.5, num_nodes=3) == pytest.approx(0.013)
+    assert latency.forward_s(first=True, quantile=0.5, num_nodes=3) == pytest.approx(0.053)

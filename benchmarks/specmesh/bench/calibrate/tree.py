@@ -24,7 +24,7 @@ from specmesh.bench.calibrate.pair import (
     prompts_in_halves,
 )
 from specmesh.bench.calibrate.ranks import RankedGuesses
-from specmesh.bench.calibrate.tree_report import TreeRow, show
+from specmesh.bench.calibrate.tree_report import CalibratedTreeRow, show
 from specmesh.bench.kit.options import Json, Temperatures, Threads, Tokens
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.calibrated import CalibratedTree, CalibratedTrees
@@ -147,13 +147,13 @@ def _calibrated(
 
 def _rows(
     texts: Mapping[float, Texts], trees: Mapping[float, Sequence[TreeShape]]
-) -> Iterator[TreeRow]:
+) -> Iterator[CalibratedTreeRow]:
     for temperature, replays in texts.items():
         accuracies = replays[0].accuracies()
         for text, replay in zip(TEXTS, replays, strict=True):
             for width, best in enumerate(trees[temperature], start=1):
                 others = [_random_tree(width, replay.max_depth, n) for n in range(NUM_RANDOM)]
-                yield TreeRow(
+                yield CalibratedTreeRow(
                     text=text,
                     temperature=temperature,
                     width=width,
@@ -167,8 +167,8 @@ def _rows(
 @cache
 def _random_tree(width: int, max_depth: int, seed: int) -> TreeShape:
     """A tree that got each node at one of all places for it, drawn evenly."""
-    dice = random.Random(f"{width} {seed}")  # noqa: S311 - a report must repeat
+    rng = random.Random(f"{width} {seed}")  # noqa: S311 - a report must repeat
     tree: set[RankPath] = set()
     while len(tree) < width:
-        tree.add(dice.choice(sorted(places(tree, max_depth))))
+        tree.add(rng.choice(sorted(places(tree, max_depth))))
     return TreeShape.of(tree)

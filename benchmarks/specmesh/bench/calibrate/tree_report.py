@@ -13,7 +13,7 @@ SHOWN_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True)
-class TreeRow:
+class CalibratedTreeRow:
     """Acceptance lengths at one width: tokens that a verification yields on average, the target's
     own included."""
 
@@ -29,7 +29,7 @@ class TreeRow:
     """The mean of several trees."""
 
 
-def show(rows: Sequence[TreeRow], console: Console) -> None:
+def show(rows: Sequence[CalibratedTreeRow], console: Console) -> None:
     """Print a table for each text and temperature, with some of the widths."""
     headings = ("expected", "calibrated", "chain", "random")
     for text, temperature in dict.fromkeys((row.text, row.temperature) for row in rows):

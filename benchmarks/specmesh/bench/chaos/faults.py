@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from specmesh.bench.chaos.links import FAIR, Links
 from specmesh.bench.chaos.mesh import ChaosMesh
-from specmesh.bench.chaos.plan import Fault, Kind, is_link, may_go, out_of_reach
+from specmesh.bench.chaos.plan import Fault, FaultKind, is_link, may_go, out_of_reach
 from specmesh.bench.chaos.proxy import Weather
 
 _SLOW_STOPPED_S = 0.08
@@ -20,12 +20,12 @@ _LOSS = 0.05
 _RECONNECTION_S = 1.0
 """How long other processes take to notice that one is back."""
 
-_ENDINGS = {Kind.KILL: signal.SIGKILL, Kind.TERM: signal.SIGTERM}
+_ENDINGS = {FaultKind.KILL: signal.SIGKILL, FaultKind.TERM: signal.SIGTERM}
 _WEATHERS = {
-    Kind.REFUSE: Weather(refuses=True),
-    Kind.HOLE: Weather(requests_pass=False, replies_pass=False),
-    Kind.DEAF: Weather(replies_pass=False),
-    Kind.LOSS: Weather(loss=_LOSS),
+    FaultKind.REFUSE: Weather(refuses=True),
+    FaultKind.HOLE: Weather(requests_pass=False, replies_pass=False),
+    FaultKind.DEAF: Weather(replies_pass=False),
+    FaultKind.LOSS: Weather(loss=_LOSS),
 }
 
 
@@ -40,7 +40,7 @@ class Carried:
 
 
 def _weather(fault: Fault) -> Weather:
-    if fault.kind is Kind.DELAY:
+    if fault.kind is FaultKind.DELAY:
         return Weather(delay_s=fault.delay_s)
     return _WEATHERS.get(fault.kind, FAIR)
 
@@ -83,17 +83,17 @@ class FaultInjector:
 
     async def _break_link(self, links: Links, fault: Fault) -> None:
         await links.set(fault.victim, _weather(fault))
-        if fault.kind in {Kind.CUT, Kind.REFUSE}:
+        if fault.kind in {FaultKind.CUT, FaultKind.REFUSE}:
             await links.cut(fault.victim)
         try:
             await asyncio.sleep(fault.lasts_s)
         finally:
-            if fault.kind is Kind.DEAF:
+            if fault.kind is FaultKind.DEAF:
                 await links.cut(fault.victim)
             await links.set(fault.victim, FAIR)
 
     async def _pause(self, fault: Fault) -> None:
-        if fault.kind is Kind.STOP:
+        if fault.kind is FaultKind.STOP:
             await self._stop_and_go(fault.victim, fault.lasts_s)
             return
         with suppress(TimeoutError):

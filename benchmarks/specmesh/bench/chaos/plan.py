@@ -21,7 +21,7 @@ _MOST_TRIES = 50
 _SHORTEST_S = 0.2
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """What is done to a process, or to a link between two."""
 
     KILL = "kill"
@@ -47,8 +47,20 @@ class Kind(StrEnum):
     """One piece of data in twenty is 200 ms late, and so is all that follows it."""
 
 
-PROCESS_KINDS: tuple[Kind, ...] = (Kind.KILL, Kind.TERM, Kind.STOP, Kind.SLOW)
-LINK_KINDS: tuple[Kind, ...] = (Kind.CUT, Kind.REFUSE, Kind.HOLE, Kind.DEAF, Kind.DELAY, Kind.LOSS)
+PROCESS_KINDS: tuple[FaultKind, ...] = (
+    FaultKind.KILL,
+    FaultKind.TERM,
+    FaultKind.STOP,
+    FaultKind.SLOW,
+)
+LINK_KINDS: tuple[FaultKind, ...] = (
+    FaultKind.CUT,
+    FaultKind.REFUSE,
+    FaultKind.HOLE,
+    FaultKind.DEAF,
+    FaultKind.DELAY,
+    FaultKind.LOSS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +68,7 @@ class Fault:
     """``victim`` is a process or a link; ``at_s`` counts from the beginning of the phase."""
 
     at_s: float
-    kind: Kind
+    kind: FaultKind
     victim: str
     lasts_s: float
     delay_s: float = 0.0
@@ -165,7 +177,7 @@ def _draw(rng: random.Random, at_s: float, shape: MeshShape) -> Fault:
         kind=kind,
         victim=victim,
         lasts_s=round(_length_s(rng, kind, out_of_reach(victim)), 3),
-        delay_s=round(rng.uniform(0.02, 0.3), 3) if kind is Kind.DELAY else 0.0,
+        delay_s=round(rng.uniform(0.02, 0.3), 3) if kind is FaultKind.DELAY else 0.0,
     )
 
 
@@ -178,21 +190,21 @@ def _draw_link(rng: random.Random, shape: MeshShape) -> str:
     return rng.choice(rng.choice(list(kinds.values())))
 
 
-def _length_s(rng: random.Random, kind: Kind, out: str) -> float:
+def _length_s(rng: random.Random, kind: FaultKind, out: str) -> float:
     """How long the fault lasts; less for Redis, of which there is only one."""
     longest_s = 4.0 if out == REDIS else 8.0
-    if kind is Kind.CUT:
+    if kind is FaultKind.CUT:
         return 0.0
-    if kind in {Kind.KILL, Kind.TERM}:
+    if kind in {FaultKind.KILL, FaultKind.TERM}:
         return rng.uniform(0.0, longest_s)
     # Every order of magnitude is equally likely: short faults are within most timeouts.
     factor: float = (longest_s / _SHORTEST_S) ** rng.random()
     return _SHORTEST_S * factor
 
 
-def _recovery_s(kind: Kind) -> float:
+def _recovery_s(kind: FaultKind) -> float:
     """Roughly how long the victim then takes to serve again."""
-    return {Kind.KILL: 4.0, Kind.TERM: 7.0}.get(kind, 1.0)
+    return {FaultKind.KILL: 4.0, FaultKind.TERM: 7.0}.get(kind, 1.0)
 
 
 def out_of_reach(victim: str) -> str:

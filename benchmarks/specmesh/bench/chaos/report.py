@@ -11,7 +11,7 @@ from rich.console import Console
 
 from specmesh.bench.chaos.answers import ChaosAnswer
 from specmesh.bench.chaos.faults import Carried
-from specmesh.bench.chaos.judge import Fate, Judgement
+from specmesh.bench.chaos.judge import AnswerVerdict, Judgement
 from specmesh.bench.chaos.starvation import Watch
 from specmesh.cli.tables import make_table
 
@@ -29,7 +29,7 @@ class JudgedAnswer:
 
 
 @dataclass(slots=True)
-class Phase:
+class MeshRun:
     """The run of one mesh. ``faults`` is complete once it is over."""
 
     persistent: bool
@@ -48,7 +48,7 @@ class Phase:
         return recent[::-1]
 
 
-def as_json(seed: int, phases: Sequence[Phase]) -> dict[str, Any]:
+def as_json(seed: int, phases: Sequence[MeshRun]) -> dict[str, Any]:
     """The figures; ``--help`` says what they mean."""
     judged = [each for phase in phases for each in phase.judged]
     pauses = sorted(each.answer.longest_pause_s for each in judged if each.answer.finished)
@@ -60,9 +60,9 @@ def as_json(seed: int, phases: Sequence[Phase]) -> dict[str, Any]:
         "exact": sum(each.verdict.exact for each in judged),
         "agreed": sum(each.verdict.agreed for each in judged),
         "cancelled": sum(each.answer.cancelled for each in judged),
-        "lost": fates[Fate.LOST],
-        "doubled": fates[Fate.DOUBLED],
-        "changed": fates[Fate.CHANGED],
+        "lost": fates[AnswerVerdict.LOST],
+        "doubled": fates[AnswerVerdict.DOUBLED],
+        "changed": fates[AnswerVerdict.CHANGED],
         "failed": dict(Counter(each.answer.failure for each in judged if each.answer.failure)),
         "resumed": sum(each.answer.num_resumes > 0 for each in judged),
         "longest_pause_s": {
@@ -83,10 +83,10 @@ def as_json(seed: int, phases: Sequence[Phase]) -> dict[str, Any]:
 
 def bad(judged: JudgedAnswer) -> bool:
     """Whether something was lost, doubled or changed, or the answer failed."""
-    return bool(judged.answer.failure) or judged.verdict.fate is not Fate.RIGHT
+    return bool(judged.answer.failure) or judged.verdict.fate is not AnswerVerdict.RIGHT
 
 
-def timeline(phases: Sequence[Phase]) -> list[dict[str, Any]]:
+def timeline(phases: Sequence[MeshRun]) -> list[dict[str, Any]]:
     """All faults and answers of every phase, in the order in which they began."""
     return [
         {
@@ -126,7 +126,7 @@ def _line(finding: dict[str, Any]) -> str:
     return f"{what}: {finding['strategy']} {finding['mode']}, after {'; '.join(finding['after'])}"
 
 
-def _finding(phase: Phase, judged: JudgedAnswer) -> dict[str, Any]:
+def _finding(phase: MeshRun, judged: JudgedAnswer) -> dict[str, Any]:
     answer = judged.answer
     fell_silent_s = answer.last_token_s or answer.began_s
     moment_s = fell_silent_s if answer.failure else answer.ended_s

@@ -15,8 +15,8 @@ from specmesh.bench.chaos.judge import Stored, judge
 from specmesh.bench.chaos.load import ChaosLoad
 from specmesh.bench.chaos.mesh import ChaosMesh, Setup
 from specmesh.bench.chaos.pairs import Pair
-from specmesh.bench.chaos.plan import REDIS, Kind, MeshShape, schedule
-from specmesh.bench.chaos.report import JudgedAnswer, Phase
+from specmesh.bench.chaos.plan import REDIS, FaultKind, MeshShape, schedule
+from specmesh.bench.chaos.report import JudgedAnswer, MeshRun
 from specmesh.bench.chaos.requests import ChaosRequest
 from specmesh.bench.chaos.starvation import Watch
 from specmesh.bench.chaos.store import StoredSessions, Unreadable
@@ -46,7 +46,7 @@ class Chaos:
     """One run, which adds its results to ``phases`` as it goes."""
 
     def __init__(self, plan: ChaosPlan, directory: Path, report: Callable[[str], None]) -> None:
-        self.phases: list[Phase] = []
+        self.phases: list[MeshRun] = []
         self._plan = plan
         self._directory = directory
         self._report = report
@@ -60,7 +60,7 @@ class Chaos:
     async def run(self) -> int:
         """Run both phases; return 0. Raises StartError."""
         for number, persistent in enumerate((True, False)):
-            phase = Phase(persistent)
+            phase = MeshRun(persistent)
             self.phases.append(phase)
             directory = self._directory / ("persistent" if persistent else "forgetful")
             directory.mkdir(parents=True)
@@ -78,7 +78,7 @@ class Chaos:
                 await self._run_phase(phase, number, mesh)
         return 0
 
-    async def _run_phase(self, phase: Phase, number: int, mesh: ChaosMesh) -> None:
+    async def _run_phase(self, phase: MeshRun, number: int, mesh: ChaosMesh) -> None:
         duration_s = self._plan.duration_s / 2
         faults = schedule(2 * self._plan.seed + number, duration_s, self._plan.shape)
         store = StoredSessions(mesh.redis_url)
@@ -111,7 +111,7 @@ class Chaos:
 class _Judge:
     """Judges each answer once it has ended."""
 
-    def __init__(self, phase: Phase, truth: Truth, store: StoredSessions) -> None:
+    def __init__(self, phase: MeshRun, truth: Truth, store: StoredSessions) -> None:
         self._phase = phase
         self._truth = truth
         self._store = store
@@ -142,7 +142,7 @@ class _Judge:
         """Whether Redis, with nothing on disk, ended after the answer began."""
         if self._phase.persistent:
             return False
-        ending = {Kind.KILL, Kind.TERM}
+        ending = {FaultKind.KILL, FaultKind.TERM}
         return any(
             each.fault.victim == REDIS
             and each.fault.kind in ending

@@ -27,7 +27,7 @@ _MANY = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class _Cells:
     """Which cell a moment falls into."""
 
     start_ns: int
@@ -60,7 +60,7 @@ LEGEND = Text("\n").join(
 
 def timeline_picture(stretch: Timeline, title: str) -> Text:
     """A row for each server over time, WIDTH columns wide; readable without colours too."""
-    scale = _Scale(stretch.start_ns, (stretch.end_ns - stretch.start_ns) / _CELLS)
+    scale = _Cells(stretch.start_ns, (stretch.end_ns - stretch.start_ns) / _CELLS)
     lines = [
         Text(f"\n{title}", style="italic"),
         _axis(stretch, scale),
@@ -80,7 +80,7 @@ def _digit(number: int) -> str:
     return str(number) if number < _MANY else "+"
 
 
-def _axis(stretch: Timeline, scale: _Scale) -> Text:
+def _axis(stretch: Timeline, scale: _Cells) -> Text:
     """Milliseconds since the client's request, every few cells."""
     cells = [" "] * _CELLS
     first_ms = (stretch.start_ns - stretch.answer_start_ns) / 1e6
@@ -102,7 +102,7 @@ def _round_step(at_least_ms: float) -> float:
     return step_ms
 
 
-def _row(row: Row, scale: _Scale) -> Text:
+def _row(row: Row, scale: _Cells) -> Text:
     cells = [" "] * _CELLS
     styles: list[tuple[str, int, int]] = []
     for bar in row.bars:
@@ -121,12 +121,12 @@ def _row(row: Row, scale: _Scale) -> Text:
     return _line(row.node.instance or row.node.service, text)
 
 
-def _cells_of(bar: Bar, scale: _Scale) -> tuple[int, int]:
+def _cells_of(bar: Bar, scale: _Cells) -> tuple[int, int]:
     first = min(max(scale.cell(bar.start_ns), 0), _CELLS - 1)
     return first, max(first, min(scale.cell(bar.end_ns), _CELLS) - 1)
 
 
-def _marks(label: str, style: str, scale: _Scale, marks: Sequence[tuple[int, str]]) -> Text:
+def _marks(label: str, style: str, scale: _Cells, marks: Sequence[tuple[int, str]]) -> Text:
     cells = [" "] * _CELLS
     for at_ns, mark in marks:
         cells[min(scale.cell(at_ns), _CELLS - 1)] = mark

@@ -24,7 +24,7 @@ from specmesh.inference.models.vllm.versions import check_versions
 from specmesh.serving.process.typer_app import App
 
 
-class Backend(StrEnum):
+class TimedBackend(StrEnum):
     """Whose forwards are timed."""
 
     TRANSFORMERS = "transformers"
@@ -37,12 +37,12 @@ app = App()
 @app.command()
 def main(
     backend: Annotated[
-        Backend,
+        TimedBackend,
         typer.Option(
             help="Our own engine beside transformers' generate, or a verifier's vLLM beside its "
             "own decoding steps and our engine; the latter in vLLM's environment."
         ),
-    ] = Backend.TRANSFORMERS,
+    ] = TimedBackend.TRANSFORMERS,
     model: Model = None,
     dtype: ModelDtype = Dtype.FLOAT32,
     device: Device = "cpu",
@@ -81,7 +81,7 @@ def main(
         seed=seed,
     )
     with _exit_status():
-        if backend is Backend.VLLM:
+        if backend is TimedBackend.VLLM:
             _vllm(plan, json_=json_)
         else:
             _ours(plan, json_=json_)

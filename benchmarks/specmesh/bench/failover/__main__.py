@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specmesh.bench.failover.report import Outcome, table
-from specmesh.bench.failover.run import FailoverPlan, Loss, measure
+from specmesh.bench.failover.report import FailoverOutcome, table
+from specmesh.bench.failover.run import FailoverPlan, PrimaryLoss, measure
 from specmesh.bench.kit.options import Json
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
@@ -25,7 +25,7 @@ app = App()
 @app.command()
 def main(
     loss: Annotated[
-        list[Loss] | None,
+        list[PrimaryLoss] | None,
         typer.Option(help="How the primary is lost; may be repeated.", show_default="both ways"),
     ] = None,
     streams: Annotated[int, typer.Option(min=2, help="Answers at once.")] = 20,
@@ -47,10 +47,10 @@ def main(
     console = Console(stderr=True, highlight=False)
 
     async def work() -> int:
-        outcomes: list[Outcome] = []
+        outcomes: list[FailoverOutcome] = []
         with ExitStack() as stack:
             directory = Path(stack.enter_context(TemporaryDirectory(prefix="specmesh-")))
-            for each in loss or list(Loss):
+            for each in loss or list(PrimaryLoss):
                 plan = FailoverPlan(each, streams, tokens, down_after_ms)
                 own = directory / each
                 own.mkdir()

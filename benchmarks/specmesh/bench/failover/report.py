@@ -26,7 +26,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FailoverOutcome:
     """``wrong``: answers with a token that is not the target's own. ``kept``: those of which the
     store has, in the end, what readers were told that it has. ``resumed``: those that went on after
     their stream broke. ``failover_s``: from the loss until another server took writes.
@@ -52,7 +52,7 @@ class Outcome:
         return not self.wrong and not self.failed and self.kept == self.streams
 
 
-def table(outcomes: Sequence[Outcome]) -> Table:
+def table(outcomes: Sequence[FailoverOutcome]) -> Table:
     """A line for each way to lose the primary; times are medians and the longest."""
     headings = (
         "streams",

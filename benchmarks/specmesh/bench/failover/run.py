@@ -18,8 +18,8 @@ from pathlib import Path
 
 from specmesh.bench.chaos.store import StoredSessions, Unreadable
 from specmesh.bench.failover.group import SentinelGroup
-from specmesh.bench.failover.report import Outcome, Spread
-from specmesh.bench.failover.streams import Seen, read, right_answer
+from specmesh.bench.failover.report import FailoverOutcome, Spread
+from specmesh.bench.failover.streams import RequestSeen, read, right_answer
 from specmesh.cli.local.models import WaitingModels
 from specmesh.cli.local.process import ProcessSpec
 from specmesh.cli.local.service import service_spec
@@ -40,7 +40,7 @@ _STORE_TRIES = 50
 _STORE_PAUSE_S = 0.1
 
 
-class Loss(StrEnum):
+class PrimaryLoss(StrEnum):
     """How the primary is lost."""
 
     KILLED = "killed"
@@ -51,14 +51,16 @@ class Loss(StrEnum):
 class FailoverPlan:
     """What is run. ``tokens``: how many each stream must get once all is well again."""
 
-    loss: Loss
+    loss: PrimaryLoss
     streams: int
     tokens: int
     down_after_ms: int
     """When Sentinel takes a server that is silent to be down."""
 
 
-async def measure(plan: FailoverPlan, directory: Path, report: Callable[[str], None]) -> Outcome:
+async def measure(
+    plan: FailoverPlan, directory: Path, report: Callable[[str], None]
+) -> FailoverOutcome:
     """Lose the primary once. Raises StartError."""
     target = SimulatedTarget(_SEED)
     async with AsyncExitStack() as stack:
@@ -88,7 +90,7 @@ class _Run:
 
     def __init__(self, plan: FailoverPlan, group: SentinelGroup, supervisor: Supervisor) -> None:
         self.plan = plan
-        self.seen: list[Seen] = []
+        self.seen: list[RequestSeen] = []
         self.resumed: set[str] = set()
         """The sessions that went on after their stream broke."""
         self.failover_s = 0.0
@@ -100,7 +102,7 @@ class _Run:
     async def stream(self, clients: Sequence[AsyncClient]) -> None:
         """Read all answers until the primary and an orchestrator were lost and all is well."""
         for number in range(self.plan.streams):
-            self.seen.append(Seen((number + 1, number + 2)))
+            self.seen.append(RequestSeen((number + 1, number + 2)))
         reading = [
             asyncio.create_task(read(clients[number % len(clients)], seen, self._changed))
             for number, seen in enumerate(self.seen)
@@ -131,13 +133,13 @@ class _Run:
         )
         primary = await self._group.primary()
         began_s = time.monotonic()
-        if self.plan.loss is Loss.KILLED:
+        if self.plan.loss is PrimaryLoss.KILLED:
             self._group.kill(primary, _BACK_AFTER_S)
         else:
             self._group.freeze(primary)
         await self._group.replaced(primary)
         self.failover_s = time.monotonic() - began_s
-        if self.plan.loss is Loss.FROZEN:
+        if self.plan.loss is PrimaryLoss.FROZEN:
             self._group.thaw(primary)
         over_s = began_s + self.failover_s
         await self._until(
@@ -154,7 +156,7 @@ class _Run:
         await self._changed.wait()
 
 
-def _stored_since(seen: Seen, since_s: float) -> bool:
+def _stored_since(seen: RequestSeen, since_s: float) -> bool:
     return seen.is_stored and seen.chunks[-1][0] > since_s
 
 
@@ -174,7 +176,7 @@ async def _start_orchestrators(supervisor: Supervisor, redis_url: str) -> list[s
     return await supervisor.start(*specs)
 
 
-async def _is_kept(store: StoredSessions, seen: Seen, target: SimulatedTarget) -> bool:
+async def _is_kept(store: StoredSessions, seen: RequestSeen, target: SimulatedTarget) -> bool:
     """Whether the store holds what the reader was told that it holds, and nothing wrong."""
     for _ in range(_STORE_TRIES):
         try:
@@ -190,9 +192,9 @@ async def _is_kept(store: StoredSessions, seen: Seen, target: SimulatedTarget) -
     return False
 
 
-def _outcome(run: _Run, right: Sequence[Sequence[int]], num_kept: int) -> Outcome:
+def _outcome(run: _Run, right: Sequence[Sequence[int]], num_kept: int) -> FailoverOutcome:
     lagged = [seen.not_stored_s for seen in run.seen if seen.not_stored_s]
-    return Outcome(
+    return FailoverOutcome(
         loss=run.plan.loss,
         streams=len(run.seen),
         tokens=sum(len(seen.token_ids) for seen in run.seen),

@@ -15,7 +15,7 @@ _ENDLESS_TOKENS = 100_000
 
 
 @dataclass(slots=True)
-class Seen:
+class RequestSeen:
     """What came of one request so far. Times are those of ``time.monotonic``."""
 
     prompt: tuple[int, ...]
@@ -59,7 +59,7 @@ class Seen:
             yield began, self.chunks[-1][0]
 
 
-async def read(client: AsyncClient, seen: Seen, changed: asyncio.Event) -> None:
+async def read(client: AsyncClient, seen: RequestSeen, changed: asyncio.Event) -> None:
     """Ask for an answer that is longer than anybody waits for, and read until cancelled or
     failed; ``changed`` is set with each chunk."""
     stream = client.generate(

@@ -17,7 +17,7 @@ VOCAB_SIZE = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LlamaShape:
     """A Llama of ``layers`` layers, some of the ``whole_layers`` of a model of that size: as many
     as caches can't hold."""
 
@@ -52,7 +52,7 @@ class Shape:
 
 
 SHAPES = (
-    Shape("135M", 6, 30, 576, 1536, 9, 3, (1, 8, 32)),
-    Shape("1B", 2, 16, 2048, 8192, 32, 8, (1, 8)),
+    LlamaShape("135M", 6, 30, 576, 1536, 9, 3, (1, 8, 32)),
+    LlamaShape("1B", 2, 16, 2048, 8192, 32, 8, (1, 8)),
 )
 """Those of SmolLM2-135M and of Llama-3.2-1B."""

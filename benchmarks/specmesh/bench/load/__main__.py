@@ -21,7 +21,7 @@ from specmesh.bench.load.queue import Md1
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
 from specmesh.load.results.machine import machine, versions
-from specmesh.load.transports.transport import Failed
+from specmesh.load.transports.transport import RequestFailed
 from specmesh.serving.process.typer_app import App
 
 app = App(
@@ -92,7 +92,7 @@ def speed(
 async def _explained(work: Coroutine[Any, Any, int]) -> int:
     try:
         return await work
-    except Failed as failure:
+    except RequestFailed as failure:
         typer.echo(f"specmesh: {failure} [{failure.reason}]", err=True)
         return ExitStatus.FAILED
 
@@ -101,7 +101,7 @@ def _directory() -> Path:
     return Path(mkdtemp(prefix="specmesh-"))
 
 
-def _show_theory(console: Console, found: theories.Comparison) -> None:
+def _show_theory(console: Console, found: theories.TheoryComparison) -> None:
     table = make_table("Wait in ms", "", "mean", "p50", "p95", "p99")
     rows = (
         ("M/D/1", found.theory),

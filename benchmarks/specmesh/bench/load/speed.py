@@ -11,12 +11,12 @@ import psutil
 from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import Process, ProcessSpec
 from specmesh.load.results.report import GeneratorResult
-from specmesh.load.runs.conduct import Plan, conduct
+from specmesh.load.runs.conduct import RunPlan, conduct
 from specmesh.load.transports.mesh_transport import MeshDoor
 from specmesh.load.workload.arrivals import Poisson
 from specmesh.load.workload.conversations import Synthetic
-from specmesh.load.workload.lengths import Fixed
-from specmesh.load.workload.plan import Extent, Workload
+from specmesh.load.workload.lengths import ConstantLength
+from specmesh.load.workload.plan import RunLength, Workload
 from specmesh.load.workload.variations import Variation
 
 _WARM_UP_S = 1.0
@@ -55,13 +55,13 @@ async def measure(
     try:
         workload = Workload(
             arrivals=Poisson(rate),
-            conversations=Synthetic(prompt_tokens=Fixed(_PROMPT_TOKENS)),
-            extent=Extent(warm_up_s=_WARM_UP_S, duration_s=duration_s),
+            conversations=Synthetic(prompt_tokens=ConstantLength(_PROMPT_TOKENS)),
+            extent=RunLength(warm_up_s=_WARM_UP_S, duration_s=duration_s),
             variations=(Variation(),),
-            output_tokens=Fixed(num_tokens),
+            output_tokens=ConstantLength(num_tokens),
         )
         before = _cpu_s(stub.pid)
-        run = await conduct(Plan(workload=workload, door=MeshDoor((stub.address,))))
+        run = await conduct(RunPlan(workload=workload, door=MeshDoor((stub.address,))))
         spent_s = _cpu_s(stub.pid) - before
     finally:
         await stub.stop(1.0)

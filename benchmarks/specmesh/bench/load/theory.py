@@ -17,13 +17,13 @@ from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import WaitingModels
 from specmesh.load.results.histograms import percentile_of
 from specmesh.load.results.report import GeneratorResult
-from specmesh.load.runs.conduct import Plan, conduct
+from specmesh.load.runs.conduct import RunPlan, conduct
 from specmesh.load.transports.mesh_transport import MeshDoor
 from specmesh.load.transports.observation import Observation
 from specmesh.load.workload.arrivals import Poisson
 from specmesh.load.workload.conversations import Synthetic
-from specmesh.load.workload.lengths import Fixed
-from specmesh.load.workload.plan import Extent, Workload
+from specmesh.load.workload.lengths import ConstantLength
+from specmesh.load.workload.plan import RunLength, Workload
 from specmesh.load.workload.variations import Variation
 
 MEAN_BOUND = 0.05
@@ -58,7 +58,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TheoryComparison:
     """Measured against theory. ``for_these_arrivals`` is what the arrivals drawn would have waited
     in the ideal queue: its distance from ``theory`` is luck, that of ``measured`` from it is the
     mesh. ``alone_ms`` is what a request takes that waits for none."""
@@ -91,7 +91,7 @@ class Comparison:
 
 async def compare(
     queue: Md1, num_answers: int, seed: int, directory: Path, report: Callable[[str], None]
-) -> Comparison:
+) -> TheoryComparison:
     """Start a mesh and send it Poisson arrivals until about ``num_answers`` are measured.
 
     Raises StartError, and Failed if the mesh can't be reached.
@@ -102,19 +102,19 @@ async def compare(
     async with LocalMesh(options, directory, report) as mesh:
         workload = Workload(
             arrivals=Poisson(queue.rate),
-            conversations=Synthetic(prompt_tokens=Fixed(_PROMPT_TOKENS)),
-            extent=Extent(warm_up_s=warm_up_s, duration_s=num_answers / queue.rate),
+            conversations=Synthetic(prompt_tokens=ConstantLength(_PROMPT_TOKENS)),
+            extent=RunLength(warm_up_s=warm_up_s, duration_s=num_answers / queue.rate),
             variations=(Variation(strategy="autoregressive"),),
-            output_tokens=Fixed(1),
+            output_tokens=ConstantLength(1),
             seed=seed,
         )
-        run = await conduct(Plan(workload=workload, door=MeshDoor((mesh.address,))))
+        run = await conduct(RunPlan(workload=workload, door=MeshDoor((mesh.address,))))
     counts = run.result.counts
     measured = [each for each in run.seen.observations if each.due_s >= warm_up_s]
     ideal = waits_s((each.due_s for each in run.seen.observations), queue.service_s)
     alone = [each.e2e_s for each in alone_among(measured)]
     alone_s = fmean(alone)
-    return Comparison(
+    return TheoryComparison(
         answers=counts.answered,
         failed=counts.failed,
         theory=Waits.expected(queue),

@@ -16,7 +16,7 @@ from specmesh.bench.kit.options import Json
 from specmesh.bench.kit.prompts import read_prompts
 from specmesh.bench.memory.measure import MemoryLoad, MemorySamples
 from specmesh.bench.memory.report import as_json, table
-from specmesh.bench.memory.samples import Sample
+from specmesh.bench.memory.samples import MemorySample
 from specmesh.bench.memory.summary import NUM_BLOCKS, summarise
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
@@ -86,7 +86,7 @@ def _options(redis_url: str | None, *, simulated: bool) -> MeshOptions:
 
 
 async def _measure(
-    mesh: LocalMesh, num_requests: int, num_sessions: int, progress: Callable[[Sample], None]
+    mesh: LocalMesh, num_requests: int, num_sessions: int, progress: Callable[[MemorySample], None]
 ) -> MemorySamples:
     """Run the load. Raises StartError, also if a process of the mesh died."""
     texts = read_prompts(None)
@@ -98,11 +98,11 @@ async def _measure(
             raise StartError(f"a process of the mesh died: {gone.exceptions[0]}") from None
 
 
-def _progress(console: Console, num_requests: int) -> Callable[[Sample], None]:
+def _progress(console: Console, num_requests: int) -> Callable[[MemorySample], None]:
     """Prints a line after every tenth of the requests."""
     tenths = 0
 
-    def tell(sample: Sample) -> None:
+    def tell(sample: MemorySample) -> None:
         nonlocal tenths
         if sample.num_requests * 10 >= tenths * num_requests:
             tenths += 1

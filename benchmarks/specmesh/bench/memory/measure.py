@@ -13,7 +13,7 @@ from itertools import count
 
 import psutil
 
-from specmesh.bench.memory.samples import Held, Sample, SampleLog
+from specmesh.bench.memory.samples import MemorySample, ProcessMemory, SampleLog
 from specmesh.bench.memory.traffic import TrafficRequest, request
 from specmesh.cli.local.mesh import LocalMesh
 from specmesh.client import AsyncClient, SpecmeshError
@@ -27,7 +27,7 @@ NUM_SAMPLES = 2000
 class MemorySamples:
     """What a run measured."""
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[MemorySample] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     """Requests by what became of them: finished, abandoned, or the name of the error."""
 
@@ -41,7 +41,7 @@ class MemoryLoad:
         client: AsyncClient,
         texts: Sequence[str],
         num_requests: int,
-        progress: Callable[[Sample], None],
+        progress: Callable[[MemorySample], None],
     ) -> None:
         self._processes = {name: psutil.Process(pid) for name, pid in mesh.pids.items()}
         self._processes[CLIENT] = psutil.Process(os.getpid())
@@ -92,11 +92,11 @@ class MemoryLoad:
 
     def _sample(self) -> None:
         held = {name: _held(process) for name, process in self._processes.items()}
-        sample = Sample(self._num_done, time.monotonic() - self._began, held)
+        sample = MemorySample(self._num_done, time.monotonic() - self._began, held)
         self._log.append(sample)
         self._progress(sample)
 
 
-def _held(process: psutil.Process) -> Held:
+def _held(process: psutil.Process) -> ProcessMemory:
     memory = process.memory_full_info()
-    return Held(resident=memory.rss, private=memory.uss)
+    return ProcessMemory(resident=memory.rss, private=memory.uss)

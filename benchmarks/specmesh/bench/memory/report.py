@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from specmesh.bench.memory.measure import MemorySamples
-from specmesh.bench.memory.samples import Held
+from specmesh.bench.memory.samples import ProcessMemory
 from specmesh.bench.memory.summary import FLAT_BYTES, ProcessSummary
 from specmesh.cli.tables import make_table
 
@@ -58,5 +58,5 @@ def as_json(measured: MemorySamples, summaries: Sequence[ProcessSummary]) -> dic
     }
 
 
-def _pair(held: Held) -> tuple[int, int]:
+def _pair(held: ProcessMemory) -> tuple[int, int]:
     return held.resident, held.private

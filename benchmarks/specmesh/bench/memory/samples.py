@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ProcessMemory:
     """Memory of one process, in bytes."""
 
     resident: int
@@ -18,12 +18,12 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MemorySample:
     """The memory of every process, by name, after so many requests and seconds."""
 
     num_requests: int
     seconds: float
-    held: Mapping[str, Held]
+    held: Mapping[str, ProcessMemory]
 
 
 class SampleLog:
@@ -35,21 +35,21 @@ class SampleLog:
         self._rows = np.full((size, 2 + 2 * len(names)), np.nan)
         self._num_samples = 0
 
-    def append(self, sample: Sample) -> None:
+    def append(self, sample: MemorySample) -> None:
         """Keep one more. Raises IndexError after ``size`` of them."""
         held = [sample.held[name] for name in self._names]
         memory = (size for each in held for size in (each.resident, each.private))
         self._rows[self._num_samples] = (sample.num_requests, sample.seconds, *memory)
         self._num_samples += 1
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[MemorySample]:
         """All of them, in their order."""
         return [
-            Sample(
+            MemorySample(
                 int(number),
                 seconds,
                 {
-                    name: Held(int(resident), int(private))
+                    name: ProcessMemory(int(resident), int(private))
                     for name, resident, private in zip(
                         self._names, memory[::2], memory[1::2], strict=True
                     )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, linear_regression, median
 
-from specmesh.bench.memory.samples import Held, Sample
+from specmesh.bench.memory.samples import MemorySample, ProcessMemory
 
 NUM_BLOCKS = 10
 _T = 2.306
@@ -44,19 +44,19 @@ class ProcessSummary:
     """One process over a run."""
 
     name: str
-    at_start: Held
-    half_way: Held
-    at_end: Held
+    at_start: ProcessMemory
+    half_way: ProcessMemory
+    at_end: ProcessMemory
     max_resident: int
     growth: MemoryGrowth
 
 
-def summarise(samples: Sequence[Sample]) -> list[ProcessSummary]:
+def summarise(samples: Sequence[MemorySample]) -> list[ProcessSummary]:
     """Sum up all processes; at least ``2 * NUM_BLOCKS`` samples are needed."""
     return [_process(name, samples) for name in samples[0].held]
 
 
-def _process(name: str, samples: Sequence[Sample]) -> ProcessSummary:
+def _process(name: str, samples: Sequence[MemorySample]) -> ProcessSummary:
     half = samples[len(samples) // 2 :]
     return ProcessSummary(
         name=name,

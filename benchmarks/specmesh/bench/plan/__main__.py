@@ -16,7 +16,7 @@ from specmesh.bench.kit.progress import tracked
 from specmesh.bench.kit.strategy_options import GivenOptions, read_options
 from specmesh.bench.plan.report import as_json, table
 from specmesh.bench.plan.search import plan
-from specmesh.bench.plan.setting import Setting, default_objectives
+from specmesh.bench.plan.setting import PlanSetting, default_objectives
 from specmesh.bench.simulate.options import (
     CORES,
     HopMs,
@@ -31,7 +31,7 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.results.objectives import Objectives, objectives
 from specmesh.load.workload import lengths
 from specmesh.serving.process.typer_app import App
-from specmesh.simulation.latency import Fixed
+from specmesh.simulation.latency import FixedLatency
 
 app = App()
 
@@ -160,12 +160,12 @@ def main(
     names = strategy or list(_STRATEGIES)
     require_heads(names, heads_ms)
     token_ms = target_ms / 100 if target_token_ms is None else target_token_ms
-    target = Fixed(
+    target = FixedLatency(
         target_ms / 1e3, None if first_ms is None else first_ms / 1e3, token_s=token_ms / 1e3
     )
-    setting = Setting(
+    setting = PlanSetting(
         target=target,
-        drafter=Fixed(drafter_ms / 1e3),
+        drafter=FixedLatency(drafter_ms / 1e3),
         hop_s=hop_ms / 1e3,
         batch=batch,
         acceptance=acceptance,

@@ -19,24 +19,24 @@ from rich.console import Console
 
 from specmesh.bench.kit.options import Json
 from specmesh.bench.kit.tables import make_table
-from specmesh.bench.plan.predict import Prediction, Times
+from specmesh.bench.plan.predict import MeshPrediction, Times
 from specmesh.bench.plan.search import plan
-from specmesh.bench.plan.setting import Setting, default_objectives
+from specmesh.bench.plan.setting import PlanSetting, default_objectives
 from specmesh.bench.simulate.options import HopMs, Seed, require_heads, strategy_names
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import WaitingModels
 from specmesh.cli.runner import run
-from specmesh.load.runs.conduct import Plan, conduct
+from specmesh.load.runs.conduct import RunPlan, conduct
 from specmesh.load.transports.mesh_transport import MeshDoor
-from specmesh.load.transports.observation import Observation, Outcome
+from specmesh.load.transports.observation import Observation, RequestOutcome
 from specmesh.load.workload.arrivals import Poisson
 from specmesh.load.workload.conversations import Synthetic
-from specmesh.load.workload.lengths import Fixed as FixedLength
-from specmesh.load.workload.plan import Extent, Workload
+from specmesh.load.workload.lengths import ConstantLength as FixedLength
+from specmesh.load.workload.plan import RunLength, Workload
 from specmesh.load.workload.variations import Variation
 from specmesh.serving.process.typer_app import App
-from specmesh.simulation.latency import Fixed
+from specmesh.simulation.latency import FixedLatency
 
 app = App()
 
@@ -61,7 +61,7 @@ class Replicated:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredMesh:
     """What users of a real mesh saw. ``attained`` counts failed answers, which ``failed`` are, as
     not within the objectives; ``orchestrator_ms``: processor time for each verification."""
 
@@ -105,10 +105,10 @@ def main(
     console = Console(stderr=True, highlight=False)
     names = strategy or ("autoregressive", "speculative")
     require_heads(names, heads_ms)
-    target = Fixed(target_ms / 1e3)
-    setting = Setting(
+    target = FixedLatency(target_ms / 1e3)
+    setting = PlanSetting(
         target=target,
-        drafter=Fixed(drafter_ms / 1e3),
+        drafter=FixedLatency(drafter_ms / 1e3),
         hop_s=hop_ms / 1e3,
         acceptance=acceptance,
         heads_s=None if heads_ms is None else heads_ms / 1e3,
@@ -138,8 +138,8 @@ def main(
 
 
 async def _measure(
-    setting: Setting, prediction: Prediction, duration_s: float, console: Console
-) -> Measured:
+    setting: PlanSetting, prediction: MeshPrediction, duration_s: float, console: Console
+) -> MeasuredMesh:
     """Raises StartError."""
     models = WaitingModels(
         target_ms=setting.target.each_s * 1e3,
@@ -158,7 +158,7 @@ async def _measure(
     workload = Workload(
         arrivals=Poisson(setting.rate),
         conversations=Synthetic(prompt_tokens=FixedLength(_PROMPT_TOKENS)),
-        extent=Extent(warm_up_s=_WARM_UP_S, duration_s=duration_s, cool_down_s=_WARM_UP_S),
+        extent=RunLength(warm_up_s=_WARM_UP_S, duration_s=duration_s, cool_down_s=_WARM_UP_S),
         variations=(Variation(strategy=prediction.strategy),),
         output_tokens=setting.output,
         seed=setting.seed,
@@ -167,19 +167,19 @@ async def _measure(
         async with LocalMesh(options, Path(directory), console.print) as mesh:
             orchestrator = psutil.Process(mesh.pids["orchestrator"])
             before_s = _cpu_s(orchestrator)
-            conducted = await conduct(Plan(workload=workload, door=MeshDoor((mesh.address,))))
+            conducted = await conduct(RunPlan(workload=workload, door=MeshDoor((mesh.address,))))
             spent_s = _cpu_s(orchestrator) - before_s
     return _measured(setting, conducted.seen.observations, duration_s, spent_s)
 
 
 def _measured(
-    setting: Setting, observations: Sequence[Observation], duration_s: float, spent_s: float
-) -> Measured:
+    setting: PlanSetting, observations: Sequence[Observation], duration_s: float, spent_s: float
+) -> MeasuredMesh:
     until_s = _WARM_UP_S + duration_s
     seen = [each for each in observations if _WARM_UP_S <= each.due_s < until_s]
-    answered = [each for each in seen if each.outcome is Outcome.ANSWERED]
+    answered = [each for each in seen if each.outcome is RequestOutcome.ANSWERED]
     calls = sum(each.work.num_verify_calls for each in observations if each.work is not None)
-    return Measured(
+    return MeasuredMesh(
         answers=len(seen),
         failed=len(seen) - len(answered),
         ttft_ms=Times.of([each.ttft_s for each in answered if each.ttft_s is not None]),
@@ -195,7 +195,7 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def _row(prediction: Prediction, measured: Measured) -> dict[str, Any]:
+def _row(prediction: MeshPrediction, measured: MeasuredMesh) -> dict[str, Any]:
     errors = {
         f"{name}_{kind}": round(_error(getattr(prediction, name), getattr(measured, name), kind), 3)
         for name in ("ttft_ms", "tpot_ms", "e2e_ms")

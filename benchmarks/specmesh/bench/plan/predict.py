@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 
-from specmesh.bench.plan.setting import Setting
+from specmesh.bench.plan.setting import PlanSetting
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.load.results.objectives import Objectives
 from specmesh.orchestrator.strategies import STRATEGIES
@@ -33,7 +33,7 @@ _ALONE_RATE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ReplicaCounts:
     """Replicas of a cell."""
 
     verifiers: int
@@ -58,13 +58,13 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class MeshPrediction:
     """One strategy on one mesh. ``attained``: the share of answers within the objectives;
     utilisations are means over replicas, above 1 if the queue only grows; rates are of all
     cells."""
 
     strategy: str
-    counts: Counts
+    counts: ReplicaCounts
     cells: int
     ttft_ms: Times
     tpot_ms: Times
@@ -103,7 +103,7 @@ class Prediction:
         return "" if self.is_stable else f"a role is over {MOST_BUSY:.0%} busy, so queues grow"
 
 
-def predict(setting: Setting, strategy: str, counts: Counts) -> Prediction:
+def predict(setting: PlanSetting, strategy: str, counts: ReplicaCounts) -> MeshPrediction:
     """Simulate one cell; the same setting gives the same prediction."""
     rate = setting.rate / setting.cells
     under_way = rate * setting.answer_s
@@ -112,7 +112,7 @@ def predict(setting: Setting, strategy: str, counts: Counts) -> Prediction:
     return _simulate(setting, strategy, counts, rate, num_warm_up, num_measured)
 
 
-def alone(setting: Setting, strategy: str, counts: Counts) -> Prediction:
+def alone(setting: PlanSetting, strategy: str, counts: ReplicaCounts) -> MeshPrediction:
     """The same for answers that have a mesh for themselves."""
     return _simulate(
         replace(setting, rate=_ALONE_RATE), strategy, counts, _ALONE_RATE, 0, _MEASURED_ALONE
@@ -120,17 +120,17 @@ def alone(setting: Setting, strategy: str, counts: Counts) -> Prediction:
 
 
 def _simulate(
-    setting: Setting,
+    setting: PlanSetting,
     strategy: str,
-    counts: Counts,
+    counts: ReplicaCounts,
     rate: float,
     num_warm_up: int,
     num_measured: int,
-) -> Prediction:
-    luck = Random(setting.seed)  # noqa: S311 - a plan must repeat
+) -> MeshPrediction:
+    rng = Random(setting.seed)  # noqa: S311 - a plan must repeat
     number = num_warm_up + num_measured
-    arrivals_s = list(accumulate(luck.expovariate(rate) for _ in range(number)))
-    goals = [_goal(setting, strategy, setting.output.draw(luck)) for _ in range(number)]
+    arrivals_s = list(accumulate(rng.expovariate(rate) for _ in range(number)))
+    goals = [_goal(setting, strategy, setting.output.draw(rng)) for _ in range(number)]
     mesh = SimulatedMesh(Clock(), _model(setting, counts), setting.seed)
     target = SimulatedTarget(setting.seed)
     drafter, heads = (
@@ -147,13 +147,13 @@ def _simulate(
 
 
 def _prediction(
-    setting: Setting,
+    setting: PlanSetting,
     strategy: str,
     mesh: SimulatedMesh,
     answers: Sequence[Answered],
     measured: Sequence[Answered],
     rate: float,
-) -> Prediction:
+) -> MeshPrediction:
     model, cells = mesh.model, setting.cells
     num_drafters = len(mesh.drafters)
     verify_s = sum(server.busy_s for server in mesh.verifiers) / len(answers)
@@ -163,9 +163,9 @@ def _prediction(
         draft_s * rate / num_drafters if num_drafters else 0.0,
     )
     verifications = sum(each.num_verify_calls for each in answers) / len(answers) * rate * cells
-    return Prediction(
+    return MeshPrediction(
         strategy=strategy,
-        counts=Counts(model.num_verifiers, num_drafters),
+        counts=ReplicaCounts(model.num_verifiers, num_drafters),
         cells=cells,
         ttft_ms=Times.of([each.first_token_s for each in measured]),
         tpot_ms=Times.of([_tpot_s(each) for each in measured if len(each.token_ids) > 1]),
@@ -187,7 +187,7 @@ def _utilisation(busy: float, batch: int) -> float:
     return round(busy if batch == 1 else min(busy, 1.0), 4)
 
 
-def _model(setting: Setting, counts: Counts) -> MeshModel:
+def _model(setting: PlanSetting, counts: ReplicaCounts) -> MeshModel:
     return MeshModel(
         setting.target,
         (setting.drafter,) if counts.drafters else (),
@@ -200,7 +200,7 @@ def _model(setting: Setting, counts: Counts) -> MeshModel:
     )
 
 
-def _goal(setting: Setting, strategy: str, num_tokens: int) -> Goal:
+def _goal(setting: PlanSetting, strategy: str, num_tokens: int) -> Goal:
     options = setting.options.get(strategy, StrategyOptions())
     return Goal(num_tokens, **asdict(options))
 

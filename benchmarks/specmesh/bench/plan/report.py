@@ -10,30 +10,32 @@ from typing import Any
 from rich.table import Table
 
 from specmesh.bench.kit.tables import make_table
-from specmesh.bench.plan.predict import Prediction
-from specmesh.bench.plan.search import Planned
-from specmesh.bench.plan.setting import Setting
+from specmesh.bench.plan.predict import MeshPrediction
+from specmesh.bench.plan.search import SmallestMesh
+from specmesh.bench.plan.setting import PlanSetting
 
 CORE_SHARE = 0.7
 """How much of its core an orchestrator should use at most."""
 
 
-def cost(prediction: Prediction, drafter_cost: float) -> float:
+def cost(prediction: MeshPrediction, drafter_cost: float) -> float:
     """Of the replicas, in verifiers."""
     return prediction.verifiers + drafter_cost * prediction.drafters
 
 
-def recommended(planned: Sequence[Planned], drafter_cost: float) -> Planned | None:
+def recommended(planned: Sequence[SmallestMesh], drafter_cost: float) -> SmallestMesh | None:
     """The one that costs least, and of several the fastest; None if none meets the objectives."""
 
-    def order(each: Planned) -> tuple[float, float]:
+    def order(each: SmallestMesh) -> tuple[float, float]:
         assert each.best is not None
         return cost(each.best, drafter_cost), each.best.e2e_ms.p50
 
     return min((each for each in planned if each.best is not None), key=order, default=None)
 
 
-def as_json(setting: Setting, planned: Sequence[Planned], drafter_cost: float) -> dict[str, Any]:
+def as_json(
+    setting: PlanSetting, planned: Sequence[SmallestMesh], drafter_cost: float
+) -> dict[str, Any]:
     """All of it; ``fewer`` is the mesh with one verifier less in each cell."""
     best = recommended(planned, drafter_cost)
     objectives = asdict(setting.objectives)
@@ -48,7 +50,7 @@ def as_json(setting: Setting, planned: Sequence[Planned], drafter_cost: float) -
     }
 
 
-def _planned(planned: Planned) -> dict[str, Any]:
+def _planned(planned: SmallestMesh) -> dict[str, Any]:
     return {
         "best": None if planned.best is None else _prediction(planned.best),
         "fewer": None if planned.fewer is None else _prediction(planned.fewer),
@@ -56,13 +58,13 @@ def _planned(planned: Planned) -> dict[str, Any]:
     }
 
 
-def _prediction(prediction: Prediction) -> dict[str, Any]:
+def _prediction(prediction: MeshPrediction) -> dict[str, Any]:
     found = asdict(prediction)
     del found["counts"], found["strategy"]
     return {"verifiers": prediction.verifiers, "drafters": prediction.drafters, **found}
 
 
-def table(setting: Setting, planned: Sequence[Planned], drafter_cost: float) -> Table:
+def table(setting: PlanSetting, planned: Sequence[SmallestMesh], drafter_cost: float) -> Table:
     """A line for the smallest mesh of each strategy, and one for a verifier less."""
     made = make_table(
         f"{setting.rate:g} requests/s of {setting.mean_output:.0f} tokens, "
@@ -97,12 +99,12 @@ def table(setting: Setting, planned: Sequence[Planned], drafter_cost: float) -> 
     return made
 
 
-def processes(prediction: Prediction) -> int:
+def processes(prediction: MeshPrediction) -> int:
     """How many orchestrators: each has one core, and more would wait for it than run."""
     return max(1, math.ceil(prediction.orchestrator_cores / CORE_SHARE))
 
 
-def _cells(found: Prediction) -> tuple[str, ...]:
+def _cells(found: MeshPrediction) -> tuple[str, ...]:
     return (
         str(found.verifiers),
         str(found.drafters),
@@ -116,7 +118,7 @@ def _cells(found: Prediction) -> tuple[str, ...]:
     )
 
 
-def _promised(setting: Setting) -> str:
+def _promised(setting: PlanSetting) -> str:
     objectives = setting.objectives
     bounds = (("TTFT", objectives.ttft_s), ("TPOT", objectives.tpot_s), ("e2e", objectives.e2e_s))
     return ", ".join(f"{name} {each * 1e3:g} ms" for name, each in bounds if each is not None)

@@ -6,55 +6,55 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from specmesh.bench.plan.predict import Counts, Prediction, alone, predict
-from specmesh.bench.plan.setting import Setting
+from specmesh.bench.plan.predict import MeshPrediction, ReplicaCounts, alone, predict
+from specmesh.bench.plan.setting import PlanSetting
 from specmesh.orchestrator.strategies import STRATEGIES
 
 MOST_REPLICAS = 512
 """Of a cell."""
-_AMPLE = Counts(verifiers=8, drafters=1)
+_AMPLE = ReplicaCounts(verifiers=8, drafters=1)
 """For one answer."""
-_LEAST = Counts(verifiers=1, drafters=1)
+_LEAST = ReplicaCounts(verifiers=1, drafters=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class SmallestMesh:
     """``best``: the smallest mesh that meets the objectives, None if none does. ``fewer``: the same
     with one verifier less in each cell, and ``alone``: an answer that has a mesh for itself."""
 
     strategy: str
-    best: Prediction | None
-    fewer: Prediction | None
-    alone: Prediction
+    best: MeshPrediction | None
+    fewer: MeshPrediction | None
+    alone: MeshPrediction
 
 
-def plan(setting: Setting, strategy: str) -> Planned:
+def plan(setting: PlanSetting, strategy: str) -> SmallestMesh:
     """Plan for one strategy."""
     ample = alone(setting, strategy, _for(strategy, _AMPLE))
     if ample.attained < setting.attain:
-        return Planned(strategy, None, None, ample)
-    known: dict[Counts, Prediction] = {}
+        return SmallestMesh(strategy, None, None, ample)
+    known: dict[ReplicaCounts, MeshPrediction] = {}
 
-    def predicted(counts: Counts) -> Prediction:
+    def predicted(counts: ReplicaCounts) -> MeshPrediction:
         if counts not in known:
             known[counts] = predict(setting, strategy, counts)
         return known[counts]
 
-    def meets(counts: Counts) -> bool:
+    def meets(counts: ReplicaCounts) -> bool:
         return predicted(counts).meets(setting.attain)
 
     # The work there is; with batches, several answers share it.
     least = alone(setting, strategy, _for(strategy, _LEAST))
     rate = setting.rate / setting.cells / setting.batch
-    start = Counts(
+    start = ReplicaCounts(
         max(1, math.floor(rate * least.verify_s)), max(1, math.floor(rate * least.draft_s))
     )
     grown = _grow(_for(strategy, start), predicted, setting.attain)
     if grown is None:
-        return Planned(strategy, None, None, ample)
+        return SmallestMesh(strategy, None, None, ample)
     counts = _shrink(grown, meets)
     fewer = replace(counts, verifiers=counts.verifiers - 1)
-    return Planned(
+    return SmallestMesh(
         strategy,
         predicted(counts),
         predicted(fewer) if fewer.verifiers else None,
@@ -62,11 +62,13 @@ def plan(setting: Setting, strategy: str) -> Planned:
     )
 
 
-def _for(strategy: str, counts: Counts) -> Counts:
+def _for(strategy: str, counts: ReplicaCounts) -> ReplicaCounts:
     return counts if STRATEGIES[strategy].asks_drafter else replace(counts, drafters=0)
 
 
-def _grow(counts: Counts, predicted: Callable[[Counts], Prediction], share: float) -> Counts | None:
+def _grow(
+    counts: ReplicaCounts, predicted: Callable[[ReplicaCounts], MeshPrediction], share: float
+) -> ReplicaCounts | None:
     """Add replicas of the busier role until the objectives are met; None if they never are."""
     while not (found := predicted(counts)).meets(share):
         if found.drafter_utilisation > found.verifier_utilisation:
@@ -82,7 +84,7 @@ def _more(number: int) -> int:
     return number + max(1, number // 8)
 
 
-def _shrink(counts: Counts, meets: Callable[[Counts], bool]) -> Counts:
+def _shrink(counts: ReplicaCounts, meets: Callable[[ReplicaCounts], bool]) -> ReplicaCounts:
     """Take replicas away, verifiers first, as long as the objectives are met."""
     for role in ("verifiers", "drafters"):
         while (number := getattr(counts, role)) > 1:

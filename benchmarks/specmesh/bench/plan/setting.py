@@ -11,7 +11,7 @@ from statistics import fmean
 from specmesh.load.results.objectives import Objectives
 from specmesh.load.workload.lengths import Length
 from specmesh.orchestrator.strategies.options import StrategyOptions
-from specmesh.simulation.latency import Fixed
+from specmesh.simulation.latency import FixedLatency
 
 CELL_ANSWERS = 16
 """About how many answers are under way at once in what is simulated. A greater load is divided into
@@ -23,7 +23,7 @@ _SLACK_TPOT = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class PlanSetting:
     """Times are in seconds.
 
     ``attain``: the share of answers that must meet ``objectives``. ``batch``: how many calls may
@@ -33,8 +33,8 @@ class Setting:
     strategies, by name.
     """
 
-    target: Fixed
-    drafter: Fixed
+    target: FixedLatency
+    drafter: FixedLatency
     hop_s: float = 0.0
     batch: int = 1
     acceptance: float = 0.8
@@ -53,13 +53,13 @@ class Setting:
     @property
     def mean_output(self) -> float:
         """Mean tokens of an answer."""
-        luck = Random(self.seed)  # noqa: S311 - a plan must repeat
-        return fmean(self.output.draw(luck) for _ in range(_NUM_LENGTHS))
+        rng = Random(self.seed)  # noqa: S311 - a plan must repeat
+        return fmean(self.output.draw(rng) for _ in range(_NUM_LENGTHS))
 
     @property
     def answer_s(self) -> float:
         """How long the target alone, with nothing else to do, takes for an answer."""
-        first_s = self.target.forward_s(first=True, luck=0.5, num_nodes=1)
+        first_s = self.target.forward_s(first=True, quantile=0.5, num_nodes=1)
         return first_s + (self.mean_output - 1) * self.target.each_s
 
     @property
@@ -68,10 +68,10 @@ class Setting:
         return max(1, math.ceil(self.rate * self.answer_s / (2 * CELL_ANSWERS)))
 
 
-def default_objectives(target: Fixed, hop_s: float) -> Objectives:
+def default_objectives(target: FixedLatency, hop_s: float) -> Objectives:
     """A first token within four of the target's first forwards, and half again the time of its
     others for each token after it."""
-    first_s = target.forward_s(first=True, luck=0.5, num_nodes=1) + 2 * hop_s
+    first_s = target.forward_s(first=True, quantile=0.5, num_nodes=1) + 2 * hop_s
     return Objectives(
         ttft_s=_SLACK_TTFT * first_s, tpot_s=_SLACK_TPOT * (target.each_s + 2 * hop_s)
     )

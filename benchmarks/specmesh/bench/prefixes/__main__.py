@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from specmesh.bench.kit.options import Json, Seed
-from specmesh.bench.prefixes.chats import Load
+from specmesh.bench.prefixes.chats import ChatLoad
 from specmesh.bench.prefixes.measure import measure
 from specmesh.bench.prefixes.mesh import PrefixMesh, Shape, running
 from specmesh.bench.prefixes.models import PrefillingModels
@@ -62,7 +62,7 @@ def main(
     give --shipped a shorter first message.
     """
     console = Console(stderr=json_, highlight=False)
-    load = Load(
+    load = ChatLoad(
         users=users,
         turns=turns,
         first_tokens=first_tokens,

@@ -12,7 +12,7 @@ from specmesh.client import AsyncClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class ChatLoad:
     """What is asked. Lengths are in tokens; every turn brings all before it."""
 
     users: int
@@ -32,7 +32,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ChatTurn:
     """An answer. ``number`` is 0 for the first of its chat."""
 
     number: int
@@ -42,18 +42,18 @@ class Turn:
     """Of the prompt: the replica that computed the first forward held them."""
 
 
-async def chat(clients: Sequence[AsyncClient], load: Load, number: int) -> list[Turn]:
+async def chat(clients: Sequence[AsyncClient], load: ChatLoad, number: int) -> list[ChatTurn]:
     """Hold a chat: the same for the same ``number``, but for whom it goes to. Raises
     SpecmeshError."""
-    luck = Random(f"chat {load.seed} {number}")  # noqa: S311 - no secret
+    rng = Random(f"chat {load.seed} {number}")  # noqa: S311 - no secret
     said: list[int] = []
-    turns: list[Turn] = []
+    turns: list[ChatTurn] = []
     for turn in range(load.turns):
         if turn:
-            await asyncio.sleep(luck.expovariate(1 / load.think_s))
+            await asyncio.sleep(rng.expovariate(1 / load.think_s))
         length = load.message_tokens if turn else load.first_tokens
-        said += (luck.randrange(1, load.vocab_size) for _ in range(length))
-        stream = luck.choice(clients).generate(
+        said += (rng.randrange(1, load.vocab_size) for _ in range(length))
+        stream = rng.choice(clients).generate(
             said,
             strategy=load.strategy,
             temperature=0,
@@ -64,16 +64,18 @@ async def chat(clients: Sequence[AsyncClient], load: Load, number: int) -> list[
         async for _ in stream:
             ttft_s = ttft_s or time.perf_counter() - began
         stats = stream.result.stats
-        turns.append(Turn(turn, ttft_s, stats.num_prompt_tokens, stats.num_cached_tokens))
+        turns.append(ChatTurn(turn, ttft_s, stats.num_prompt_tokens, stats.num_cached_tokens))
         said += stream.result.token_ids
     return turns
 
 
-async def chats(clients: Sequence[AsyncClient], load: Load, numbers: Sequence[int]) -> list[Turn]:
+async def chats(
+    clients: Sequence[AsyncClient], load: ChatLoad, numbers: Sequence[int]
+) -> list[ChatTurn]:
     """Hold the chats of ``numbers``, as many at once as there are users."""
     left = iter(numbers)
 
-    async def user() -> list[Turn]:
+    async def user() -> list[ChatTurn]:
         return [turn for number in left for turn in await chat(clients, load, number)]
 
     async with asyncio.TaskGroup() as group:

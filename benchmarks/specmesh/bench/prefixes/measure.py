@@ -11,7 +11,7 @@ from statistics import quantiles
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from specmesh.bench.prefixes.chats import Load, Turn, chats
+from specmesh.bench.prefixes.chats import ChatLoad, ChatTurn, chats
 from specmesh.bench.prefixes.mesh import SIDES, PrefixMesh
 from specmesh.client import AsyncClient
 
@@ -21,14 +21,14 @@ _OUTCOME = "specmesh_prefix_outcome"
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class FirstTokenLatency:
     """Times to the first token, in ms."""
 
     p50: float
     p95: float
 
     @classmethod
-    def of(cls, turns: Sequence[Turn]) -> Latency:
+    def of(cls, turns: Sequence[ChatTurn]) -> FirstTokenLatency:
         """Those of ``turns``, two at least."""
         percentiles = quantiles((turn.ttft_s * 1e3 for turn in turns), n=100, method="inclusive")
         return cls(round(percentiles[49], 2), round(percentiles[94], 2))
@@ -38,14 +38,14 @@ class Latency:
 class Side:
     """What one side did, over all its runs."""
 
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[ChatTurn] = field(default_factory=list)
     computed_tokens: int = 0
     """By the verifiers: prefills, and the nodes of trees."""
     searches: Counter[str] = field(default_factory=Counter)
     """Of its orchestrators in the directory, by what came of them."""
 
     @property
-    def later(self) -> list[Turn]:
+    def later(self) -> list[ChatTurn]:
         """All turns but the first of each chat, which nobody can hold."""
         return [turn for turn in self.turns if turn.number]
 
@@ -65,7 +65,7 @@ class Side:
 
 async def measure(
     mesh: PrefixMesh,
-    load: Load,
+    load: ChatLoad,
     rounds: int,
     chats_a_round: int,
     progress: Callable[[int], None],

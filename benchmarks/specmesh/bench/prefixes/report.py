@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from specmesh.bench.kit.tables import make_table
-from specmesh.bench.prefixes.chats import Load
-from specmesh.bench.prefixes.measure import Latency, Side
+from specmesh.bench.prefixes.chats import ChatLoad
+from specmesh.bench.prefixes.measure import FirstTokenLatency, Side
 from specmesh.bench.prefixes.mesh import Shape
 from specmesh.cli.local.models import Models, RealModels
 from specmesh.load.results.machine import machine, versions
@@ -21,7 +21,7 @@ def show(console: Console, sides: Mapping[str, Side]) -> None:
     headings = ("directory", "hit rate", "TTFT p50 ms", "p95 ms", "tokens computed an answer")
     table = make_table("Turns after the first", *headings)
     for name, side in sides.items():
-        latency = Latency.of(side.later)
+        latency = FirstTokenLatency.of(side.later)
         table.add_row(
             name,
             f"{side.hit_rate:.1%}",
@@ -36,7 +36,7 @@ def show(console: Console, sides: Mapping[str, Side]) -> None:
 
 
 def as_json(
-    load: Load, shape: Shape, models: Models, sides: Mapping[str, Side]
+    load: ChatLoad, shape: Shape, models: Models, sides: Mapping[str, Side]
 ) -> Mapping[str, Any]:
     """The same, with what was asked of whom."""
     served = "shipped pair" if isinstance(models, RealModels) else asdict(models)  # type: ignore[call-overload]
@@ -55,8 +55,8 @@ def _side(side: Side) -> Mapping[str, Any]:
     return {
         "answers": len(side.turns),
         "hit_rate": round(side.hit_rate, 4),
-        "ttft_ms": asdict(Latency.of(side.later)),
-        "first_turn_ttft_ms": asdict(Latency.of(first)),
+        "ttft_ms": asdict(FirstTokenLatency.of(side.later)),
+        "first_turn_ttft_ms": asdict(FirstTokenLatency.of(first)),
         "computed_tokens_per_answer": round(side.computed_per_answer, 1),
         "searches": dict(side.searches),
     }

@@ -23,7 +23,7 @@ from specmesh.bench.profile.predict import CONTEXT
 from specmesh.bench.profile.prompts import parted
 from specmesh.bench.profile.replicas import connected, connected_in
 from specmesh.bench.profile.report import as_json, explanation, show
-from specmesh.bench.profile.run import NUM_PROMPTS, NUM_TOKENS, SECONDS, Plan, measure
+from specmesh.bench.profile.run import NUM_PROMPTS, NUM_TOKENS, SECONDS, ProfilePlan, measure
 from specmesh.cli.connection import TlsCa, TlsCert, TlsKey, TokenPath, client_options
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.cores import pinned_to
@@ -171,9 +171,9 @@ def choose(
 
 def _plan(
     prompts: int, temperatures: list[float] | None, tokens: int, seconds: float, seed: int
-) -> Plan:
+) -> ProfilePlan:
     texts, _ = parted(models.heldout_prompts(2 * NUM_PROMPTS), seed)
-    return Plan(
+    return ProfilePlan(
         texts[:prompts], tuple(dict.fromkeys(temperatures or TEMPERATURES)), tokens, seconds, seed
     )
 

@@ -7,7 +7,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Self
 
-from specmesh.bench.profile.costs import Acceptance, Drafting, Round, Way, mean_round
+from specmesh.bench.profile.costs import (
+    Drafting,
+    ProfiledAcceptance,
+    ProfiledRound,
+    Way,
+    mean_round,
+)
 from specmesh.bench.profile.replay import Text, answers, rounds_of
 from specmesh.bench.profile.replicas import Replica, Replicas
 from specmesh.cli.local.process import StartError
@@ -34,7 +40,7 @@ class Acceptances:
         self._seed = seed
         self._say = say
         self._next = 0
-        self._rounds: defaultdict[tuple[Way, float], list[Round]] = defaultdict(list)
+        self._rounds: defaultdict[tuple[Way, float], list[ProfiledRound]] = defaultdict(list)
 
     @classmethod
     async def on(
@@ -80,7 +86,7 @@ class Acceptances:
         for way in ways:
             self._rounds[way, temperature] += await rounds_of(self._replicas, way, texts)
 
-    def means(self) -> list[Acceptance]:
+    def means(self) -> list[ProfiledAcceptance]:
         """Of all rounds so far."""
         return [mean_round(*each, own) for each, own in self._rounds.items()]
 

@@ -30,7 +30,7 @@ from specmesh.bench.profile.predict import CONTEXT
 from specmesh.bench.profile.prompts import parted
 from specmesh.bench.profile.replicas import connected_in
 from specmesh.bench.profile.report import show
-from specmesh.bench.profile.run import NUM_PROMPTS, NUM_TOKENS, SECONDS, Plan, measure
+from specmesh.bench.profile.run import NUM_PROMPTS, NUM_TOKENS, SECONDS, ProfilePlan, measure
 from specmesh.bench.profile.tries import Load, Tried, Try, count_all, num_answers, regret, try_all
 from specmesh.bench.profile.watch import CoreWatch
 from specmesh.cli.exit_status import ExitStatus
@@ -52,7 +52,7 @@ app = App()
 class Check:
     """What to try."""
 
-    plan: Plan
+    plan: ProfilePlan
     streams: Sequence[int]
     prompts: Sequence[str]
     """Other ones than the profile's."""
@@ -104,7 +104,7 @@ def main(
     own, others = parted(models.heldout_prompts(2 * NUM_PROMPTS), seed)
     temperatures = tuple(dict.fromkeys(temperature or TEMPERATURES))
     check = Check(
-        plan=Plan(own, temperatures, NUM_TOKENS, seconds, seed),
+        plan=ProfilePlan(own, temperatures, NUM_TOKENS, seconds, seed),
         streams=tuple(dict.fromkeys(streams or STREAMS)),
         prompts=others[:prompts],
         num_tokens=tokens,

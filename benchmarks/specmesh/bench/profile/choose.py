@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from specmesh.bench.kit.experiment import HEADS, SPECULATIVE, TREE
-from specmesh.bench.profile.costs import AUTOREGRESSIVE_ROUND, Acceptance, MeshCosts, Way
+from specmesh.bench.profile.costs import AUTOREGRESSIVE_ROUND, MeshCosts, ProfiledAcceptance, Way
 from specmesh.bench.profile.predict import Corrections, rounds_per_s
 
 LOOKAHEADS = (1, 2, 4, 8)
@@ -18,7 +18,7 @@ TREES = ((4, 3), (8, 4), (16, 5), (32, 6))
 class Expectation:
     """What to expect of one way of decoding."""
 
-    acceptance: Acceptance
+    acceptance: ProfiledAcceptance
     rounds_per_s: float
     """Of all streams together."""
     tokens_per_s: float
@@ -43,7 +43,7 @@ def ways(*, drafter: bool, heads_depth: int) -> tuple[Way, ...]:
 
 
 def expectations(
-    acceptances: Sequence[Acceptance],
+    acceptances: Sequence[ProfiledAcceptance],
     costs: MeshCosts,
     *,
     streams: int,
@@ -68,7 +68,9 @@ def expectations(
     return sorted(found, key=lambda each: each.tokens_per_s, reverse=True)
 
 
-def nearest(acceptances: Iterable[Acceptance], temperature: float) -> list[Acceptance]:
+def nearest(
+    acceptances: Iterable[ProfiledAcceptance], temperature: float
+) -> list[ProfiledAcceptance]:
     """Those at the temperature nearest to ``temperature``."""
     listed = list(acceptances)
     if not listed:

@@ -97,7 +97,7 @@ class Cores:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedRounds:
     """How many rounds a second a way of decoding made through an orchestrator, all streams
     together."""
 
@@ -126,7 +126,7 @@ class MeshCosts:
     """By strategy; empty if no orchestrator was measured."""
     cores: Mapping[str, Cores] = field(default_factory=dict)
     """By role: target, drafter, orchestrator. One that is missing shares its cores with none."""
-    observed: tuple[Observed, ...] = ()
+    observed: tuple[ObservedRounds, ...] = ()
     """Ways that were tried, with one stream and with ``MANY``."""
 
     def orchestrating_ms(self, strategy: str, streams: int) -> float:
@@ -136,7 +136,7 @@ class MeshCosts:
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
+class ProfiledAcceptance:
     """The mean round of a way of decoding at a temperature."""
 
     way: Way
@@ -152,11 +152,11 @@ class Acceptance:
     """Of an orchestrator for the strategy's own decisions, and for reading what was drafted."""
 
 
-AUTOREGRESSIVE_ROUND = Acceptance(Way(AUTOREGRESSIVE), 0.0, tokens=1.0, nodes=0.0)
+AUTOREGRESSIVE_ROUND = ProfiledAcceptance(Way(AUTOREGRESSIVE), 0.0, tokens=1.0, nodes=0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class ProfiledRound:
     """One round as it went: the tree that was verified, how many tokens it yielded, and how long
     the strategy worked on it."""
 
@@ -170,7 +170,7 @@ FIRST_TOKENS = {Drafting.DRAFTER: 2, Drafting.HEADS: 1}
 heads begin at the target's own."""
 
 
-def mean_round(way: Way, temperature: float, rounds: Sequence[Round]) -> Acceptance:
+def mean_round(way: Way, temperature: float, rounds: Sequence[ProfiledRound]) -> ProfiledAcceptance:
     """What ``rounds``, at least one, were like on average."""
     first = FIRST_TOKENS[way.drafting]
     depth = max(max(each.tree.depths) for each in rounds)
@@ -179,7 +179,7 @@ def mean_round(way: Way, temperature: float, rounds: Sequence[Round]) -> Accepta
         for node_depth in each.tree.depths[1:]:
             counts[node_depth - 1] += 1 / len(rounds)
     drafted = sum(len(each.tree) > 0 for each in rounds) / len(rounds)
-    return Acceptance(
+    return ProfiledAcceptance(
         way,
         temperature,
         tokens=sum(each.tokens for each in rounds) / len(rounds),

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from specmesh.bench.profile.costs import Acceptance, MeshCosts
+from specmesh.bench.profile.costs import MeshCosts, ProfiledAcceptance
 from specmesh.bench.profile.law import Sample
 from specmesh.decoding.errors import InvalidField
 
@@ -17,7 +17,7 @@ VERSION: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ProfiledModel:
     """A model that was measured."""
 
     name: str
@@ -50,10 +50,10 @@ class Profile:
     seed: int
     seconds: float
     """That measuring took."""
-    models: Mapping[str, Model]
+    models: Mapping[str, ProfiledModel]
     costs: MeshCosts
     accuracy: Mapping[str, Accuracy]
-    acceptance: Sequence[Acceptance]
+    acceptance: Sequence[ProfiledAcceptance]
     samples: Mapping[str, Sequence[Sample]]
     """What the laws were fitted to."""
     complete: bool = True

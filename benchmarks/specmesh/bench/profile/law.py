@@ -32,7 +32,7 @@ Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Forward:
+class MeasuredForward:
     """The size of a forward: how many calls share it, their tokens together, and how many tokens
     each call attends to. Means need not be whole."""
 
@@ -45,7 +45,7 @@ class Forward:
 class Sample:
     """Forwards, one after the other, that together took ``ms``, by some repetitions."""
 
-    forwards: tuple[Forward, ...]
+    forwards: tuple[MeasuredForward, ...]
     ms: float
 
 
@@ -62,7 +62,7 @@ class Law:
     token_context_ms: float
     start_ms: float
 
-    def ms(self, forward: Forward) -> float:
+    def ms(self, forward: MeasuredForward) -> float:
         """The time that ``forward`` takes; never less than nothing."""
         coefficients = (
             *self.at_knots,
@@ -72,7 +72,7 @@ class Law:
         )
         return max(0.0, float(_row(forward, self.knots) @ np.array(coefficients)))
 
-    def total_ms(self, forwards: Sequence[Forward]) -> float:
+    def total_ms(self, forwards: Sequence[MeasuredForward]) -> float:
         """The time of all of them, as one draft."""
         return self.start_ms + sum(map(self.ms, forwards))
 
@@ -136,7 +136,7 @@ def _knots(samples: Sequence[Sample], wanted: Sequence[int]) -> tuple[float, ...
     return tuple(map(float, dict.fromkeys((*knots, max(every)))))
 
 
-def _row(forward: Forward, knots: Sequence[float]) -> Vector:
+def _row(forward: MeasuredForward, knots: Sequence[float]) -> Vector:
     """What the coefficients are multiplied by; beyond the knots the line goes on."""
     row = np.zeros(len(knots) + 3)
     if len(knots) == 1:

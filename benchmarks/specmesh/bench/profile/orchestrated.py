@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from itertools import cycle, islice
 
-from specmesh.bench.profile.costs import Acceptance, MeshCosts, Observed, Way
+from specmesh.bench.profile.costs import MeshCosts, ObservedRounds, ProfiledAcceptance, Way
 from specmesh.bench.profile.polish import polished
 from specmesh.bench.profile.predict import tokens_per_s
 from specmesh.bench.profile.stillness import Pace, on_still_cores
@@ -65,24 +65,24 @@ class Observations:
         prompts = list(islice(self._prompts, num_answers(streams)))
         return Load(prompts, streams, 0.0, self._num_tokens, self._seed)
 
-    def observed(self) -> tuple[Observed, ...]:
+    def observed(self) -> tuple[ObservedRounds, ...]:
         """What follows from all tries so far."""
         of_load: defaultdict[tuple[float, int], dict[Way, dict[int, float]]] = defaultdict(dict)
         for (way, temperature, streams), speeds in on_still_cores(self._paces).items():
             of_load[temperature, streams][way] = speeds
         return tuple(
-            Observed(way, temperature, streams, speed, len(speeds[way]))
+            ObservedRounds(way, temperature, streams, speed, len(speeds[way]))
             for (temperature, streams), speeds in of_load.items()
             for way, speed in polished(speeds).items()
         )
 
 
 def promising(
-    acceptances: Iterable[Acceptance], costs: MeshCosts, context: float
-) -> list[Acceptance]:
+    acceptances: Iterable[ProfiledAcceptance], costs: MeshCosts, context: float
+) -> list[ProfiledAcceptance]:
     """Of each strategy at each temperature the one of which most is expected, were there no
     orchestrator, with one stream: a fit is best near what it was fitted to."""
-    alike: defaultdict[tuple[str, float], list[Acceptance]] = defaultdict(list)
+    alike: defaultdict[tuple[str, float], list[ProfiledAcceptance]] = defaultdict(list)
     for each in acceptances:
         alike[each.way.strategy, each.temperature].append(each)
     return [

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from specmesh.bench.profile.costs import Acceptance, Cores, Drafting, MeshCosts
-from specmesh.bench.profile.law import Forward, Law
+from specmesh.bench.profile.costs import Cores, Drafting, MeshCosts, ProfiledAcceptance
+from specmesh.bench.profile.law import Law, MeasuredForward
 
 _ROUNDS: Final = 40
 """Of each stream that are counted."""
@@ -59,7 +59,7 @@ class _Engine:
 
 
 def rounds_per_s(
-    acceptance: Acceptance,
+    acceptance: ProfiledAcceptance,
     costs: MeshCosts,
     streams: int,
     context: float,
@@ -81,7 +81,7 @@ class _Play:
         self._context = context
         self._next = [0] * streams
         self._engines = {each: _Engine() for each in (_At.ORCHESTRATOR, _At.DRAFTER, _At.TARGET)}
-        self._known: dict[tuple[_At, Forward], float] = {}
+        self._known: dict[tuple[_At, MeasuredForward], float] = {}
         """Times of forwards, of which there are few different ones."""
         self._rates: dict[frozenset[_At], dict[_At, float]] = {}
         """By who is busy."""
@@ -138,7 +138,7 @@ class _Play:
             return amount * jitter
         law, hop = _law(at, self._costs)
         context = 0.0 if at is _At.HEADS else self._context
-        forward = Forward(calls, max(amount, 1.0), context)
+        forward = MeasuredForward(calls, max(amount, 1.0), context)
         if (at, forward) not in self._known:
             self._known[at, forward] = law.ms(forward)
         # Calls are judged one after the other, on the engine's thread.
@@ -208,7 +208,9 @@ def _law(at: _At, costs: MeshCosts) -> tuple[Law, float]:
     return costs.drafter, 0.0
 
 
-def _steps(acceptance: Acceptance, costs: MeshCosts, orchestrator_ms: float) -> Iterator[_Step]:
+def _steps(
+    acceptance: ProfiledAcceptance, costs: MeshCosts, orchestrator_ms: float
+) -> Iterator[_Step]:
     """A round: with a drafter it drafts first, heads draft after the verdict."""
     yield _Step(_At.ORCHESTRATOR, orchestrator_ms + acceptance.strategy_ms)
     if acceptance.levels and acceptance.way.drafting is Drafting.DRAFTER:

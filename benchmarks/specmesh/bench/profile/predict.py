@@ -12,10 +12,10 @@ from typing import Final
 from specmesh.bench.profile import play
 from specmesh.bench.profile.costs import (
     MANY,
-    Acceptance,
     MeshCosts,
-    Observed,
+    ObservedRounds,
     Orchestrating,
+    ProfiledAcceptance,
     Way,
 )
 
@@ -27,13 +27,17 @@ _PRIOR_TRIES: Final = 2
 follows from the steps, are off by some 5 and 4 per cent."""
 
 
-def tokens_per_s(acceptance: Acceptance, costs: MeshCosts, streams: int, context: float) -> float:
+def tokens_per_s(
+    acceptance: ProfiledAcceptance, costs: MeshCosts, streams: int, context: float
+) -> float:
     """Tokens a second of ``streams`` answers together, at a mean ``context`` of so many tokens, by
     the times of their steps."""
     return acceptance.tokens * rounds_per_s(acceptance, costs, streams, context)
 
 
-def rounds_per_s(acceptance: Acceptance, costs: MeshCosts, streams: int, context: float) -> float:
+def rounds_per_s(
+    acceptance: ProfiledAcceptance, costs: MeshCosts, streams: int, context: float
+) -> float:
     """Rounds a second of ``streams`` answers together, by the times of their steps."""
     ms = costs.orchestrating_ms(acceptance.way.strategy, streams)
     return play.rounds_per_s(acceptance, costs, streams, context, ms)
@@ -48,7 +52,7 @@ class Corrections:
     strategy's as much as ``_PRIOR_TRIES``: who leads or trails after a few owes it to luck, too.
     """
 
-    def __init__(self, acceptances: Iterable[Acceptance], costs: MeshCosts) -> None:
+    def __init__(self, acceptances: Iterable[ProfiledAcceptance], costs: MeshCosts) -> None:
         known = {(each.way, each.temperature): each for each in acceptances}
         self._own: dict[tuple[Way, float, int], _Mean] = defaultdict(_Mean)
         self._of_strategy: dict[tuple[str, float, int], _Mean] = defaultdict(_Mean)
@@ -66,17 +70,17 @@ class Corrections:
             ):
                 mean.add(factor, each.tries)
 
-    def factor(self, acceptance: Acceptance, streams: int) -> float:
+    def factor(self, acceptance: ProfiledAcceptance, streams: int) -> float:
         """With so many streams; in between one and ``MANY`` on a line."""
         one, many = (self._at(acceptance, each) for each in (1, MANY))
         return one + min(1.0, (streams - 1) / (MANY - 1)) * (many - one)
 
-    def observed(self, acceptance: Acceptance) -> bool:
+    def observed(self, acceptance: ProfiledAcceptance) -> bool:
         """Whether it was tried, with any number of streams."""
         own = (acceptance.way, acceptance.temperature)
         return any((*own, streams) in self._own for streams in (1, MANY))
 
-    def _at(self, acceptance: Acceptance, streams: int) -> float:
+    def _at(self, acceptance: ProfiledAcceptance, streams: int) -> float:
         way, load = acceptance.way, (acceptance.temperature, streams)
         usual = self._of_strategy.get((way.strategy, *load)) or self._of_all.get(load)
         if usual is None:
@@ -106,7 +110,7 @@ class _Mean:
 
 
 def orchestrating(
-    costs: MeshCosts, observed: Sequence[tuple[Acceptance, Observed]], context: float
+    costs: MeshCosts, observed: Sequence[tuple[ProfiledAcceptance, ObservedRounds]], context: float
 ) -> tuple[Orchestrating, ...]:
     """What an orchestrator must take for a round of each strategy if all else is as ``costs`` say:
     the mean over what was observed of it with one stream and with many."""
@@ -122,7 +126,7 @@ def orchestrating(
 
 
 def _fitting_ms(
-    costs: MeshCosts, acceptance: Acceptance, observed: Observed, context: float
+    costs: MeshCosts, acceptance: ProfiledAcceptance, observed: ObservedRounds, context: float
 ) -> float:
     """By halving: the more an orchestrator takes, the fewer rounds a second there are."""
     streams = observed.streams

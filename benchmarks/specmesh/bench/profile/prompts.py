@@ -11,10 +11,10 @@ from specmesh.models import Prompt
 def parted(prompts: Sequence[Prompt], seed: int) -> tuple[list[str], list[str]]:
     """Two lists of texts that share no file, each in an order of which any beginning is spread over
     its files. Files are dealt at random, since those with paths alike are alike."""
-    dice = random.Random(seed)  # noqa: S311 - a profile must repeat
+    rng = random.Random(seed)  # noqa: S311 - a profile must repeat
     paths = sorted({each.path for each in prompts})
-    own = set(dice.sample(paths, (len(paths) + 1) // 2))
+    own = set(rng.sample(paths, (len(paths) + 1) // 2))
     halves: tuple[list[str], list[str]] = ([], [])
-    for each in dice.sample(prompts, len(prompts)):
+    for each in rng.sample(prompts, len(prompts)):
         halves[each.path not in own].append(each.text)
     return halves

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from specmesh.bench.profile.costs import Drafting, Round, Way
-from specmesh.bench.profile.replicas import Line, Replicas
+from specmesh.bench.profile.costs import Drafting, ProfiledRound, Way
+from specmesh.bench.profile.replicas import OpenLine, Replicas
 from specmesh.cli.local.process import StartError
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
@@ -74,10 +74,10 @@ async def answers(
     return list(await asyncio.gather(*(answer(*each) for each in enumerate(prompts))))
 
 
-async def rounds_of(replicas: Replicas, way: Way, texts: Sequence[Text]) -> list[Round]:
+async def rounds_of(replicas: Replicas, way: Way, texts: Sequence[Text]) -> list[ProfiledRound]:
     """The rounds of ``way`` on ``texts``. Raises StartError."""
 
-    async def replay(text: Text) -> list[Round]:
+    async def replay(text: Text) -> list[ProfiledRound]:
         replica = replicas.verifier if way.drafting is Drafting.HEADS else replicas.drafter
         assert replica is not None
         async with replica.line() as line:
@@ -87,7 +87,7 @@ async def rounds_of(replicas: Replicas, way: Way, texts: Sequence[Text]) -> list
 
 
 class _Replay:
-    def __init__(self, text: Text, line: Line, vocab_size: int) -> None:
+    def __init__(self, text: Text, line: OpenLine, vocab_size: int) -> None:
         self._text = text
         self._line = line
         self._vocab_size = vocab_size
@@ -96,9 +96,9 @@ class _Replay:
         self._num_committed = 0
         self._worked_s = 0.0
         """Of the round under way, without what was waited for."""
-        self._rounds: list[Round] = []
+        self._rounds: list[ProfiledRound] = []
 
-    async def run(self, way: Way) -> list[Round]:
+    async def run(self, way: Way) -> list[ProfiledRound]:
         goal = Goal(len(self._text.answer), lookahead=way.lookahead, width=way.width)
         strategy = STRATEGIES[way.strategy](goal)
         commands = strategy.start(Capacity())
@@ -154,7 +154,7 @@ class _Replay:
     async def _verify(self, command: Verify) -> Verified:
         verdict = known_verdict(command.tree, self._text.answer[self._num_committed :])
         accepted = len(verdict.accepted_nodes)
-        self._rounds.append(Round(command.tree, accepted + 1, self._worked_s * 1e3))
+        self._rounds.append(ProfiledRound(command.tree, accepted + 1, self._worked_s * 1e3))
         self._worked_s = 0.0
         if command.next_draft is None:
             return Verified(command.task, verdict)

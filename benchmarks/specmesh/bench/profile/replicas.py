@@ -73,19 +73,19 @@ class Replica:
         self._channel = channel
 
     @asynccontextmanager
-    async def line(self) -> AsyncIterator[Line]:
+    async def line(self) -> AsyncIterator[OpenLine]:
         """An open call, for one call at a time."""
         if self.role == VERIFIER:
             call: Any = VerifierServiceStub(self._channel).VerifyEach()
         else:
             call = DrafterServiceStub(self._channel).DraftEach()
         try:
-            yield Line(self, call)
+            yield OpenLine(self, call)
         finally:
             call.cancel()
 
     @asynccontextmanager
-    async def lines(self, count: int) -> AsyncIterator[Sequence[Line]]:
+    async def lines(self, count: int) -> AsyncIterator[Sequence[OpenLine]]:
         """Several of them."""
         async with AsyncExitStack() as stack:
             yield [await stack.enter_async_context(self.line()) for _ in range(count)]
@@ -103,7 +103,7 @@ class Replica:
         return StartError(f"{self.role} at {self.address}: {code.name}: {details}")
 
 
-class Line:
+class OpenLine:
     """An open call. Raises StartError for calls that fail or take too long."""
 
     def __init__(self, replica: Replica, call: Any) -> None:

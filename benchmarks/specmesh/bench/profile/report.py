@@ -12,7 +12,7 @@ from specmesh.bench.kit.tables import make_table
 from specmesh.bench.profile.choose import Expectation
 from specmesh.bench.profile.costs import MANY, MeshCosts
 from specmesh.bench.profile.file import Profile
-from specmesh.bench.profile.law import Forward
+from specmesh.bench.profile.law import MeasuredForward
 
 _SIZES = ((1, 1), (1, 4), (1, 8), (1, 16), (8, 1), (8, 4))
 """Calls, and tokens of each."""
@@ -45,7 +45,7 @@ def _forwards(profile: Profile) -> Table:
         if law is None:
             continue
         accuracy = profile.accuracy[role]
-        times = [law.ms(Forward(calls, calls * tokens, 256)) for calls, tokens in _SIZES]
+        times = [law.ms(MeasuredForward(calls, calls * tokens, 256)) for calls, tokens in _SIZES]
         table.add_row(role, *(f"{ms:.1f}" for ms in times), f"{accuracy.median:.1%}")
     table.caption = "error: the median on settings that the model was not fitted to"
     return table

@@ -17,17 +17,17 @@ from datetime import UTC, datetime
 from specmesh.bench.profile.accepting import Acceptances
 from specmesh.bench.profile.choose import ways
 from specmesh.bench.profile.costs import (
-    Acceptance,
     Contention,
     Cores,
     MeshCosts,
+    ProfiledAcceptance,
 )
-from specmesh.bench.profile.file import Accuracy, Model, Profile
+from specmesh.bench.profile.file import Accuracy, Profile, ProfiledModel
 from specmesh.bench.profile.law import Fit
 from specmesh.bench.profile.refine import Tries
 from specmesh.bench.profile.replicas import Replica, Replicas
 from specmesh.bench.profile.settings import contexts, drafts, heads_drafts, verifications
-from specmesh.bench.profile.timing import Timer, contention, drafting, heads_drafting, verifying
+from specmesh.bench.profile.timing import CallTimer, contention, drafting, heads_drafting, verifying
 from specmesh.bench.profile.watch import CoreWatch
 from specmesh.cli.local.cores import Placement
 from specmesh.client import AsyncClient
@@ -46,7 +46,7 @@ SECONDS = 720.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProfilePlan:
     """What to measure, and for how long."""
 
     prompts: Sequence[str]
@@ -62,7 +62,7 @@ class Plan:
 async def measure(
     replicas: Replicas,
     orchestrator: AsyncClient | None,
-    plan: Plan,
+    plan: ProfilePlan,
     say: Callable[[str], None],
 ) -> Profile:
     """Measure; ``say`` is told what is measured. Raises StartError, SpecmeshError.
@@ -96,7 +96,9 @@ async def measure(
     )
 
 
-async def _timed(replicas: Replicas, plan: Plan, say: Callable[[str], None]) -> dict[str, Timer]:
+async def _timed(
+    replicas: Replicas, plan: ProfilePlan, say: Callable[[str], None]
+) -> dict[str, CallTimer]:
     seed, verifier = plan.seed, replicas.verifier
     limit = verifier.info.context_tokens
     work = {TARGET: (verifying(verifier, seed), verifications(limit))}
@@ -113,7 +115,9 @@ async def _timed(replicas: Replicas, plan: Plan, say: Callable[[str], None]) -> 
     return {role: timer for role, (timer, _) in work.items()}
 
 
-async def _contention(replicas: Replicas, plan: Plan, say: Callable[[str], None]) -> Contention:
+async def _contention(
+    replicas: Replicas, plan: ProfilePlan, say: Callable[[str], None]
+) -> Contention:
     if replicas.drafter is None:
         return Contention()
     seconds = plan.seconds * TIMING * SHARES["contention"]
@@ -123,7 +127,7 @@ async def _contention(replicas: Replicas, plan: Plan, say: Callable[[str], None]
 
 
 def _costs(
-    timers: Mapping[str, Timer], fits: Mapping[str, Fit], contention: Contention
+    timers: Mapping[str, CallTimer], fits: Mapping[str, Fit], contention: Contention
 ) -> MeshCosts:
     drafter, heads = fits.get(DRAFTER), fits.get(HEADS)
     return MeshCosts(
@@ -152,7 +156,7 @@ def _cores(replicas: Replicas, placement: Placement) -> dict[str, Cores]:
 class _Tried:
     """What ways of decoding yield, and costs with what the orchestrator takes for them."""
 
-    acceptance: list[Acceptance]
+    acceptance: list[ProfiledAcceptance]
     costs: MeshCosts
     complete: bool
 
@@ -161,7 +165,7 @@ async def _tried(
     replicas: Replicas,
     orchestrator: AsyncClient | None,
     costs: MeshCosts,
-    plan: Plan,
+    plan: ProfilePlan,
     say: Callable[[str], None],
 ) -> _Tried:
     """Try ways of decoding, until it is done or cancelled."""
@@ -190,14 +194,14 @@ async def _tried(
     return tried
 
 
-def _models(replicas: Replicas) -> dict[str, Model]:
+def _models(replicas: Replicas) -> dict[str, ProfiledModel]:
     roles = {TARGET: replicas.verifier, DRAFTER: replicas.drafter}
     return {role: _model(each) for role, each in roles.items() if each is not None}
 
 
-def _model(replica: Replica) -> Model:
+def _model(replica: Replica) -> ProfiledModel:
     info = replica.info
-    return Model(
+    return ProfiledModel(
         name=info.name,
         digest=info.weights_digest,
         dtype=info.dtype,

@@ -26,7 +26,7 @@ _ROOM = 64
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Setting:
+class CallSetting:
     """Calls that are made at once, over and over."""
 
     streams: int
@@ -43,39 +43,39 @@ def contexts(limit: int) -> Sequence[int]:
     return fitting or [min(CONTEXTS[0], max(1, limit // 2))]
 
 
-def verifications(limit: int) -> list[Setting]:
+def verifications(limit: int) -> list[CallSetting]:
     """Of a target whose context has ``limit`` tokens."""
     return [
-        Setting(streams, context, nodes)
+        CallSetting(streams, context, nodes)
         for streams, context, nodes in product(STREAMS, contexts(limit), NODES)
         if streams * (nodes + 1) <= _MOST_TOKENS
     ]
 
 
-def drafts(limit: int) -> list[Setting]:
+def drafts(limit: int) -> list[CallSetting]:
     """Of a drafter whose context has ``limit`` tokens. The first level is a forward of one token,
     however wide the draft."""
     shapes = [(1, 1), *((width, DRAFT_DEPTH) for width in DRAFT_WIDTHS)]
     return [
-        Setting(streams, context, *shape)
+        CallSetting(streams, context, *shape)
         for streams, context, shape in product(STREAMS, contexts(limit), shapes)
         if streams * shape[0] <= _MOST_TOKENS // 2
     ]
 
 
-def heads_drafts(limit: int, heads_depth: int) -> list[Setting]:
+def heads_drafts(limit: int, heads_depth: int) -> list[CallSetting]:
     """Of a target's heads, which draft ``heads_depth`` levels. Several calls draft one level alone:
     below it, each would read as many tokens as its own tree has."""
     context = contexts(limit)[0]
     depths = sorted({(heads_depth + 1) // 2, heads_depth} - {1})
     trees = product(range(HEADS_CONTEXTS), HEADS_WIDTHS, depths)
     return [
-        *(Setting(streams, context, 1, 1) for streams in range(1, max(STREAMS) + 1)),
-        *(Setting(1, max(1, context - less), *shape) for less, *shape in trees),
+        *(CallSetting(streams, context, 1, 1) for streams in range(1, max(STREAMS) + 1)),
+        *(CallSetting(1, max(1, context - less), *shape) for less, *shape in trees),
     ]
 
 
-def shuffled(settings: Sequence[Setting], seed: int) -> list[Setting]:
+def shuffled(settings: Sequence[CallSetting], seed: int) -> list[CallSetting]:
     """In an order in which any beginning is spread over all of them."""
-    dice = random.Random(seed)  # noqa: S311 - a profile must repeat
-    return dice.sample(settings, len(settings))
+    rng = random.Random(seed)  # noqa: S311 - a profile must repeat
+    return rng.sample(settings, len(settings))

@@ -13,9 +13,16 @@ from statistics import median
 import numpy as np
 
 from specmesh.bench.profile.costs import Contention, Hop
-from specmesh.bench.profile.law import KNOTS, Fit, Forward, Sample, fit, nonnegative_least_squares
-from specmesh.bench.profile.replicas import Line, Replica, Replicas, Timed
-from specmesh.bench.profile.settings import Setting, shuffled
+from specmesh.bench.profile.law import (
+    KNOTS,
+    Fit,
+    MeasuredForward,
+    Sample,
+    fit,
+    nonnegative_least_squares,
+)
+from specmesh.bench.profile.replicas import OpenLine, Replica, Replicas, Timed
+from specmesh.bench.profile.settings import CallSetting, shuffled
 from specmesh.decoding.predict.lookahead import DraftStop
 from specmesh.decoding.predict.platt import Platt
 from specmesh.decoding.sampling import Sampling
@@ -38,11 +45,11 @@ HEADS_KNOTS = (1, 4, 16, 64)
 
 GREEDY = write_sampling(Sampling(0.0))
 
-Call = Callable[[Line, CommittedPrefix, Setting], Awaitable[Timed]]
-Sized = Callable[[Setting, Timed], tuple[Forward, ...]]
+Call = Callable[[OpenLine, CommittedPrefix, CallSetting], Awaitable[Timed]]
+Sized = Callable[[CallSetting, Timed], tuple[MeasuredForward, ...]]
 
 
-class Timer:
+class CallTimer:
     """Calls of one kind to one replica: ``call`` makes one, ``sized`` says what its forwards
     were, none if that isn't known."""
 
@@ -60,10 +67,10 @@ class Timer:
         self._sized = sized
         self._dice = random.Random(seed)  # noqa: S311 - a profile must repeat
         self._prefixes: dict[tuple[int, int], CommittedPrefix] = {}
-        self._forwards: defaultdict[tuple[Forward, ...], list[float]] = defaultdict(list)
+        self._forwards: defaultdict[tuple[MeasuredForward, ...], list[float]] = defaultdict(list)
         self._hops: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
 
-    async def measure(self, settings: Sequence[Setting], seconds: float, seed: int) -> None:
+    async def measure(self, settings: Sequence[CallSetting], seconds: float, seed: int) -> None:
         """Visit ``settings`` in turn, over and over, for about ``seconds``; so a machine that gets
         busier affects all of them alike."""
         until = time.monotonic() + seconds
@@ -74,7 +81,7 @@ class Timer:
                 if time.monotonic() >= until:
                     return
 
-    async def visit(self, setting: Setting, calls: int = CALLS) -> list[Timed]:
+    async def visit(self, setting: CallSetting, calls: int = CALLS) -> list[Timed]:
         """Make ``calls`` in each stream; returns those that count."""
         async with self._replica.lines(setting.streams) as lines:
             streams = [
@@ -85,7 +92,9 @@ class Timer:
             self._note(setting, each)
         return timed
 
-    async def _stream(self, line: Line, number: int, setting: Setting, calls: int) -> list[Timed]:
+    async def _stream(
+        self, line: OpenLine, number: int, setting: CallSetting, calls: int
+    ) -> list[Timed]:
         prefix = self._prefix(number, setting.context)
         return [await self._call(line, prefix, setting) for _ in range(calls)][1:]
 
@@ -98,7 +107,7 @@ class Timer:
             self._prefixes[key] = CommittedPrefix("", tokens)
         return self._prefixes[key]
 
-    def _note(self, setting: Setting, timed: Timed) -> None:
+    def _note(self, setting: CallSetting, timed: Timed) -> None:
         forwards = self._sized(setting, timed)
         if forwards:
             self._forwards[forwards].append(_compute_ms(timed, setting))
@@ -133,7 +142,7 @@ class Timer:
         return Hop(*nonnegative_least_squares(relative, np.ones(len(rows))).tolist())
 
 
-def _compute_ms(timed: Timed, setting: Setting) -> float:
+def _compute_ms(timed: Timed, setting: CallSetting) -> float:
     """The forwards' time: of a verification that brings a draft, that of the heads alone."""
     first = timed.messages[0]
     if setting.depth and isinstance(first, verifier_pb2.VerifyResponse):
@@ -141,26 +150,26 @@ def _compute_ms(timed: Timed, setting: Setting) -> float:
     return timed.forward_ms
 
 
-def verifying(replica: Replica, seed: int) -> Timer:
+def verifying(replica: Replica, seed: int) -> CallTimer:
     """Verifications of chains."""
 
-    async def call(line: Line, prefix: CommittedPrefix, setting: Setting) -> Timed:
+    async def call(line: OpenLine, prefix: CommittedPrefix, setting: CallSetting) -> Timed:
         tree = TokenTree.chain(range(setting.width))
         return await line.verify(prefix, write_tree(tree), GREEDY)
 
-    def sized(setting: Setting, timed: Timed) -> tuple[Forward, ...]:
+    def sized(setting: CallSetting, timed: Timed) -> tuple[MeasuredForward, ...]:
         calls, tokens = timed.batch_calls, timed.batch_tokens
         # Else another stream's prefix was read in this forward.
         alike = calls and tokens == calls * (setting.width + 1)
-        return (Forward(calls, tokens, setting.context),) if alike else ()
+        return (MeasuredForward(calls, tokens, setting.context),) if alike else ()
 
-    return Timer(replica, call, sized, seed)
+    return CallTimer(replica, call, sized, seed)
 
 
-def drafting(replica: Replica, seed: int) -> Timer:
+def drafting(replica: Replica, seed: int) -> CallTimer:
     """Drafts of ``width`` chains, ``depth`` levels deep."""
 
-    async def call(line: Line, prefix: CommittedPrefix, setting: Setting) -> Timed:
+    async def call(line: OpenLine, prefix: CommittedPrefix, setting: CallSetting) -> Timed:
         request = drafter_pb2.DraftRequest(
             depth=setting.depth,
             branching=[setting.width],
@@ -169,23 +178,23 @@ def drafting(replica: Replica, seed: int) -> Timer:
         )
         return await line.draft(prefix, request)
 
-    def sized(setting: Setting, timed: Timed) -> tuple[Forward, ...]:
+    def sized(setting: CallSetting, timed: Timed) -> tuple[MeasuredForward, ...]:
         calls = timed.batch_calls
         widths = (1, *[setting.width] * (setting.depth - 1))
         # Calls that are all there go on in step; of others only the latest forward is known.
         if calls != setting.streams or timed.batch_tokens != calls * widths[-1]:
             return ()
-        return tuple(Forward(calls, calls * width, setting.context) for width in widths)
+        return tuple(MeasuredForward(calls, calls * width, setting.context) for width in widths)
 
-    return Timer(replica, call, sized, seed)
+    return CallTimer(replica, call, sized, seed)
 
 
-def heads_drafting(replica: Replica, seed: int) -> Timer:
+def heads_drafting(replica: Replica, seed: int) -> CallTimer:
     """Verifications of nothing that bring a tree of the target's heads, of ``width`` nodes for
     each of ``depth`` levels."""
     sure = DraftStop(0.0, Platt(1.0, 0.0))
 
-    async def call(line: Line, prefix: CommittedPrefix, setting: Setting) -> Timed:
+    async def call(line: OpenLine, prefix: CommittedPrefix, setting: CallSetting) -> Timed:
         growth = TreeGrowth(setting.width * setting.depth, 1 / (8 * setting.width))
         asked = verifier_pb2.NextDraft(
             depth=setting.depth,
@@ -195,7 +204,7 @@ def heads_drafting(replica: Replica, seed: int) -> Timer:
         )
         return await line.verify(prefix, write_tree(TokenTree((), ())), GREEDY, asked)
 
-    def sized(setting: Setting, timed: Timed) -> tuple[Forward, ...]:
+    def sized(setting: CallSetting, timed: Timed) -> tuple[MeasuredForward, ...]:
         response = timed.messages[0]
         if not response.HasField("next_draft"):
             return ()
@@ -206,9 +215,9 @@ def heads_drafting(replica: Replica, seed: int) -> Timer:
         if calls != setting.streams or (calls > 1 and max(depths) > 1):
             return ()
         counts = [depths.count(depth) for depth in range(max(depths))]
-        return tuple(Forward(calls, calls * count, 0) for count in counts)
+        return tuple(MeasuredForward(calls, calls * count, 0) for count in counts)
 
-    return Timer(replica, call, sized, seed, HEADS_KNOTS)
+    return CallTimer(replica, call, sized, seed, HEADS_KNOTS)
 
 
 async def contention(replicas: Replicas, context: int, seconds: float, seed: int) -> Contention:
@@ -216,8 +225,8 @@ async def contention(replicas: Replicas, context: int, seconds: float, seed: int
     take turns. Calls are long ones, so that few are made meanwhile: whoever makes them may share a
     core with the replicas."""
     assert replicas.drafter is not None
-    checks = (verifying(replicas.verifier, seed), Setting(1, context, 32))
-    guesses = (drafting(replicas.drafter, seed), Setting(1, context, 8, 12))
+    checks = (verifying(replicas.verifier, seed), CallSetting(1, context, 32))
+    guesses = (drafting(replicas.drafter, seed), CallSetting(1, context, 8, 12))
     times: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
     until = time.monotonic() + seconds
     while True:
@@ -240,10 +249,10 @@ async def contention(replicas: Replicas, context: int, seconds: float, seed: int
     )
 
 
-async def _forward_times(timer: Timer, setting: Setting) -> list[float]:
+async def _forward_times(timer: CallTimer, setting: CallSetting) -> list[float]:
     return [each.forward_ms for each in await timer.visit(setting)]
 
 
-async def _keep_busy(timer: Timer, setting: Setting) -> None:
+async def _keep_busy(timer: CallTimer, setting: CallSetting) -> None:
     while True:
         await timer.visit(setting)

@@ -23,7 +23,7 @@ from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Command, Draft, Event, Goal, Verify
-from specmesh.simulation.latency import Fixed
+from specmesh.simulation.latency import FixedLatency
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.run import Answered, simulate
@@ -194,7 +194,7 @@ def _run(
     return simulate(
         STRATEGIES[strategy](Goal(num_tokens, lookahead=n)),
         CertainModels(drafter.target, (drafter,)),
-        MeshModel(Fixed(target_s), (Fixed(drafter_s),)),
+        MeshModel(FixedLatency(target_s), (FixedLatency(drafter_s),)),
         prompt=PROMPT,
         observe=rounds.observe if rounds else None,
     )

@@ -98,8 +98,8 @@ def run_load(load: SimulatedLoad, model: MeshModel) -> LoadOutcome:
 def _arrivals_s(load: SimulatedLoad) -> Sequence[float]:
     if load.rate_per_s is None:
         return [0.0] * load.num_requests
-    dice = random.Random(load.seed)  # noqa: S311 - a simulation must repeat
-    return list(accumulate(dice.expovariate(load.rate_per_s) for _ in range(load.num_requests)))
+    rng = random.Random(load.seed)  # noqa: S311 - a simulation must repeat
+    return list(accumulate(rng.expovariate(load.rate_per_s) for _ in range(load.num_requests)))
 
 
 def _quantiles(values: Sequence[float]) -> Quantiles:

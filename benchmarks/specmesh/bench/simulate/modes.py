@@ -19,7 +19,7 @@ from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.simulated.overlapping import SimulatedPair
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
-from specmesh.simulation.latency import Fixed
+from specmesh.simulation.latency import FixedLatency
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels, SampledModels, VirtualModels
 from specmesh.simulation.run import simulate
@@ -103,7 +103,9 @@ def figures(row: ModesRow, setting: ModesSetting) -> dict[str, object]:
 
 
 def _seconds(row: ModesRow, strategy: str, setting: ModesSetting, seed: int) -> float:
-    mesh = MeshModel(Fixed(setting.target_s), (Fixed(setting.drafter_s),), setting.num_verifiers)
+    mesh = MeshModel(
+        FixedLatency(setting.target_s), (FixedLatency(setting.drafter_s),), setting.num_verifiers
+    )
     goal = Goal(setting.num_tokens)
     answer = simulate(STRATEGIES[strategy](goal), row.models(seed), mesh, prompt=(0, seed))
     return answer.duration_s

@@ -35,7 +35,7 @@ from specmesh.decoding.predict.closed_forms import min_lookahead
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
-from specmesh.simulation.latency import Fixed
+from specmesh.simulation.latency import FixedLatency
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.run import simulate
@@ -185,7 +185,9 @@ def run_once(
 ) -> float:
     """The time of one answer by the strategy itself, on the virtual clock."""
     drafter = _drafter(acceptance, seed)
-    mesh = MeshModel(Fixed(TARGET), (Fixed(drafter_latency),), SPECULATION_PARALLELISM)
+    mesh = MeshModel(
+        FixedLatency(TARGET), (FixedLatency(drafter_latency),), SPECULATION_PARALLELISM
+    )
     goal = Goal(num_tokens, lookahead=lookahead)
     models = CertainModels(drafter.target, (drafter,))
     return simulate(STRATEGIES[strategy](goal), models, mesh, prompt=PROMPT).duration_s

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.simulation.latency import Fixed, Latency, Measured
+from specmesh.simulation.latency import FixedLatency, Latency, MeasuredLatency
 
 MIN_STEP = 0.01
 MAX_TOKEN_ID = (1 << 32) - 1
@@ -95,18 +95,18 @@ def latency(model: str, each_ms: float | None, histogram: Path | None) -> Latenc
     assert each_ms is not None
     if each_ms <= 0:
         raise typer.BadParameter("must be above 0", param_hint=fixed)
-    return Fixed(each_ms / 1e3)
+    return FixedLatency(each_ms / 1e3)
 
 
 def _measured(path: Path, hint: str) -> Latency:
     try:
         read = json.loads(path.read_text())
-        measured = Measured(_counts(read))
+        measured = MeasuredLatency(_counts(read))
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}", param_hint=hint) from error
     except (ValueError, OverflowError) as error:
         raise typer.BadParameter(f"{path}: {error}", param_hint=hint) from error
-    if measured.forward_s(first=False, luck=0.5, num_nodes=1) <= 0:
+    if measured.forward_s(first=False, quantile=0.5, num_nodes=1) <= 0:
         raise typer.BadParameter(f"{path}: the median must be above 0", param_hint=hint)
     return measured
 

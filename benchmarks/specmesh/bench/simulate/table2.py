@@ -10,7 +10,7 @@ from specmesh.decoding.predict.closed_forms import required_parallelism
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
-from specmesh.simulation.latency import Fixed
+from specmesh.simulation.latency import FixedLatency
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.run import simulate
@@ -91,8 +91,8 @@ def table2_seconds(
     """
     drafter = SimulatedDrafter(SimulatedTarget(seed), row.acceptance, RUNNER_UP)
     mesh = MeshModel(
-        Fixed(row.target_ms / 1e3),
-        (Fixed(row.drafter_ms / 1e3),),
+        FixedLatency(row.target_ms / 1e3),
+        (FixedLatency(row.drafter_ms / 1e3),),
         SPECULATION_PARALLELISM,
         hop_s,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from specmesh.bench.traces.core_use import CoreUse
-from specmesh.traces.analysis.path_parts import Part, Stretch, by_service
+from specmesh.traces.analysis.path_parts import PathActivity, Stretch, by_service
 from specmesh.traces.analysis.stats import Percentiles
 from specmesh.traces.trace import Trace
 
@@ -21,7 +21,7 @@ class ServicePart:
     median over all answers."""
 
     service: str
-    part: Part
+    part: PathActivity
     p50_ms: float
     p50_share: float
 
@@ -53,8 +53,8 @@ def path_findings(traces: Sequence[Trace], orchestrator: CoreUse | None) -> Path
     whole = [trace for trace in traces if not trace.gaps]
     paths = [trace.path for trace in whole]
     lengths = [trace.root.duration_ms for trace in whole]
-    own = [list(_orchestrators(path, Part.OWN)) for path in paths]
-    starved = [sum(each.ms for each in _orchestrators(path, Part.CORE)) for path in paths]
+    own = [list(_orchestrators(path, PathActivity.OWN)) for path in paths]
+    starved = [sum(each.ms for each in _orchestrators(path, PathActivity.CORE)) for path in paths]
     shares = [sum(each.ms for each in o) / ms for o, ms in zip(own, lengths, strict=True)]
     spread = Percentiles.of(shares)
     by_span: dict[str, float] = defaultdict(float)
@@ -77,7 +77,7 @@ def path_findings(traces: Sequence[Trace], orchestrator: CoreUse | None) -> Path
     )
 
 
-def _orchestrators(path: Iterable[Stretch], part: Part) -> Iterable[Stretch]:
+def _orchestrators(path: Iterable[Stretch], part: PathActivity) -> Iterable[Stretch]:
     return (
         each
         for each in path

@@ -19,7 +19,7 @@ from rich.console import Console
 from specmesh.bench.traces.multiply import multiplied
 from specmesh.cli.trace.opening import load
 from specmesh.cli.trace.show import print_trace
-from specmesh.traces.store.limits import Limits
+from specmesh.traces.store.limits import StoreLimits
 from specmesh.traces.store.query import Order, Query
 from specmesh.traces.store.reader import StoreReader, bytes_on_disk
 from specmesh.traces.store.writer import StoredTrace, StoreWriter
@@ -77,7 +77,7 @@ def measure_store(
     """Fill a store with copies of ``samples`` and time the commands."""
     path = directory / "many.sqlite"
     began = time.perf_counter()
-    fill(path, multiplied(samples, num_spans), Limits(max_bytes=4096 * _MIB))
+    fill(path, multiplied(samples, num_spans), StoreLimits(max_bytes=4096 * _MIB))
     fill_s = time.perf_counter() - began
     report(f"{num_spans} spans written in {fill_s:.0f} s")
     with StoreReader(path) as reader:
@@ -88,7 +88,7 @@ def measure_store(
     shows = time_shows(path, names)
     limited = directory / "limited.sqlite"
     some = multiplied(samples, min(num_spans, 30_000 * limit_mib))
-    peak = fill(limited, some, Limits(max_bytes=limit_mib * _MIB))
+    peak = fill(limited, some, StoreLimits(max_bytes=limit_mib * _MIB))
     return StoreFindings(
         num_traces=extent.num_traces,
         num_spans=extent.num_spans,
@@ -106,7 +106,7 @@ def measure_store(
     )
 
 
-def fill(path: Path, traces: Iterable[StoredTrace], limits: Limits) -> int:
+def fill(path: Path, traces: Iterable[StoredTrace], limits: StoreLimits) -> int:
     """Store ``traces``; returns the largest size seen, after each batch, in bytes."""
     writer = StoreWriter(path, limits)
     peak = 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import StatisticsError, linear_regression, median
 
-from specmesh.simulation.latency import Latency, Measured
+from specmesh.simulation.latency import Latency, MeasuredLatency
 from specmesh.simulation.replay.recorded import Forward
 
 
@@ -18,12 +18,12 @@ class PerNode:
 
     base_s: float
     node_s: float
-    rest: Measured
+    rest: MeasuredLatency
     first_s: float
 
-    def forward_s(self, *, first: bool, luck: float, num_nodes: int) -> float:
+    def forward_s(self, *, first: bool, quantile: float, num_nodes: int) -> float:
         """Never below zero."""
-        rest_s = self.rest.forward_s(first=first, luck=luck, num_nodes=num_nodes)
+        rest_s = self.rest.forward_s(first=first, quantile=quantile, num_nodes=num_nodes)
         return max(self.base_s + self.node_s * num_nodes + rest_s, 0.0) + self.first_s * first
 
 
@@ -40,14 +40,14 @@ def target_latency(forwards: Sequence[Forward]) -> Latency:
     return PerNode(
         base_s + lowest,
         node_s,
-        Measured(Counter(each - lowest for each in rest)),
+        MeasuredLatency(Counter(each - lowest for each in rest)),
         max(median(firsts), 0.0),
     )
 
 
 def drafter_latency(levels_s: Sequence[float]) -> Latency:
     """Drawn from the drafts, each of which counts once."""
-    return Measured(Counter(levels_s))
+    return MeasuredLatency(Counter(levels_s))
 
 
 def _slope(forwards: Sequence[Forward]) -> float:

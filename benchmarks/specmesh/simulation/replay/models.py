@@ -11,7 +11,7 @@ from specmesh.decoding.drafting import Drawn, TopK, highest_entropy
 from specmesh.decoding.simulated.hashed import chained
 from specmesh.orchestrator.strategies.base import Draft, Verify
 from specmesh.simulation.models import Context
-from specmesh.simulation.replay.recorded import Guess
+from specmesh.simulation.replay.recorded import RecordedGuess
 
 RIGHT, WRONG, OTHER_WRONG = range(3)
 """Tokens: which ones the answer has does not matter, only whether a guess is right."""
@@ -27,15 +27,15 @@ class ReplayedModels:
 
     num_drafters = 1
 
-    def __init__(self, num_tokens: int, guesses: Mapping[int, Guess], seed: int) -> None:
-        dice = random.Random(seed)  # noqa: S311 - a simulation must repeat
+    def __init__(self, num_tokens: int, guesses: Mapping[int, RecordedGuess], seed: int) -> None:
+        rng = random.Random(seed)  # noqa: S311 - a simulation must repeat
         self._first = _rate([guess.first for guess in guesses.values()])
         self._other = _rate([guess.other for guess in guesses.values() if not guess.first])
-        self._guesses: dict[int, Guess] = {}
+        self._guesses: dict[int, RecordedGuess] = {}
         """By the state of the context: of the answer's own contexts alone."""
         state = 0
         for position in range(num_tokens):
-            drawn = Guess(dice.random() < self._first, dice.random() < self._other)
+            drawn = RecordedGuess(rng.random() < self._first, rng.random() < self._other)
             self._guesses[state] = guesses.get(position, drawn)
             state = chained(state, RIGHT)
 
@@ -46,7 +46,7 @@ class ReplayedModels:
     def guess(self, context: Context, command: Draft, count: int) -> Drawn:
         """What the drafter, or heads in its place, proposed after ``context``; off the answer's
         path anything."""
-        guess = self._guesses.get(context.state, Guess(first=False, other=False))
+        guess = self._guesses.get(context.state, RecordedGuess(first=False, other=False))
         first = RIGHT if guess.first else WRONG
         second = RIGHT if guess.other and not guess.first else OTHER_WRONG
         children = (first, second)[:count]

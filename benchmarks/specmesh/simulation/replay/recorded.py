@@ -24,7 +24,7 @@ class NotReplayable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class RecordedGuess:
     """Whether the first choice of a drafter, or of heads, was the answer's token, and whether
     another of theirs was."""
 
@@ -43,13 +43,13 @@ class Forward:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedRequest:
     """One request; all times in seconds."""
 
     strategy: str
     options: StrategyOptions
     num_tokens: int
-    guesses: Mapping[int, Guess]
+    guesses: Mapping[int, RecordedGuess]
     """By the number of tokens before; only where a draft went on from the answer."""
     verifications: tuple[Forward, ...]
     drafter_level_s: tuple[float, ...]
@@ -72,7 +72,7 @@ class Recorded:
         return self.speculation_s + self.outside_s
 
 
-def recorded(trace: Trace) -> Recorded:
+def recorded(trace: Trace) -> RecordedRequest:
     """Raises ``NotReplayable``."""
     if trace.gaps:
         raise NotReplayable("spans are missing")
@@ -93,9 +93,9 @@ class _Reader:
         for span in self._spans:
             if span.kind is SpanKind.SERVER:
                 calls[span.node].append(span)
-        self._calls = {node: _Calls(served) for node, served in calls.items()}
+        self._calls = {node: _ServedCalls(served) for node, served in calls.items()}
 
-    def result(self) -> Recorded:
+    def result(self) -> RecordedRequest:
         strategy = self._answer.text(names.STRATEGY)
         known = STRATEGIES.get(strategy)
         if known is None or not known.lossless:
@@ -118,7 +118,7 @@ class _Reader:
             raise NotReplayable("no draft ran to its end")
         if speculation_s <= 0 or max(each.seconds for each in verifications) <= 0:
             raise NotReplayable("it took no time")
-        return Recorded(
+        return RecordedRequest(
             strategy=strategy,
             options=self._options(),
             num_tokens=len(committed),
@@ -151,14 +151,16 @@ class _Reader:
         name = names.VERIFY_SPAN if known.needs_heads else names.DRAFT_SPAN
         return [span for span in self._spans if span.name == name]
 
-    def _guesses(self, committed: Sequence[int], known: type[Strategy]) -> Mapping[int, Guess]:
+    def _guesses(
+        self, committed: Sequence[int], known: type[Strategy]
+    ) -> Mapping[int, RecordedGuess]:
         children: dict[int, list[int]] = {}
         for span in self._trees(known):
             nodes = span.numbers(names.TREE_NODES)
             for node, parent in zip(nodes, span.numbers(names.TREE_PARENTS), strict=False):
                 children.setdefault(parent, []).append(node)
         return {
-            position: Guess(children[before][0] == node, node in children[before][1:])
+            position: RecordedGuess(children[before][0] == node, node in children[before][1:])
             for position, (before, node) in enumerate(pairwise((0, *committed)))
             if before in children
         }
@@ -215,7 +217,7 @@ class _Reader:
         return known or len({server.node for _, server in self._answered(names.VERIFY_SPAN)})
 
 
-class _Calls:
+class _ServedCalls:
     """What a node served, by start."""
 
     def __init__(self, served: Sequence[Span]) -> None:

@@ -12,7 +12,7 @@ from specmesh.orchestrator.strategies.base import Goal
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.replay.latencies import drafter_latency, target_latency
 from specmesh.simulation.replay.models import ReplayedModels
-from specmesh.simulation.replay.recorded import Recorded
+from specmesh.simulation.replay.recorded import RecordedRequest
 from specmesh.simulation.run import simulate
 
 NUM_RUNS = 8
@@ -26,18 +26,18 @@ heads would have guessed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Alternative:
     """One thing that could have been different: "two more verifiers"."""
 
     name: str
-    apply: Callable[[Recorded], Recorded]
+    apply: Callable[[RecordedRequest], RecordedRequest]
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class WhatIfPrediction:
     """How long the answer would have taken with ``change``, in seconds."""
 
-    change: Change
+    change: Alternative
     duration_s: float
     gain: float
     """The share of the measured time that is saved; negative if it is lost."""
@@ -51,12 +51,12 @@ class WhatIf:
     measured_s: float
     simulated_s: float
     error: float
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[WhatIfPrediction, ...]
     num_runs: int
     """How often the answer as it was has been simulated."""
     num_planned_runs: int
     """How often it would have been if there had been the time."""
-    left_out: tuple[Change, ...]
+    left_out: tuple[Alternative, ...]
     """Changes that were not simulated once."""
 
 
@@ -68,7 +68,9 @@ class Trials:
     gets wrong in both alike does not count.
     """
 
-    def __init__(self, request: Recorded, changes: tuple[Change, ...] | None = None) -> None:
+    def __init__(
+        self, request: RecordedRequest, changes: tuple[Alternative, ...] | None = None
+    ) -> None:
         self._request = request
         self._changes = changes_of(request) if changes is None else changes
         self._requests = [request, *(change.apply(request) for change in self._changes)]
@@ -101,14 +103,14 @@ class Trials:
             left_out=tuple(change for change, times_s in tried if not times_s),
         )
 
-    def _prediction(self, change: Change, times_s: Sequence[float]) -> Prediction:
+    def _prediction(self, change: Alternative, times_s: Sequence[float]) -> WhatIfPrediction:
         # With the same seeds on both sides.
         ratio = fmean(times_s) / fmean(self._speculation_s[0][: len(times_s)])
         duration_s = self._request.outside_s + self._request.speculation_s * ratio
-        return Prediction(change, duration_s, 1 - duration_s / self._request.duration_s)
+        return WhatIfPrediction(change, duration_s, 1 - duration_s / self._request.duration_s)
 
 
-def what_if(request: Recorded, changes: tuple[Change, ...] | None = None) -> WhatIf:
+def what_if(request: RecordedRequest, changes: tuple[Alternative, ...] | None = None) -> WhatIf:
     """All that ``Trials`` simulate."""
     trials = Trials(request, changes)
     while trials.step():
@@ -116,66 +118,70 @@ def what_if(request: Recorded, changes: tuple[Change, ...] | None = None) -> Wha
     return trials.result()
 
 
-def changes_of(request: Recorded) -> tuple[Change, ...]:
+def changes_of(request: RecordedRequest) -> tuple[Alternative, ...]:
     """What can be changed of ``request``."""
     return tuple(_changes(request))
 
 
-def more_verifiers(number: int) -> Change:
+def more_verifiers(number: int) -> Alternative:
     """``number`` more replicas of the target."""
-    return Change(
+    return Alternative(
         f"{number} more verifier{'s' if number > 1 else ''}",
         lambda request: replace(request, num_verifiers=request.num_verifiers + number),
     )
 
 
-def lookahead(gamma: int) -> Change:
+def lookahead(gamma: int) -> Alternative:
     """Verifications that cover ``gamma`` draft tokens."""
-    return Change(
+    return Alternative(
         f"γ = {gamma}",
         lambda request: replace(request, options=replace(request.options, lookahead=gamma)),
     )
 
 
-def strategy(name: str) -> Change:
+def strategy(name: str) -> Alternative:
     """Another strategy, with its own defaults."""
-    return Change(
+    return Alternative(
         f"strategy {name}",
         lambda request: replace(request, strategy=name, options=type(request.options)()),
     )
 
 
-def quicker_drafter(factor: float) -> Change:
+def quicker_drafter(factor: float) -> Alternative:
     """A drafter that is ``factor`` times as quick and guesses the same."""
-    return Change(f"a drafter {factor:g} times as quick", partial(_quicker_drafter, factor=factor))
+    return Alternative(
+        f"a drafter {factor:g} times as quick", partial(_quicker_drafter, factor=factor)
+    )
 
 
-def quicker_heads(factor: float) -> Change:
+def quicker_heads(factor: float) -> Alternative:
     """Heads that are ``factor`` times as quick and guess the same."""
-    return Change(f"heads {factor:g} times as quick", partial(_quicker_heads, factor=factor))
+    return Alternative(f"heads {factor:g} times as quick", partial(_quicker_heads, factor=factor))
 
 
-def quicker_target(factor: float) -> Change:
+def quicker_target(factor: float) -> Alternative:
     """A target that is ``factor`` times as quick."""
-    return Change(f"a target {factor:g} times as quick", partial(_quicker_target, factor=factor))
+    return Alternative(
+        f"a target {factor:g} times as quick", partial(_quicker_target, factor=factor)
+    )
 
 
-def _quicker_drafter(request: Recorded, factor: float) -> Recorded:
+def _quicker_drafter(request: RecordedRequest, factor: float) -> RecordedRequest:
     levels = tuple(seconds / factor for seconds in request.drafter_level_s)
     return replace(request, drafter_level_s=levels)
 
 
-def _quicker_heads(request: Recorded, factor: float) -> Recorded:
+def _quicker_heads(request: RecordedRequest, factor: float) -> RecordedRequest:
     levels = tuple(seconds / factor for seconds in request.heads_level_s)
     return replace(request, heads_level_s=levels)
 
 
-def _quicker_target(request: Recorded, factor: float) -> Recorded:
+def _quicker_target(request: RecordedRequest, factor: float) -> RecordedRequest:
     forwards = (replace(each, seconds=each.seconds / factor) for each in request.verifications)
     return replace(request, verifications=tuple(forwards))
 
 
-def _changes(request: Recorded) -> Iterator[Change]:
+def _changes(request: RecordedRequest) -> Iterator[Alternative]:
     yield quicker_target(2)
     lookaheads = [gamma for gamma in LOOKAHEADS if gamma != request.options.lookahead]
     if request.heads_level_s:
@@ -192,7 +198,7 @@ def _changes(request: Recorded) -> Iterator[Change]:
     yield from (strategy(name) for name in OTHER_STRATEGIES if name != request.strategy)
 
 
-def _simulated_s(request: Recorded, seed: int) -> float:
+def _simulated_s(request: RecordedRequest, seed: int) -> float:
     """How long the strategy's work takes."""
     goal = Goal(request.num_tokens, **asdict(request.options))
     mesh = MeshModel(

@@ -98,11 +98,11 @@ def chat(
             status, message = explained(error)
             typer.echo(f"specmesh: {message}", err=True)
             raise typer.Exit(status) from None
-        status = Conversation(client, system, options, waiting, explained, stats=stats).run()
+        status = ChatLoop(client, system, options, waiting, explained, stats=stats).run()
     raise typer.Exit(status)
 
 
-class Conversation:
+class ChatLoop:
     """Reads messages from standard input and prints the answers, until either ends."""
 
     def __init__(

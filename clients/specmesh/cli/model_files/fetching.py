@@ -13,7 +13,7 @@ from io import BufferedRandom
 from pathlib import Path
 from typing import TypeVar
 
-from specmesh.cli.model_files.sources import Broken, Source
+from specmesh.cli.model_files.sources import BrokenTransfer, Source
 from specmesh.cli.model_files.sums import FILE, BadModelFiles, Sums, sha256_of
 
 TRIES = 6
@@ -96,11 +96,11 @@ def _fill(source: Source, path: str, digest: str, part: BufferedRandom) -> None:
             found.update(piece)
             num_bytes += len(piece)
     if transfer.num_bytes is not None and num_bytes < transfer.num_bytes:
-        raise Broken(f"{path} ended after {num_bytes} of {transfer.num_bytes} bytes")
+        raise BrokenTransfer(f"{path} ended after {num_bytes} of {transfer.num_bytes} bytes")
     if found.hexdigest() != digest:
         part.truncate(0)
         what = f"{path} is not as listed: SHA-256 {found.hexdigest()}, not {digest}"
-        raise Broken(what) if start else BadModelFiles(what)
+        raise BrokenTransfer(what) if start else BadModelFiles(what)
 
 
 @contextmanager
@@ -128,11 +128,11 @@ def _persistently(work: Callable[[], T]) -> T:
     for tried in range(1, TRIES):
         try:
             return work()
-        except Broken:
+        except BrokenTransfer:
             time.sleep(FIRST_PAUSE_S * 2 ** (tried - 1))
     try:
         return work()
-    except Broken as error:
+    except BrokenTransfer as error:
         raise BadModelFiles(f"{error}; tried {TRIES} times") from error
 
 

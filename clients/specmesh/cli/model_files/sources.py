@@ -27,7 +27,7 @@ _HUB = "https://huggingface.co"
 _HUGGING_FACE_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-class Broken(Exception):
+class BrokenTransfer(Exception):
     """A transfer ended early; another try may do better."""
 
 
@@ -81,11 +81,11 @@ class WebSource:
             if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 yield Transfer(BytesIO(), 0)  # what was there was not the beginning of this file
             elif error.code in _WORTH_ANOTHER_TRY:
-                raise Broken(f"{url}: status {error.code}") from error
+                raise BrokenTransfer(f"{url}: status {error.code}") from error
             else:
                 raise BadModelFiles(f"{url}: status {error.code}") from error
         except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
-            raise Broken(f"{url}: {error}") from error
+            raise BrokenTransfer(f"{url}: {error}") from error
 
 
 class FolderSource:

@@ -15,7 +15,7 @@ from specmesh.cli.trace.options import Json, TraceStore
 from specmesh.traces.formats.errors import UnreadableTraces
 from specmesh.traces.formats.files import read_traces
 from specmesh.traces.store.blob import distinct
-from specmesh.traces.store.limits import Limits
+from specmesh.traces.store.limits import StoreLimits
 from specmesh.traces.store.schema import default_path
 from specmesh.traces.store.writer import StoredTrace, StoreWriter
 
@@ -35,7 +35,7 @@ def import_(
     """Put traces from files into the store, for the other commands to show."""
     with explained():
         traces = [StoredTrace.of(distinct(groups)) for file in files for groups in _read(file)]
-        writer = StoreWriter(store or default_path(), Limits())
+        writer = StoreWriter(store or default_path(), StoreLimits())
         num_left_out = writer.add(traces)
         writer.close()
     ids = [trace.summary.trace_id for trace in traces]

@@ -24,7 +24,7 @@ from specmesh.cli.trace.token_lines import token_lines
 from specmesh.cli.trace.waterfall import waterfall
 from specmesh.traces.analysis.completeness import describe, summed_up
 from specmesh.traces.analysis.path_parts import PathPart, Stretch, summed
-from specmesh.traces.analysis.token_tree import TokenTree, token_tree
+from specmesh.traces.analysis.token_tree import TracedTokenTree, token_tree
 from specmesh.traces.spans import Span
 from specmesh.traces.summary import failure
 from specmesh.traces.trace import Trace
@@ -217,7 +217,7 @@ def _stretch_json(stretch: Stretch, root: Span) -> dict[str, Any]:
     }
 
 
-def _tree_json(tree: TokenTree) -> dict[str, Any]:
+def _tree_json(tree: TracedTokenTree) -> dict[str, Any]:
     wasted = [token for tokens in tree.below.values() for token in tokens]
     return {
         "counts": tree.counts(),

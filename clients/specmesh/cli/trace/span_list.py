@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from specmesh.traces.analysis.completeness import LOST, Loss
+from specmesh.traces.analysis.completeness import LOST, MissingSpan
 from specmesh.traces.spans import Span
 from specmesh.traces.trace import Trace
 
@@ -16,7 +16,7 @@ def span_list(trace: Trace) -> Iterator[Text]:
     children = trace.children()
     critical = {stretch.span.span_id for stretch in trace.path}
     lost_servers = {
-        gap.below.span_id for gap in trace.gaps if gap.loss is Loss.SERVER and gap.below
+        gap.below.span_id for gap in trace.gaps if gap.loss is MissingSpan.SERVER and gap.below
     }
 
     def lines(span: Span, depth: int) -> Iterator[Text]:

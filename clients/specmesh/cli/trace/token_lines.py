@@ -8,7 +8,7 @@ from rich.text import Text
 
 from specmesh.cli.answers.output import SIGNS, STYLES
 from specmesh.client import TokenKind
-from specmesh.traces.analysis.token_tree import Fate, Token, TokenTree
+from specmesh.traces.analysis.token_tree import Fate, Token, TracedTokenTree
 
 _LOOKS = {
     Fate.ACCEPTED: (SIGNS[TokenKind.ACCEPTED], STYLES[TokenKind.ACCEPTED]),
@@ -21,7 +21,7 @@ _LOOKS = {
 }
 
 
-def token_lines(tree: TokenTree) -> Iterator[Text]:
+def token_lines(tree: TracedTokenTree) -> Iterator[Text]:
     """The counts, then the answer from its beginning; what was drafted in vain below the place
     where it departs from the answer."""
     counts = tree.counts()

@@ -22,8 +22,8 @@ import grpc
 from specmesh.client.answers.sessions import SavedSession
 from specmesh.client.connections.channels import Endpoint, cut_off_is_unavailable
 from specmesh.client.connections.recovery import (
-    Limits,
     Recovery,
+    RetryPolicy,
     is_lost,
     is_not_stored,
     out_of_time,
@@ -62,7 +62,7 @@ class Asked:
 
     request: pb.GenerateRequest
     saved: SavedSession | None
-    limits: Limits
+    limits: RetryPolicy
     hooks: Hooks
 
 

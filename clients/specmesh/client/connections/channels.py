@@ -56,7 +56,7 @@ class ChannelSettings:
     """How long calls may go on over certificates that have been replaced."""
 
 
-class Reader(Protocol):
+class OpenCallReader(Protocol):
     """Who has a call open."""
 
     def cancel(self) -> None:
@@ -74,7 +74,7 @@ class Endpoint:
         self._bears_pings = True
         self._version: tuple[object, ...] = ()
         self._draining: set[asyncio.Task[None]] = set()
-        self.readers: WeakSet[Reader] = WeakSet()
+        self.readers: WeakSet[OpenCallReader] = WeakSet()
         """Those who have a call open, and open another when that is cancelled."""
         self._open_for_calls = asyncio.Event()
         self._open_for_calls.set()

@@ -26,7 +26,7 @@ _RETRY_BY_REASON = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RetryPolicy:
     """When to give up an answer."""
 
     timeout_s: float
@@ -45,11 +45,11 @@ class Limits:
 
 
 class Recovery:
-    """Counts the broken calls of one answer; ``luck`` gives the jitter of its pauses."""
+    """Counts the broken calls of one answer; ``rng`` gives the jitter of its pauses."""
 
-    def __init__(self, limits: Limits, luck: Random) -> None:
+    def __init__(self, limits: RetryPolicy, rng: Random) -> None:
         self._limits = limits
-        self._luck = luck
+        self._rng = rng
         self.num_broken = 0
         """Calls in a row that broke without a token."""
 
@@ -80,7 +80,7 @@ class Recovery:
     def _backoff_s(self, number: int) -> float:
         """Of the pause of that number, from 1: doubling, with jitter."""
         longest_s = min(_FIRST_BACKOFF_S * 2.0 ** min(number - 1, 30), _LONGEST_BACKOFF_S)
-        return longest_s * self._luck.uniform(0.5, 1)
+        return longest_s * self._rng.uniform(0.5, 1)
 
 
 def out_of_time(deadline: SpecmeshError, broken: SpecmeshError | None) -> SpecmeshError:

@@ -40,7 +40,7 @@ class Targets:
             await target.aclose()
 
 
-class Mesh:
+class ClientTargets:
     """The targets of a client wherever it is used.
 
     Channels belong to an event loop and don't outlive a fork; so each loop of each process has

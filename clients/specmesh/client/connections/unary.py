@@ -10,7 +10,7 @@ from typing import TypeVar
 import grpc
 
 from specmesh.client.connections.channels import Endpoint, Metadata, cut_off_is_unavailable
-from specmesh.client.connections.recovery import Limits, Recovery, is_lost, out_of_time
+from specmesh.client.connections.recovery import Recovery, RetryPolicy, is_lost, out_of_time
 from specmesh.client.connections.status import from_rpc_error
 from specmesh.client.errors import DeadlineExceeded, SpecmeshError
 from specmesh.client.hooks import BrokenCall, Hooks
@@ -21,7 +21,9 @@ Invoke = Callable[[Endpoint, float, Metadata], Awaitable[R]]
 """Makes a call at a target, within a time in seconds, with metadata."""
 
 
-async def call(targets: Iterator[Endpoint], limits: Limits, hooks: Hooks, invoke: Invoke[R]) -> R:
+async def call(
+    targets: Iterator[Endpoint], limits: RetryPolicy, hooks: Hooks, invoke: Invoke[R]
+) -> R:
     """The response of the first target that gives one; only for calls that may be repeated.
 
     Raises a SpecmeshError.

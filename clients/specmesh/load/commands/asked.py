@@ -13,15 +13,23 @@ import typer
 from specmesh.cli.connection import client_options
 from specmesh.client.connections.credentials import is_loopback
 from specmesh.load.commands.options import LoadOptions
-from specmesh.load.commands.pattern import Pattern
-from specmesh.load.runs.conduct import Plan
+from specmesh.load.commands.pattern import ArrivalPattern
+from specmesh.load.runs.conduct import RunPlan
 from specmesh.load.transports.mesh_transport import MeshDoor
 from specmesh.load.transports.openai_parameters import OPTIONAL
 from specmesh.load.transports.openai_transport import OpenAiDoor
-from specmesh.load.transports.transport import Door
-from specmesh.load.workload.arrivals import Arrivals, Constant, Gamma, Poisson, Ramp, Replay, Users
-from specmesh.load.workload.conversations import Conversations, Listed, Recorded, Synthetic
-from specmesh.load.workload.plan import Extent, Workload
+from specmesh.load.transports.transport import ServerAddress
+from specmesh.load.workload.arrivals import (
+    Arrivals,
+    ConstantArrivals,
+    Gamma,
+    Poisson,
+    Ramp,
+    ReplayedArrivals,
+    Users,
+)
+from specmesh.load.workload.conversations import Conversations, Listed, RecordedPrompts, Synthetic
+from specmesh.load.workload.plan import RunLength, Workload
 from specmesh.load.workload.prompt_files import read_prompts
 from specmesh.load.workload.trace_files import TraceEntry, read_trace
 from specmesh.load.workload.variations import Variation
@@ -32,7 +40,7 @@ DEFAULT_DURATION_S = 30.0
 R = TypeVar("R")
 
 
-def plan_of(asked: LoadOptions, rate: float | None) -> Plan:
+def plan_of(asked: LoadOptions, rate: float | None) -> RunPlan:
     """The run that ``asked`` describes, at ``rate`` conversations a second. Raises
     BadParameter."""
     entries = None if asked.trace is None else _read(read_trace, asked.trace, "--trace")
@@ -54,7 +62,7 @@ def plan_of(asked: LoadOptions, rate: float | None) -> Plan:
         timeout_s=asked.timeout,
         seed=asked.seed,
     )
-    return Plan(
+    return RunPlan(
         workload=workload,
         door=_door(asked),
         processes=asked.processes,
@@ -75,21 +83,21 @@ def _arrivals(
             + (f", not {' and '.join(given)}" if given else "")
         )
     if entries is not None:
-        return Replay(tuple(entry.at_s for entry in entries), asked.speed)
+        return ReplayedArrivals(tuple(entry.at_s for entry in entries), asked.speed)
     if asked.users is not None:
         return Users(asked.users, asked.think)
     assert rate is not None
     match asked.arrivals:
-        case Pattern.CONSTANT:
-            return Constant(rate)
-        case Pattern.GAMMA:
+        case ArrivalPattern.CONSTANT:
+            return ConstantArrivals(rate)
+        case ArrivalPattern.GAMMA:
             return Gamma(rate, asked.burstiness)
-        case Pattern.RAMP:
+        case ArrivalPattern.RAMP:
             if asked.ramp_to is None:
                 raise typer.BadParameter("goes with --ramp-to", param_hint="--arrivals ramp")
             total_s = _extent(asked).total_s
             return Ramp(rate, asked.ramp_to, DEFAULT_DURATION_S if total_s is None else total_s)
-        case Pattern.POISSON:
+        case ArrivalPattern.POISSON:
             return Poisson(rate)
 
 
@@ -103,7 +111,7 @@ def _conversations(asked: LoadOptions, entries: tuple[TraceEntry, ...] | None) -
             )
         return Listed(listed)
     if entries is not None:
-        return Recorded(entries)
+        return RecordedPrompts(entries)
     return Synthetic(
         prompt_tokens=asked.prompt_tokens,
         turns=asked.turns,
@@ -112,11 +120,11 @@ def _conversations(asked: LoadOptions, entries: tuple[TraceEntry, ...] | None) -
     )
 
 
-def _extent(asked: LoadOptions) -> Extent:
+def _extent(asked: LoadOptions) -> RunLength:
     duration_s = asked.duration
     if duration_s is None and asked.requests is None and asked.trace is None:
         duration_s = DEFAULT_DURATION_S
-    return Extent(
+    return RunLength(
         warm_up_s=asked.warm_up,
         duration_s=duration_s,
         cool_down_s=asked.cool_down,
@@ -139,7 +147,7 @@ def _variations(asked: LoadOptions) -> tuple[Variation, ...]:
     return (one,)
 
 
-def _door(asked: LoadOptions) -> Door:
+def _door(asked: LoadOptions) -> ServerAddress:
     if not asked.openai:
         return MeshDoor(
             targets=tuple(asked.target),

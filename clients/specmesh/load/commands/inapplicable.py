@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from specmesh.load.commands.pattern import Pattern
-from specmesh.load.workload.lengths import Fixed
+from specmesh.load.commands.pattern import ArrivalPattern
+from specmesh.load.workload.lengths import ConstantLength
 
 if TYPE_CHECKING:
     from specmesh.load.commands.options import LoadOptions
@@ -56,9 +56,9 @@ def _of_arrivals(asked: LoadOptions, sets_rates: bool) -> Iterator[tuple[str, st
         yield "arrivals", "are the recording's: not with --trace"
     else:
         yield "speed", "goes with --trace"
-    if asked.arrivals is not Pattern.GAMMA:
+    if asked.arrivals is not ArrivalPattern.GAMMA:
         yield "burstiness", "goes with --arrivals gamma"
-    if asked.arrivals is not Pattern.RAMP:
+    if asked.arrivals is not ArrivalPattern.RAMP:
         yield "ramp_to", "goes with --arrivals ramp"
 
 
@@ -72,6 +72,6 @@ def _of_prompts(asked: LoadOptions) -> Iterator[tuple[str, str]]:
     if elsewhere == "--trace":
         yield "output_tokens", "are the recording's: not with --trace"
     # A file may have conversations of several turns; asked.py looks.
-    one_turn = elsewhere == "--trace" or (not elsewhere and asked.turns == Fixed(1))
+    one_turn = elsewhere == "--trace" or (not elsewhere and asked.turns == ConstantLength(1))
     if asked.users is None and one_turn:
         yield "think", "goes with --users, or with conversations of several turns"

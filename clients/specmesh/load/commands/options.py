@@ -15,7 +15,7 @@ from specmesh.cli.connection import Targets, TlsCa, TlsCert, TlsKey, TokenPath
 from specmesh.client.connections.addresses import DEFAULT_TARGET
 from specmesh.client.requests.speculation import STRATEGY_OPTIONS
 from specmesh.load.commands.inapplicable import refuse_inapplicable
-from specmesh.load.commands.pattern import Pattern
+from specmesh.load.commands.pattern import ArrivalPattern
 from specmesh.load.results.objectives import Objectives, objectives
 from specmesh.load.transports.openai_parameters import OPTIONAL
 from specmesh.load.workload import durations, lengths
@@ -132,11 +132,11 @@ class LoadOptions:
     token_file: TokenPath = None
 
     arrivals: Annotated[
-        Pattern,
+        ArrivalPattern,
         typer.Option(
             help="How an open loop's conversations are spaced.", rich_help_panel=_ARRIVALS
         ),
-    ] = Pattern.POISSON
+    ] = ArrivalPattern.POISSON
     burstiness: Annotated[
         float,
         typer.Option(
@@ -198,7 +198,7 @@ class LoadOptions:
             "--prompt-tokens",
             "128",
         ),
-    ] = lengths.Fixed(128)  # noqa: RUF009 - it is frozen
+    ] = lengths.ConstantLength(128)  # noqa: RUF009 - it is frozen
     prefix_groups: Annotated[
         int,
         typer.Option(
@@ -212,13 +212,13 @@ class LoadOptions:
     ] = 256
     turns: Annotated[
         Any, _length("Of each conversation of random prompts.", _REQUESTS, "--turns", "1")
-    ] = lengths.Fixed(1)  # noqa: RUF009 - it is frozen
+    ] = lengths.ConstantLength(1)  # noqa: RUF009 - it is frozen
     output_tokens: Annotated[
         Any,
         _length(
             "Limit of answers for which the prompt sets none.", _REQUESTS, "--output-tokens", "64"
         ),
-    ] = lengths.Fixed(64)  # noqa: RUF009 - it is frozen
+    ] = lengths.ConstantLength(64)  # noqa: RUF009 - it is frozen
     ignore_end: Annotated[
         bool,
         typer.Option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Pattern(StrEnum):
+class ArrivalPattern(StrEnum):
     """Values of ``--arrivals``."""
 
     POISSON = "poisson"

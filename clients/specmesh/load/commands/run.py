@@ -10,7 +10,7 @@ import typer
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.options import LoadOptions, with_load_options
-from specmesh.load.commands.session import Session, carry_out, check_writable
+from specmesh.load.commands.session import RunSession, carry_out, check_writable
 from specmesh.load.results.csv_file import write_csv
 from specmesh.load.results.report import RunReport
 from specmesh.load.results.tables import show_result
@@ -38,7 +38,7 @@ def run(
     One of --rate, --users and --trace says when they are sent. A TIME has its unit: 200ms, 30s, 5m.
     """
     plan = plan_of(asked, rate)
-    session = Session(asked.json_, asked.html)
+    session = RunSession(asked.json_, asked.html)
     check_writable(csv, "--csv")
 
     async def work() -> int:

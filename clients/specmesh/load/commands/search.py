@@ -10,9 +10,9 @@ import typer
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.options import LoadOptions, with_load_options
-from specmesh.load.commands.session import Session, carry_out
+from specmesh.load.commands.session import RunSession, carry_out
 from specmesh.load.commands.sweep import point
-from specmesh.load.results.report import Point, SearchReport, Setting
+from specmesh.load.results.report import Point, RunSetting, SearchReport
 from specmesh.load.results.tables import show_points
 from specmesh.load.runs.bisection import Bisection
 
@@ -47,12 +47,12 @@ def search(
     if asked.objectives is None:
         raise typer.BadParameter("is needed: what the rate is to meet", param_hint="--slo")
     plan = plan_of(asked, first_rate)
-    session = Session(asked.json_, asked.html)
+    session = RunSession(asked.json_, asked.html)
     bisection = Bisection(first_rate, within)
 
     async def work() -> int:
         points: list[Point] = []
-        setting: Setting | None = None
+        setting: RunSetting | None = None
         while (rate := bisection.next_rate) is not None and not session.stopped:
             arrivals = plan_of(asked, rate).workload.arrivals
             at_rate = replace(plan.workload, arrivals=arrivals)
@@ -82,7 +82,7 @@ def search(
     carry_out(work)
 
 
-def _say(session: Session, bisection: Bisection, share: float) -> None:
+def _say(session: RunSession, bisection: Bisection, share: float) -> None:
     met, missed = bisection.highest_met, bisection.lowest_missed
     if met is None:
         session.console.print(f"no rate was found at which {share:.0%} meet the objectives")

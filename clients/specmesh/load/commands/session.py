@@ -20,11 +20,11 @@ from specmesh.load.generators.fleet import Fleet
 from specmesh.load.html.contents import page
 from specmesh.load.html.document import write_page
 from specmesh.load.results.machine import machine, versions
-from specmesh.load.results.report import RunReport, SearchReport, Setting, SweepReport
-from specmesh.load.runs.conduct import NO_STRATEGIES, Plan, Run, conduct
+from specmesh.load.results.report import RunReport, RunSetting, SearchReport, SweepReport
+from specmesh.load.runs.conduct import NO_STRATEGIES, FinishedRun, RunPlan, conduct
 from specmesh.load.runs.live import LiveView
 from specmesh.load.runs.servers import CannotScrape
-from specmesh.load.transports.transport import Failed
+from specmesh.load.transports.transport import RequestFailed
 from specmesh.load.workload.plan import Workload
 
 STANDARD_OUTPUT = Path("-")
@@ -35,7 +35,7 @@ _STATUSES = {
 }
 
 
-class Session:
+class RunSession:
     """A command's runs, one after the other. ``stopped`` says that the user wants no more."""
 
     def __init__(self, json_file: Path | None, html_file: Path | None) -> None:
@@ -47,7 +47,7 @@ class Session:
         self.stopped = False
         self._fleet: Fleet | None = None
 
-    async def run(self, plan: Plan, title: str) -> Run:
+    async def run(self, plan: RunPlan, title: str) -> FinishedRun:
         """Run ``plan`` with a live view; the first Ctrl-C ends it early, with its result."""
         loop = asyncio.get_running_loop()
         signals = (signal.SIGINT, signal.SIGTERM)
@@ -72,9 +72,9 @@ class Session:
             for each in signals:
                 loop.remove_signal_handler(each)
 
-    def setting(self, plan: Plan) -> Setting:
-        """What the report says of a run of ``plan``, as ``Run`` has it."""
-        return Setting(
+    def setting(self, plan: RunPlan) -> RunSetting:
+        """What the report says of a run of ``plan``, as ``FinishedRun`` has it."""
+        return RunSetting(
             command=shlex.join(["specmesh", "load", *sys.argv[1:]]),
             server=plan.door.description,
             model=plan.door.model,
@@ -109,7 +109,7 @@ def carry_out(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
     """Run a command's coroutine; what it can't do is one line, and an exit status."""
     try:
         status = asyncio.run(work())
-    except Failed as failure:
+    except RequestFailed as failure:
         typer.echo(f"specmesh: {failure} [{failure.reason}]", err=True)
         status = _STATUSES.get(failure.reason, ExitStatus.FAILED)
     except (CannotScrape, OSError) as error:

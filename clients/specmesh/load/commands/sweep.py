@@ -12,11 +12,11 @@ import typer
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.options import LoadOptions, parsed_by, with_load_options
-from specmesh.load.commands.session import Session, carry_out
-from specmesh.load.results.report import Point, Result, Setting, SweepReport
+from specmesh.load.commands.session import RunSession, carry_out
+from specmesh.load.results.report import Point, Result, RunSetting, SweepReport
 from specmesh.load.results.saturation import saturated
 from specmesh.load.results.tables import show_points
-from specmesh.load.runs.conduct import Plan
+from specmesh.load.runs.conduct import RunPlan
 
 
 def _rates(text: str) -> tuple[float, ...]:
@@ -62,7 +62,7 @@ def sweep(
     """Run at one rate after the other until the server can't keep up."""
     combinations = _combinations(over or ())
     plans = [(each, _changed(plan_of(asked, rates[0]), each)) for each in combinations]
-    session = Session(asked.json_, asked.html)
+    session = RunSession(asked.json_, asked.html)
 
     async def work() -> int:
         points: list[Point] = []
@@ -86,7 +86,7 @@ def sweep(
 def point(
     rate: float,
     changed: Mapping[str, str],
-    setting: Setting,
+    setting: RunSetting,
     result: Result,
     share: float | None = None,
 ) -> Point:
@@ -106,7 +106,7 @@ def _combinations(over: Sequence[tuple[str, Sequence[str]]]) -> list[Mapping[str
     return [dict(zip(names, each, strict=True)) for each in values]
 
 
-def _changed(plan: Plan, settings: Mapping[str, str]) -> Plan:
+def _changed(plan: RunPlan, settings: Mapping[str, str]) -> RunPlan:
     variations = plan.workload.variations
     for name, text in settings.items():
         try:

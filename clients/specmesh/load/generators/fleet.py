@@ -10,22 +10,22 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from specmesh.load.generators.generator import Chunks, Part
+from specmesh.load.generators.generator import Chunks, WorkloadPart
 from specmesh.load.generators.messages import (
     LENGTH_BYTES,
     Assignment,
-    Broken,
-    Finding,
     Message,
-    Progress,
     Ready,
     Start,
     Stop,
+    WorkerBroken,
+    WorkerProgress,
+    WorkerResult,
     packed,
     unpacked,
 )
 from specmesh.load.transports.observation import Observation
-from specmesh.load.transports.transport import Door, Failed
+from specmesh.load.transports.transport import RequestFailed, ServerAddress
 from specmesh.load.workload.plan import Workload
 
 _AHEAD_S = 0.1
@@ -35,7 +35,7 @@ _STOP_S = 10.0
 
 R = TypeVar("R")
 
-Listener = Callable[[int, Progress], None]
+Listener = Callable[[int, WorkerProgress], None]
 """Called with the number of a worker and what it tells."""
 
 
@@ -48,7 +48,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FleetSeen:
     """All that a fleet has seen; ``busy`` has a list for each worker."""
 
     observations: Sequence[Observation]
@@ -61,8 +61,10 @@ class Seen:
 class Fleet:
     """Runs a workload once."""
 
-    def __init__(self, workload: Workload, door: Door, processes: int, *, traced: bool) -> None:
-        parts = (Part(number, processes, traced) for number in range(processes))
+    def __init__(
+        self, workload: Workload, door: ServerAddress, processes: int, *, traced: bool
+    ) -> None:
+        parts = (WorkloadPart(number, processes, traced) for number in range(processes))
         self._workers = [_Worker(Assignment(workload, door, part)) for part in parts]
         self._stopped = False
 
@@ -72,7 +74,7 @@ class Fleet:
         for worker in self._workers:
             worker.tell(Stop())
 
-    async def run(self, started: Callable[[float], None], listener: Listener) -> Seen:
+    async def run(self, started: Callable[[float], None], listener: Listener) -> FleetSeen:
         """Send the workload. ``started`` is called with the monotonic time of the start.
 
         Raises Failed if a worker can't connect or breaks.
@@ -94,7 +96,7 @@ class Fleet:
             (seen for each in found for seen in each.observations), key=lambda seen: seen.due_s
         )
         busy = [worker.busy for worker in self._workers]
-        return Seen(observations, chunks, busy, began_unix_s, self._stopped)
+        return FleetSeen(observations, chunks, busy, began_unix_s, self._stopped)
 
 
 async def _together(work: Iterable[Coroutine[Any, Any, R]]) -> list[R]:
@@ -126,17 +128,19 @@ class _Worker:
             async with asyncio.timeout(_READY_S):
                 message = await self._hear()
         except TimeoutError:
-            raise Failed("GENERATOR", f"no generator was ready after {_READY_S:g} s") from None
+            raise RequestFailed(
+                "GENERATOR", f"no generator was ready after {_READY_S:g} s"
+            ) from None
         assert isinstance(message, Ready), message
 
-    async def carry_out(self, epoch_s: float, listener: Listener) -> Finding:
+    async def carry_out(self, epoch_s: float, listener: Listener) -> WorkerResult:
         """Return what it has seen. Raises Failed."""
         self.tell(Start(epoch_s))
         while True:
             message = await self._hear()
-            if isinstance(message, Finding):
+            if isinstance(message, WorkerResult):
                 return message
-            assert isinstance(message, Progress), message
+            assert isinstance(message, WorkerProgress), message
             self.busy.append(Busy(message.at_s, message.cpu_s))
             listener(self._assignment.part.number, message)
 
@@ -168,8 +172,8 @@ class _Worker:
             data = await self._process.stdout.readexactly(int.from_bytes(length, "big"))
         except asyncio.IncompleteReadError:
             status = await self._process.wait()
-            raise Failed("GENERATOR", f"a generator process ended with {status}") from None
+            raise RequestFailed("GENERATOR", f"a generator process ended with {status}") from None
         message = unpacked(data)
-        if isinstance(message, Broken):
-            raise Failed(message.reason, message.message)
+        if isinstance(message, WorkerBroken):
+            raise RequestFailed(message.reason, message.message)
         return message

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from specmesh.load.results.histograms import Histogram
-from specmesh.load.transports.observation import Observation, Outcome
+from specmesh.load.transports.observation import Observation, RequestOutcome
 from specmesh.load.transports.tracing import traced
-from specmesh.load.transports.transport import Call, Failed, Told, Transport
+from specmesh.load.transports.transport import LoadRequest, RequestFailed, Told, Transport
 from specmesh.load.workload.arrivals import Users
 from specmesh.load.workload.conversations import Conversation
 from specmesh.load.workload.draws import drawn_for
-from specmesh.load.workload.plan import Fate, Phase, Workload
+from specmesh.load.workload.plan import RequestDraw, RunPhase, Workload
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Chunks:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WorkloadPart:
     """Generator ``number`` of ``count`` that share a workload; ``traced``: it starts traces."""
 
     number: int
@@ -56,7 +56,7 @@ class Generator:
     def __init__(
         self,
         workload: Workload,
-        part: Part,
+        part: WorkloadPart,
         transport: Transport,
         observed: Callable[[Observation], None],
         now: Callable[[], float],
@@ -90,9 +90,9 @@ class Generator:
     async def _use(self, user: int, users: Users) -> None:
         """What one user does. Conversations are numbered so that no two users have the same."""
         extent = self._workload.extent
-        luck = drawn_for(self._workload.seed, "user", user)
+        rng = drawn_for(self._workload.seed, "user", user)
         for number in itertools.count(user, users.count):
-            begins_s = max(0.0, self._now()) + users.think(luck)
+            begins_s = max(0.0, self._now()) + users.think(rng)
             if extent.total_s is not None and begins_s >= extent.total_s:
                 return
             if extent.max_conversations is not None and number >= extent.max_conversations:
@@ -108,12 +108,12 @@ class Generator:
     async def _converse(self, number: int, due_s: float, users: Users | None = None) -> None:
         """All turns of a conversation; one that fails or is cancelled is its last."""
         conversation = self._workload.conversation(number)
-        luck = drawn_for(self._workload.seed, "think", number)
+        rng = drawn_for(self._workload.seed, "think", number)
         think = users or Users(1, self._workload.think_s)
         said: list[str] = []
         for turn in range(len(conversation.turns)):
             if turn:
-                due_s = self._now() + think.think(luck)
+                due_s = self._now() + think.think(rng)
                 await self._until(due_s)
             said.append(conversation.turns[turn].text)
             fate = self._fate(number, turn, conversation)
@@ -126,17 +126,17 @@ class Generator:
             finally:
                 self.num_under_way -= 1
             self._observed(seen)
-            if seen.outcome is not Outcome.ANSWERED:
+            if seen.outcome is not RequestOutcome.ANSWERED:
                 return
             said.append(answer)
 
-    def _fate(self, number: int, turn: int, conversation: Conversation) -> Fate:
+    def _fate(self, number: int, turn: int, conversation: Conversation) -> RequestDraw:
         return self._workload.fate(number, turn, conversation.turns[turn].num_output_tokens)
 
-    async def _ask(self, said: tuple[str, ...], fate: Fate, seen: Observation) -> str:
+    async def _ask(self, said: tuple[str, ...], fate: RequestDraw, seen: Observation) -> str:
         """Send a request and note in ``seen`` what becomes of it; returns the answer."""
         workload = self._workload
-        call = Call(
+        call = LoadRequest(
             said=said,
             variation=workload.variations[fate.variation],
             max_tokens=fate.max_tokens,
@@ -152,19 +152,19 @@ class Generator:
                     told = await self._transport.ask(call, reading.heard)
             else:
                 told = await self._transport.ask(call, reading.heard)
-        except Failed as failure:
+        except RequestFailed as failure:
             seen.reason = failure.reason
         except Exception as error:
             # No answer, however odd, may cost more than its own request.
             seen.reason = type(error).__name__
             self._complain(error)
         else:
-            seen.outcome = Outcome.CANCELLED if told is None else Outcome.ANSWERED
+            seen.outcome = RequestOutcome.CANCELLED if told is None else RequestOutcome.ANSWERED
             if told is not None:
                 _keep(told, seen)
         seen.ended_s = self._now()
         answer = "".join(reading.texts)
-        if seen.outcome is Outcome.ANSWERED:
+        if seen.outcome is RequestOutcome.ANSWERED:
             seen.text_digest = digest_of(answer)
         return answer
 
@@ -175,7 +175,7 @@ class Generator:
             log.error("a request failed in the generator itself", exc_info=error)
 
     def _is_measured(self, due_s: float) -> bool:
-        return self._workload.extent.phase(due_s) is Phase.MEASURED
+        return self._workload.extent.phase(due_s) is RunPhase.MEASURED
 
 
 class _Reading:

@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import IO
 
-from specmesh.load.generators.generator import Chunks, Part
+from specmesh.load.generators.generator import Chunks, WorkloadPart
 from specmesh.load.transports.observation import Observation
-from specmesh.load.transports.transport import Door
+from specmesh.load.transports.transport import ServerAddress
 from specmesh.load.workload.plan import Workload
 
 LENGTH_BYTES = 8
@@ -20,8 +20,8 @@ class Assignment:
     """What a worker is to do; it answers Ready or CannotConnect."""
 
     workload: Workload
-    door: Door
-    part: Part
+    door: ServerAddress
+    part: WorkloadPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class WorkerBroken:
     """The worker can't go on; ``reason`` is as of a failed request."""
 
     reason: str
@@ -50,7 +50,7 @@ class Broken:
 
 
 @dataclass(slots=True)
-class Progress:
+class WorkerProgress:
     """What happened since the one before, for the live view, at ``at_s`` from the start. ``cpu_s``
     is the processor time of the process so far."""
 
@@ -64,14 +64,14 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class WorkerResult:
     """The last message: all that was seen."""
 
     observations: list[Observation]
     chunks: Chunks
 
 
-Message = Assignment | Ready | Start | Stop | Broken | Progress | Finding
+Message = Assignment | Ready | Start | Stop | WorkerBroken | WorkerProgress | WorkerResult
 
 
 def packed(message: Message) -> bytes:

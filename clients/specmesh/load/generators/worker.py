@@ -21,18 +21,18 @@ from specmesh.load.generators.event_loop import precise_loop
 from specmesh.load.generators.generator import Chunks, Generator, monotonic_since
 from specmesh.load.generators.messages import (
     Assignment,
-    Broken,
-    Finding,
     Message,
-    Progress,
     Ready,
     Start,
+    WorkerBroken,
+    WorkerProgress,
+    WorkerResult,
     packed,
     read,
 )
-from specmesh.load.transports.observation import Observation, Outcome
+from specmesh.load.transports.observation import Observation, RequestOutcome
 from specmesh.load.transports.tracing import exporting
-from specmesh.load.transports.transport import Failed
+from specmesh.load.transports.transport import RequestFailed
 
 TELL_S = 0.5
 """How often it tells of its progress."""
@@ -67,9 +67,9 @@ class Worker:
                         )
                     )
                 else:
-                    self._say(Finding([], Chunks()))
-        except Failed as failure:
-            self._say(Broken(failure.reason, str(failure)))
+                    self._say(WorkerResult([], Chunks()))
+        except RequestFailed as failure:
+            self._say(WorkerBroken(failure.reason, str(failure)))
 
     async def _generate(self, generator: Generator) -> None:
         # What was imported is never garbage: collections are shorter without it.
@@ -83,7 +83,7 @@ class Worker:
         if not sending.cancelled():
             sending.result()
         self._say(self._progress(generator))
-        self._say(Finding(self._observations, generator.chunks))
+        self._say(WorkerResult(self._observations, generator.chunks))
 
     def _stop_when_told(self, sending: asyncio.Task[None]) -> None:
         loop = asyncio.get_running_loop()
@@ -102,14 +102,16 @@ class Worker:
             await asyncio.sleep(TELL_S)
             self._say(self._progress(generator))
 
-    def _progress(self, generator: Generator) -> Progress:
-        progress = Progress(self._now(), time.process_time(), num_under_way=generator.num_under_way)
+    def _progress(self, generator: Generator) -> WorkerProgress:
+        progress = WorkerProgress(
+            self._now(), time.process_time(), num_under_way=generator.num_under_way
+        )
         new = self._observations[self._num_told :]
         self._num_told += len(new)
         for seen in new:
             progress.num_ended += 1
             progress.num_tokens += seen.num_output_tokens
-            if seen.outcome is Outcome.FAILED:
+            if seen.outcome is RequestOutcome.FAILED:
                 progress.failures[seen.reason] += 1
             elif seen.ttft_s is not None:
                 progress.ttfts_s.append(seen.ttft_s)

@@ -31,7 +31,7 @@ _CELLS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class StatisticDifference:
     """Of one statistic of one metric, in milliseconds; ``low`` and ``high`` bound the change from
     ``before`` to ``after`` with 95 % confidence, as shares of ``before``."""
 
@@ -52,7 +52,7 @@ class Difference:
         return f"no difference shown ({self.low * 100:+.1f} to {self.high * 100:+.1f} %)"
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[StatisticDifference]:
     """Between two reports of runs, read from JSON. Raises ValueError for other reports, or too
     few requests."""
     found = []
@@ -65,7 +65,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Dif
         with np.errstate(divide="ignore", invalid="ignore"):
             low, high = _bounds(old, new, reported[1] / reported[0])
         found += [
-            Difference(
+            StatisticDifference(
                 metric=metric,
                 statistic=name,
                 before=float(reported[0][n]),
@@ -120,12 +120,12 @@ def _statistics(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _resampled(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The statistics of each resample, [NUM_RESAMPLES, len(STATISTICS)]."""
-    luck = np.random.default_rng((_SEED, len(values)))
+    rng = np.random.default_rng((_SEED, len(values)))
     length = -(-len(values) // NUM_BLOCKS)
     # The end is followed by the beginning, so that all places are drawn alike.
     around = np.concatenate((values, values[: length - 1]))
     blocks = np.lib.stride_tricks.sliding_window_view(around, length)
-    starts = luck.integers(len(values), size=(NUM_RESAMPLES, NUM_BLOCKS))
+    starts = rng.integers(len(values), size=(NUM_RESAMPLES, NUM_BLOCKS))
     at_once = max(1, _CELLS_AT_ONCE // len(values))
     return np.concatenate(
         [

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
-from specmesh.load.transports.observation import Observation, Work
+from specmesh.load.transports.observation import MeshWork, Observation
 from specmesh.load.workload.plan import Workload
 
-_WORK = tuple(field.name for field in fields(Work))
+_WORK = tuple(field.name for field in fields(MeshWork))
 _OWN = tuple(
     field.name for field in fields(Observation) if field.name not in {"variation", "work", "part"}
 )

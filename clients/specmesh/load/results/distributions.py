@@ -7,7 +7,7 @@ from math import sqrt
 from statistics import fmean
 
 from specmesh.load.results.histograms import Histogram
-from specmesh.load.results.report import Distribution
+from specmesh.load.results.report import LatencyDistribution
 
 _CDF_PERCENTS = (
     *(float(n) for n in range(0, 99)),
@@ -18,7 +18,7 @@ _DIGITS = 4
 """Of milliseconds: tenths of a microsecond."""
 
 
-def distribution(seconds: Sequence[float]) -> Distribution | None:
+def distribution(seconds: Sequence[float]) -> LatencyDistribution | None:
     """That of ``seconds``, whose mean and extremes are exact; None if there are none."""
     if not seconds:
         return None
@@ -27,7 +27,7 @@ def distribution(seconds: Sequence[float]) -> Distribution | None:
     return _of(Histogram.of(seconds), mean, sd, min(seconds), max(seconds))
 
 
-def of_histogram(histogram: Histogram) -> Distribution | None:
+def of_histogram(histogram: Histogram) -> LatencyDistribution | None:
     """The one that ``histogram`` holds, to three digits; None if it is empty."""
     if not histogram.count:
         return None
@@ -39,14 +39,16 @@ def of_histogram(histogram: Histogram) -> Distribution | None:
     )
 
 
-def _of(histogram: Histogram, mean: float, sd: float, least: float, most: float) -> Distribution:
+def _of(
+    histogram: Histogram, mean: float, sd: float, least: float, most: float
+) -> LatencyDistribution:
     cdf = {
         percent: ms(min(max(seconds, least), most))
         for percent, seconds in zip(
             _CDF_PERCENTS, histogram.percentiles(_CDF_PERCENTS), strict=True
         )
     }
-    return Distribution(
+    return LatencyDistribution(
         count=histogram.count,
         mean=ms(mean),
         sd=ms(sd),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specmesh.load.transports.observation import Observation, Outcome
+from specmesh.load.transports.observation import Observation, RequestOutcome
 from specmesh.load.workload.durations import seconds
 
 
@@ -19,7 +19,7 @@ class Objectives:
     def met_by(self, seen: Observation) -> bool:
         """Whether an answer came, within all bounds. One of a single token has no time per
         output token, and so meets any."""
-        if seen.outcome is not Outcome.ANSWERED:
+        if seen.outcome is not RequestOutcome.ANSWERED:
             return False
         times = (
             (self.ttft_s, seen.ttft_s),

@@ -14,7 +14,7 @@ SCHEMA = "specmesh.load/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
+class LatencyDistribution:
     """Of times, in milliseconds. ``cdf`` has pairs of a time and the share of those up to it;
     ``hdr`` is the whole histogram, in HdrHistogram's V2 format."""
 
@@ -33,14 +33,14 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latencies:
+class ReportedLatencies:
     """Counted from when a request was due; None where nothing was seen."""
 
-    ttft_ms: Distribution | None
+    ttft_ms: LatencyDistribution | None
     """To the first token, of requests that were not refused or broken."""
-    tpot_ms: Distribution | None
+    tpot_ms: LatencyDistribution | None
     """(e2e − TTFT) / (tokens − 1), of answers with two tokens or more."""
-    e2e_ms: Distribution | None
+    e2e_ms: LatencyDistribution | None
     """To the end, of answers."""
 
 
@@ -81,7 +81,7 @@ class Goodput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speculation:
+class SpeculationTotals:
     """What the answers cost the mesh, as its statistics say; ratios of sums."""
 
     acceptance: float | None
@@ -99,8 +99,8 @@ class VariationResult:
 
     name: str
     counts: Counts
-    latency: Latencies
-    speculation: Speculation | None
+    latency: ReportedLatencies
+    speculation: SpeculationTotals | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ class GeneratorProcess:
 class GeneratorResult:
     """How well the load was made. ``lag_ms``: how much later than due requests were sent."""
 
-    lag_ms: Distribution | None
+    lag_ms: LatencyDistribution | None
     processes: Sequence[GeneratorProcess]
     bottleneck: Sequence[str]
     """Why the generator, and not the server, may be what was measured; empty if it was not."""
@@ -154,7 +154,7 @@ class ServerSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ServerLoad:
     """A process that was scraped, while it was measured."""
 
     address: str
@@ -208,22 +208,22 @@ class Result:
     errors: Mapping[str, int]
     """Failures by reason."""
     throughput: Throughput
-    latency: Latencies
-    inter_chunk_ms: Distribution | None
+    latency: ReportedLatencies
+    inter_chunk_ms: LatencyDistribution | None
     """From one chunk of an answer to its next: inter-token latency as vLLM counts it."""
-    inter_token_ms: Distribution | None
+    inter_token_ms: LatencyDistribution | None
     """The same, divided among the tokens of the next chunk, each of which counts: inter-token
     latency as SGLang counts it. None for servers that do not tell how many there are."""
     tokens_per_chunk: Mapping[str, int]
     """How many chunks there were of so many tokens; empty if the server does not tell."""
     mean_tokens_per_chunk: float | None
     goodput: Goodput | None
-    speculation: Speculation | None
+    speculation: SpeculationTotals | None
     """None for servers that do not tell."""
     variations: Sequence[VariationResult]
     """Empty if there is but one."""
     generator: GeneratorResult
-    servers: Sequence[Server]
+    servers: Sequence[ServerLoad]
     timeline: Sequence[Second]
     slowest: Sequence[TracedRequest]
     failed: Sequence[TracedRequest]
@@ -231,7 +231,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class RunSetting:
     """What was run, on what."""
 
     command: str
@@ -253,7 +253,7 @@ class RunReport:
 
     schema: str = SCHEMA
     kind: str = "run"
-    setting: Setting
+    setting: RunSetting
     result: Result
 
 
@@ -264,7 +264,7 @@ class Point:
 
     rate: float
     changed: Mapping[str, str]
-    setting: Setting
+    setting: RunSetting
     saturated: str
     meets: bool | None
     """Whether the objectives were met; None if there are none."""
@@ -277,7 +277,7 @@ class SweepReport:
 
     schema: str = SCHEMA
     kind: str = "sweep"
-    setting: Setting
+    setting: RunSetting
     points: Sequence[Point]
 
 
@@ -288,7 +288,7 @@ class SearchReport:
 
     schema: str = SCHEMA
     kind: str = "search"
-    setting: Setting
+    setting: RunSetting
     share: float
     """Of the requests, that must meet the objectives."""
     highest_rate: float | None

@@ -9,7 +9,13 @@ from rich.console import Console
 from rich.table import Table
 
 from specmesh.cli.tables import make_table
-from specmesh.load.results.report import Distribution, Point, Result, Server, TracedRequest
+from specmesh.load.results.report import (
+    LatencyDistribution,
+    Point,
+    Result,
+    ServerLoad,
+    TracedRequest,
+)
 
 _PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
 _THOUSAND = 1000
@@ -87,7 +93,7 @@ def _show_latencies(console: Console, result: Result) -> None:
         console.print(f"tokens per chunk: {result.mean_tokens_per_chunk:.2f}")
 
 
-def _show_servers(console: Console, servers: Sequence[Server]) -> None:
+def _show_servers(console: Console, servers: Sequence[ServerLoad]) -> None:
     table = make_table("", "server", "address", "cores", "in forwards", "queue ms", "most waiting")
     for each in servers:
         waiting = each.max_waiting if each.max_queue_depth is None else each.max_queue_depth
@@ -166,7 +172,7 @@ def _heading(name: str) -> str:
     return name.replace("_", ".")
 
 
-def _ms(found: Distribution | None, name: str) -> str:
+def _ms(found: LatencyDistribution | None, name: str) -> str:
     return "-" if found is None else f"{getattr(found, name):.1f}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from specmesh.load.results.distributions import ms
 from specmesh.load.results.histograms import percentile_of
 from specmesh.load.results.report import Second
-from specmesh.load.transports.observation import Observation, Outcome
+from specmesh.load.transports.observation import Observation, RequestOutcome
 
 
 def timeline(observations: Sequence[Observation]) -> list[Second]:
@@ -31,13 +31,13 @@ def _second(
     number: int, due: Sequence[Observation], ended: Sequence[Observation], under_way: int
 ) -> Second:
     ttfts = [seen.ttft_s for seen in due if seen.ttft_s is not None]
-    e2es = [seen.e2e_s for seen in due if seen.outcome is Outcome.ANSWERED]
+    e2es = [seen.e2e_s for seen in due if seen.outcome is RequestOutcome.ANSWERED]
     outcomes = [seen.outcome for seen in ended]
     return Second(
         t_s=number,
         due=len(due),
-        answered=outcomes.count(Outcome.ANSWERED),
-        failed=outcomes.count(Outcome.FAILED),
+        answered=outcomes.count(RequestOutcome.ANSWERED),
+        failed=outcomes.count(RequestOutcome.FAILED),
         output_tokens=sum(seen.num_output_tokens for seen in ended),
         under_way=under_way,
         ttft_p50_ms=_percentile_ms(ttfts, 50),

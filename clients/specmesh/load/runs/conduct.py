@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from specmesh.load.generators.fleet import Fleet, Listener, Seen
+from specmesh.load.generators.fleet import Fleet, FleetSeen, Listener
 from specmesh.load.generators.generator import monotonic_since
 from specmesh.load.results.objectives import Objectives
 from specmesh.load.results.report import Result
-from specmesh.load.runs.servers import Watch
+from specmesh.load.runs.servers import ServerWatch
 from specmesh.load.runs.summary import measured_time, summarise
-from specmesh.load.transports.transport import Door, Failed
+from specmesh.load.transports.transport import RequestFailed, ServerAddress
 from specmesh.load.workload.conversations import WORDS, Listed
 from specmesh.load.workload.plan import Workload
 
@@ -23,11 +23,11 @@ _SAMPLE = " ".join(WORDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """A run. ``metrics`` are the addresses of servers that are looked at."""
 
     workload: Workload
-    door: Door
+    door: ServerAddress
     processes: int = 1
     objectives: Objectives | None = None
     metrics: Sequence[str] = ()
@@ -35,26 +35,26 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FinishedRun:
     """What came of it; ``plan`` is the one asked for, with the model's name and what was measured
     of its tokenizer."""
 
-    plan: Plan
-    seen: Seen
+    plan: RunPlan
+    seen: FleetSeen
     result: Result
 
 
 async def conduct(
-    plan: Plan,
+    plan: RunPlan,
     listener: Listener = lambda number, progress: None,  # noqa: ARG005
     fleet_made: Callable[[Fleet], None] = lambda fleet: None,  # noqa: ARG005
-) -> Run:
+) -> FinishedRun:
     """Run it. ``fleet_made`` gets what can stop it early.
 
     Raises Failed if the server can't be reached or does not know strategies that the plan has,
     and CannotScrape.
     """
-    watch = Watch(plan.metrics)
+    watch = ServerWatch(plan.metrics)
     await watch.check()
     plan = await _for_server(plan)
     workload = plan.workload
@@ -75,10 +75,10 @@ async def conduct(
                 await each
     servers = watch.servers(*measured_time(workload, seen))
     result = summarise(workload, seen, plan.objectives, servers, plan.num_slowest)
-    return Run(plan, seen, result)
+    return FinishedRun(plan, seen, result)
 
 
-async def _for_server(plan: Plan) -> Plan:
+async def _for_server(plan: RunPlan) -> RunPlan:
     """With the name of the model, and as many words for a token as its tokenizer has; prompts of a
     file need none. Raises Failed."""
     door, workload = plan.door, plan.workload
@@ -87,7 +87,7 @@ async def _for_server(plan: Plan) -> Plan:
         async with door.open() as transport:
             served = await transport.served()
         if strategies and not served.has_strategies:
-            raise Failed(
+            raise RequestFailed(
                 NO_STRATEGIES,
                 f"{door.description} is not specmesh's and would pass over the strategy, or its "
                 f"options, of: {'; '.join(strategies)}",

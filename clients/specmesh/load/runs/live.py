@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from specmesh.load.generators.messages import Progress
+from specmesh.load.generators.messages import WorkerProgress
 from specmesh.load.results.histograms import percentile_of
 from specmesh.load.workload.durations import written
-from specmesh.load.workload.plan import Extent, Phase
+from specmesh.load.workload.plan import RunLength, RunPhase
 
 _WINDOW_S = 5.0
 _REFRESH_PER_S = 2
@@ -26,14 +26,14 @@ class LiveView:
     no terminal, says on ``elsewhere``, by default standard error, how far the run is."""
 
     def __init__(
-        self, console: Console, title: str, extent: Extent, elsewhere: Console | None = None
+        self, console: Console, title: str, extent: RunLength, elsewhere: Console | None = None
     ) -> None:
         self._elsewhere = elsewhere or Console(stderr=True)
         self._said_s = time.monotonic()
         self._title = title
         self._extent = extent
         self._at_s: float | None = None
-        self._recent: deque[tuple[float, Progress]] = deque()
+        self._recent: deque[tuple[float, WorkerProgress]] = deque()
         self._under_way: dict[int, int] = {}
         self._num_ended = 0
         self._failures: Counter[str] = Counter()
@@ -59,7 +59,7 @@ class LiveView:
         if self._shown:
             self._live.stop()
 
-    def heard(self, worker: int, progress: Progress) -> None:
+    def heard(self, worker: int, progress: WorkerProgress) -> None:
         """Take in what a worker tells."""
         now_s = time.monotonic()
         self._at_s = max(self._at_s or 0.0, progress.at_s)
@@ -99,12 +99,12 @@ class LiveView:
         return Text("\n".join(lines))
 
 
-def progress_of(extent: Extent, at_s: float) -> str:
+def progress_of(extent: RunLength, at_s: float) -> str:
     """How far a run is: ``warm-up, 3 of 40 s``."""
     if extent.total_s is None:
         return f"{at_s:.0f} s"
     if at_s >= extent.total_s:
         return f"all is sent; waiting for the last answers, {at_s - extent.total_s:.0f} s"
     phase = extent.phase(at_s)
-    named = "" if phase is Phase.MEASURED else f"{phase.value}, "
+    named = "" if phase is RunPhase.MEASURED else f"{phase.value}, "
     return f"{named}{at_s:.0f} of {extent.total_s:.0f} s"

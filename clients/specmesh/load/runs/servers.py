@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from specmesh.load.results.report import Server, ServerSample
+from specmesh.load.results.report import ServerLoad, ServerSample
 
 INTERVAL_S = 2.0
 """Between two looks at a process, each of which costs it some milliseconds."""
@@ -28,7 +28,7 @@ _KNOWN = frozenset({_CPU, _RESIDENT, _FORWARDS, _QUEUED, _QUEUED_COUNT, _QUEUE_D
 
 
 @dataclass(frozen=True, slots=True)
-class Scrape:
+class ServerReading:
     """What a process told at a time, in seconds since the start: sums over a metric's labels."""
 
     at_s: float
@@ -40,7 +40,7 @@ class CannotScrape(Exception):
     """An address does not answer with metrics."""
 
 
-async def scrape(session: aiohttp.ClientSession, address: str, at_s: float) -> Scrape:
+async def scrape(session: aiohttp.ClientSession, address: str, at_s: float) -> ServerReading:
     """Ask ``address``, ``host:port``. Raises CannotScrape."""
     url = f"http://{address}/metrics"
     try:
@@ -53,7 +53,7 @@ async def scrape(session: aiohttp.ClientSession, address: str, at_s: float) -> S
         raise CannotScrape(f"{url}: {error or type(error).__name__}") from error
 
 
-def parsed(text: str, at_s: float) -> Scrape:
+def parsed(text: str, at_s: float) -> ServerReading:
     """What the text format of Prometheus says."""
     role, values = "", dict[str, float]()
     for family in text_string_to_metric_families(text):
@@ -61,16 +61,16 @@ def parsed(text: str, at_s: float) -> Scrape:
             role = role or sample.labels.get(_SERVICE_LABEL, "").removeprefix("specmesh-")
             if sample.name in _KNOWN:
                 values[sample.name] = values.get(sample.name, 0.0) + sample.value
-    return Scrape(at_s, role, values)
+    return ServerReading(at_s, role, values)
 
 
 @dataclass(slots=True)
-class Watch:
+class ServerWatch:
     """Looks at processes at intervals, until it is cancelled; those that don't answer once it has
     begun are passed over."""
 
     addresses: Sequence[str]
-    scrapes: dict[str, list[Scrape]] = field(default_factory=dict)
+    scrapes: dict[str, list[ServerReading]] = field(default_factory=dict)
 
     async def check(self) -> None:
         """Ask each once. Raises CannotScrape."""
@@ -86,11 +86,11 @@ class Watch:
                     return_exceptions=True,
                 )
                 for address, each in zip(self.addresses, found, strict=True):
-                    if isinstance(each, Scrape):
+                    if isinstance(each, ServerReading):
                         self.scrapes.setdefault(address, []).append(each)
                 await asyncio.sleep(INTERVAL_S)
 
-    def servers(self, from_s: float, until_s: float) -> list[Server]:
+    def servers(self, from_s: float, until_s: float) -> list[ServerLoad]:
         """What they did from one time to another."""
         return [
             server(address, self.scrapes[address], from_s, until_s)
@@ -99,14 +99,16 @@ class Watch:
         ]
 
 
-def server(address: str, scrapes: Sequence[Scrape], from_s: float, until_s: float) -> Server:
+def server(
+    address: str, scrapes: Sequence[ServerReading], from_s: float, until_s: float
+) -> ServerLoad:
     """What one process did; ``scrapes`` are in order, and there is one at least."""
     first = max((each for each in scrapes if each.at_s <= from_s), key=_when, default=scrapes[0])
     last = min((each for each in scrapes if each.at_s >= until_s), key=_when, default=scrapes[-1])
     within = [each for each in scrapes if first.at_s <= each.at_s <= last.at_s]
     num_queued = _grown(first, last, _QUEUED_COUNT)
     queued_s = _grown(first, last, _QUEUED)
-    return Server(
+    return ServerLoad(
         address=address,
         role=last.role or "unknown",
         cpu_cores=_rate(first, last, _CPU),
@@ -128,7 +130,7 @@ def server(address: str, scrapes: Sequence[Scrape], from_s: float, until_s: floa
     )
 
 
-def _when(each: Scrape) -> float:
+def _when(each: ServerReading) -> float:
     return each.at_s
 
 
@@ -136,18 +138,18 @@ def _session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
 
 
-def _grown(first: Scrape, last: Scrape, name: str) -> float | None:
+def _grown(first: ServerReading, last: ServerReading, name: str) -> float | None:
     if name not in last.values:
         return None
     return last.values[name] - first.values.get(name, 0.0)
 
 
-def _rate(first: Scrape, last: Scrape, name: str) -> float | None:
+def _rate(first: ServerReading, last: ServerReading, name: str) -> float | None:
     grown = _grown(first, last, name)
     if grown is None or last.at_s <= first.at_s:
         return None
     return round(grown / (last.at_s - first.at_s), 4)
 
 
-def _most(scrapes: Sequence[Scrape], name: str) -> float | None:
+def _most(scrapes: Sequence[ServerReading], name: str) -> float | None:
     return max((each.values[name] for each in scrapes if name in each.values), default=None)

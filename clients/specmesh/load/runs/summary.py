@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from statistics import fmean
 
-from specmesh.load.generators.fleet import Seen
+from specmesh.load.generators.fleet import FleetSeen
 from specmesh.load.results.distributions import distribution, ms, of_histogram
 from specmesh.load.results.histograms import Histogram
 from specmesh.load.results.objectives import Objectives
@@ -16,19 +16,19 @@ from specmesh.load.results.report import (
     GeneratorProcess,
     GeneratorResult,
     Goodput,
-    Latencies,
+    ReportedLatencies,
     Requests,
     Result,
-    Server,
-    Speculation,
+    ServerLoad,
+    SpeculationTotals,
     Throughput,
     TracedRequest,
     VariationResult,
 )
 from specmesh.load.results.timeline import timeline
 from specmesh.load.runs.bottleneck import cpu_share, reasons
-from specmesh.load.transports.observation import Observation, Outcome
-from specmesh.load.workload.plan import Phase, Workload
+from specmesh.load.transports.observation import Observation, RequestOutcome
+from specmesh.load.workload.plan import RunPhase, Workload
 
 MAX_LISTED = 20_000
 """Answers whose times the report lists one by one."""
@@ -36,19 +36,19 @@ MAX_LISTED = 20_000
 
 def summarise(
     workload: Workload,
-    seen: Seen,
+    seen: FleetSeen,
     objectives: Objectives | None,
-    servers: Sequence[Server] = (),
+    servers: Sequence[ServerLoad] = (),
     num_slowest: int = 0,
 ) -> Result:
     """The result; ``num_slowest`` is how many of the slowest, and of the failed, it names."""
     extent = workload.extent
-    measured = [each for each in seen.observations if extent.phase(each.due_s) is Phase.MEASURED]
+    measured = [each for each in seen.observations if extent.phase(each.due_s) is RunPhase.MEASURED]
     from_s, until_s = measured_time(workload, seen)
     took_s = until_s - from_s
     ended = [each for each in _answered(seen.observations) if from_s <= each.ended_s <= until_s]
     slowest = sorted(measured, key=lambda each: each.e2e_s, reverse=True)
-    failed = [each for each in measured if each.outcome is Outcome.FAILED]
+    failed = [each for each in measured if each.outcome is RequestOutcome.FAILED]
     num_chunks = sum(seen.chunks.sizes.values())
     num_in_chunks = sum(size * count for size, count in seen.chunks.sizes.items())
     return Result(
@@ -76,7 +76,7 @@ def summarise(
     )
 
 
-def measured_time(workload: Workload, seen: Seen) -> tuple[float, float]:
+def measured_time(workload: Workload, seen: FleetSeen) -> tuple[float, float]:
     """From when to when was measured: the set time, or, where a number of requests or a trace set
     the end, until the last of them had ended."""
     extent = workload.extent
@@ -87,24 +87,24 @@ def measured_time(workload: Workload, seen: Seen) -> tuple[float, float]:
 
 
 def _answered(observations: Sequence[Observation]) -> list[Observation]:
-    return [each for each in observations if each.outcome is Outcome.ANSWERED]
+    return [each for each in observations if each.outcome is RequestOutcome.ANSWERED]
 
 
 def _counts(observations: Sequence[Observation]) -> Counts:
     outcomes = Counter(each.outcome for each in observations)
     return Counts(
         due=len(observations),
-        answered=outcomes[Outcome.ANSWERED],
-        failed=outcomes[Outcome.FAILED],
-        cancelled=outcomes[Outcome.CANCELLED],
+        answered=outcomes[RequestOutcome.ANSWERED],
+        failed=outcomes[RequestOutcome.FAILED],
+        cancelled=outcomes[RequestOutcome.CANCELLED],
         resumed=sum(each.num_resumes > 0 for each in observations),
     )
 
 
-def _latencies(observations: Sequence[Observation]) -> Latencies:
+def _latencies(observations: Sequence[Observation]) -> ReportedLatencies:
     whole = _answered(observations)
-    begun = [each for each in observations if each.outcome is not Outcome.FAILED]
-    return Latencies(
+    begun = [each for each in observations if each.outcome is not RequestOutcome.FAILED]
+    return ReportedLatencies(
         ttft_ms=distribution([each.ttft_s for each in begun if each.ttft_s is not None]),
         tpot_ms=distribution([each.tpot_s for each in whole if each.tpot_s is not None]),
         e2e_ms=distribution([each.e2e_s for each in whole]),
@@ -130,7 +130,7 @@ def _goodput(
     ended: Sequence[Observation],
     took_s: float,
 ) -> Goodput:
-    asked = [each for each in measured if each.outcome is not Outcome.CANCELLED]
+    asked = [each for each in measured if each.outcome is not RequestOutcome.CANCELLED]
     good = sum(map(objectives.met_by, asked))
     bounds = (
         ("ttft", objectives.ttft_s),
@@ -144,14 +144,14 @@ def _goodput(
     )
 
 
-def _speculation(observations: Sequence[Observation]) -> Speculation | None:
+def _speculation(observations: Sequence[Observation]) -> SpeculationTotals | None:
     works = [(each.work, each.num_output_tokens) for each in observations if each.work is not None]
     tokens = sum(num_tokens for _, num_tokens in works)
     if not tokens:
         return None
     verified = sum(work.num_verified_tokens for work, _ in works)
     accepted = sum(work.num_accepted_tokens for work, _ in works)
-    return Speculation(
+    return SpeculationTotals(
         acceptance=round(accepted / verified, 4) if verified else None,
         wasted_per_token=round(sum(work.num_wasted_tokens for work, _ in works) / tokens, 4),
         target_calls_per_token=round(sum(work.num_verify_calls for work, _ in works) / tokens, 4),
@@ -175,7 +175,7 @@ def _variations(workload: Workload, measured: Sequence[Observation]) -> list[Var
 
 
 def _generator(
-    seen: Seen, measured: Sequence[Observation], from_s: float, until_s: float
+    seen: FleetSeen, measured: Sequence[Observation], from_s: float, until_s: float
 ) -> GeneratorResult:
     lags = [max(0.0, each.sent_s - each.due_s) for each in measured]
     processes = []

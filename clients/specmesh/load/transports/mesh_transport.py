@@ -14,8 +14,8 @@ from specmesh.client import (
     SpecmeshError,
     Timeouts,
 )
-from specmesh.load.transports.observation import Work
-from specmesh.load.transports.transport import Call, Failed, Heard, Served, Told
+from specmesh.load.transports.observation import MeshWork
+from specmesh.load.transports.transport import Heard, LoadRequest, RequestFailed, Served, Told
 
 _LONGEST_S = 3600.0
 
@@ -62,7 +62,7 @@ class MeshTransport:
             **door.connection,
         )
 
-    async def ask(self, call: Call, heard: Heard) -> Told | None:
+    async def ask(self, call: LoadRequest, heard: Heard) -> Told | None:
         """Read an answer to its end; None if ``heard`` cancelled it. Raises Failed."""
         stream = self._stream(call)
         try:
@@ -88,7 +88,9 @@ class MeshTransport:
         except SpecmeshError as error:
             raise _failed(error) from error
         if not models:
-            raise Failed("UNAVAILABLE", "the mesh serves no model yet: no verifier is reached")
+            raise RequestFailed(
+                "UNAVAILABLE", "the mesh serves no model yet: no verifier is reached"
+            )
         return Served(self._door.model or models[0].target.name, has_strategies=True)
 
     async def count_tokens(self, text: str) -> int:
@@ -104,7 +106,7 @@ class MeshTransport:
     async def __aexit__(self, *exc_info: object) -> None:
         await self._client.aclose()
 
-    def _stream(self, call: Call) -> GenerationStream:
+    def _stream(self, call: LoadRequest) -> GenerationStream:
         given: dict[str, Any] = {
             **call.variation.options,
             **call.variation.sampling,
@@ -126,8 +128,8 @@ def messages(said: tuple[str, ...]) -> list[dict[str, str]]:
     return [{"role": roles[n % 2], "content": text} for n, text in enumerate(said)]
 
 
-def _work(stats: GenerationStats) -> Work:
-    return Work(
+def _work(stats: GenerationStats) -> MeshWork:
+    return MeshWork(
         num_verify_calls=stats.num_verify_calls,
         num_target_tokens=stats.num_target_tokens,
         num_drafted_tokens=stats.num_drafted_tokens,
@@ -137,7 +139,7 @@ def _work(stats: GenerationStats) -> Work:
     )
 
 
-def _failed(error: SpecmeshError) -> Failed:
+def _failed(error: SpecmeshError) -> RequestFailed:
     """Counted by the mesh's reason, a deadline by its status, whichever side it passed on first."""
     late = isinstance(error, DeadlineExceeded)
-    return Failed(error.code.name if late else error.reason or error.code.name, str(error))
+    return RequestFailed(error.code.name if late else error.reason or error.code.name, str(error))

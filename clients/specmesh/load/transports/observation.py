@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Outcome(StrEnum):
+class RequestOutcome(StrEnum):
     """How a request ended."""
 
     ANSWERED = "answered"
@@ -16,7 +16,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class MeshWork:
     """What an answer cost the mesh, as its statistics say; other servers don't tell."""
 
     num_verify_calls: int
@@ -42,7 +42,7 @@ class Observation:
     sent_s: float
     first_s: float | None = None
     ended_s: float = 0.0
-    outcome: Outcome = Outcome.FAILED
+    outcome: RequestOutcome = RequestOutcome.FAILED
     reason: str = ""
     """Of a failure: what a program decides by, such as OVERLOADED, UNAVAILABLE or HTTP_429."""
     num_prompt_tokens: int | None = None
@@ -51,7 +51,7 @@ class Observation:
     num_resumes: int = 0
     text_digest: str = ""
     """Of an answer: 16 hexadecimal digits. Two answers with the same have the same text."""
-    work: Work | None = None
+    work: MeshWork | None = None
     trace_id: str = ""
     part: int = 0
     """The generator that sent it."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from specmesh.load.transports.observation import Work
-from specmesh.load.transports.transport import Failed, Told
+from specmesh.load.transports.observation import MeshWork
+from specmesh.load.transports.transport import RequestFailed, Told
 
 REASONING = ("reasoning_content", "reasoning")
 """Where servers put what a model thinks before it answers: tokens, but no part of the answer."""
@@ -25,14 +25,14 @@ def parsed(data: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         event = None
     if not isinstance(event, dict):
-        raise Failed("BAD_STREAM", f"an event is no object: {data[:80]!r}")
+        raise RequestFailed("BAD_STREAM", f"an event is no object: {data[:80]!r}")
     if error := event.get("error"):
         raise failed(error, "STREAM_ERROR")
     return event
 
 
 @dataclass(slots=True)
-class Answer:
+class StreamedAnswer:
     """What the events of one answer have said so far."""
 
     has_finished: bool = False
@@ -40,7 +40,7 @@ class Answer:
     _num_prompt_tokens: int | None = None
     _num_output_tokens: int | None = None
     _num_resumes: int = 0
-    _work: Work | None = None
+    _work: MeshWork | None = None
 
     def read(self, event: Mapping[str, Any]) -> list[str]:
         """The texts of the event's tokens; that of reasoning is empty. Raises Failed."""
@@ -81,9 +81,9 @@ class Answer:
         if isinstance(cost, Mapping):
             stats = cost.get("stats")
             told = stats if isinstance(stats, Mapping) else {}
-            found = {each.name: count(told.get(each.name)) for each in fields(Work)}
+            found = {each.name: count(told.get(each.name)) for each in fields(MeshWork)}
             known = {name: value for name, value in found.items() if value is not None}
-            self._work = Work(**known) if len(known) == len(found) else None
+            self._work = MeshWork(**known) if len(known) == len(found) else None
             self._num_resumes = count(cost.get("num_resumes")) or 0
 
 
@@ -94,10 +94,10 @@ def count(value: object) -> int | None:
     return value if value >= 0 else None
 
 
-def failed(error: object, otherwise: str) -> Failed:
+def failed(error: object, otherwise: str) -> RequestFailed:
     """The failure that a server tells of in OpenAI's shape, or in one of its own."""
     said = error if isinstance(error, Mapping) else {"message": str(error)}
-    return Failed(str(said.get("code") or otherwise), str(said.get("message") or otherwise))
+    return RequestFailed(str(said.get("code") or otherwise), str(said.get("message") or otherwise))
 
 
 def _choices(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -119,5 +119,5 @@ def _text(content: object, choice: object) -> str:
     raise _unknown(choice)
 
 
-def _unknown(found: object) -> Failed:
-    return Failed("BAD_STREAM", f"choices of no known form: {str(found)[:80]}")
+def _unknown(found: object) -> RequestFailed:
+    return RequestFailed("BAD_STREAM", f"choices of no known form: {str(found)[:80]}")

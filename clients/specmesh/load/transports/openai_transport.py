@@ -15,8 +15,8 @@ from aiohttp.http import HttpProcessingError
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from specmesh.load.transports.mesh_transport import messages
-from specmesh.load.transports.openai_events import Answer, count, failed, parsed
-from specmesh.load.transports.transport import Call, Failed, Heard, Served, Told
+from specmesh.load.transports.openai_events import StreamedAnswer, count, failed, parsed
+from specmesh.load.transports.transport import Heard, LoadRequest, RequestFailed, Served, Told
 
 _DEADLINE = "DEADLINE_EXCEEDED"
 _DONE = b"[DONE]"
@@ -71,14 +71,14 @@ class OpenAiTransport:
         self._door = door
         self._session: aiohttp.ClientSession | None = None
 
-    async def ask(self, call: Call, heard: Heard) -> Told | None:
+    async def ask(self, call: LoadRequest, heard: Heard) -> Told | None:
         """Read an answer to its end; None if ``heard`` cancelled it. Raises Failed."""
         body = {
             **self._asked(call),
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        answer = Answer()
+        answer = StreamedAnswer()
         try:
             async with asyncio.timeout(call.timeout_s), self._post(body) as response:
                 async for data in _events(response):
@@ -89,13 +89,13 @@ class OpenAiTransport:
                 else:
                     # Not every server says more once it has said why an answer ended.
                     if not answer.has_finished:
-                        raise Failed("BAD_STREAM", "the stream ended before the answer did")
+                        raise RequestFailed("BAD_STREAM", "the stream ended before the answer did")
         except TimeoutError:
-            raise Failed(_DEADLINE, f"no end after {call.timeout_s:g} s") from None
+            raise RequestFailed(_DEADLINE, f"no end after {call.timeout_s:g} s") from None
         except aiohttp.ClientError as error:
             raise _broken(error) from error
         except HttpProcessingError as error:  # a line that is longer than _MAX_LINE_BYTES
-            raise Failed("BAD_STREAM", error.message) from error
+            raise RequestFailed("BAD_STREAM", error.message) from error
         return answer.told
 
     async def served(self) -> Served:
@@ -108,11 +108,11 @@ class OpenAiTransport:
                 listed = (await response.json())["data"]
                 found = {str(model["id"]): model for model in listed}
         except (TimeoutError, LookupError, TypeError, ValueError) as error:
-            raise Failed("CONNECTION", f"{url}: {type(error).__name__}: {error}") from error
+            raise RequestFailed("CONNECTION", f"{url}: {type(error).__name__}: {error}") from error
         except aiohttp.ClientError as error:
             raise _broken(error) from error
         if not found:
-            raise Failed("UNAVAILABLE", f"{url}: the server names no model")
+            raise RequestFailed("UNAVAILABLE", f"{url}: the server names no model")
         model = self._door.model or next(iter(found))
         return Served(model, any("specmesh" in each for each in found.values()))
 
@@ -127,11 +127,11 @@ class OpenAiTransport:
         except (LookupError, TypeError, ValueError):
             found = None
         except TimeoutError:
-            raise Failed(_DEADLINE, f"no answer after {_LOOK_UP_S:g} s") from None
+            raise RequestFailed(_DEADLINE, f"no answer after {_LOOK_UP_S:g} s") from None
         except aiohttp.ClientError as error:
             raise _broken(error) from error
         if not found:
-            raise Failed("NO_USAGE", "the server does not say how long a prompt is")
+            raise RequestFailed("NO_USAGE", "the server does not say how long a prompt is")
         return found
 
     async def __aenter__(self) -> Self:
@@ -161,7 +161,7 @@ class OpenAiTransport:
         }
         return self._session.post(door.endpoint, json=sent, headers=headers)
 
-    def _asked(self, call: Call) -> dict[str, Any]:
+    def _asked(self, call: LoadRequest) -> dict[str, Any]:
         variation = call.variation
         body: dict[str, Any] = {
             "model": self._door.model,
@@ -203,7 +203,7 @@ async def _check(response: aiohttp.ClientResponse) -> None:
     raise failed(error, f"HTTP_{response.status}")
 
 
-def _broken(error: aiohttp.ClientError) -> Failed:
+def _broken(error: aiohttp.ClientError) -> RequestFailed:
     if isinstance(error, aiohttp.ClientConnectorError):
-        return Failed("CONNECTION", f"{error.host}:{error.port}: {error.os_error}")
-    return Failed("CONNECTION", f"{type(error).__name__}: {error}")
+        return RequestFailed("CONNECTION", f"{error.host}:{error.port}: {error.os_error}")
+    return RequestFailed("CONNECTION", f"{type(error).__name__}: {error}")

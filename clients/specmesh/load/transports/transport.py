@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-from specmesh.load.transports.observation import Work
+from specmesh.load.transports.observation import MeshWork
 from specmesh.load.workload.variations import Variation
 
 
-class Failed(Exception):
+class RequestFailed(Exception):
     """A request failed; ``reason`` is what failures are counted by."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -19,7 +19,7 @@ class Failed(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class LoadRequest:
     """A request. ``said`` is what was said before and the prompt: the user's words and the
     model's in turn, the user's first and last."""
 
@@ -38,7 +38,7 @@ class Told:
     num_prompt_tokens: int | None
     num_output_tokens: int | None
     num_resumes: int = 0
-    work: Work | None = None
+    work: MeshWork | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ Returns whether to go on reading; if not, the answer is cancelled."""
 class Transport(Protocol):
     """A connection to servers, of one event loop."""
 
-    async def ask(self, call: Call, heard: Heard) -> Told | None:
+    async def ask(self, call: LoadRequest, heard: Heard) -> Told | None:
         """Read an answer to its end; None if ``heard`` cancelled it. Raises Failed."""
         ...
 
@@ -75,7 +75,7 @@ class Transport(Protocol):
     async def __aexit__(self, *exc_info: object) -> None: ...
 
 
-class Door(Protocol):
+class ServerAddress(Protocol):
     """Where and how to connect; can be sent to another process."""
 
     @property
@@ -88,7 +88,7 @@ class Door(Protocol):
         """The one to ask for; empty: the first that the server names."""
         ...
 
-    def asking_for(self, model: str) -> Door:
+    def asking_for(self, model: str) -> ServerAddress:
         """The same, with that model."""
         ...
 

@@ -13,18 +13,18 @@ from typing import Protocol
 class Arrivals(Protocol):
     """An open loop."""
 
-    def times(self, luck: Random) -> Iterator[float]:
+    def times(self, rng: Random) -> Iterator[float]:
         """Seconds from the start at which conversations begin, in order; most are endless."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantArrivals:
     """One every ``1 / rate`` seconds."""
 
     rate: float
 
-    def times(self, luck: Random) -> Iterator[float]:  # noqa: ARG002
+    def times(self, rng: Random) -> Iterator[float]:  # noqa: ARG002
         """Evenly spaced, the first after one interval."""
         return (number / self.rate for number in itertools.count(1))
 
@@ -35,9 +35,9 @@ class Poisson:
 
     rate: float
 
-    def times(self, luck: Random) -> Iterator[float]:
+    def times(self, rng: Random) -> Iterator[float]:
         """With exponential gaps."""
-        gaps = (luck.expovariate(self.rate) for _ in itertools.repeat(None))
+        gaps = (rng.expovariate(self.rate) for _ in itertools.repeat(None))
         return itertools.accumulate(gaps)
 
 
@@ -51,11 +51,11 @@ class Gamma:
     rate: float
     burstiness: float
 
-    def times(self, luck: Random) -> Iterator[float]:
+    def times(self, rng: Random) -> Iterator[float]:
         """With gamma gaps."""
         shape = 1 / self.burstiness**2
         scale = 1 / (self.rate * shape)
-        gaps = (luck.gammavariate(shape, scale) for _ in itertools.repeat(None))
+        gaps = (rng.gammavariate(shape, scale) for _ in itertools.repeat(None))
         return itertools.accumulate(gaps)
 
 
@@ -68,11 +68,11 @@ class Ramp:
     last: float
     over_s: float
 
-    def times(self, luck: Random) -> Iterator[float]:
+    def times(self, rng: Random) -> Iterator[float]:
         """By inverting the expected number of arrivals: a unit Poisson process on its axis."""
         expected = 0.0
         while True:
-            expected += luck.expovariate(1.0)
+            expected += rng.expovariate(1.0)
             yield self._time_of(expected)
 
     def _time_of(self, expected: float) -> float:
@@ -87,13 +87,13 @@ class Ramp:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayedArrivals:
     """At given ``seconds``, ascending from 0, ``speed`` times as fast."""
 
     seconds: Sequence[float]
     speed: float = 1.0
 
-    def times(self, luck: Random) -> Iterator[float]:  # noqa: ARG002
+    def times(self, rng: Random) -> Iterator[float]:  # noqa: ARG002
         """The given ones; they end."""
         return (each / self.speed for each in self.seconds)
 
@@ -106,6 +106,6 @@ class Users:
     count: int
     think_s: float = 0.0
 
-    def think(self, luck: Random) -> float:
+    def think(self, rng: Random) -> float:
         """One pause in seconds."""
-        return luck.expovariate(1 / self.think_s) if self.think_s else 0.0
+        return rng.expovariate(1 / self.think_s) if self.think_s else 0.0

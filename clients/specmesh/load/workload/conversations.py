@@ -8,7 +8,7 @@ from random import Random
 from typing import Protocol
 
 from specmesh.load.workload.draws import drawn_for
-from specmesh.load.workload.lengths import Fixed, Length
+from specmesh.load.workload.lengths import ConstantLength, Length
 from specmesh.load.workload.trace_files import MOONCAKE_BLOCK_TOKENS, TraceEntry
 
 _WORDS = """
@@ -55,21 +55,21 @@ class Synthetic:
     """
 
     prompt_tokens: Length
-    turns: Length = Fixed(1)  # noqa: RUF009 - it is frozen
+    turns: Length = ConstantLength(1)  # noqa: RUF009 - it is frozen
     prefix_groups: int = 0
     prefix_tokens: int = 0
 
     def conversation(self, number: int, seed: int, words_per_token: float) -> Conversation:
         """One with a prefix, if there are any, in its first turn."""
-        luck = drawn_for(seed, "conversation", number)
+        rng = drawn_for(seed, "conversation", number)
         begins_with = ""
         if self.prefix_groups:
-            group = luck.randrange(self.prefix_groups)
+            group = rng.randrange(self.prefix_groups)
             prefix = drawn_for(seed, "prefix", group)
             begins_with = text_of(self.prefix_tokens, prefix, words_per_token) + " "
         texts = [
-            text_of(self.prompt_tokens.draw(luck), luck, words_per_token)
-            for _ in range(self.turns.draw(luck))
+            text_of(self.prompt_tokens.draw(rng), rng, words_per_token)
+            for _ in range(self.turns.draw(rng))
         ]
         return Conversation((Turn(begins_with + texts[0]), *map(Turn, texts[1:])))
 
@@ -91,7 +91,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedPrompts:
     """Prompts as long as those of a trace, with the prefixes that its blocks say they share."""
 
     entries: Sequence[TraceEntry]
@@ -100,8 +100,8 @@ class Recorded:
         """The one of the entry ``number``, from the first again after the last."""
         entry = self.entries[number % len(self.entries)]
         if not entry.blocks:
-            luck = drawn_for(seed, "conversation", number)
-            text = text_of(entry.num_prompt_tokens, luck, words_per_token)
+            rng = drawn_for(seed, "conversation", number)
+            text = text_of(entry.num_prompt_tokens, rng, words_per_token)
         else:
             text = " ".join(
                 text_of(num_tokens, drawn_for(seed, "block", block), words_per_token)
@@ -121,6 +121,6 @@ def _blocks(entry: TraceEntry) -> list[tuple[int, int]]:
     return found
 
 
-def text_of(num_tokens: int, luck: Random, words_per_token: float) -> str:
+def text_of(num_tokens: int, rng: Random, words_per_token: float) -> str:
     """Random words that make about ``num_tokens`` tokens; at least one."""
-    return " ".join(luck.choices(WORDS, k=max(1, round(num_tokens * words_per_token))))
+    return " ".join(rng.choices(WORDS, k=max(1, round(num_tokens * words_per_token))))

@@ -11,18 +11,18 @@ from typing import Protocol
 class Length(Protocol):
     """How long something is."""
 
-    def draw(self, luck: Random) -> int:
+    def draw(self, rng: Random) -> int:
         """One length, at least 1."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class ConstantLength:
     """Always ``value``."""
 
     value: int
 
-    def draw(self, luck: Random) -> int:  # noqa: ARG002
+    def draw(self, rng: Random) -> int:  # noqa: ARG002
         """``value``."""
         return self.value
 
@@ -34,9 +34,9 @@ class Uniform:
     least: int
     most: int
 
-    def draw(self, luck: Random) -> int:
+    def draw(self, rng: Random) -> int:
         """One of them."""
-        return luck.randint(self.least, self.most)
+        return rng.randint(self.least, self.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Normal:
     mean: float
     sd: float
 
-    def draw(self, luck: Random) -> int:
+    def draw(self, rng: Random) -> int:
         """Rounded to whole tokens."""
-        return max(1, round(luck.gauss(self.mean, self.sd)))
+        return max(1, round(rng.gauss(self.mean, self.sd)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class Lognormal:
     median: float
     sigma: float
 
-    def draw(self, luck: Random) -> int:
+    def draw(self, rng: Random) -> int:
         """Rounded to whole tokens."""
-        return max(1, round(luck.lognormvariate(math.log(self.median), self.sigma)))
+        return max(1, round(rng.lognormvariate(math.log(self.median), self.sigma)))
 
 
 FORMS = "128, uniform:64-256, normal:MEAN,SD or lognormal:MEDIAN,SIGMA"
@@ -87,7 +87,7 @@ def length(text: str) -> Length:
             case _:
                 value = int(text)
                 _check(value > 0)
-                return Fixed(value)
+                return ConstantLength(value)
     except ValueError:
         raise ValueError(f"{text!r} is no length: write {FORMS}") from None
 

@@ -13,7 +13,7 @@ from specmesh.load.workload.lengths import Length
 from specmesh.load.workload.variations import Variation, choose
 
 
-class Phase(StrEnum):
+class RunPhase(StrEnum):
     """The parts of a run; only what is to begin in the measured one counts."""
 
     WARM_UP = "warm-up"
@@ -22,7 +22,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
+class RunLength:
     """How long a run lasts. The cool-down keeps the load up while the last measured answers end.
 
     ``duration_s`` None leaves it to ``max_conversations`` or the end of a trace.
@@ -40,13 +40,13 @@ class Extent:
             return None
         return self.warm_up_s + self.duration_s + self.cool_down_s
 
-    def phase(self, at_s: float) -> Phase:
+    def phase(self, at_s: float) -> RunPhase:
         """That of a request which is to begin ``at_s`` seconds after the start."""
         if at_s < self.warm_up_s:
-            return Phase.WARM_UP
+            return RunPhase.WARM_UP
         if self.duration_s is not None and at_s >= self.warm_up_s + self.duration_s:
-            return Phase.COOL_DOWN
-        return Phase.MEASURED
+            return RunPhase.COOL_DOWN
+        return RunPhase.MEASURED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Workload:
 
     arrivals: Arrivals | Users
     conversations: Conversations
-    extent: Extent
+    extent: RunLength
     variations: tuple[Variation, ...]
     output_tokens: Length | None
     """Limit of each answer that its prompt sets none for; None leaves it to the server."""
@@ -88,21 +88,21 @@ class Workload:
         """The one of that number."""
         return self.conversations.conversation(number, self.seed, self.words_per_token)
 
-    def fate(self, number: int, turn: int, num_output_tokens: int | None) -> Fate:
+    def fate(self, number: int, turn: int, num_output_tokens: int | None) -> RequestDraw:
         """What is drawn for a request: the answer to ``turn`` of conversation ``number``."""
-        luck = drawn_for(self.seed, "fate", number, turn)
-        variation = choose(self.variations, luck)
+        rng = drawn_for(self.seed, "fate", number, turn)
+        variation = choose(self.variations, rng)
         limit = num_output_tokens
         if limit is None and self.output_tokens is not None:
-            limit = self.output_tokens.draw(luck)
+            limit = self.output_tokens.draw(rng)
         cancel_after = None
-        if self.cancelled_after is not None and luck.random() < self.cancelled_share:
-            cancel_after = self.cancelled_after.draw(luck)
-        return Fate(variation, limit, cancel_after, luck.getrandbits(31))
+        if self.cancelled_after is not None and rng.random() < self.cancelled_share:
+            cancel_after = self.cancelled_after.draw(rng)
+        return RequestDraw(variation, limit, cancel_after, rng.getrandbits(31))
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class RequestDraw:
     """What is drawn for one request. ``variation`` is an index, ``cancel_after`` tokens."""
 
     variation: int

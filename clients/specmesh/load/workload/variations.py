@@ -67,9 +67,9 @@ def variation(text: str) -> Variation:
     return found
 
 
-def choose(variations: Sequence[Variation], luck: Random) -> int:
+def choose(variations: Sequence[Variation], rng: Random) -> int:
     """The index of one, by weight."""
     if len(variations) == 1:
         return 0
     weights = [each.weight for each in variations]
-    return luck.choices(range(len(variations)), weights)[0]
+    return rng.choices(range(len(variations)), weights)[0]

@@ -21,7 +21,7 @@ LOST = "(lost)"
 _NOBODY = Node("", "")
 
 
-class Loss(Enum):
+class MissingSpan(Enum):
     """What kind of span is missing."""
 
     ROOT = "the caller's span above the root"
@@ -33,7 +33,7 @@ class Loss(Enum):
 class Gap:
     """One span that must have been there."""
 
-    loss: Loss
+    loss: MissingSpan
     span_id: str
     """Empty where nothing names it: that of a server."""
     below: Span | None
@@ -50,7 +50,9 @@ def gaps(spans: Sequence[Span]) -> list[Gap]:
 def mended(spans: Sequence[Span], found: Sequence[Gap]) -> list[Span]:
     """``spans`` in one tree: spans called ``LOST`` hold those whose parent is missing, and last as
     long as these. Each hangs from the shortest span that it may have been part of."""
-    lost = [_stand_in(spans, gap.span_id, gap.above) for gap in found if gap.loss is Loss.PARENT]
+    lost = [
+        _stand_in(spans, gap.span_id, gap.above) for gap in found if gap.loss is MissingSpan.PARENT
+    ]
     return [*spans, *lost]
 
 
@@ -102,12 +104,12 @@ def _subtree(spans: Sequence[Span], tops: Sequence[Span]) -> set[str]:
 def describe(gap: Gap) -> str:
     """Where something is missing, in a few words."""
     match gap.loss:
-        case Loss.ROOT:
+        case MissingSpan.ROOT:
             return f"1 span missing above {gap.above[0].name}: its caller's"
-        case Loss.PARENT:
+        case MissingSpan.PARENT:
             named = ", ".join(sorted({span.name for span in gap.above}))
             return f"1 span missing, of which are left: {len(gap.above)} x {named}"
-        case Loss.SERVER:
+        case MissingSpan.SERVER:
             assert gap.below is not None
             return f"1 span missing below {gap.below.name}: its server's"
 
@@ -132,7 +134,7 @@ def _lost_parents(spans: Sequence[Span]) -> Iterator[Gap]:
     root = root_of(spans)
     for parent, children in orphans.items():
         is_root = any(child is root for child in children)
-        loss = Loss.ROOT if is_root else Loss.PARENT
+        loss = MissingSpan.ROOT if is_root else MissingSpan.PARENT
         yield Gap(loss, parent, None if is_root else root, tuple(children))
 
 
@@ -140,7 +142,7 @@ def _lost_servers(spans: Sequence[Span]) -> Iterator[Gap]:
     served = {span.parent_span_id for span in spans if span.kind is SpanKind.SERVER}
     for span in spans:
         if _must_have_arrived(span) and span.span_id not in served:
-            yield Gap(Loss.SERVER, "", span, ())
+            yield Gap(MissingSpan.SERVER, "", span, ())
 
 
 def _must_have_arrived(span: Span) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specmesh.traces.analysis.path_parts import Part, by_service
+from specmesh.traces.analysis.path_parts import PathActivity, by_service
 from specmesh.traces.trace import Trace
 
 
@@ -13,7 +13,7 @@ class PathChange:
     """What the two answers waited for at the nodes of one service, by what went on there."""
 
     service: str
-    part: Part
+    part: PathActivity
     first_ms: float
     second_ms: float
 

@@ -14,7 +14,7 @@ from specmesh.traces.analysis.critical_path import Segment
 from specmesh.traces.spans import Node, Span, SpanKind, servers_of
 
 
-class Part(StrEnum):
+class PathActivity(StrEnum):
     """What a stretch of the critical path was spent on."""
 
     NETWORK = "network"
@@ -36,7 +36,7 @@ class PathPart:
     """All stretches of the critical path that a node spent on one thing under one name."""
 
     node: Node
-    part: Part
+    part: PathActivity
     name: str
     """The span's, and why it took its own time."""
     ms: float
@@ -48,7 +48,7 @@ class Stretch:
 
     span: Span
     node: Node
-    part: Part
+    part: PathActivity
     start_ns: int
     end_ns: int
     name: str
@@ -78,30 +78,34 @@ def _name(segment: Segment) -> str:
 
 def summed(found: Sequence[Stretch]) -> list[PathPart]:
     """The longest first; together as long as the answer took."""
-    totals: dict[tuple[Node, Part, str], float] = defaultdict(float)
+    totals: dict[tuple[Node, PathActivity, str], float] = defaultdict(float)
     for each in found:
         totals[each.node, each.part, each.name] += each.ms
     parts = [PathPart(*key, ms) for key, ms in totals.items()]
     return sorted(parts, key=lambda part: -part.ms)
 
 
-def by_service(found: Iterable[Stretch]) -> dict[tuple[str, Part], float]:
+def by_service(found: Iterable[Stretch]) -> dict[tuple[str, PathActivity], float]:
     """Milliseconds by service and part: which of several replicas it was is chance."""
-    totals: dict[tuple[str, Part], float] = defaultdict(float)
+    totals: dict[tuple[str, PathActivity], float] = defaultdict(float)
     for each in found:
         service = each.node.service.removeprefix("specmesh-") or each.node.label
         totals[service, each.part] += each.ms
     return totals
 
 
-def _whose(span: Span, servers: Sequence[Span]) -> tuple[Node, Part]:
+def _whose(span: Span, servers: Sequence[Span]) -> tuple[Node, PathActivity]:
     if span.name == LOST:
-        return span.node, Part.UNKNOWN
+        return span.node, PathActivity.UNKNOWN
     if span.name == COMMIT_SPAN:
-        return STORE, Part.STORE
+        return STORE, PathActivity.STORE
     if span.kind is SpanKind.CLIENT:
-        return (servers[0].node, Part.NETWORK) if servers else (span.node, Part.NETWORK)
-    return span.node, Part.OWN
+        return (
+            (servers[0].node, PathActivity.NETWORK)
+            if servers
+            else (span.node, PathActivity.NETWORK)
+        )
+    return span.node, PathActivity.OWN
 
 
 def _unserved(segment: Segment, servers: Sequence[Span]) -> Iterator[Stretch]:
@@ -111,7 +115,9 @@ def _unserved(segment: Segment, servers: Sequence[Span]) -> Iterator[Stretch]:
     since_ns = segment.start_ns
     if segment.run_delay_ns > 0:
         since_ns += segment.run_delay_ns
-        yield Stretch(segment.span, node, Part.CORE, segment.start_ns, since_ns, _name(segment))
+        yield Stretch(
+            segment.span, node, PathActivity.CORE, segment.start_ns, since_ns, _name(segment)
+        )
     if since_ns < segment.end_ns:
         yield Stretch(segment.span, node, part, since_ns, segment.end_ns, _name(segment))
 
@@ -125,9 +131,9 @@ def _served(segment: Segment) -> Iterator[Stretch]:
     computed_ns = span.left_queue_ns + int(span.number(FORWARD_MS) * 1e6)
     marks = (span.start_ns, span.left_queue_ns, computed_ns, max(span.end_ns, segment.end_ns))
     for part, start_ns, end_ns in zip(
-        (Part.QUEUE, Part.FORWARD, Part.OWN), marks, marks[1:], strict=False
+        (PathActivity.QUEUE, PathActivity.FORWARD, PathActivity.OWN), marks, marks[1:], strict=False
     ):
         since_ns, until_ns = max(start_ns, segment.start_ns), min(end_ns, segment.end_ns)
         if since_ns < until_ns:
-            name = span.name if part is Part.QUEUE else _name(segment)
+            name = span.name if part is PathActivity.QUEUE else _name(segment)
             yield Stretch(span, span.node, part, since_ns, until_ns, name)

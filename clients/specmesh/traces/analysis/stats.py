@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from specmesh.serving.conventions import FORWARD_MS, QUEUE_MS
-from specmesh.traces.analysis.path_parts import Part, summed
+from specmesh.traces.analysis.path_parts import PathActivity, summed
 from specmesh.traces.trace import Trace
 
 
@@ -54,7 +54,7 @@ class PathShare:
     """A node's part of the critical path, of each answer."""
 
     node: str
-    part: Part
+    part: PathActivity
     ms: Percentiles
     share: float
     """Its part of the time of all answers together, 0 to 1; all shares add up to 1."""
@@ -76,7 +76,7 @@ def trace_stats(traces: Iterable[Trace]) -> TraceStats | None:
     """Over ``traces``; None if there are none. The critical path is that of complete traces."""
     totals: list[float] = []
     num_incomplete = 0
-    path_ms: dict[tuple[str, Part], list[float]] = defaultdict(list)
+    path_ms: dict[tuple[str, PathActivity], list[float]] = defaultdict(list)
     spans: dict[tuple[str, str], list[tuple[float, float | None, float | None]]] = defaultdict(list)
     for trace in traces:
         totals.append(trace.root.duration_ms)
@@ -101,15 +101,15 @@ def trace_stats(traces: Iterable[Trace]) -> TraceStats | None:
     )
 
 
-def _path(trace: Trace) -> dict[tuple[str, Part], float]:
-    found: dict[tuple[str, Part], float] = defaultdict(float)
+def _path(trace: Trace) -> dict[tuple[str, PathActivity], float]:
+    found: dict[tuple[str, PathActivity], float] = defaultdict(float)
     for part in summed(trace.path):
         found[part.node.label, part.part] += part.ms
     return found
 
 
 def _share(
-    key: tuple[str, Part], parts_ms: Sequence[float], num_traces: int, whole_ms: float
+    key: tuple[str, PathActivity], parts_ms: Sequence[float], num_traces: int, whole_ms: float
 ) -> PathShare:
     """Answers without it count as 0."""
     absent = [0.0] * (num_traces - len(parts_ms))

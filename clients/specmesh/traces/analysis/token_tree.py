@@ -46,7 +46,7 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenTree:
+class TracedTokenTree:
     """The tokens of an answer, and those that were only drafted."""
 
     committed: tuple[Token, ...]
@@ -75,7 +75,7 @@ class TokenTree:
         return chains
 
 
-def token_tree(spans: Sequence[Span]) -> TokenTree | None:
+def token_tree(spans: Sequence[Span]) -> TracedTokenTree | None:
     """The tree of one answer; None if its spans have no numbers."""
     tree = _Read(spans)
     return tree.result() if tree.fates else None
@@ -94,7 +94,7 @@ class _Read:
             if names.COMMITTED_NODES in span.attributes:
                 self._committed(span)
 
-    def result(self) -> TokenTree:
+    def result(self) -> TracedTokenTree:
         """Tell the fates of those that were not committed."""
         end = self.order[-1] if self.order else 0
         below: dict[int, list[Token]] = defaultdict(list)
@@ -102,7 +102,7 @@ class _Read:
             token = self._token(number, self._wasted(number, end))
             below[token.parent].append(token)
         committed = tuple(self._token(number, self.fates[number]) for number in self.order)
-        return TokenTree(committed, below)
+        return TracedTokenTree(committed, below)
 
     def _drafted(self, span: Span) -> None:
         nodes = span.numbers(names.TREE_NODES)

@@ -18,7 +18,7 @@ _WELL = {"", "OK", "CANCELLED"}
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class ArrivedSpan:
     """One span. As bytes it holds no part of the message it came in."""
 
     trace_id: bytes
@@ -30,14 +30,14 @@ class Arrival:
     """As if it were the root."""
 
 
-def arrivals(groups: Iterable[ResourceSpans]) -> Iterator[Arrival]:
+def arrivals(groups: Iterable[ResourceSpans]) -> Iterator[ArrivedSpan]:
     """The spans of an OTLP message."""
     for group in groups:
         resource = group.resource.SerializeToString()
         for scope_spans in group.scope_spans:
             scope = scope_spans.scope.SerializeToString()
             for span in scope_spans.spans:
-                yield Arrival(
+                yield ArrivedSpan(
                     trace_id=span.trace_id,
                     resource=resource,
                     scope=scope,
@@ -47,7 +47,7 @@ def arrivals(groups: Iterable[ResourceSpans]) -> Iterator[Arrival]:
                 )
 
 
-def put_together(arrived: Iterable[Arrival]) -> list[ResourceSpans]:
+def put_together(arrived: Iterable[ArrivedSpan]) -> list[ResourceSpans]:
     """The OTLP message of ``arrived``, which ``arrivals`` took apart."""
     grouped: dict[bytes, dict[bytes, list[bytes]]] = defaultdict(lambda: defaultdict(list))
     for each in arrived:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from specmesh.traces.collector.arrival import Arrival
+from specmesh.traces.collector.arrival import ArrivedSpan
 from specmesh.traces.collector.sampling import Sampler
 
 
@@ -34,7 +34,7 @@ class BufferLimits:
 
 @dataclass(slots=True)
 class _Trace:
-    spans: list[Arrival] = field(default_factory=list)
+    spans: list[ArrivedSpan] = field(default_factory=list)
     last_s: float = 0.0
 
 
@@ -52,7 +52,7 @@ class TraceBuffer:
         self._decisions: OrderedDict[bytes, bool] = OrderedDict()
         self._num_spans = 0
 
-    def take(self, arrived: Iterable[Arrival], now_s: float) -> None:
+    def take(self, arrived: Iterable[ArrivedSpan], now_s: float) -> None:
         """Take spans in."""
         for each in arrived:
             kept = self._decisions.get(each.trace_id)
@@ -70,7 +70,7 @@ class TraceBuffer:
             if kept is None and each.is_root:
                 self._decide(each.trace_id, each, now_s)
 
-    def due(self, now_s: float) -> Iterator[Sequence[Arrival]]:
+    def due(self, now_s: float) -> Iterator[Sequence[ArrivedSpan]]:
         """Take out the traces that are kept and complete by now, as far as one can tell."""
         for trace_id in self._silent(self._undecided, now_s - self._limits.patience_s):
             self._decide_without_root(trace_id, now_s)
@@ -82,7 +82,7 @@ class TraceBuffer:
             else:
                 self._decide_without_root(next(iter(self._undecided)), now_s)
 
-    def flush(self, now_s: float) -> Iterator[Sequence[Arrival]]:
+    def flush(self, now_s: float) -> Iterator[Sequence[ArrivedSpan]]:
         """Decide about all that is left, and take out what is kept."""
         for trace_id in list(self._undecided):
             self._decide_without_root(trace_id, now_s)
@@ -93,7 +93,7 @@ class TraceBuffer:
         longest = max(spans, key=lambda span: span.facts.duration_ms)
         self._decide(trace_id, longest, now_s)
 
-    def _decide(self, trace_id: bytes, root: Arrival, now_s: float) -> None:
+    def _decide(self, trace_id: bytes, root: ArrivedSpan, now_s: float) -> None:
         trace = self._undecided.pop(trace_id)
         kept = self._sampler.keeps(trace_id, root.facts, now_s)
         self._decisions[trace_id] = kept
@@ -104,7 +104,7 @@ class TraceBuffer:
         else:
             self._num_spans -= len(trace.spans)
 
-    def _take_out(self, trace_id: bytes) -> Sequence[Arrival]:
+    def _take_out(self, trace_id: bytes) -> Sequence[ArrivedSpan]:
         spans = self._kept.pop(trace_id).spans
         self._num_spans -= len(spans)
         return spans

@@ -10,7 +10,7 @@ from pydantic_settings import SettingsConfigDict
 
 from specmesh.serving.identity.settings import PortTlsSettings
 from specmesh.traces.collector.sampling import KeepAll, Sampler, TailOptions, TailSampler
-from specmesh.traces.store.limits import MIN_BYTES, Limits
+from specmesh.traces.store.limits import MIN_BYTES, StoreLimits
 from specmesh.traces.store.schema import default_path
 
 _MIB = 1024 * 1024
@@ -54,7 +54,7 @@ class CollectorSettings(PortTlsSettings):
         description="share of recent traces that a slow one is slower than",
     )
     max_mib: int = Field(
-        Limits().max_bytes // _MIB,
+        StoreLimits().max_bytes // _MIB,
         ge=MIN_BYTES // _MIB,
         description="size of the store on disk in MiB, never exceeded: the oldest traces go",
     )
@@ -69,9 +69,9 @@ class CollectorSettings(PortTlsSettings):
         "info", description="least level that is logged"
     )
 
-    def limits(self) -> Limits:
+    def limits(self) -> StoreLimits:
         """How much the store may hold."""
-        return Limits(max_bytes=self.max_mib * _MIB, max_age_s=self.max_days * 86400)
+        return StoreLimits(max_bytes=self.max_mib * _MIB, max_age_s=self.max_days * 86400)
 
     def sampler(self) -> Sampler:
         """What decides which traces are kept."""

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-from specmesh.traces.collector.arrival import Arrival, arrivals, put_together
+from specmesh.traces.collector.arrival import ArrivedSpan, arrivals, put_together
 from specmesh.traces.collector.buffer import TraceBuffer
 from specmesh.traces.store.schema import StoreError
 from specmesh.traces.store.writer import StoredTrace, StoreWriter
@@ -53,7 +53,7 @@ class Storing:
             self._thread.submit(self._write_now, left).result()
             self._thread.shutdown()
 
-    async def _write(self, traces: Sequence[Sequence[Arrival]]) -> None:
+    async def _write(self, traces: Sequence[Sequence[ArrivedSpan]]) -> None:
         if traces:
             await self._on_thread(self._write_now, traces)
         if self._buffer.num_dropped > self._num_dropped:
@@ -64,7 +64,7 @@ class Storing:
     async def _on_thread(self, work: Callable[..., None], *arguments: object) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
-    def _write_now(self, traces: Sequence[Sequence[Arrival]]) -> None:
+    def _write_now(self, traces: Sequence[Sequence[ArrivedSpan]]) -> None:
         try:
             stored = [StoredTrace.of(put_together(spans)) for spans in traces]
             num_left_out = self._writer.add(stored)

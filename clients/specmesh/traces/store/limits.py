@@ -25,7 +25,7 @@ MIN_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StoreLimits:
     """``max_bytes`` on disk, all files together, at least ``MIN_BYTES``; traces older than
     ``max_age_s`` seconds go as well."""
 

@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from specmesh.traces.spans import spans_from
 from specmesh.traces.store.blob import distinct, pack, unpack
-from specmesh.traces.store.limits import Limits, batches, pages_for
+from specmesh.traces.store.limits import StoreLimits, batches, pages_for
 from specmesh.traces.store.schema import SUMMARY_COLUMNS, StoreError, open_to_write
 from specmesh.traces.summary import TraceSummary, summarise
 
@@ -41,7 +41,9 @@ class StoreWriter:
     Several processes may write to one store: each batch is one transaction, in which room is made.
     """
 
-    def __init__(self, path: Path, limits: Limits, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, path: Path, limits: StoreLimits, clock: Callable[[], float] = time.time
+    ) -> None:
         self._path = path
         self._limits = limits
         self._clock = clock

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from specmesh.orchestrator.admission.limits import Ledger, Limits, Meter
+from specmesh.orchestrator.admission.limits import Ledger, Meter, Quota
 from specmesh.serving import caller
 
 
@@ -16,8 +16,8 @@ class Accounts:
     It is asked before any work is done for a request: who has reached a limit costs nothing.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._ledger = Ledger(limits or Limits())
+    def __init__(self, limits: Quota | None = None) -> None:
+        self._ledger = Ledger(limits or Quota())
 
     @contextmanager
     def answering(self, meter: Meter, num_request_bytes: int) -> Iterator[None]:

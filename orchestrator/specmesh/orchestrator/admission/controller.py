@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import inf
 from statistics import fmean, median
 
-from specmesh.serving.errors import ResourceExhausted
+from specmesh.serving.errors import ResourceExhaustedStatus
 
 FIRST_PER_REPLICA = 16
 """Answers that run per replica before anything was measured."""
@@ -127,9 +127,9 @@ class Overload:
     expected_wait_s: float
     retry_after_s: float
 
-    def error(self) -> ResourceExhausted:
+    def error(self) -> ResourceExhaustedStatus:
         """The error for the answer's client."""
-        return ResourceExhausted(
+        return ResourceExhaustedStatus(
             "OVERLOADED",
             f"{self.num_running} answers are at work, {self.num_waiting} wait: "
             f"the next would wait about {self.expected_wait_s:.1f} s",

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from specmesh.orchestrator.admission.controller import Admission
-from specmesh.serving.errors import ResourceExhausted
+from specmesh.serving.errors import ResourceExhaustedStatus
 from specmesh.serving.telemetry.pipeline import annotate
 
 
@@ -53,7 +53,8 @@ class Entrance:
     async def slot(self, deadline: float, *, resumed: bool) -> AsyncIterator[Slot]:
         """Wait for a slot until ``deadline``, by the event loop's clock, and hold it.
 
-        Raises ``ResourceExhausted`` with reason OVERLOADED, at once if no slot is expected in time.
+        Raises ``ResourceExhaustedStatus`` with reason OVERLOADED, at once if no slot is expected in
+        time.
         """
         await self._turn(deadline, resumed)
         loop = asyncio.get_running_loop()
@@ -104,7 +105,7 @@ class Entrance:
                 raise self._overload(patience_s) from None
             raise
 
-    def _overload(self, wait_s: float) -> ResourceExhausted:
+    def _overload(self, wait_s: float) -> ResourceExhaustedStatus:
         return self._admission.overload(
             self._num_replicas(), self.num_waiting, wait_s, self._die()
         ).error()

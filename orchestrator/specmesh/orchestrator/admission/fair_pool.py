@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from specmesh.serving import caller
-from specmesh.serving.errors import ResourceExhausted
+from specmesh.serving.errors import ResourceExhaustedStatus
 
 RETRY_SECONDS = 1.0
 
@@ -39,8 +39,8 @@ class FairPool:
         """Who waits, by identity; of two with as much at work the first is next."""
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
-        """What ``work`` returns or raises; ``ResourceExhausted`` with reason OVERLOADED if too much
-        waits."""
+        """What ``work`` returns or raises; ``ResourceExhaustedStatus`` with reason OVERLOADED if
+        too much waits."""
         identity = caller.identity()
         await self._thread(identity)
         # Work whose client has gone counts until its thread has finished with it.
@@ -106,8 +106,8 @@ class FairPool:
             if not turns:
                 del self._turns[identity]
 
-    def _overloaded(self) -> ResourceExhausted:
-        return ResourceExhausted(
+    def _overloaded(self) -> ResourceExhaustedStatus:
+        return ResourceExhaustedStatus(
             "OVERLOADED",
             f"{self._num_waiting} {self._what} already",
             retry_after_s=RETRY_SECONDS,

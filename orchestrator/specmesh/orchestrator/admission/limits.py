@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
-from specmesh.serving.errors import ResourceExhausted
+from specmesh.serving.errors import ResourceExhaustedStatus
 
 MINUTE = 60.0
 BUSY_SECONDS = 1.0
@@ -19,7 +19,7 @@ BUSY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Quota:
     """What each identity may use; None sets no limit."""
 
     answers: int | None = None
@@ -118,7 +118,7 @@ class Ledger:
     Identities that have used nothing for long enough are forgotten.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Quota) -> None:
         self._limits = limits
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
 
@@ -130,7 +130,7 @@ class Ledger:
     def begin(self, identity: str, meter: Meter, now: float, num_request_bytes: int = 0) -> None:
         """Let an answer begin, whose use ``meter`` counts until ``end``.
 
-        Raises ``ResourceExhausted`` with reason LIMIT_REACHED.
+        Raises ``ResourceExhaustedStatus`` with reason LIMIT_REACHED.
         """
         account = self._settled(identity, now)
         limits = self._limits
@@ -144,7 +144,7 @@ class Ledger:
     def read(self, identity: str, num_request_bytes: int, now: float) -> None:
         """Let a request be read that asks for no answer.
 
-        Raises ``ResourceExhausted`` with reason LIMIT_REACHED.
+        Raises ``ResourceExhaustedStatus`` with reason LIMIT_REACHED.
         """
         self._read(self._settled(identity, now), num_request_bytes, now)
 
@@ -184,8 +184,8 @@ def _check(name: str, most: int | None, bucket: Bucket) -> None:
         raise _reached(name, most, debt_s)
 
 
-def _reached(name: str, most: int, retry_after_s: float) -> ResourceExhausted:
-    return ResourceExhausted(
+def _reached(name: str, most: int, retry_after_s: float) -> ResourceExhaustedStatus:
+    return ResourceExhaustedStatus(
         "LIMIT_REACHED",
         f"this identity has reached its limit of {most} {name.replace('_', ' ')}",
         {"limit": name, "most": str(most)},

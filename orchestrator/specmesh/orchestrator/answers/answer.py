@@ -14,7 +14,7 @@ from specmesh.orchestrator.answers.request_metrics import RequestMetrics
 from specmesh.orchestrator.answers.session_log import SessionLog
 from specmesh.orchestrator.driver.mesh_driver import Driver
 from specmesh.orchestrator.replicas.calls.judged_logprobs import JudgedLogprobs
-from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
 from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
 from specmesh.orchestrator.replicas.need import Need
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
@@ -70,14 +70,14 @@ class Answer:
         """See ``SessionLog``."""
         return await self._session.begin(claim)
 
-    async def require_replica(self, mesh: Mesh) -> None:
+    async def require_replica(self, mesh: ReplicaPools) -> None:
         """Return once a replica can work on the answer, or at once if some of it is there to be
         told. Raises ``Unavailable`` with reason NO_VERIFIER."""
         if not self._replayed.token_ids:
             await mesh.verifiers.require(self._need, self._metrics.deadline)
 
     async def events(
-        self, mesh: Mesh, worked: Callable[[], None]
+        self, mesh: ReplicaPools, worked: Callable[[], None]
     ) -> AsyncGenerator[GenerationEvent, None]:
         """The events of the answer; closing the generator cancels all work behind it.
 
@@ -101,19 +101,19 @@ class Answer:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
 
-    def _prefix(self, mesh: Mesh) -> CommittedPrefix:
+    def _prefix(self, mesh: ReplicaPools) -> CommittedPrefix:
         committed = (*self._plan.prompt, *self._replayed.token_ids)
         session_id = self._session.session.session_id
         return CommittedPrefix(session_id, committed, mesh.holders, mesh.prefix_salt())
 
     async def _commit_all(
-        self, mesh: Mesh, prefix: CommittedPrefix, search: Search | None
+        self, mesh: ReplicaPools, prefix: CommittedPrefix, search: Search | None
     ) -> StopReason:
         with closing(prefix):
             await prefix.learn(search)
             return await self._work(mesh, prefix)
 
-    async def _work(self, mesh: Mesh, prefix: CommittedPrefix) -> StopReason:
+    async def _work(self, mesh: ReplicaPools, prefix: CommittedPrefix) -> StopReason:
         """Replay the tokens committed before, then run the strategy for the rest. ``prefix`` has
         all of them."""
         progress = Progress(self._plan.goal)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from specmesh.orchestrator.admission.entrance import Slot
 from specmesh.orchestrator.answers import events
 from specmesh.orchestrator.answers.answer import HEARTBEAT_S, Answer
-from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.v1.events_pb2 import GenerationEvent
 
 
@@ -27,7 +27,7 @@ Begin = Callable[[AsyncExitStack], Awaitable[Begun]]
 
 
 async def events_of(
-    begin: Begin, mesh: Mesh, *, is_waited_for: bool
+    begin: Begin, mesh: ReplicaPools, *, is_waited_for: bool
 ) -> AsyncGenerator[GenerationEvent, None]:
     """The events of the answer that ``begin`` makes; closing the generator ends all of it.
 
@@ -51,7 +51,7 @@ async def events_of(
                 yield event
 
 
-async def _begun(begin: Begin, stack: AsyncExitStack, mesh: Mesh | None) -> Begun:
+async def _begun(begin: Begin, stack: AsyncExitStack, mesh: ReplicaPools | None) -> Begun:
     """With a mesh the answer is a new one: what nobody can work on does not begin."""
     begun = await begin(stack)
     if mesh is not None:

@@ -21,7 +21,7 @@ from specmesh.orchestrator.answers.session_codec import (
     stored_request,
 )
 from specmesh.orchestrator.answers.session_log import SessionLog
-from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.orchestrator.replicas.target import Target, TargetRegistry
 from specmesh.orchestrator.replicas.transport.peer import kind_of
 from specmesh.orchestrator.requests.plan import (
@@ -36,14 +36,14 @@ from specmesh.orchestrator.requests.served_models import missing
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.serving import conventions as names
 from specmesh.serving.caller import identity
-from specmesh.serving.errors import FailedPrecondition, InvalidArgument, Unavailable
+from specmesh.serving.errors import FailedPreconditionStatus, InvalidArgument, UnavailableStatus
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.stored_session import (
     Claim,
     Generated,
-    Session,
     SessionDamaged,
     SessionNotFound,
+    SessionStart,
     StoreUnavailable,
     Writer,
 )
@@ -58,7 +58,7 @@ class Answers:
 
     def __init__(
         self,
-        mesh: Mesh,
+        mesh: ReplicaPools,
         targets: TargetRegistry,
         store: SessionStore | None,
         defaults: Defaults,
@@ -78,7 +78,7 @@ class Answers:
         check_model(request.model, target)
         check_fingerprint(request.model_fingerprint, target)
         prompt = await self._prompt(request, target)
-        plan = make_plan(request, prompt, target, self._defaults, self._mesh.dice)
+        plan = make_plan(request, prompt, target, self._defaults, self._mesh.rng)
         received = read_received(request.received, plan.goal, target.info.vocab_size)
         _describe(plan, target, metrics, len(self._mesh.verifiers.ready))
         # An answer that has begun is finished, if slower, by whichever replicas can.
@@ -87,11 +87,11 @@ class Answers:
             if lack := missing(plan.strategy, self._mesh):
                 raise lack
         claim = Claim(
-            session_id=f"{self._mesh.dice.getrandbits(128):032x}",
-            resume_token=self._mesh.dice.randbytes(RESUME_TOKEN_BYTES),
+            session_id=f"{self._mesh.rng.getrandbits(128):032x}",
+            resume_token=self._mesh.rng.randbytes(RESUME_TOKEN_BYTES),
             owner=identity(),
         )
-        session = Session(
+        session = SessionStart(
             claim=claim,
             model=kind_of(target.info),
             request=settled(plan, target.info.name).SerializeToString(),
@@ -140,7 +140,7 @@ class Answers:
         check_fingerprint(session.model, target)
         request = stored_request(session, read_prompt_digest(received_message), vocab_size)
         with of_known_values():
-            plan = make_plan(request, session.prompt, target, self._defaults, self._mesh.dice)
+            plan = make_plan(request, session.prompt, target, self._defaults, self._mesh.rng)
         received = read_received(received_message, plan.goal, vocab_size)
         _describe(plan, target, metrics, len(self._mesh.verifiers.ready))
         # Log-probabilities are not stored: whoever wants them needs the tokens once more.
@@ -162,7 +162,7 @@ class Answers:
         self, request: generation_pb2.GenerateRequest, target: Target
     ) -> tuple[int, ...]:
         """The tokens of the prompt, and no others than those that the client's part of the answer
-        follows. Raises ``Unavailable`` with reason PROMPT_CHANGED, and what
+        follows. Raises ``UnavailableStatus`` with reason PROMPT_CHANGED, and what
         ``PromptReader.read`` raises.
 
         Another template may have made that part's prompt: one of a replica that has not defined
@@ -178,29 +178,30 @@ class Answers:
         for template in templates:
             try:
                 prompt = await self._prompts.read(request, replace(target, chat_template=template))
-            except (InvalidArgument, FailedPrecondition, ContextExceeded):
+            except (InvalidArgument, FailedPreconditionStatus, ContextExceeded):
                 if not told:
                     raise
                 continue  # this template can't have made the prompt that the answer follows
             if not told or told == digest_of(prompt):
                 return prompt
-        raise Unavailable(
+        raise UnavailableStatus(
             "PROMPT_CHANGED", "the answer began behind another prompt than this request makes here"
         )
 
     def _writer_id(self) -> str:
         """A new id for one stream: no other stream writes to the store under it."""
-        return f"{self._mesh.dice.getrandbits(64):016x}"
+        return f"{self._mesh.rng.getrandbits(64):016x}"
 
     def _log(
-        self, session: Session, writer: Writer, generated: Generated, *, is_stored: bool
+        self, session: SessionStart, writer: Writer, generated: Generated, *, is_stored: bool
     ) -> SessionLog:
         return SessionLog(
-            self._store, session, writer, generated, self._mesh.dice, is_stored=is_stored
+            self._store, session, writer, generated, self._mesh.rng, is_stored=is_stored
         )
 
     def target(self) -> Target:
-        """The target as its replicas serve it. Raises ``Unavailable`` before one has been known."""
+        """The target as its replicas serve it. Raises ``UnavailableStatus`` before one has been
+        known."""
         target = self._targets.required()
         # Replicas that are down count too: they may be back when the answer has grown.
         replicas = [peer for peer in self._mesh.verifiers.peers if not peer.refusal]
@@ -228,17 +229,18 @@ def _describe(
 
 
 def required_store(store: SessionStore | None) -> SessionStore:
-    """``store``, if there is one. Raises ``Unavailable``."""
+    """``store``, if there is one. Raises ``UnavailableStatus``."""
     if store is None:
-        raise Unavailable("NO_STORE", "this orchestrator has no session store")
+        raise UnavailableStatus("NO_STORE", "this orchestrator has no session store")
     return store
 
 
 def check_fingerprint(fingerprint: str, target: Target) -> None:
-    """Refuse to continue an answer that another model began. Raises ``FailedPrecondition``."""
+    """Refuse to continue an answer that another model began. Raises
+    ``FailedPreconditionStatus``."""
     served = kind_of(target.info)
     if fingerprint not in {"", served}:
-        raise FailedPrecondition(
+        raise FailedPreconditionStatus(
             "TARGET_REPLACED",
             f"the answer began with {fingerprint}, this mesh serves {served}",
             {"began_with": fingerprint, "served": served},

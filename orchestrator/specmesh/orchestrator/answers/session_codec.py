@@ -21,19 +21,24 @@ from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.serving.caller import identity
 from specmesh.serving.codec.wire import check_tokens, write_filter_options, write_sampling
-from specmesh.serving.errors import Aborted, AlreadyExists, NotFound, Unavailable
+from specmesh.serving.errors import (
+    AbortedStatus,
+    AlreadyExistsStatus,
+    NotFoundStatus,
+    UnavailableStatus,
+)
 from specmesh.serving.rpc.unknown_fields import unknown_field
 from specmesh.serving.store.session_store import damaged
 from specmesh.serving.store.stored_session import (
     Claim,
     Generated,
-    Session,
-    SessionCancelled,
     SessionDamaged,
     SessionIdTaken,
     SessionNotFound,
+    SessionStart,
     StaleEpoch,
     StoredSession,
+    StoredSessionCancelled,
     StoreUnavailable,
 )
 from specmesh.v1 import generation_pb2, sampling_pb2, session_pb2, speculation_pb2
@@ -63,10 +68,10 @@ def settled(plan: RequestPlan, model: str) -> generation_pb2.GenerateRequest:
 
 
 def stored_request(
-    session: Session, prompt_digest: bytes, vocab_size: int
+    session: SessionStart, prompt_digest: bytes, vocab_size: int
 ) -> generation_pb2.GenerateRequest:
-    """What ``settled`` has stored. Raises ``Unavailable`` with reason NEWER_SESSION if a newer
-    orchestrator did, and with fields that this one does not know: it would go on with another
+    """What ``settled`` has stored. Raises ``UnavailableStatus`` with reason NEWER_SESSION if a
+    newer orchestrator did, and with fields that this one does not know: it would go on with another
     answer. Raises ``SessionDamaged`` as ``described_request`` does, and if it is not for the prompt
     that the client knows by ``prompt_digest`` (empty: by none)."""
     request = described_request(session, vocab_size)
@@ -79,7 +84,7 @@ def stored_request(
     return request
 
 
-def described_request(session: Session, vocab_size: int) -> generation_pb2.GenerateRequest:
+def described_request(session: SessionStart, vocab_size: int) -> generation_pb2.GenerateRequest:
     """What ``settled`` has stored, for who only looks at it: a newer orchestrator may have done so,
     with fields that this one does not know. Raises ``SessionDamaged`` if nobody can have."""
     try:
@@ -93,7 +98,7 @@ def described_request(session: Session, vocab_size: int) -> generation_pb2.Gener
 
 @contextmanager
 def of_known_values() -> Iterator[None]:
-    """In the block a stored request becomes a plan. Raises ``Unavailable`` with reason
+    """In the block a stored request becomes a plan. Raises ``UnavailableStatus`` with reason
     NEWER_SESSION if it has values, as of a strategy, that this orchestrator does not know."""
     try:
         yield
@@ -101,8 +106,8 @@ def of_known_values() -> Iterator[None]:
         raise _newer(error.field) from error
 
 
-def _newer(field: str) -> Unavailable:
-    return Unavailable(
+def _newer(field: str) -> UnavailableStatus:
+    return UnavailableStatus(
         "NEWER_SESSION",
         "the session was begun by a newer orchestrator, and needs one to be carried on",
         {"field": field},
@@ -180,16 +185,18 @@ def told() -> Iterator[None]:
     try:
         yield
     except (SessionNotFound, SessionDamaged) as error:
-        raise NotFound("SESSION_NOT_FOUND", str(error)) from error
+        raise NotFoundStatus("SESSION_NOT_FOUND", str(error)) from error
     except SessionIdTaken as error:
-        raise AlreadyExists("REQUEST_ID_REUSED", "another request had this request_id") from error
-    except SessionCancelled as error:
-        raise Aborted("SESSION_CANCELLED", str(error)) from error
+        raise AlreadyExistsStatus(
+            "REQUEST_ID_REUSED", "another request had this request_id"
+        ) from error
+    except StoredSessionCancelled as error:
+        raise AbortedStatus("SESSION_CANCELLED", str(error)) from error
     except StaleEpoch as error:
         current = {"current_epoch": str(error.current_epoch)}
-        raise Aborted("STALE_EPOCH", str(error), current) from error
+        raise AbortedStatus("STALE_EPOCH", str(error), current) from error
     except StoreUnavailable as error:
         # Why is in the log, with the store's address, which is no affair of clients.
-        raise Unavailable(
+        raise UnavailableStatus(
             "STORE_UNAVAILABLE", "the store of sessions can't be reached now"
         ) from error

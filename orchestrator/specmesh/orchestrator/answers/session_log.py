@@ -16,16 +16,16 @@ from random import Random
 
 from specmesh.orchestrator.strategies.base import StopReason
 from specmesh.serving.conventions import COMMIT_SPAN, NOT_RESUMABLE
-from specmesh.serving.errors import Aborted
+from specmesh.serving.errors import AbortedStatus
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.stored_session import (
     Claim,
     Generated,
-    Session,
-    SessionCancelled,
     SessionNotFound,
+    SessionStart,
     StaleEpoch,
     StoreConflict,
+    StoredSessionCancelled,
     StoreUnavailable,
     Writer,
 )
@@ -44,16 +44,16 @@ class SessionLog:
     """Writes one session to the store, one write at a time, in order.
 
     ``generated`` are the tokens before those appended; ``is_stored`` says that the store has them.
-    Without a store nothing is written. ``dice`` gives the jitter of retries.
+    Without a store nothing is written. ``rng`` gives the jitter of retries.
     """
 
     def __init__(
         self,
         store: SessionStore | None,
-        session: Session,
+        session: SessionStart,
         writer: Writer,
         generated: Generated,
-        dice: Random,
+        rng: Random,
         *,
         is_stored: bool,
     ) -> None:
@@ -61,7 +61,7 @@ class SessionLog:
         self.epoch = writer.epoch
         self._store = store
         self._writer = writer
-        self._dice = dice
+        self._dice = rng
         self._token_ids = list(generated.token_ids)
         self._is_unchecked = [n in generated.unchecked for n in range(len(self._token_ids))]
         # None: the store lacks the session, as far as is known.
@@ -111,8 +111,8 @@ class SessionLog:
                 await asyncio.gather(self._catching_up, return_exceptions=True)
 
     async def append(self, token_ids: Sequence[int], unchecked: Collection[int]) -> None:
-        """Store tokens before the client sees them. Raises ``Aborted`` if another stream has taken
-        the session, or its client cancelled it.
+        """Store tokens before the client sees them. Raises ``AbortedStatus`` if another stream has
+        taken the session, or its client cancelled it.
 
         ``unchecked`` are the indexes in ``token_ids`` of those that the target did not check.
         """
@@ -123,12 +123,12 @@ class SessionLog:
 
     async def touch(self) -> None:
         """While there is nothing to store: keep the session from expiring, and learn whether it is
-        still ours. Raises ``Aborted`` as ``append`` does."""
+        still ours. Raises ``AbortedStatus`` as ``append`` does."""
         self._touch_is_due = True
         await self._flush()
 
     async def finish(self, reason: StopReason) -> None:
-        """Mark the answer complete. Raises ``Aborted`` as ``append`` does."""
+        """Mark the answer complete. Raises ``AbortedStatus`` as ``append`` does."""
         self._finished = reason
         await self._flush()
 
@@ -153,21 +153,22 @@ class SessionLog:
             log.warning("store lags", extra={"session": self.session.session_id, **fields})
 
     def _collect(self, caught_up: asyncio.Task[None]) -> None:
-        """Handle the end of ``_catch_up``. Raises ``Aborted`` as ``append`` does."""
+        """Handle the end of ``_catch_up``. Raises ``AbortedStatus`` as ``append`` does."""
         self._catching_up = None
         try:
             caught_up.result()
         except StaleEpoch as error:
-            raise Aborted(
+            raise AbortedStatus(
                 "STALE_EPOCH",
                 "the client has resumed this session elsewhere",
                 {"current_epoch": str(error.current_epoch)},
             ) from error
-        except SessionCancelled as error:
-            raise Aborted("SESSION_CANCELLED", str(error)) from error
+        except StoredSessionCancelled as error:
+            raise AbortedStatus("SESSION_CANCELLED", str(error)) from error
 
     async def _catch_up(self, store: SessionStore) -> None:
-        """Write until the store has everything. Raises ``StaleEpoch`` or ``SessionCancelled``."""
+        """Write until the store has everything. Raises ``StaleEpoch`` or
+        ``StoredSessionCancelled``."""
         backoff_s = FIRST_BACKOFF_S
         while not self._is_caught_up:
             try:

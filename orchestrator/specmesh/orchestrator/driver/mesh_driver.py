@@ -43,10 +43,10 @@ from specmesh.orchestrator.strategies.base import (
 )
 from specmesh.serving.conventions import TASK_FAILURES
 from specmesh.serving.errors import (
-    FailedPrecondition,
-    ResourceExhausted,
+    FailedPreconditionStatus,
+    ResourceExhaustedStatus,
     ServiceError,
-    Unavailable,
+    UnavailableStatus,
     error_info,
     retry_after_s,
 )
@@ -222,11 +222,11 @@ def _for_client(error: Exception) -> Exception:
     match fault_of(error):
         case CallFault.BUSY:
             retry_s = retry_after_s(error) or 1.0
-            return ResourceExhausted("VERIFIERS_BUSY", details, retry_after_s=retry_s)
+            return ResourceExhaustedStatus("VERIFIERS_BUSY", details, retry_after_s=retry_s)
         case CallFault.TOO_SMALL:
             info = error_info(error)
             assert info is not None
-            return FailedPrecondition(info.reason, details, info.metadata)
+            return FailedPreconditionStatus(info.reason, details, info.metadata)
         case CallFault.REFUSED:
             return error  # the request was checked before, so this is a bug
-    return Unavailable("VERIFIER_LOST", f"no replica of the target answered: {details}")
+    return UnavailableStatus("VERIFIER_LOST", f"no replica of the target answered: {details}")

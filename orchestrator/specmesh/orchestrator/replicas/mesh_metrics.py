@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from opentelemetry.metrics import Observation
 
 from specmesh.orchestrator.admission.entrance import Entrance
-from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.serving import conventions as names
 
 
-def observe(mesh: Mesh, entrance: Entrance) -> None:
+def observe(mesh: ReplicaPools, entrance: Entrance) -> None:
     """Report replicas by state, answers at work and waiting, tokens in flight. Once a process."""
     admission = mesh.admission
 

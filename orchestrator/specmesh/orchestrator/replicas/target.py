@@ -23,7 +23,7 @@ from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.transport.peer import Peer, PeerModel
 from specmesh.orchestrator.text.marked_tokenizer import MarkedTokenizer
 from specmesh.orchestrator.text.token_bytes import TokenBytes
-from specmesh.serving.errors import FailedPrecondition, Unavailable
+from specmesh.serving.errors import FailedPreconditionStatus, UnavailableStatus
 from specmesh.serving.templates.chat_template import ChatTemplate
 from specmesh.serving.templates.tokenizers import difference, for_whole_texts
 from specmesh.v1 import model_pb2
@@ -103,10 +103,10 @@ class Target:
         )
 
     def require(self, feature: model_pb2.ModelFeature.ValueType) -> None:
-        """Raise ``FailedPrecondition`` unless all replicas have ``feature``."""
+        """Raise ``FailedPreconditionStatus`` unless all replicas have ``feature``."""
         if feature not in self.info.features:
             name = model_pb2.ModelFeature.Name(feature).removeprefix("MODEL_FEATURE_")
-            raise FailedPrecondition(
+            raise FailedPreconditionStatus(
                 "UNSUPPORTED_FEATURE",
                 f"not every replica of {self.info.name!r} can do what this needs: {name}",
                 {"feature": name},
@@ -131,9 +131,10 @@ class TargetRegistry:
         return self._target.result() if self._target.done() else None
 
     def required(self) -> Target:
-        """The target. Raises ``Unavailable`` with reason NO_VERIFIER before any has come up."""
+        """The target. Raises ``UnavailableStatus`` with reason NO_VERIFIER before any has come
+        up."""
         if self.known is None:
-            raise Unavailable("NO_VERIFIER", "no replica of the target has come up yet")
+            raise UnavailableStatus("NO_VERIFIER", "no replica of the target has come up yet")
         return self.known
 
     def follow(self, verifiers: Pool, drafters: Pool) -> None:

@@ -23,7 +23,7 @@ from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.serving.codec.wire import check_tokens, read_filter_options, read_sampling
-from specmesh.serving.errors import FailedPrecondition, NotFound
+from specmesh.serving.errors import FailedPreconditionStatus, NotFoundStatus
 from specmesh.v1 import generation_pb2, model_pb2, sampling_pb2, speculation_pb2
 
 
@@ -67,10 +67,10 @@ class RequestPlan:
 
 
 def check_model(name: str, target: Target) -> None:
-    """Raise ``NotFound`` for a model that isn't served here; an empty name is any."""
+    """Raise ``NotFoundStatus`` for a model that isn't served here; an empty name is any."""
     if name not in {"", target.info.name}:
         served = target.info.name
-        raise NotFound(
+        raise NotFoundStatus(
             "MODEL_NOT_FOUND",
             f"no model {name!r} here, only {served!r}",
             {"model": name, "served": served},
@@ -82,11 +82,11 @@ def make_plan(
     prompt: tuple[int, ...],
     target: Target,
     defaults: Defaults,
-    dice: random.Random,
+    rng: random.Random,
 ) -> RequestPlan:
     """Check ``request`` but for its model and its prompt, whose tokens ``prompt`` are.
 
-    ``dice`` give the seed of a request that names none. Raises ``InvalidField``. Whether the
+    ``rng`` gives the seed of a request that names none. Raises ``InvalidField``. Whether the
     replicas can do it is another question, which is asked of an answer that begins (see
     ``check_replicas``): one that has begun waits for a replica that can.
     """
@@ -94,7 +94,7 @@ def make_plan(
     if strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise InvalidField("speculation.strategy", f"{strategy!r} is none of: {known}")
-    sampling = read_sampling(request.sampling, seed=dice.getrandbits(SEED_BITS))
+    sampling = read_sampling(request.sampling, seed=rng.getrandbits(SEED_BITS))
     if sampling.seed >> SEED_BITS:
         raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
     goal = _goal(request, target, len(prompt), defaults, sampling)
@@ -112,14 +112,14 @@ def make_plan(
 def check_replicas(plan: RequestPlan, target: Target) -> None:
     """Refuse an answer that could not be finished on every replica of ``target``.
 
-    Raises ``FailedPrecondition`` with reason KV_CACHE_TOO_SMALL for what one could not hold, or
-    UNSUPPORTED_FEATURE for what one can't do.
+    Raises ``FailedPreconditionStatus`` with reason KV_CACHE_TOO_SMALL for what one could not hold,
+    or UNSUPPORTED_FEATURE for what one can't do.
     """
     for feature in sorted(plan.features):
         target.require(feature)
     num_prompt, max_tokens = len(plan.prompt), plan.goal.max_tokens
     if 0 < target.kv_capacity_tokens < num_prompt + max_tokens:
-        raise FailedPrecondition(
+        raise FailedPreconditionStatus(
             "KV_CACHE_TOO_SMALL",
             f"a prompt of {num_prompt} tokens and an answer of {max_tokens} do not fit into the "
             f"KV cache of every replica: the least has room for {target.kv_capacity_tokens}",

@@ -16,7 +16,7 @@ from specmesh.orchestrator.chats.renderer import ChatRenderer
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.text.encoding import Encoded, encoded
 from specmesh.serving.codec.wire import check_tokens
-from specmesh.serving.errors import FailedPrecondition
+from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.store.stored_session import pack
 from specmesh.v1 import chat_pb2, generation_pb2, tokenizer_pb2
 
@@ -116,7 +116,7 @@ class PromptReader:
     async def render(self, chat: chat_pb2.Chat, target: Target) -> RenderedChat:
         """The prompt that the target's template makes of ``chat``.
 
-        Raises ``InvalidField``; ``FailedPrecondition`` with reason NO_CHAT_TEMPLATE;
+        Raises ``InvalidField``; ``FailedPreconditionStatus`` with reason NO_CHAT_TEMPLATE;
         ``InvalidArgument`` with reason CHAT_REFUSED; ``ResourceExhausted`` with reason OVERLOADED.
         """
         most = _most_bytes(target)
@@ -124,7 +124,7 @@ class PromptReader:
         template = target.chat_template
         if template is None:
             name = target.info.name
-            raise FailedPrecondition(
+            raise FailedPreconditionStatus(
                 "NO_CHAT_TEMPLATE", f"the model {name!r} has no chat template", {"model": name}
             )
         plain = None

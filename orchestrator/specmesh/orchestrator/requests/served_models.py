@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.replicas.calls.mesh_calls import Mesh
+from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.requests.plan import Defaults
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.serving.errors import FailedPrecondition
+from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.v1 import model_pb2, served_model_pb2
 
 
@@ -22,7 +22,9 @@ def check_page(request: served_model_pb2.ListModelsRequest) -> None:
         raise InvalidField("page_token", "is none that a response has given")
 
 
-def served_model(target: Target, mesh: Mesh, defaults: Defaults) -> served_model_pb2.ServedModel:
+def served_model(
+    target: Target, mesh: ReplicaPools, defaults: Defaults
+) -> served_model_pb2.ServedModel:
     """The model of ``mesh``, as clients see it."""
     return served_model_pb2.ServedModel(
         target=target.info,
@@ -35,20 +37,20 @@ def served_model(target: Target, mesh: Mesh, defaults: Defaults) -> served_model
     )
 
 
-def missing(strategy: str, mesh: Mesh) -> FailedPrecondition | None:
+def missing(strategy: str, mesh: ReplicaPools) -> FailedPreconditionStatus | None:
     """What ``mesh`` can never give ``strategy``; None if nothing.
 
     A drafter or confidence service that is only away is not missing: without it the target does
     all the work.
     """
     if STRATEGIES[strategy].needs_confidence and not mesh.confidence.configured:
-        return FailedPrecondition(
+        return FailedPreconditionStatus(
             "NO_CONFIDENCE_SERVICE",
             f"strategy {strategy!r} needs a confidence service: none is configured",
             {"strategy": strategy},
         )
     if STRATEGIES[strategy].needs_heads and not _may_have_heads(mesh.verifiers):
-        return FailedPrecondition(
+        return FailedPreconditionStatus(
             "UNSUPPORTED_FEATURE",
             f"strategy {strategy!r} needs heads: no replica of the target has any",
             {"feature": "HEADS"},
@@ -56,7 +58,7 @@ def missing(strategy: str, mesh: Mesh) -> FailedPrecondition | None:
     drafters = mesh.drafters
     if STRATEGIES[strategy].needs_drafter and drafters.all_refused:
         reasons = "; ".join(f"{peer.title}: {peer.refusal}" for peer in drafters.peers)
-        return FailedPrecondition(
+        return FailedPreconditionStatus(
             "NO_FITTING_DRAFTER",
             f"strategy {strategy!r} needs a drafter: {reasons or 'none is configured'}",
             {"strategy": strategy},
@@ -71,7 +73,7 @@ def _may_have_heads(replicas: Pool) -> bool:
     )
 
 
-def _strategies(mesh: Mesh) -> Iterable[served_model_pb2.StrategyInfo]:
+def _strategies(mesh: ReplicaPools) -> Iterable[served_model_pb2.StrategyInfo]:
     for name, strategy in STRATEGIES.items():
         yield served_model_pb2.StrategyInfo(
             name=name,

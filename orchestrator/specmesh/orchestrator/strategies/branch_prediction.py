@@ -30,7 +30,7 @@ from typing import ClassVar
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.predict.acceptance_rate import AcceptanceRate, Exploration
 from specmesh.decoding.predict.closed_forms import min_draft, optimal_gamma
-from specmesh.decoding.predict.predictors import PREDICTORS, Outcome, Predictor
+from specmesh.decoding.predict.predictors import PREDICTORS, DraftOutcome, Predictor
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.strategies.base import (
     Cancel,
@@ -206,7 +206,7 @@ class BranchPrediction(Strategy):
         return DraftChain() if node is None else self._growth.chain_below(node).first(1)
 
     def _learn(self, num_accepted: int, next_token: int) -> None:
-        outcome = Outcome(num_accepted, self._chain.confidences)
+        outcome = DraftOutcome(num_accepted, self._chain.confidences)
         self._predictor.observe(outcome)
         self._acceptance.learn(outcome.trials)
         follows = self._follows.tokens

@@ -12,7 +12,7 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK, confidence
 from specmesh.decoding.predict.acceptance_rate import AcceptanceRate, Exploration
 from specmesh.decoding.predict.platt import OnlinePlatt
-from specmesh.decoding.predict.predictors import Outcome, accepted_counts
+from specmesh.decoding.predict.predictors import DraftOutcome, accepted_counts
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.base import Drafted, DrafterName, TaskId
@@ -96,7 +96,7 @@ class Chain:
         it had drafted."""
         confidences = self.confidences[start - self.start :][: len(tokens)]
         accepted = _num_equal(self.between(start, self.end), tokens)
-        trials = Outcome(accepted, tuple(confidences)).trials
+        trials = DraftOutcome(accepted, tuple(confidences)).trials
         self.calibration.learn(confidences, trials)
         self.acceptance.learn(trials)
         if self.exploring and accepted:

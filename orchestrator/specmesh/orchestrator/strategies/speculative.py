@@ -10,7 +10,7 @@ whether a position is drafted depends on tokens before it, and a token drawn is 
 from __future__ import annotations
 
 from specmesh.decoding.predict.lookahead import AdaptiveLookahead
-from specmesh.decoding.predict.predictors import Outcome
+from specmesh.decoding.predict.predictors import DraftOutcome
 from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId, Verified
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
@@ -39,4 +39,4 @@ class Speculative(DraftThenVerify):
     def _learn(self, growth: GrowingTree, verified: Verified) -> None:
         if not self._fixed:
             confidences = growth.chain_below(0).confidences
-            self._adaptive.observe(Outcome(len(verified.verdict.accepted_nodes), confidences))
+            self._adaptive.observe(DraftOutcome(len(verified.verdict.accepted_nodes), confidences))

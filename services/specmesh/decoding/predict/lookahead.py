@@ -18,7 +18,7 @@ from typing import Final
 from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRate, Exploration
 from specmesh.decoding.predict.closed_forms import expected_tokens
 from specmesh.decoding.predict.platt import OnlinePlatt, Platt
-from specmesh.decoding.predict.predictors import Outcome
+from specmesh.decoding.predict.predictors import DraftOutcome
 
 DEFAULT_LOOKAHEAD: Final = 4
 """Used until latencies have been measured."""
@@ -95,7 +95,7 @@ class AdaptiveLookahead:
         seconds = self._num_rounds * target_s + self._num_drafted * drafter_s
         return max(self._num_tokens / seconds, 1 / target_s)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         """Learn from a round that was verified."""
         self._calibration.learn(outcome.confidences, outcome.trials)
         self._acceptance.learn(outcome.trials)

@@ -23,7 +23,7 @@ from specmesh.decoding.predict.platt import OnlinePlatt
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DraftOutcome:
     """The outcome of verifying a draft.
 
     ``confidences`` are the drafter's in its tokens, in order (see ``confidence`` in
@@ -55,11 +55,11 @@ class Predictor(Protocol):
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:
         """P(k tokens accepted) for k = 0..n, ``[n + 1]``, of a draft of n = len(confidences).
 
-        ``confidences`` are as in ``Outcome``; ``round_number`` keys the noise of predictors that
-        draw at random.
+        ``confidences`` are as in ``DraftOutcome``; ``round_number`` keys the noise of predictors
+        that draw at random.
         """
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         """Learn from a round that was verified."""
 
 
@@ -70,7 +70,7 @@ class AlwaysAll:
         """All mass at n."""
         return _certain(len(confidences), len(confidences))
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         """Learn nothing."""
 
 
@@ -81,7 +81,7 @@ class AlwaysNone:
         """All mass at 0."""
         return _certain(0, len(confidences))
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         """Learn nothing."""
 
 
@@ -111,7 +111,7 @@ class FittedPhi:
         )
         return Phi.fit(observed, refinements=0).probabilities(n)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         """Count the tokens that were tried, by their index in the draft."""
         self._reach(outcome.num_drafted)
         for index, accepted in enumerate(outcome.trials):
@@ -143,7 +143,7 @@ class SampledPhi:
         drawn = min(bisect(list(accumulate(law.tolist())), noise[0]), len(confidences))
         return _certain(drawn, len(confidences))
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         """Fit phi to the round as well."""
         self._phi.observe(outcome)
 
@@ -176,7 +176,7 @@ class OutcomeHistory:
             accepted_counts([first, *[later] * (len(confidences) - 1)][: len(confidences)])
         )
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         """Count the round under the history before it, then shift it into the register."""
         if not outcome.num_drafted:
             return
@@ -209,7 +209,7 @@ class _Acceptance:
         )
         return first, later
 
-    def count(self, outcome: Outcome) -> None:
+    def count(self, outcome: DraftOutcome) -> None:
         """Decay the counts, and add a round of at least one token."""
         first, *later = outcome.trials
         for which, trials in enumerate(([first], later)):
@@ -227,7 +227,7 @@ class DrafterConfidence:
         """Each token accepted with the probability that its confidence is calibrated to."""
         return np.array(accepted_counts([self._acceptance.latest(each) for each in confidences]))
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         """Calibrate with each token that was tried."""
         self._acceptance.learn(outcome.confidences, outcome.trials)
 

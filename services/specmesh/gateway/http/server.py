@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from specmesh.gateway.http.connections import Connections
 from specmesh.gateway.http.http_connection import HEAD_SECONDS, HttpConnection
 from specmesh.gateway.http.leaving import Leaving
-from specmesh.gateway.mesh import Mesh
+from specmesh.gateway.mesh import KnownOrchestrators
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.identity.plaintext import check_plaintext
 from specmesh.serving.identity.ssl_context import renewed_context
@@ -33,7 +33,7 @@ LOOK_SECONDS = 1.0
 class HttpServer:
     """Serves ``app``, which asks ``mesh``; closes that at the end."""
 
-    def __init__(self, settings: GatewaySettings, app: ASGIApp, mesh: Mesh) -> None:
+    def __init__(self, settings: GatewaySettings, app: ASGIApp, mesh: KnownOrchestrators) -> None:
         self.health = Health()
         self._settings = settings
         self._app = Leaving(app)

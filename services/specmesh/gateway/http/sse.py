@@ -16,7 +16,7 @@ from specmesh.client import GenerationResult, SpecmeshError
 from specmesh.gateway.errors import ApiError, from_mesh, internal
 from specmesh.gateway.http.hang_up import unless_gone
 from specmesh.gateway.http.record import Record
-from specmesh.gateway.responses.answers import Answers, Ended, Event
+from specmesh.gateway.responses.answers import AnswerEnded, AnswerStreams, Event
 from specmesh.gateway.responses.envelope import Envelope, Json, usage
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ be told of an empty one."""
 class Reader:
     """Reads answers ahead by one event, so that what fails at the start has an HTTP status."""
 
-    def __init__(self, answers: Answers, ping_s: float) -> None:
+    def __init__(self, answers: AnswerStreams, ping_s: float) -> None:
         self._ping_s = ping_s
         self._events = answers.events()
         self._next = asyncio.ensure_future(anext(self._events))
@@ -81,7 +81,7 @@ class Streamed(EventSourceResponse):
 
 async def stream(
     request: HttpRequest,
-    answers: Answers,
+    answers: AnswerStreams,
     envelope: Envelope,
     *,
     include_usage: bool,
@@ -104,7 +104,12 @@ async def stream(
 
 
 async def _body(
-    reader: Reader, answers: Answers, envelope: Envelope, record: Record, *, include_usage: bool
+    reader: Reader,
+    answers: AnswerStreams,
+    envelope: Envelope,
+    record: Record,
+    *,
+    include_usage: bool,
 ) -> AsyncIterator[ServerSentEvent | bytes]:
     unused: Json = {"usage": None} if include_usage else {}
     try:
@@ -123,7 +128,7 @@ async def _body(
 
 
 async def _parts(
-    reader: Reader, answers: Answers, envelope: Envelope, record: Record
+    reader: Reader, answers: AnswerStreams, envelope: Envelope, record: Record
 ) -> AsyncIterator[Json | None]:
     """The parts of the stream, and None for each comment."""
     style = envelope.style
@@ -134,7 +139,7 @@ async def _parts(
     async for event in reader:
         if event is None:
             yield None
-        elif isinstance(event, Ended):
+        elif isinstance(event, AnswerEnded):
             results[event.number] = event.result
             yield envelope.part([style.last(event.number, event.result)], event.result)
         else:

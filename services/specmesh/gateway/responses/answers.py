@@ -23,17 +23,17 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AnswerEnded:
     """The answer with this number is complete."""
 
     number: int
     result: GenerationResult
 
 
-Event = Said | Ended
+Event = Said | AnswerEnded
 
 
-class Answers:
+class AnswerStreams:
     """The answers to one request. ``streams`` are numbered prompt by prompt, ``n`` choices each."""
 
     def __init__(self, streams: Sequence[GenerationStream], n: int) -> None:
@@ -56,7 +56,7 @@ class Answers:
                 event = await queue.get()
                 if isinstance(event, Exception):
                     raise event
-                num_running -= isinstance(event, Ended)
+                num_running -= isinstance(event, AnswerEnded)
                 yield event
         finally:
             for reader in readers:
@@ -66,7 +66,9 @@ class Answers:
     async def whole(self) -> list[GenerationResult]:
         """All answers, complete. Raises the SpecmeshError of the first that fails."""
         async with aclosing(self.events()) as events:
-            ended = {each.number: each.result async for each in events if isinstance(each, Ended)}
+            ended = {
+                each.number: each.result async for each in events if isinstance(each, AnswerEnded)
+            }
         return [ended[number] for number in range(len(self.streams))]
 
 
@@ -77,12 +79,12 @@ async def _read(
         async with stream:
             async for chunk in stream:
                 await queue.put(Said(number, chunk))
-        await queue.put(Ended(number, stream.result))
+        await queue.put(AnswerEnded(number, stream.result))
     except Exception as error:
         await queue.put(error)
 
 
-def complete(client: AsyncClient, request: CompletionRequest, timeout_s: float) -> Answers:
+def complete(client: AsyncClient, request: CompletionRequest, timeout_s: float) -> AnswerStreams:
     """The answers to completions; nothing is sent before they are read."""
     wanted = [prompt for prompt in request.prompts for _ in range(request.n)]
     streams = [
@@ -96,10 +98,10 @@ def complete(client: AsyncClient, request: CompletionRequest, timeout_s: float) 
         )
         for number, prompt in enumerate(wanted)
     ]
-    return Answers(streams, request.n)
+    return AnswerStreams(streams, request.n)
 
 
-def chat(client: AsyncClient, request: ChatRequest, timeout_s: float) -> Answers:
+def chat(client: AsyncClient, request: ChatRequest, timeout_s: float) -> AnswerStreams:
     """The answers to a chat; nothing is sent before they are read."""
     messages = [message.spoken for message in request.messages]
     streams = [
@@ -113,4 +115,4 @@ def chat(client: AsyncClient, request: ChatRequest, timeout_s: float) -> Answers
         )
         for number in range(request.n)
     ]
-    return Answers(streams, request.n)
+    return AnswerStreams(streams, request.n)

@@ -32,7 +32,7 @@ from specmesh.inference.model import (
     LanguageModel,
     Logits,
 )
-from specmesh.serving.errors import ResourceExhausted, Unavailable
+from specmesh.serving.errors import ResourceExhaustedStatus, UnavailableStatus
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +42,10 @@ T = TypeVar("T")
 class Engine:
     """Runs jobs on the model that ``load`` returns, first come first served.
 
-    ``load`` runs on the engine's thread. ``stream`` and ``run`` raise ``ResourceExhausted`` at once
-    when ``max_queue`` jobs wait already. Invariant: once the model is loaded every job ends, also
-    if the thread dies or hangs: if a forward lasts longer than ``longest_s`` (None: a minute, and
-    50 times as long as any before).
+    ``load`` runs on the engine's thread. ``stream`` and ``run`` raise ``ResourceExhaustedStatus``
+    at once when ``max_queue`` jobs wait already. Invariant: once the model is loaded every job
+    ends, also if the thread dies or hangs: if a forward lasts longer than ``longest_s`` (None: a
+    minute, and 50 times as long as any before).
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Engine:
 
     def _enqueue(self, work: Work[T]) -> Job[T]:
         if self.queue_depth >= self.max_queue:
-            raise ResourceExhausted(
+            raise ResourceExhaustedStatus(
                 "QUEUE_FULL", f"{self.max_queue} calls wait already", retry_after_s=0.05
             )
         job = Job(work)
@@ -142,7 +142,7 @@ class Engine:
             if self.is_broken:
                 raise _engine_broken()
             if self._stopping:
-                raise Unavailable("DRAINING", "this replica is shutting down")
+                raise UnavailableStatus("DRAINING", "this replica is shutting down")
             self._waiting.append(job)
         self._signals.put(None)
         return job
@@ -246,7 +246,9 @@ class Engine:
             except NoRoom as error:
                 running.pop()
                 if not running:  # no job that would give blocks back
-                    job.fail(ResourceExhausted("KV_CACHE_FULL", str(error), retry_after_s=0.05))
+                    job.fail(
+                        ResourceExhaustedStatus("KV_CACHE_FULL", str(error), retry_after_s=0.05)
+                    )
                     continue
                 with self._lock:
                     self._waiting.appendleft(job)
@@ -282,5 +284,5 @@ def _fail(job: Job[Any], error: BaseException) -> bool:
     return not _ended_if_cancelled(job) and job.throw(error)
 
 
-def _engine_broken() -> Unavailable:
-    return Unavailable("ENGINE_BROKEN", "this replica cannot compute any more")
+def _engine_broken() -> UnavailableStatus:
+    return UnavailableStatus("ENGINE_BROKEN", "this replica cannot compute any more")

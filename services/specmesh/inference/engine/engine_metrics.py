@@ -9,7 +9,7 @@ from opentelemetry.metrics import Observation
 
 from specmesh.inference.engine.kv_counts import KvCounts
 from specmesh.serving import conventions as names
-from specmesh.serving.instruments import Count, Level
+from specmesh.serving.instruments import CounterMetric, GaugeMetric
 
 if TYPE_CHECKING:
     from specmesh.inference.engine.engine import Engine
@@ -48,5 +48,5 @@ def observe(engine: Engine, pool: KvCounts | None) -> None:
     _report(names.KV_HITS, lambda: pool.num_hit_tokens)
 
 
-def _report(metric: Level | Count, read: Callable[[], int]) -> None:
+def _report(metric: GaugeMetric | CounterMetric, read: Callable[[], int]) -> None:
     metric.observe(lambda: [Observation(read())])

@@ -31,7 +31,7 @@ STEP_ROWS = 1024
 more."""
 
 
-class Heads(Protocol):
+class EngineHeads(Protocol):
     """What drafts below the target: ``DraftHeads`` of tensors, or simulated ones.
 
     A state is whatever they keep of a token to go on from.
@@ -70,7 +70,7 @@ class TargetWithHeads:
     for the target, and calls come together again for its next forward pass.
     """
 
-    def __init__(self, target: LanguageModel, heads: Heads) -> None:
+    def __init__(self, target: LanguageModel, heads: EngineHeads) -> None:
         self._target = target
         self._heads = heads
         self.description = replace(target.description, heads_depth=heads.max_depth)
@@ -149,7 +149,7 @@ class DraftSequence:
     def __init__(
         self,
         model: TargetWithHeads,
-        heads: Heads,
+        heads: EngineHeads,
         hidden: Any,
         token_id: int,
         cancellation: Cancellation,

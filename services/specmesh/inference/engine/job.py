@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from specmesh.inference.engine.blocks import NoRoom, TooLarge
 from specmesh.inference.model import Cancellation, ForwardRequest, Logits
-from specmesh.serving.errors import FailedPrecondition, ResourceExhausted
+from specmesh.serving.errors import FailedPreconditionStatus, ResourceExhaustedStatus
 
 log = logging.getLogger(__name__)
 
@@ -190,15 +190,17 @@ class Job(Generic[T]):
             self.cancel()
 
 
-def _never_fits(error: TooLarge) -> FailedPrecondition:
+def _never_fits(error: TooLarge) -> FailedPreconditionStatus:
     numbers = {
         "num_tokens": str(error.num_tokens),
         "kv_capacity_tokens": str(error.capacity_tokens),
     }
-    return FailedPrecondition("KV_CACHE_TOO_SMALL", str(error), numbers)
+    return FailedPreconditionStatus("KV_CACHE_TOO_SMALL", str(error), numbers)
 
 
-def _out_of_memory(error: MemoryError) -> ResourceExhausted:
+def _out_of_memory(error: MemoryError) -> ResourceExhaustedStatus:
     """An error to retry: another replica may have more memory, and this one may later."""
     log.error("no memory for a job alone", extra={"error": str(error)})
-    return ResourceExhausted("OUT_OF_MEMORY", "there is no memory for this call on this replica")
+    return ResourceExhaustedStatus(
+        "OUT_OF_MEMORY", "there is no memory for this call on this replica"
+    )

@@ -65,7 +65,7 @@ class _Tip:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class TreeLevel:
     """The tree with one more level and, by parent, what the new nodes were drawn from (rejection
     mode only) and the drafter's choices (if requested)."""
 
@@ -101,7 +101,7 @@ class GrowingDraft:
         going on isn't worth it."""
         return self.num_levels == self._shape.depth or not self._frontier or self._stopped
 
-    def grow(self, rows: Logits) -> Level:
+    def grow(self, rows: Logits) -> TreeLevel:
         """Add a level from ``rows``, the logits after the nodes of ``tree`` not scored before.
 
         It is empty, and the draft has ended, if the model has no guess or none is worth it.
@@ -136,7 +136,9 @@ class GrowingDraft:
                 found.append(_Tip(next(numbers), chance, place))
         return [tip for tip in found if fixed is None or fixed.children(tip.place)]
 
-    def _level(self, nodes: Sequence[int], drawn: Sequence[Drawn], counts: Sequence[int]) -> Level:
+    def _level(
+        self, nodes: Sequence[int], drawn: Sequence[Drawn], counts: Sequence[int]
+    ) -> TreeLevel:
         """The level whose ``nodes`` got the first of the tokens ``drawn`` for them, as many as
         ``counts`` says."""
         distributions: dict[int, Distribution] = {}
@@ -149,7 +151,7 @@ class GrowingDraft:
                 distributions[node] = each.distribution
             if each.choices is not None and num_choices:
                 choices[node] = each.choices.first(num_choices)
-        return Level(self.tree, distributions, choices)
+        return TreeLevel(self.tree, distributions, choices)
 
     def _drawn(self, row: Logits, tip: _Tip) -> Drawn:
         num_children = self._shape.children_at(self.num_levels)

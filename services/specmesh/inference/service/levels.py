@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.inference.service.growth import Level
+from specmesh.inference.service.growth import TreeLevel
 from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2
 from specmesh.serving.codec.wire import write_choices, write_distributions
 
 
 def write_levels(
-    levels: Sequence[Level], sent: int, cost: cost_pb2.ComputeCost
+    levels: Sequence[TreeLevel], sent: int, cost: cost_pb2.ComputeCost
 ) -> drafter_pb2.DraftResponse:
     """The message with the nodes of ``levels``, at least one, whose numbers begin after ``sent``,
     and what they ``cost``."""

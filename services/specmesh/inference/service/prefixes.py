@@ -10,7 +10,7 @@ from specmesh.decoding.prefix import BLOCK_TOKENS, SALT_BYTES, PrefixChain, is_s
 from specmesh.inference.model import LanguageModel
 from specmesh.mesh.v1alpha1 import tokens_pb2
 from specmesh.serving.codec.wire import check_tokens
-from specmesh.serving.errors import FailedPrecondition
+from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.stored_session import SessionError
 
@@ -30,7 +30,7 @@ class PrefixResolver:
     async def resolve(self, prefix: tokens_pb2.Prefix) -> PrefixChain:
         """All tokens of ``prefix``, at least one.
 
-        Raises ``InvalidField``, or ``FailedPrecondition`` with reason PREFIX_UNKNOWN when
+        Raises ``InvalidField``, or ``FailedPreconditionStatus`` with reason PREFIX_UNKNOWN when
         the base is neither cached here nor in the store: the caller then sends every token.
         """
         length, digest = prefix.base_length, prefix.base_digest
@@ -74,6 +74,6 @@ class PrefixResolver:
                 chain = PrefixChain(tokens, prefix.salt)
                 if len(chain) == length and chain.digest_at(length) == prefix.base_digest:
                     return chain
-        raise FailedPrecondition(
+        raise FailedPreconditionStatus(
             "PREFIX_UNKNOWN", f"no prefix of {length} tokens with that digest is known here"
         )

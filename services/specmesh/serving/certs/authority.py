@@ -24,7 +24,7 @@ CLOCK_SKEW = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Bearer:
+class CertificateSubject:
     """Whom a certificate is for: a SPIFFE id, and the host names and addresses it answers at.
 
     A server that is no role of the mesh, such as Redis, has no SPIFFE id.
@@ -35,7 +35,7 @@ class Bearer:
     hosts: Sequence[str] = ()
 
     @classmethod
-    def of(cls, certificate: x509.Certificate) -> Bearer:
+    def of(cls, certificate: x509.Certificate) -> CertificateSubject:
         """Whom ``certificate`` is for. Raises ValueError if it is none of ours."""
         try:
             (common_name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -92,7 +92,7 @@ class Authority:
             raise ValueError("the key is of another kind than those made here")
         return cls(Issued(x509.load_pem_x509_certificate(certificate_pem), key))
 
-    def issue(self, bearer: Bearer, valid: timedelta) -> Issued:
+    def issue(self, bearer: CertificateSubject, valid: timedelta) -> Issued:
         """A certificate for both ends of a connection, with a new key."""
         key = _new_key()
         issuer = self.own.certificate
@@ -114,7 +114,7 @@ class Authority:
         return Issued(_usable(builder, ca=False).sign(self.own.key, SHA256()), key)
 
 
-def _alternative_names(bearer: Bearer) -> x509.SubjectAlternativeName:
+def _alternative_names(bearer: CertificateSubject) -> x509.SubjectAlternativeName:
     ids = [x509.UniformResourceIdentifier(bearer.spiffe_id)] if bearer.spiffe_id else []
     return x509.SubjectAlternativeName([*ids, *map(_host, bearer.hosts)])
 

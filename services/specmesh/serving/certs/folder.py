@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from cryptography import x509
 
-from specmesh.serving.certs.authority import Authority, Bearer, Issued
+from specmesh.serving.certs.authority import Authority, CertificateSubject, Issued
 from specmesh.serving.identity.roles import CLIENT, ROLES, host_of, spiffe_id
 
 CA = "ca"
@@ -28,12 +28,12 @@ def bearers(
     hosts: Sequence[str],
     clients: Sequence[str],
     services: Mapping[str, Sequence[str]] = MappingProxyType({}),
-) -> dict[str, Bearer]:
+) -> dict[str, CertificateSubject]:
     """Tell who gets a certificate, by the name of its files: every role, the named clients, and
     ``services``, servers that are no role of the mesh, with their host names."""
     answers_at = tuple(dict.fromkeys((*LOOPBACK, *hosts)))
     found = {
-        role: Bearer(
+        role: CertificateSubject(
             role,
             spiffe_id(trust_domain, role),
             () if role == CLIENT else (host_of(role, trust_domain), *answers_at),
@@ -41,14 +41,19 @@ def bearers(
         for role in ROLES
     }
     for name in clients:
-        bearer = Bearer(name, spiffe_id(trust_domain, CLIENT, name))
+        bearer = CertificateSubject(name, spiffe_id(trust_domain, CLIENT, name))
         found[f"{CLIENT}-{name}"] = bearer
-    found |= {name: Bearer(name, "", names) for name, names in services.items()}
+    found |= {name: CertificateSubject(name, "", names) for name, names in services.items()}
     return found
 
 
 def make(
-    folder: Path, trust_domain: str, certified: dict[str, Bearer], valid: timedelta, *, force: bool
+    folder: Path,
+    trust_domain: str,
+    certified: dict[str, CertificateSubject],
+    valid: timedelta,
+    *,
+    force: bool,
 ) -> list[Path]:
     """Write a new CA and its certificates; return the paths of the certificates.
 
@@ -69,7 +74,9 @@ def renew(folder: Path, valid: timedelta) -> list[Path]:
     try:
         authority = Authority.load(certificate.read_bytes(), key.read_bytes())
         certified = {
-            name: Bearer.of(x509.load_pem_x509_certificate(_paths(folder, name)[0].read_bytes()))
+            name: CertificateSubject.of(
+                x509.load_pem_x509_certificate(_paths(folder, name)[0].read_bytes())
+            )
             for name in (path.name.removesuffix(KEY) for path in keys)
         }
     except (OSError, ValueError) as error:
@@ -78,7 +85,7 @@ def renew(folder: Path, valid: timedelta) -> list[Path]:
 
 
 def _issue(
-    folder: Path, authority: Authority, certified: dict[str, Bearer], valid: timedelta
+    folder: Path, authority: Authority, certified: dict[str, CertificateSubject], valid: timedelta
 ) -> list[Path]:
     return [
         _write(folder, name, authority.issue(bearer, valid)) for name, bearer in certified.items()

@@ -5,7 +5,7 @@ The orchestrator finds it in a call's metadata, a gateway in a request's header 
 
 from __future__ import annotations
 
-from specmesh.serving.errors import Unauthenticated
+from specmesh.serving.errors import UnauthenticatedStatus
 from specmesh.serving.identity.jwts import JsonWebTokens, unauthenticated
 from specmesh.serving.identity.roles import CLIENT, Proven
 from specmesh.serving.identity.tokens import StaticTokens
@@ -34,12 +34,12 @@ class Bearer:
 
     async def identify(self, authorization: str | None) -> Proven:
         """Who sent ``authorization``, "Bearer TOKEN": the identity is ``token:NAME`` or
-        ``jwt:ISSUER|SUBJECT``. Raises ``Unauthenticated``."""
+        ``jwt:ISSUER|SUBJECT``. Raises ``UnauthenticatedStatus``."""
         if authorization is None:
-            raise Unauthenticated("UNAUTHENTICATED", "the call has no bearer token")
+            raise UnauthenticatedStatus("UNAUTHENTICATED", "the call has no bearer token")
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != SCHEME:
-            raise Unauthenticated("UNAUTHENTICATED", "the authorization is no bearer token")
+            raise UnauthenticatedStatus("UNAUTHENTICATED", "the authorization is no bearer token")
         if not token.isascii():
             raise unauthenticated("it has characters that no token has")
         if self._tokens is not None and (listed := self._tokens.identify(token)):

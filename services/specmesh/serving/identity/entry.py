@@ -16,7 +16,7 @@ from specmesh.serving.startup import CannotStart
 log = logging.getLogger(__name__)
 
 
-class Entry:
+class GuardedPort:
     """The certificate of a port, and the guard behind it."""
 
     def __init__(self, settings: ProcessSettings) -> None:

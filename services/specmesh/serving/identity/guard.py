@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from specmesh.serving.caller import identified
-from specmesh.serving.errors import PermissionDenied, Unauthenticated
+from specmesh.serving.errors import PermissionDeniedStatus, UnauthenticatedStatus
 from specmesh.serving.identity.bearer import Bearer
 from specmesh.serving.identity.certificates import Certificate
 from specmesh.serving.identity.on_behalf import identity_behind, named_caller
@@ -41,8 +41,9 @@ class Guard:
 
     @asynccontextmanager
     async def admit(self, request: ObservedRequest) -> AsyncIterator[None]:
-        """Answer on behalf of the caller. Raises ``PermissionDenied`` for a wrong role or trust
-        domain, ``Unauthenticated`` for no valid token and ``InvalidField`` for no valid name."""
+        """Answer on behalf of the caller. Raises ``PermissionDeniedStatus`` for a wrong role or
+        trust domain, ``UnauthenticatedStatus`` for no valid token and ``InvalidField`` for no valid
+        name."""
         proven = []
         if self._certificate is not None:
             proven.append(_let_in(request, self._certificate.current().trust_domain))
@@ -59,7 +60,7 @@ class Guard:
             return own
         is_gateway = any(each.role == GATEWAY for each in proven)
         if not (is_gateway if proven else self._believes_anybody):
-            raise PermissionDenied(
+            raise PermissionDeniedStatus(
                 "NOT_A_GATEWAY",
                 "only a gateway may say for whom it calls: one with a certificate of that role, or "
                 "a token that is listed with it",
@@ -75,14 +76,14 @@ def _let_in(request: ObservedRequest, trust_domain: str) -> Proven:
     role = role_of(identity)
     if not may_call(role, request.method):
         bearer = f"a certificate of the role {role}" if role else "a certificate without a role"
-        raise PermissionDenied(
+        raise PermissionDeniedStatus(
             "WRONG_ROLE",
             f"{bearer} may not call {request.method}",
             {"role": role, "method": request.method},
         )
     callers = trust_domain_of(identity)
     if trust_domain not in {"", callers}:
-        raise PermissionDenied(
+        raise PermissionDeniedStatus(
             "WRONG_TRUST_DOMAIN",
             f"the certificate is of the trust domain {callers}, this mesh is {trust_domain}",
             {"trust_domain": callers, "expected": trust_domain},
@@ -100,5 +101,5 @@ def _authorization(context: Context) -> str | None:
     metadata = context.invocation_metadata() or ()
     given = [value for key, value in metadata if key == AUTHORIZATION]
     if len(given) > 1:
-        raise Unauthenticated("UNAUTHENTICATED", "the call has more than one authorization")
+        raise UnauthenticatedStatus("UNAUTHENTICATED", "the call has more than one authorization")
     return str(given[0]) if given else None

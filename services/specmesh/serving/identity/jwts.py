@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jwt
 
-from specmesh.serving.errors import Unauthenticated
+from specmesh.serving.errors import UnauthenticatedStatus
 from specmesh.serving.identity.keys import KeySource
 
 LEEWAY_SECONDS = 30
@@ -31,7 +31,7 @@ class JsonWebTokens:
         await self._keys.close()
 
     async def identify(self, token: str) -> str:
-        """The identity of a token: its issuer and subject. Raises ``Unauthenticated``."""
+        """The identity of a token: its issuer and subject. Raises ``UnauthenticatedStatus``."""
         try:
             key = await self._key(token)
             claims = jwt.decode(
@@ -56,9 +56,9 @@ class JsonWebTokens:
         return key
 
 
-def unauthenticated(fault: str) -> Unauthenticated:
+def unauthenticated(fault: str) -> UnauthenticatedStatus:
     """The error for a token with a fault."""
-    return Unauthenticated("UNAUTHENTICATED", f"the bearer token is not valid: {fault}")
+    return UnauthenticatedStatus("UNAUTHENTICATED", f"the bearer token is not valid: {fault}")
 
 
 _FAULTS: dict[type[jwt.PyJWTError], str] = {

@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from opentelemetry.metrics import Observation
 
 from specmesh.serving.conventions import CALLS_ACTIVE
-from specmesh.serving.identity.entry import Entry
+from specmesh.serving.identity.entry import GuardedPort
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.process.life_cycle import run_process
 from specmesh.serving.rpc.call_metrics import timed
@@ -127,7 +127,7 @@ class Server:
         if tracing_enabled():
             layers.insert(0, traced)
         intake = Intake(settings.max_request_bytes, settings.max_held_bytes)
-        self._entry = Entry(settings)
+        self._entry = GuardedPort(settings)
         guard = self._entry.guard.admit
         self._server = grpc.aio.server(
             handlers=[self._handlers],

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from specmesh.serving.errors import Unavailable
+from specmesh.serving.errors import UnavailableStatus
 from specmesh.serving.rpc.interceptors import ObservedRequest
 
 
@@ -28,7 +28,7 @@ class RequestGate:
     async def admit(self, request: ObservedRequest) -> AsyncIterator[None]:  # noqa: ARG002
         """Let the request through and count it, or refuse it."""
         if self._closed:
-            raise Unavailable("DRAINING", "this replica is shutting down")
+            raise UnavailableStatus("DRAINING", "this replica is shutting down")
         self.num_running += 1
         self._idle.clear()
         try:

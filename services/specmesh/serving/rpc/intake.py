@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 
-from specmesh.serving.errors import InvalidArgument, ResourceExhausted
+from specmesh.serving.errors import InvalidArgument, ResourceExhaustedStatus
 from specmesh.serving.rpc.unknown_fields import unknown_field
 
 MAX_REQUEST_BYTES = 32 * 2**20
@@ -76,7 +76,7 @@ class Intake:
 
     def hold(self, arrival: Arrival) -> Any:
         """The message, whose bytes count until ``release``. Raises ``InvalidArgument`` for what is
-        too large or no message, and ``ResourceExhausted`` if too many bytes are held."""
+        too large or no message, and ``ResourceExhaustedStatus`` if too many bytes are held."""
         num_bytes = arrival.num_bytes
         if num_bytes > self._max_bytes:
             raise InvalidArgument(
@@ -85,7 +85,7 @@ class Intake:
                 {"num_bytes": str(num_bytes), "max_bytes": str(self._max_bytes)},
             )
         if self._num_held + num_bytes > self._max_held:
-            raise ResourceExhausted(
+            raise ResourceExhaustedStatus(
                 "OVERLOADED",
                 f"requests of {self._num_held} bytes are being answered already",
                 retry_after_s=RETRY_SECONDS,

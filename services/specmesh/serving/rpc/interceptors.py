@@ -30,7 +30,7 @@ import grpc.aio
 from specmesh.decoding.errors import InvalidField
 from specmesh.serving.errors import (
     ServiceError,
-    Unimplemented,
+    UnimplementedStatus,
     internal_status,
     to_status,
 )
@@ -115,7 +115,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return Refusal(error)
         if handler is None:
             message = f"there is no method {method}"
-            return Refusal(Unimplemented("NO_SUCH_METHOD", message, {"method": method[1:]}))
+            return Refusal(UnimplementedStatus("NO_SUCH_METHOD", message, {"method": method[1:]}))
         behaviour, wrap = self._wrapped(method.removeprefix("/"), handler)
         wrapped: grpc.RpcMethodHandler[Any, Any] = wrap(
             behaviour,

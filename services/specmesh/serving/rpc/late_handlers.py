@@ -7,10 +7,10 @@ from typing import Any
 
 import grpc.aio
 
-from specmesh.serving.errors import Unavailable
+from specmesh.serving.errors import UnavailableStatus
 from specmesh.serving.rpc.interceptors import Refusal
 
-_STARTING = Refusal(Unavailable("STARTING", "this replica is still loading its model"))
+_STARTING = Refusal(UnavailableStatus("STARTING", "this replica is still loading its model"))
 
 
 class LateHandlers(grpc.GenericRpcHandler):

@@ -8,7 +8,7 @@ from typing import Any
 import grpc.aio
 
 from specmesh.serving.eager import begin
-from specmesh.serving.errors import Unavailable
+from specmesh.serving.errors import UnavailableStatus
 
 NUM_CHECKS = 4
 """How many times a message is checked on within the time that it may wait."""
@@ -31,7 +31,7 @@ class Stalls:
         self._check_due = False
 
     async def write(self, context: grpc.aio.ServicerContext[Any, Any], message: object) -> None:
-        """Send one message. Raises ``Unavailable`` if its reader doesn't take it in time."""
+        """Send one message. Raises ``UnavailableStatus`` if its reader doesn't take it in time."""
         task = asyncio.current_task()
         assert task is not None
         self._since[task] = self._num_checks
@@ -48,7 +48,7 @@ class Stalls:
                 writing.add_done_callback(_retrieve)
             if task not in self._cut or task.uncancel():
                 raise
-            raise Unavailable(
+            raise UnavailableStatus(
                 "READER_STALLED", f"a message waited {self._stall_s:g} s for its reader"
             ) from None
         finally:

@@ -33,13 +33,13 @@ from specmesh.serving.store.stored_session import (
     TOKEN_BYTES,
     Claim,
     Generated,
-    Session,
-    SessionCancelled,
     SessionIdTaken,
     SessionNotFound,
+    SessionStart,
     StaleEpoch,
     StoreConflict,
     StoredSession,
+    StoredSessionCancelled,
     Writer,
     pack,
     pack_generated,
@@ -100,7 +100,7 @@ class SessionStore(RedisStore):
             finished_ttl_s=finished_ttl_s,
         )
 
-    async def begin(self, session: Session, writer: Writer, generated: Generated) -> bool:
+    async def begin(self, session: SessionStart, writer: Writer, generated: Generated) -> bool:
         """Store a new session, and tell whether there was none: nothing changes if it is stored.
 
         Raises SessionIdTaken if what is stored is another's, or another session; ValueError for an
@@ -113,11 +113,11 @@ class SessionStore(RedisStore):
             damaged(session.session_id, damage[0].decode())
         return bool(begun)
 
-    async def put(self, session: Session, writer: Writer, generated: Generated) -> None:
+    async def put(self, session: SessionStart, writer: Writer, generated: Generated) -> None:
         """Store a whole session, in place of what is stored under earlier epochs.
 
         If ``writer`` has stored it before, with these tokens or more of them, nothing changes.
-        Raises StaleEpoch, SessionCancelled, ValueError for an empty prompt.
+        Raises StaleEpoch, StoredSessionCancelled, ValueError for an empty prompt.
         """
         await self._run(session.session_id, "put", self._ttl_s, *_whole(session, writer, generated))
 
@@ -135,8 +135,9 @@ class SessionStore(RedisStore):
         ``unchecked`` are the indices in ``token_ids`` of those that the target did not verify;
         ``first_index`` is the number of generated tokens before them. Tokens that are stored
         already are passed over, so an append may be repeated, or begin earlier than the last one
-        ended. Raises StaleEpoch; SessionCancelled; SessionNotFound; StoreConflict if the tokens
-        would leave a gap or differ from those stored, or if the session is at an earlier epoch.
+        ended. Raises StaleEpoch; StoredSessionCancelled; SessionNotFound; StoreConflict if the
+        tokens would leave a gap or differ from those stored, or if the session is at an earlier
+        epoch.
         """
         if first_index < 0:
             raise ValueError(f"first_index must not be negative: {first_index}")
@@ -155,8 +156,8 @@ class SessionStore(RedisStore):
         """Let the session expire soon: the answer is complete with ``num_generated`` tokens, for
         the reason ``why``, which means nothing to the store.
 
-        Raises SessionNotFound, StaleEpoch, SessionCancelled, or StoreConflict, also if the store
-        has another number of tokens.
+        Raises SessionNotFound, StaleEpoch, StoredSessionCancelled, or StoreConflict, also if the
+        store has another number of tokens.
         """
         await self._run(
             *(session_id, "finish", self._finished_ttl_s, writer.epoch, writer.writer_id),
@@ -174,7 +175,7 @@ class SessionStore(RedisStore):
             claim.session_id, "read", self._ttl_s, _proof(claim)
         )
         prompt_bytes = num_prompt_tokens * TOKEN_BYTES
-        session = Session(claim, model.decode(), request, unpack(tokens[:prompt_bytes]))
+        session = SessionStart(claim, model.decode(), request, unpack(tokens[:prompt_bytes]))
         generated = read_generated(tokens[prompt_bytes:])
         return StoredSession(session, epoch, generated, ended.decode(), ttl_ms / 1e3)
 
@@ -191,10 +192,10 @@ class SessionStore(RedisStore):
 
         Returns the writer, and the tokens to continue from: those stored if they begin with
         ``received``, which the client has, else ``received``, which then replaces them; with
-        ``exactly`` it does in any case. Raises SessionNotFound, SessionCancelled, or StaleEpoch if
-        the session is at ``epoch`` or a later one. Without an epoch, for a client that has lost
-        count, the writer gets the next one; such a call that runs late takes the session from
-        whoever has it by then.
+        ``exactly`` it does in any case. Raises SessionNotFound, StoredSessionCancelled, or
+        StaleEpoch if the session is at ``epoch`` or a later one. Without an epoch, for a client
+        that has lost count, the writer gets the next one; such a call that runs late takes the
+        session from whoever has it by then.
         """
         taken_epoch, generated = await self._run(
             *(claim.session_id, "take", self._ttl_s, _proof(claim)),
@@ -235,7 +236,7 @@ class SessionStore(RedisStore):
             case [b"taken"]:
                 raise SessionIdTaken(f"another session has the id {session_id!r}")
             case [b"cancelled"]:
-                raise SessionCancelled(f"session {session_id!r} was cancelled")
+                raise StoredSessionCancelled(f"session {session_id!r} was cancelled")
             case [b"stale", current_epoch]:
                 raise StaleEpoch(session_id, current_epoch)
             case [b"conflict", reason]:
@@ -253,7 +254,9 @@ def damaged(session_id: str, what: str) -> None:
     log.warning("stored session is damaged", extra={"session": session_id, "what": what})
 
 
-def _whole(session: Session, writer: Writer, generated: Generated) -> tuple[str | bytes | int, ...]:
+def _whole(
+    session: SessionStart, writer: Writer, generated: Generated
+) -> tuple[str | bytes | int, ...]:
     """A session as ``begin`` and ``put`` store it."""
     if not session.prompt:
         raise ValueError("a session needs a prompt of at least one token")

@@ -39,7 +39,7 @@ class SessionDamaged(SessionError):
     """What is stored of the session can't be what was written: nobody can go on from it."""
 
 
-class SessionCancelled(SessionError):
+class StoredSessionCancelled(SessionError):
     """The session's client has cancelled it: nobody may write or take it."""
 
 
@@ -70,7 +70,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionStart:
     """What is fixed when an answer begins.
 
     ``model`` and ``request`` mean nothing to the store. ``prompt`` must hold a token.
@@ -109,7 +109,7 @@ class StoredSession:
     """A session as it stands: ``ended`` says why its answer was complete, or is ``CANCELLED``, or
     empty while more may come. It expires ``expires_in_s`` from now unless something is written."""
 
-    session: Session
+    session: SessionStart
     epoch: int
     generated: Generated
     ended: str

@@ -24,7 +24,7 @@ SERVED_TEMPERATURE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class HeadsGuess:
     """Heads' guesses, one token deeper than the last ones.
 
     ``logits`` ``[rows, starts, guessed]`` are of the tokens that they guess; those that the target
@@ -35,7 +35,7 @@ class Guess:
     first: int
 
 
-def unroll(network: HeadNetwork, ends: TargetEnds, seen: Seen, depth: int) -> Iterator[Guess]:
+def unroll(network: HeadNetwork, ends: TargetEnds, seen: Seen, depth: int) -> Iterator[HeadsGuess]:
     """Drafts of ``depth`` tokens from every place of the texts but the last ``depth``."""
     starts = seen.token_ids.shape[1] - depth
     states = seen.hidden[:, :starts]
@@ -43,7 +43,7 @@ def unroll(network: HeadNetwork, ends: TargetEnds, seen: Seen, depth: int) -> It
     for number in range(depth):
         first = number + 1
         features, states = network(states, embedded[:, first : first + starts], number)
-        yield Guess(ends.guesses(features), first)
+        yield HeadsGuess(ends.guesses(features), first)
 
 
 def heads_loss(

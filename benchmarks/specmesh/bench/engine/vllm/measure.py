@@ -19,7 +19,7 @@ from rich.console import Console
 from specmesh.bench.engine.plan import PROMPT_TOKENS, EnginePlan
 from specmesh.bench.engine.prompts import Prompts
 from specmesh.bench.engine.vllm import programs
-from specmesh.bench.engine.vllm.programs import CACHE_BYTES, Load
+from specmesh.bench.engine.vllm.programs import CACHE_BYTES, SessionsLoad
 from specmesh.bench.engine.vllm.sessions import NUM_DRAFT_TOKENS, NUM_TEXT_TOKENS, ROUNDS
 from specmesh.bench.engine.vllm.waiting import PrefixWaits, measure_waits
 from specmesh.bench.kit.processes import processes
@@ -114,11 +114,11 @@ async def _in(process: ProcessPoolExecutor, function: Callable[..., T], *argumen
     return await asyncio.wrap_future(process.submit(function, *arguments))
 
 
-def _load(plan: EnginePlan) -> Load:
+def _load(plan: EnginePlan) -> SessionsLoad:
     prompts = Prompts(plan)
     count = max(plan.streams)
     lengths = np.random.default_rng([plan.seed, 5]).integers(*PROMPT_TOKENS, count, endpoint=True)
-    return Load(plan, prompts.several(NUM_TEXT_TOKENS, count), lengths.tolist())
+    return SessionsLoad(plan, prompts.several(NUM_TEXT_TOKENS, count), lengths.tolist())
 
 
 def _verifier(plan: EnginePlan) -> ProcessSpec:

@@ -34,7 +34,7 @@ CACHE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class SessionsLoad:
     """What a program runs: ``texts``, of each of which a session begins with so many tokens."""
 
     plan: EnginePlan
@@ -42,7 +42,7 @@ class Load:
     num_prompt_tokens: list[int]
 
 
-class Program(Protocol):
+class EngineProgram(Protocol):
     """Computes for sessions at once, in rounds."""
 
     def times_ms(self, num_sessions: int, num_draft_tokens: int, num_rounds: int) -> list[float]:
@@ -53,12 +53,12 @@ class Program(Protocol):
 class _Rounds:
     """The sessions of a program, by their number and their draft tokens."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: SessionsLoad) -> None:
         self._load = load
         self._rounds: dict[tuple[int, int], Iterator[tuple[Ask, ...]]] = {}
 
     def times_ms(self, num_sessions: int, num_draft_tokens: int, num_rounds: int) -> list[float]:
-        """As ``Program`` says."""
+        """As ``EngineProgram`` says."""
         key = (num_sessions, num_draft_tokens)
         if key not in self._rounds:
             starts = list(zip(self._load.texts, self._load.num_prompt_tokens, strict=True))
@@ -81,7 +81,7 @@ class _Rounds:
 class Verifying(_Rounds):
     """As the thread of a verifier's engine does it: from tokens to verdicts, without gRPC."""
 
-    def __init__(self, load: Load, model: LanguageModel) -> None:
+    def __init__(self, load: SessionsLoad, model: LanguageModel) -> None:
         super().__init__(load)
         self._model = model
 
@@ -107,7 +107,7 @@ class Verifying(_Rounds):
 class Calling(_Rounds):
     """As callers have it from a verifier over gRPC, each session by a call of its own."""
 
-    def __init__(self, load: Load, address: str) -> None:
+    def __init__(self, load: SessionsLoad, address: str) -> None:
         super().__init__(load)
         self._stub = VerifierServiceStub(grpc.insecure_channel(address))
 
@@ -134,7 +134,7 @@ def _tree(ask: Ask) -> TokenTree:
 class Decoding:
     """vLLM alone: a step of its engine core gives each session its next token, greedily."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: SessionsLoad) -> None:
         from vllm.v1.engine.core import EngineCore
         from vllm.v1.executor.abstract import Executor
 
@@ -146,7 +146,7 @@ class Decoding:
         self._num_begun = 0
 
     def times_ms(self, num_sessions: int, num_draft_tokens: int, num_rounds: int) -> list[float]:
-        """As ``Program`` says; a step has no draft tokens."""
+        """As ``EngineProgram`` says; a step has no draft tokens."""
         assert not num_draft_tokens
         if num_sessions != self._num_begun:
             self._begin(num_sessions)
@@ -174,16 +174,16 @@ class Decoding:
         return (time.perf_counter() - began) * 1e3
 
 
-_program: list[Program] = []  # of this process
+_program: list[EngineProgram] = []  # of this process
 
 
-def start_decoding(load: Load) -> None:
+def start_decoding(load: SessionsLoad) -> None:
     """Have this process run vLLM alone."""
     _use(load.plan)
     _program.append(Decoding(load))
 
 
-def start_vllm(load: Load) -> None:
+def start_vllm(load: SessionsLoad) -> None:
     """Have this process verify with vLLM."""
     from specmesh.inference.models.vllm.model import VllmModel
 
@@ -201,7 +201,7 @@ def start_vllm(load: Load) -> None:
     _program.append(Verifying(load, model))
 
 
-def start_ours(load: Load) -> None:
+def start_ours(load: SessionsLoad) -> None:
     """Have this process verify with our engine."""
     from specmesh.inference.models.transformers_model import TransformersModel
 
@@ -218,7 +218,7 @@ def _use(plan: EnginePlan) -> None:
     torch.set_num_threads(plan.threads)
 
 
-def start_calls(load: Load, address: str) -> None:
+def start_calls(load: SessionsLoad, address: str) -> None:
     """Have this process call the verifier at ``address``."""
     _program.append(Calling(load, address))
 

@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 import torch
 
-from specmesh.bench.engine.vllm.programs import CALL_SECONDS, GREEDY, Load
+from specmesh.bench.engine.vllm.programs import CALL_SECONDS, GREEDY, SessionsLoad
 from specmesh.decoding.prefix import SALT_BYTES
 from specmesh.mesh.v1alpha1.tokens_pb2 import Prefix
 from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyRequest, VerifyResponse
@@ -45,7 +45,7 @@ class PrefixWaits:
     longest_answered_ms: float
 
 
-def measure_waits(load: Load, address: str) -> PrefixWaits:
+def measure_waits(load: SessionsLoad, address: str) -> PrefixWaits:
     """Ask the verifier at ``address``, which has nothing else to do."""
     from specmesh.inference.models.vllm.model import step_tokens_on
 
@@ -55,8 +55,8 @@ def measure_waits(load: Load, address: str) -> PrefixWaits:
     steps = [calls.read(size) for _ in range(_NUM_ALONE)]
     step_ms = median(steps)
     reading_ms = median(calls.read(calls.num_prefix_tokens) for _ in range(_NUM_ALONE))
-    dice = np.random.default_rng(load.plan.seed)
-    waits = [calls.wait(dice.uniform(0, reading_ms)) for _ in range(_NUM_WAITS)]
+    rng = np.random.default_rng(load.plan.seed)
+    waits = [calls.wait(rng.uniform(0, reading_ms)) for _ in range(_NUM_WAITS)]
     queued, answered = zip(*waits, strict=True)
     return PrefixWaits(
         num_prefix_tokens=calls.num_prefix_tokens,

@@ -31,7 +31,7 @@ from specmesh.bench.simulate.options import (
 from specmesh.bench.simulate.output import show
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
-from specmesh.simulation.latency import Fixed
+from specmesh.simulation.latency import FixedLatency
 from specmesh.simulation.mesh import MeshModel
 
 
@@ -122,7 +122,7 @@ def run_mesh(
     """What a mesh of one's choice would do: latency, throughput, waste, utilisation."""
     target = latency("target", target_ms, target_histogram)
     if target_token_ms:
-        if not isinstance(target, Fixed):
+        if not isinstance(target, FixedLatency):
             raise typer.BadParameter("needs --target-ms", param_hint="--target-token-ms")
         target = replace(target, token_s=target_token_ms / 1e3)
     names = strategy or ["dsi"]

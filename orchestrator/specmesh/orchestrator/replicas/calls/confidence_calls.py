@@ -25,7 +25,7 @@ from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.base import Assess, Assessed, Released
 from specmesh.serving import conventions as names
 from specmesh.serving.codec.wire import write_filter_options, write_position
-from specmesh.serving.errors import Unavailable, invalid_field
+from specmesh.serving.errors import UnavailableStatus, invalid_field
 from specmesh.serving.telemetry.pipeline import client_span, tracer
 
 ASSESS_SECONDS = 0.5
@@ -122,7 +122,9 @@ class ConfidenceCalls:
 def _assessed(command: Assess, assessment: confidence_pb2.Assessment) -> Assessed:
     keeps = tuple(decision.keep for decision in assessment.decisions)
     if len(keeps) != len(command.positions):
-        raise Unavailable("BAD_ASSESSMENT", f"{len(keeps)} decisions on {len(command.positions)}")
+        raise UnavailableStatus(
+            "BAD_ASSESSMENT", f"{len(keeps)} decisions on {len(command.positions)}"
+        )
     return Assessed(command.task, keeps)
 
 

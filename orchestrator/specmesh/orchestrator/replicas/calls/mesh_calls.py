@@ -43,7 +43,7 @@ from specmesh.serving import caller
 
 
 @dataclass(frozen=True, slots=True)
-class Mesh:
+class ReplicaPools:
     """The pools of replicas that an orchestrator calls, and what its requests share about them."""
 
     verifiers: Pool
@@ -55,7 +55,7 @@ class Mesh:
     hedges: HedgeBudget = field(default_factory=HedgeBudget)
     """Budget for hedged verifications."""
     holders: PrefixHolders = field(default_factory=PrefixHolders)
-    dice: random.Random = field(default_factory=random.SystemRandom)
+    rng: random.Random = field(default_factory=random.SystemRandom)
     """Source of seeds and ids: unguessable, unless a test needs repeatable ones."""
     shares_prefixes: bool = False
     """Whether callers of different identities share cached prefixes, and so may learn by timing
@@ -88,7 +88,7 @@ class Calls:
 
     def __init__(
         self,
-        mesh: Mesh,
+        mesh: ReplicaPools,
         prefix: CommittedPrefix,
         sampling: Sampling,
         *,

@@ -43,7 +43,7 @@ from specmesh.orchestrator.strategies.base import Drafted, Verified, Verify
 from specmesh.serving import conventions as names
 from specmesh.serving.codec.verdicts import VerificationRequest, read_verdict
 from specmesh.serving.codec.wire import write_sampling, write_tree
-from specmesh.serving.errors import DeadlineExceeded, FailedPrecondition
+from specmesh.serving.errors import DeadlineExceededStatus, FailedPreconditionStatus
 from specmesh.serving.telemetry.pipeline import client_span
 from specmesh.v1 import model_pb2
 
@@ -184,7 +184,7 @@ class VerifyCalls:
     def _check_target(self) -> None:
         served, began_with = self._pool.kinds, self._need.kind
         if began_with is not None and served and began_with not in served:
-            raise FailedPrecondition(
+            raise FailedPreconditionStatus(
                 "TARGET_REPLACED",
                 f"the answer began with {began_with}, but the mesh serves {served[0]} by now",
                 {"began_with": began_with, "served": served[0]},
@@ -237,7 +237,9 @@ class VerifyCalls:
                     )
         except grpc.aio.AioRpcError as error:
             if loop.time() >= self._deadline:
-                raise DeadlineExceeded("DEADLINE", "the request's deadline has passed") from error
+                raise DeadlineExceededStatus(
+                    "DEADLINE", "the request's deadline has passed"
+                ) from error
             if fault_of(error) is CallFault.BUSY:
                 self._admission.refused()
             attempts.failed(peer, began, error)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from specmesh.orchestrator.replicas.discovery.entries import Entries, Name
-from specmesh.orchestrator.replicas.discovery.membership import Answer, Membership
+from specmesh.orchestrator.replicas.discovery.membership import DnsAnswer, Membership
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.serving.conventions import LOOKUP_FAILURES, ROLE
 
@@ -36,15 +36,15 @@ class Follower:
         self,
         pool: Pool,
         entries: Entries,
-        look_up: Callable[[Name], Awaitable[Answer]],
+        look_up: Callable[[Name], Awaitable[DnsAnswer]],
         every_s: float = EVERY_SECONDS,
-        dice: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self._pool = pool
         self._membership = Membership(entries)
         self._look_up = look_up
         self._every_s = every_s
-        self._dice = dice or random.Random()  # noqa: S311 - for jitter
+        self._dice = rng or random.Random()  # noqa: S311 - for jitter
         self._serving = self._serving_now()
         self._lost = {name: asyncio.Event() for name in entries.names}
         """Set when a replica has been lost since the last lookup."""
@@ -76,7 +76,7 @@ class Follower:
             num_vain = num_vain + 1 if problem else 0
             await self._pause(name, num_vain)
 
-    def _apply(self, name: Name, answer: Answer) -> None:
+    def _apply(self, name: Name, answer: DnsAnswer) -> None:
         change = self._membership.answered(name, answer, self._serving_now())
         for address in change.added:
             log.info("replica added", extra={"peer": address, "target": str(name)})

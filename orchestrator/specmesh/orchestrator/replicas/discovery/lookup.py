@@ -15,31 +15,31 @@ import dns.rdatatype
 import dns.resolver
 
 from specmesh.orchestrator.replicas.discovery.entries import Name, join
-from specmesh.orchestrator.replicas.discovery.membership import Answer
+from specmesh.orchestrator.replicas.discovery.membership import DnsAnswer
 
 LOOKUP_SECONDS = 5.0
 """How long name servers may take, with all their retries."""
 
 
-async def lookup(name: Name) -> Answer:
+async def lookup(name: Name) -> DnsAnswer:
     """The addresses, IPv4 and IPv6, that ``name`` has now. Raises nothing but cancellation."""
     found = await asyncio.gather(_ask(name, dns.rdatatype.A), _ask(name, dns.rdatatype.AAAA))
     addresses = [address for each in found for address in each.addresses]
     failures = dict.fromkeys(each.failure for each in found if each.failure)
-    return Answer(tuple(addresses), "; ".join(failures))
+    return DnsAnswer(tuple(addresses), "; ".join(failures))
 
 
-async def _ask(name: Name, kind: dns.rdatatype.RdataType) -> Answer:
+async def _ask(name: Name, kind: dns.rdatatype.RdataType) -> DnsAnswer:
     try:
         response = await _resolver(name).resolve(
             name.host, kind, raise_on_no_answer=False, search=True, lifetime=LOOKUP_SECONDS
         )
     except dns.resolver.NXDOMAIN:
-        return Answer()
+        return DnsAnswer()
     except (dns.exception.DNSException, OSError, ValueError) as error:
-        return Answer(failure=str(error) or type(error).__name__)
+        return DnsAnswer(failure=str(error) or type(error).__name__)
     records = () if response.rrset is None else response.rrset
-    return Answer(tuple(join(record.address, name.port) for record in records))
+    return DnsAnswer(tuple(join(record.address, name.port) for record in records))
 
 
 def _resolver(name: Name) -> dns.asyncresolver.Resolver:

@@ -9,7 +9,7 @@ from specmesh.orchestrator.replicas.discovery.entries import Entries, Name
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DnsAnswer:
     """What a lookup of a name gave."""
 
     addresses: tuple[str, ...] = ()
@@ -18,7 +18,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MembershipChange:
     """What an answer means for a pool."""
 
     added: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Membership:
         """All of them, in the order in which they came."""
         return tuple(self._all())
 
-    def answered(self, name: Name, answer: Answer, serving: Collection[str]) -> Change:
+    def answered(self, name: Name, answer: DnsAnswer, serving: Collection[str]) -> MembershipChange:
         """Take an answer for ``name`` into account; ``serving`` are the addresses of replicas
         that serve now."""
         before = self._all()
@@ -58,7 +58,7 @@ class Membership:
             found = {address: None for address in former if address in serving}
         self._found[name] = {each: None for each in former if each in found} | found
         after = self._all()
-        return Change(
+        return MembershipChange(
             tuple(each for each in after if each not in before),
             tuple(each for each in before if each not in after),
         )

@@ -35,7 +35,7 @@ STAYING = 1 / 3
 """Share of the replicas that is never ejected, rounded up."""
 
 
-class Cause(Enum):
+class EjectionReason(Enum):
     """Why a replica was ejected."""
 
     ERRORS = "errors"
@@ -113,7 +113,7 @@ class Outliers:
         began: float,
         now: float,
         pace: float | None = None,
-    ) -> Cause | None:
+    ) -> EjectionReason | None:
         """Record that a call begun at ``began`` was answered, in ``pace`` times the expected
         time if that is known.
 
@@ -131,7 +131,7 @@ class Outliers:
             return None
         # A median takes as long as all the rest, so not every call computes one.
         if record.num_answers % MIN_PACES == 0 and self._is_slow(record, replica, among):
-            return self._eject(record, replica, among, now, Cause.LATENCY)
+            return self._eject(record, replica, among, now, EjectionReason.LATENCY)
         return None
 
     def failed(
@@ -140,8 +140,8 @@ class Outliers:
         among: Sequence[str],
         began: float,
         now: float,
-        cause: Cause = Cause.ERRORS,
-    ) -> Cause | None:
+        cause: EjectionReason = EjectionReason.ERRORS,
+    ) -> EjectionReason | None:
         """Record that a call begun at ``began`` failed through no fault of its own, or that its
         hedge answered first. Returns as ``answered``."""
         record = self._record(replica)
@@ -197,8 +197,8 @@ class Outliers:
         return bool(others) and pace > SLOW * median(others)
 
     def _eject(
-        self, record: _Record, replica: str, among: Sequence[str], now: float, cause: Cause
-    ) -> Cause | None:
+        self, record: _Record, replica: str, among: Sequence[str], now: float, cause: EjectionReason
+    ) -> EjectionReason | None:
         num_used = sum(not self.is_ejected(name) for name in {*among, replica})
         if num_used - 1 < ceil(self._staying * len({*among, replica})):
             return None

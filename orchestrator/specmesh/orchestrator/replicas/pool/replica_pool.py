@@ -12,13 +12,13 @@ from functools import partial
 from typing import NamedTuple, Self
 
 from specmesh.orchestrator.replicas.need import ANY, Need
-from specmesh.orchestrator.replicas.pool.outliers import Cause, Outliers
+from specmesh.orchestrator.replicas.pool.outliers import EjectionReason, Outliers
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.pool.slow_start import SlowStart
 from specmesh.orchestrator.replicas.transport.connection import Channels
 from specmesh.orchestrator.replicas.transport.peer import Admit, Peer
-from specmesh.serving.conventions import CAUSE, EJECTIONS, ROLE
-from specmesh.serving.errors import FailedPrecondition, Unavailable
+from specmesh.serving.conventions import EJECTION_REASON, EJECTIONS, ROLE
+from specmesh.serving.errors import FailedPreconditionStatus, UnavailableStatus
 from specmesh.v1 import model_pb2
 
 log = logging.getLogger(__name__)
@@ -176,8 +176,8 @@ class Pool:
         holds less than the one with most, it counts as busy with one call more, up to
         ``MAX_READING``. Addresses in ``avoid`` (they have just failed) are taken only if no others
         are usable; ``need`` and ``only`` as in ``ready_for``; ``proven`` prefers peers that have
-        answered and not failed since. Raises ``Unavailable`` when no peer is usable,
-        ``FailedPrecondition`` when no peer fits the mesh.
+        answered and not failed since. Raises ``UnavailableStatus`` when no peer is usable,
+        ``FailedPreconditionStatus`` when no peer fits the mesh.
         """
         usable = self.usable(need, only)
         if not usable:
@@ -224,7 +224,9 @@ class Pool:
         if was_ejected and not self.outliers.is_ejected(peer.address):
             log.info("replica taken back", extra=peer.log_fields)
 
-    def failed(self, peer: Peer, began: float, cause: Cause = Cause.ERRORS) -> None:
+    def failed(
+        self, peer: Peer, began: float, cause: EjectionReason = EjectionReason.ERRORS
+    ) -> None:
         """Record a failed call for outlier ejection; see ``Outliers.failed``."""
         if peer not in self.peers:
             return
@@ -291,9 +293,9 @@ class Pool:
         addresses = [p.address for p in self._ready if p.kind == peer.kind]
         return addresses if peer.address in addresses else [peer.address, *addresses]
 
-    def _report(self, peer: Peer, cause: Cause | None) -> None:
+    def _report(self, peer: Peer, cause: EjectionReason | None) -> None:
         if cause is not None:
-            _ejections.add(1, {ROLE: self.role, CAUSE: cause.value})
+            _ejections.add(1, {ROLE: self.role, EJECTION_REASON: cause.value})
             log.warning("replica left out", extra={**peer.log_fields, "cause": cause.value})
 
     def _came_or_went(self, peer: Peer) -> None:
@@ -334,14 +336,14 @@ class Pool:
         role = self.role.upper()
         refusals = [f"{peer.title}: {peer.refusal}" for peer in self.peers if peer.refusal]
         if refusals and len(refusals) == len(self.peers):
-            return FailedPrecondition(f"{role}_REFUSED", "; ".join(refusals))
+            return FailedPreconditionStatus(f"{role}_REFUSED", "; ".join(refusals))
         if self._names and not self.peers:
             problem = f"no {self.role} is found at {', '.join(self._names)}"
         else:
             problem = f"none of {len(self.replicas)} {self.role}s is usable"
             if self._ready and str(need):
                 problem += f" for {need}"
-        return Unavailable(f"NO_{role}", "; ".join((problem, *refusals)))
+        return UnavailableStatus(f"NO_{role}", "; ".join((problem, *refusals)))
 
 
 class _Process(NamedTuple):

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 
 from specmesh.orchestrator.replicas.need import ANY, Need
-from specmesh.orchestrator.replicas.pool.outliers import Cause
+from specmesh.orchestrator.replicas.pool.outliers import EjectionReason
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
@@ -20,7 +20,7 @@ from specmesh.orchestrator.replicas.retries.blame import Blame
 from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.serving.conventions import QUARANTINES
-from specmesh.serving.errors import FailedPrecondition, retry_after_s
+from specmesh.serving.errors import FailedPreconditionStatus, retry_after_s
 from specmesh.v1 import model_pb2
 
 MAX_ATTEMPTS = 6
@@ -35,7 +35,7 @@ ALIVE_TIMEOUT_SECONDS = 1.0
 _quarantines = QUARANTINES.instrument()
 
 
-class Quarantined(FailedPrecondition):
+class Quarantined(FailedPreconditionStatus):
     """The request broke one replica after another and is not retried."""
 
     def __init__(self, num_broken: int, num_replicas: int, num_attempts: int) -> None:
@@ -84,7 +84,7 @@ class Attempts:
         self._blame = Blame(pool.outliers, prefix.session_id)
         self._failed_at: set[str] = set()
         self._forgetful: set[str] = set()
-        self._charges: list[tuple[Peer, float, Cause]] = []
+        self._charges: list[tuple[Peer, float, EjectionReason]] = []
         """Failures to hold against replicas, unless the request turns out to be the cause."""
         self._error: grpc.aio.AioRpcError | None = None
         self._accuser: Peer | None = None
@@ -159,7 +159,7 @@ class Attempts:
 
     def overtaken(self, peer: Peer, began: float) -> None:
         """Record that the hedge of an attempt at ``peer`` answered first."""
-        self._charges.append((peer, began, Cause.LATENCY))
+        self._charges.append((peer, began, EjectionReason.LATENCY))
 
     def failed(self, peer: Peer, began: float, error: grpc.aio.AioRpcError) -> None:
         """Record a failed attempt. Raises if a retry would be useless or do harm."""
@@ -184,7 +184,9 @@ class Attempts:
             self._prefix.forgotten_by(peer.identity)
             late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             self.num_late += late
-            self._charges.append((peer, began, Cause.LATENCY if late else Cause.ERRORS))
+            self._charges.append(
+                (peer, began, EjectionReason.LATENCY if late else EjectionReason.ERRORS)
+            )
             self._find_blame(fault, peer, error)
             self._witness = None
 

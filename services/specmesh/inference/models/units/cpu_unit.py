@@ -21,7 +21,7 @@ from specmesh.inference.models.units.jobs import (
     WORDS,
     Attend,
     Held,
-    Kind,
+    JobKind,
     Linear,
     ResultBuffers,
 )
@@ -72,22 +72,22 @@ class CpuUnit:
             if isinstance(each, ResultBuffers):
                 self._output = self._memory.look(each.output)
                 self._log_sums = self._memory.look(each.log_sums)
-        self._begin_job(Kind.HOLD)
+        self._begin_job(JobKind.HOLD)
         with suppress(BrokenPipeError):  # finish says more
             self._pipe.send(held)
         self.finish()
 
     def begin_nothing(self) -> None:
         """Begin a job without work."""
-        self._begin_job(Kind.NOTHING)
+        self._begin_job(JobKind.NOTHING)
 
     def begin_linear(self, job: Linear) -> None:
         """Begin to compute columns of a layer."""
-        self._begin_job(Kind.LINEAR, self.times, *job, 0, 0)
+        self._begin_job(JobKind.LINEAR, self.times, *job, 0, 0)
 
     def begin_attend(self, job: Attend) -> None:
         """Begin to attend to a range of keys."""
-        self._begin_job(Kind.ATTEND, self.times, *job[:-1], scale=job.scale)
+        self._begin_job(JobKind.ATTEND, self.times, *job[:-1], scale=job.scale)
 
     def finish(self) -> float:
         """Raises ``DeviceLost`` if the process has ended, or failed."""
@@ -118,13 +118,13 @@ class CpuUnit:
         """End the process, within some seconds even if it hangs."""
         self._ending()
 
-    def _begin_job(self, kind: Kind, times: int = 1, *numbers: int, scale: float = 0.0) -> None:
+    def _begin_job(self, kind: JobKind, times: int = 1, *numbers: int, scale: float = 0.0) -> None:
         self._control[RESTING] = 0
         WORDS.pack_into(self._control, 0, kind, times, *(numbers or (0,) * 6), scale)
         self._begin.release()
 
     def _end(self) -> None:
-        self._begin_job(Kind.END)
+        self._begin_job(JobKind.END)
         self._process.join(END_SECONDS)
         self._process.kill()
         self._process.join()

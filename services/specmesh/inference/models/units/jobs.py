@@ -10,7 +10,7 @@ from typing import NamedTuple
 from specmesh.inference.models.units.memory import Place
 
 
-class Kind(IntEnum):
+class JobKind(IntEnum):
     """What to do; ``HOLD`` brings tensors by pipe, the others are told by words alone."""
 
     NOTHING = 0

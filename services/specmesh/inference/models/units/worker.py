@@ -26,7 +26,7 @@ from specmesh.inference.models.units.jobs import (
     WORDS,
     Attend,
     Held,
-    Kind,
+    JobKind,
     KVPlace,
     LayerPlaces,
     Linear,
@@ -59,7 +59,7 @@ def work(line: Line, cores: Sequence[int]) -> None:
         signal.signal(number, signal.SIG_IGN)  # the engine needs its units while it drains
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(len(cores))
-    _Worker(line).live()
+    _UnitWorker(line).live()
 
 
 def _end_with_parent() -> None:
@@ -69,7 +69,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-class _Worker:
+class _UnitWorker:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._memory = SharedMemory(line.file.detach())
@@ -84,7 +84,7 @@ class _Worker:
         while True:
             self._await_job()
             kind, times, *numbers, scale = WORDS.unpack_from(self._control)
-            if kind == Kind.END:
+            if kind == JobKind.END:
                 return
             began = time.perf_counter_ns()
             failed = False
@@ -108,12 +108,12 @@ class _Worker:
         acquire()
 
     def _do(self, kind: int, numbers: Sequence[int], scale: float) -> None:
-        if kind == Kind.LINEAR:
+        if kind == JobKind.LINEAR:
             self._linear(Linear(*numbers[:4]))
-        elif kind == Kind.ATTEND:
+        elif kind == JobKind.ATTEND:
             store, layer, rows, first, end, run = numbers
             self._attend(Attend(store, layer, rows, first, end, run, scale))
-        elif kind == Kind.HOLD:
+        elif kind == JobKind.HOLD:
             for each in self._line.pipe.recv():
                 self._hold(each)
 

@@ -21,7 +21,7 @@ CALLS = "specmesh_calls"
 """A field that a step's ``SchedulerOutput`` has here: the calls that begin, by their requests."""
 
 
-class Call(NamedTuple):
+class RowsCall(NamedTuple):
     """What workers have to know of a call besides what vLLM tells them."""
 
     first_row: int
@@ -109,7 +109,7 @@ class _RowTap:
                 self._tell(name, call)
         return self._update_states(scheduler_output)
 
-    def _tell(self, name: str, call: Call) -> None:
+    def _tell(self, name: str, call: RowsCall) -> None:
         """Give a request the tokens of its next call, also where it is laid out in the batch."""
         end = call.num_tokens
         state = self._runner.requests[name]

@@ -15,7 +15,7 @@ from vllm.v1.request import Request, RequestStatus
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.inference.models.vllm.idle import IdleRequests
-from specmesh.inference.models.vllm.rows import CALLS, Call
+from specmesh.inference.models.vllm.rows import CALLS, RowsCall
 from specmesh.inference.models.vllm.tails import Beginning, Tails
 
 MAX_IDLE: Final = 256
@@ -38,14 +38,14 @@ class ScoringRequest(Request):  # type: ignore[misc] # vLLM is in another enviro
         self.source: Beginning | None = None
         """The block in whose middle it goes on, if any."""
         super().__init__(name, list(chain), _PARAMS, None, block_hasher=_missing_hashes)
-        self.call = Call(first_row, len(chain), [])
+        self.call = RowsCall(first_row, len(chain), [])
         """What the workers don't know yet."""
 
     def go_on(self, chain: PrefixChain, first_row: int, num_shared: int) -> None:
         """Another call: ``chain`` has the first ``num_shared`` tokens, whose KV is there."""
         self._begin(chain, first_row)
         new = chain[num_shared:]
-        self.call = Call(first_row, num_shared, new)
+        self.call = RowsCall(first_row, num_shared, new)
         self._all_token_ids[num_shared:] = new
         self.prompt_token_ids[num_shared:] = new
         self.num_prompt_tokens = len(chain)
