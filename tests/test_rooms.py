@@ -1,6 +1,7 @@
 """The house: folders are rooms of one idea each, and a name stands for one thing."""
 
 import ast
+import os
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def siblings():
     for file, tree in SOURCES.items():
         for other in imported(file, tree):
             ours, theirs = room(file).parts, room(other).parts
-            shared = [a for a, b in zip(ours, theirs, strict=False) if a == b]
+            shared = Path(os.path.commonpath([Path(*ours), Path(*theirs)])).parts
             if len(shared) < min(len(ours), len(theirs)):
                 depth = len(shared)
                 found[Path(*shared)][ours[depth]].add(theirs[depth])
