@@ -274,3 +274,13 @@ def test_a_page_stays_below_a_megabyte_however_many_the_rates():
     result = long(only["result"], 600, 100)
     sweep["points"] = [{**only, "rate": float(n), "result": result} for n in range(100)]
     assert len(document(page([("", sweep)]))) < 1_000_000
+
+
+def test_the_mean_between_tokens_is_shown_where_no_more_is_known():
+    answers = [observed(0.1, last_s=0.6, is_counted=True)]  # five tokens, the first at 0.2 s
+    load = workload()
+    found = page([("", run_report(summarise(load, seen(answers), None), load))])["runs"][0]
+    assert row(found, "mean_inter_token_ms")["mean"] == 100.0
+    told = {each["metric"] for each in page([("", run_report())])["runs"][0]["percentiles"]}
+    assert "inter_token_ms" in told
+    assert "mean_inter_token_ms" not in told

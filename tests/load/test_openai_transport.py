@@ -388,3 +388,80 @@ async def test_a_strategy_that_the_server_would_pass_over_is_refused(server):
         await conduct(plan)
     assert failed.value.reason == "NO_STRATEGIES"
     assert server.asked == []
+
+
+def with_usage(said, num_output_tokens, **choice):
+    event = text(said)
+    event["choices"][0].update(choice)
+    return {**event, "usage": {"prompt_tokens": 7, "completion_tokens": num_output_tokens}}
+
+
+async def test_usage_that_grows_with_every_chunk_counts_its_tokens(server):
+    server.events = [with_usage("", 0), with_usage("a b", 2), with_usage("", 3), with_usage("c", 5)]
+    told, heard = await ask(OpenAiDoor(server.url, model="mine"), call())
+    assert heard == [(2, "a b"), (3, "c")]
+    assert told.num_output_tokens == 5
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [{"tokens": ["a", " b"]}, {"content": [{"token": "a"}, {"token": " b"}]}],
+    ids=["completion", "chat"],
+)
+async def test_log_probabilities_count_the_tokens_of_their_chunk(server, logprobs):
+    server.events = [text("a b"), {"choices": [], "usage": USAGE}]
+    server.events[0]["choices"][0]["logprobs"] = logprobs
+    _, heard = await ask(OpenAiDoor(server.url, model="mine"), call())
+    assert heard == [(2, "a b")]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [with_usage("a", 0), with_usage("b", 0)],
+        [with_usage("a", 5), with_usage("b", 5)],
+        [text("a"), with_usage("b", 5)],
+        [{**with_usage("a", 5), "choices": [*text("a")["choices"], *text("b")["choices"]]}],
+        [{**text("a"), "usage": {"completion_tokens": "2"}}],
+    ],
+    ids=["nothing", "standing still", "late", "two choices", "no number"],
+)
+async def test_tokens_of_chunks_are_never_guessed(server, events):
+    server.events = [*events, {"choices": [], "usage": USAGE}]
+    told, heard = await ask(OpenAiDoor(server.url, model="mine"), call())
+    assert heard[-1][0] is None
+    assert told.num_output_tokens == 5
+
+
+async def test_between_tokens_only_the_mean_is_known_if_the_end_alone_counts_them(server):
+    server.events = [text("a b"), text("c d e"), {"choices": [], "usage": USAGE}]
+    result = (await conduct(plan_for(server))).result
+    assert result.inter_chunk_ms.count == 3
+    assert result.inter_token_ms is None
+    # Both are the gap of each answer, over one chunk and over four tokens.
+    expected = pytest.approx(result.inter_chunk_ms.mean / 4, rel=0.01, abs=0.001)
+    assert result.mean_inter_token_ms == expected
+
+
+async def test_between_tokens_nothing_is_known_if_nothing_counts_them(server):
+    server.events = [text("a b"), text("c d e")]
+    result = (await conduct(plan_for(server))).result
+    assert result.inter_chunk_ms.count == 3
+    assert (result.inter_token_ms, result.mean_inter_token_ms) == (None, None)
+
+
+async def test_both_definitions_are_there_if_every_chunk_counts_its_tokens(server):
+    server.events = [with_usage("a", 1), with_usage("b c d e", 5)]
+    result = (await conduct(plan_for(server))).result
+    assert (result.inter_chunk_ms.count, result.inter_token_ms.count) == (3, 12)
+    assert result.tokens_per_chunk == {"1": 3, "4": 3}
+    assert result.mean_inter_token_ms == pytest.approx(
+        result.inter_token_ms.mean, rel=0.01, abs=0.001
+    )
+
+
+def plan_for(server):
+    return RunPlan(
+        workload=workload(arrivals=ReplayedArrivals(tuple(range(3)), 1000.0)),
+        door=OpenAiDoor(server.url, model="mine"),
+    )

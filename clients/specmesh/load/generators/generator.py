@@ -193,7 +193,6 @@ class _Reading:
         self._cancel_after = cancel_after
         self._now = now
         self._chunks = chunks
-        self._last_s = 0.0
 
     def heard(self, num_tokens: int | None, text: str) -> bool:
         """Note a chunk; returns whether to go on."""
@@ -201,13 +200,14 @@ class _Reading:
         if num_tokens == 0:  # what a server held back of the text until the end
             return True
         now_s, seen = self._now(), self._seen
-        if seen.first_s is None:
+        if seen.last_s is None:
             seen.first_s = now_s
         else:
-            self._chunks.gaps.record(now_s - self._last_s)
+            gap_s = now_s - seen.last_s
+            self._chunks.gaps.record(gap_s)
             if num_tokens is not None:
-                self._chunks.token_gaps.record((now_s - self._last_s) / num_tokens, num_tokens)
-        self._last_s = now_s
+                self._chunks.token_gaps.record(gap_s / num_tokens, num_tokens)
+        seen.last_s = now_s
         seen.num_chunks += 1
         seen.num_output_tokens += 1 if num_tokens is None else num_tokens
         if num_tokens is not None:
@@ -226,6 +226,7 @@ def _keep(told: Told, seen: Observation) -> None:
     seen.work = told.work
     if told.num_output_tokens is not None:
         seen.num_output_tokens = told.num_output_tokens
+        seen.is_counted = True
 
 
 def monotonic_since(epoch_s: float) -> Callable[[], float]:

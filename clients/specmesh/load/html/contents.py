@@ -201,9 +201,20 @@ def _percentiles(result: Read) -> list[dict[str, Any]]:
     between = ("inter_chunk_ms", "inter_token_ms")
     # Older reports have no time between tokens.
     found = _times({**result["latency"], **{each: result.get(each) for each in between}})
+    if "inter_token_ms" not in {each["metric"] for each in found}:
+        found += _mean_between_tokens(result)
     if chunks:
         found.append({"metric": "tokens_per_chunk", **_of_sizes(chunks)})
     return found
+
+
+def _mean_between_tokens(result: Read) -> list[dict[str, Any]]:
+    """All that is known between tokens if the server counts them at the end of an answer only."""
+    mean = result.get("mean_inter_token_ms")
+    if mean is None:
+        return []
+    unknown = dict.fromkeys(("count", *_PERCENTS, "max"))
+    return [{"metric": "mean_inter_token_ms", "mean": mean, **unknown}]
 
 
 def _times(latency: Read) -> list[dict[str, Any]]:

@@ -214,6 +214,9 @@ class Result:
     inter_token_ms: LatencyDistribution | None
     """The same, divided among the tokens of the next chunk, each of which counts: inter-token
     latency as SGLang counts it. None for servers that do not tell how many there are."""
+    mean_inter_token_ms: float | None
+    """(last chunk − first chunk) / (tokens − 1), both summed over the answers whose tokens the
+    server counted, if only at their end. None if it counted those of no answer."""
     tokens_per_chunk: Mapping[str, int]
     """How many chunks there were of so many tokens; empty if the server does not tell."""
     mean_tokens_per_chunk: float | None

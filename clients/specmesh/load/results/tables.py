@@ -89,6 +89,11 @@ def _show_latencies(console: Console, result: Result) -> None:
             table.add_row(name, *(_ms(found, each) for each in names))
     if table.row_count:
         console.print(table)
+    if result.inter_token_ms is None and result.mean_inter_token_ms is not None:
+        console.print(
+            f"inter-token: {result.mean_inter_token_ms:.1f} ms on average; "
+            "the server counts the tokens of answers, not of chunks"
+        )
     if result.mean_tokens_per_chunk is not None:
         console.print(f"tokens per chunk: {result.mean_tokens_per_chunk:.2f}")
 

@@ -62,6 +62,7 @@ def summarise(
         latency=_latencies(measured),
         inter_chunk_ms=of_histogram(seen.chunks.gaps),
         inter_token_ms=of_histogram(seen.chunks.token_gaps),
+        mean_inter_token_ms=_mean_inter_token_ms(measured),
         tokens_per_chunk={str(size): n for size, n in sorted(seen.chunks.sizes.items())},
         mean_tokens_per_chunk=round(num_in_chunks / num_chunks, 4) if num_chunks else None,
         goodput=None if objectives is None else _goodput(objectives, measured, ended, took_s),
@@ -109,6 +110,17 @@ def _latencies(observations: Sequence[Observation]) -> ReportedLatencies:
         tpot_ms=distribution([each.tpot_s for each in whole if each.tpot_s is not None]),
         e2e_ms=distribution([each.e2e_s for each in whole]),
     )
+
+
+def _mean_inter_token_ms(observations: Sequence[Observation]) -> float | None:
+    counted = [
+        (each.last_s - each.first_s, each.num_output_tokens - 1)
+        for each in _answered(observations)
+        if each.is_counted and each.first_s is not None and each.last_s is not None
+    ]
+    num_tokens = sum(num_later for _, num_later in counted if num_later > 0)
+    took_s = sum(between_s for between_s, num_later in counted if num_later > 0)
+    return ms(took_s / num_tokens) if num_tokens else None
 
 
 def _throughput(num_due: int, ended: Sequence[Observation], took_s: float) -> Throughput:

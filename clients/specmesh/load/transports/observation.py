@@ -32,7 +32,7 @@ class Observation:
     """One request. Times are seconds from the start of the run.
 
     ``due_s`` is when it was to begin, and what latencies are counted from; ``sent_s`` when it
-    did. ``first_s`` is the time of the first token, None if none came.
+    did. ``first_s`` and ``last_s`` are when the first and the last chunk came, None if none did.
     """
 
     conversation: int
@@ -41,12 +41,15 @@ class Observation:
     due_s: float
     sent_s: float
     first_s: float | None = None
+    last_s: float | None = None
     ended_s: float = 0.0
     outcome: RequestOutcome = RequestOutcome.FAILED
     reason: str = ""
     """Of a failure: what a program decides by, such as OVERLOADED, UNAVAILABLE or HTTP_429."""
     num_prompt_tokens: int | None = None
     num_output_tokens: int = 0
+    is_counted: bool = False
+    """Whether the server told ``num_output_tokens``; otherwise each chunk counts as one."""
     num_chunks: int = 0
     num_resumes: int = 0
     text_digest: str = ""

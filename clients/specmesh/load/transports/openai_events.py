@@ -37,15 +37,21 @@ class StreamedAnswer:
 
     has_finished: bool = False
     """Whether it was told why the answer ended."""
+    _num_read: int | None = 0
+    """Tokens of all chunks so far, by continuous usage; None once that proved to be none."""
     _num_prompt_tokens: int | None = None
     _num_output_tokens: int | None = None
     _num_resumes: int = 0
     _work: MeshWork | None = None
 
-    def read(self, event: Mapping[str, Any]) -> list[str]:
-        """The texts of the event's tokens; that of reasoning is empty. Raises Failed."""
-        self._keep_usage(event.get("usage"))
-        texts = []
+    def read(self, event: Mapping[str, Any]) -> list[tuple[int | None, str]]:
+        """Return the number of tokens, if it is told, and the text of each chunk of the event.
+
+        The text of reasoning is empty. Raises Failed.
+        """
+        usage = event.get("usage")
+        self._keep_usage(usage)
+        chunks: list[tuple[int | None, str]] = []
         for choice in _choices(event):
             self.has_finished |= choice.get("finish_reason") is not None
             self._keep_cost(choice.get("specmesh"))
@@ -56,8 +62,9 @@ class StreamedAnswer:
                 raise _unknown(choice)
             text = _text(delta.get("content"), choice)
             if text or any(_text(delta.get(name), choice) for name in REASONING):
-                texts.append(text)
-        return texts
+                chunks.append((_num_scored(choice.get("logprobs")), text))
+        counted = self._newly_counted(usage, len(chunks))
+        return [(counted if scored is None else scored, text) for scored, text in chunks]
 
     @property
     def told(self) -> Told:
@@ -68,6 +75,19 @@ class StreamedAnswer:
             num_resumes=self._num_resumes,
             work=self._work,
         )
+
+    def _newly_counted(self, usage: object, num_chunks: int) -> int | None:
+        """Return how many tokens the event's only chunk has, if usage grows with every chunk."""
+        told = count(usage.get("completion_tokens")) if isinstance(usage, Mapping) else None
+        before = self._num_read
+        if not num_chunks:
+            return None
+        # Usage that stands still while text comes, or that one chunk lacks, counts no chunks.
+        if num_chunks > 1 or told is None or before is None or told <= before:
+            self._num_read = None
+            return None
+        self._num_read = told
+        return told - before
 
     def _keep_usage(self, usage: object) -> None:
         if isinstance(usage, Mapping):
@@ -117,6 +137,15 @@ def _text(content: object, choice: object) -> str:
         texts = [part.get("text") for part in content]
         return "".join(text for text in texts if isinstance(text, str))
     raise _unknown(choice)
+
+
+def _num_scored(logprobs: object) -> int | None:
+    """Return for how many tokens there are log-probabilities: a chat's, or a completion's."""
+    if isinstance(logprobs, Mapping):
+        for name in ("content", "tokens"):
+            if isinstance(scored := logprobs.get(name), list) and scored:
+                return len(scored)
+    return None
 
 
 def _unknown(found: object) -> RequestFailed:

@@ -84,7 +84,7 @@ class OpenAiTransport:
                 async for data in _events(response):
                     if data == _DONE:
                         break
-                    if not all(heard(None, text) for text in answer.read(parsed(data))):
+                    if not all(heard(*chunk) for chunk in answer.read(parsed(data))):
                         return None
                 else:
                     # Not every server says more once it has said why an answer ended.

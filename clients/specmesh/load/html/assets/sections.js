@@ -24,6 +24,11 @@ const METRICS = {
     name: "inter-token",
     meaning: "The time between two chunks, divided among the tokens of the second. Each token counts.",
   },
+  mean_inter_token_ms: {
+    name: "inter-token, mean",
+    meaning:
+      "(last chunk − first chunk) / (tokens − 1), over all answers together. The server counts the tokens of answers, not of chunks.",
+  },
   e2e_ms: {
     name: "end to end",
     meaning: "Last token received − when the request was due. Of answers.",
@@ -61,7 +66,7 @@ function percentileRows(metric, runs) {
 
 function figuresOf(row) {
   const columns = ["mean", ...Object.keys(PERCENTS), "max"];
-  return [...columns.map((each) => number(row[each])), row.count.toLocaleString("en")];
+  return [...columns.map((each) => number(row[each])), row.count?.toLocaleString("en") ?? "–"];
 }
 
 function variationTable(run, headings) {
