@@ -9,6 +9,7 @@ from rich.console import Console
 
 from specmesh.bench.kit import progress
 from specmesh.bench.kit.progress import duration, steps_line
+from specmesh.cli import silence
 
 
 def test_a_line_tells_what_is_done_and_what_is_left():
@@ -22,7 +23,7 @@ def test_durations_are_said_in_minutes():
 
 
 def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch):
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.01)
+    monkeypatch.setattr(silence, "SECONDS_BETWEEN_LINES", 0.01)
     written = io.StringIO()
     with progress.progress("rows", 3, Console(file=written)) as advance:
         advance()

@@ -141,6 +141,20 @@ async def test_a_start_that_takes_long_is_told_of_and_what_it_is_at(
     await asyncio.wait({start})
 
 
+async def test_starts_one_after_the_other_are_no_longer_silent_than_one(
+    supervisor, reports, monkeypatch
+):
+    async with asyncio.timeout(30):
+        await supervisor.start(standin("first"))
+        # Most of the time that may be silent has gone by; the next start has but the rest.
+        supervisor._told_at = time.monotonic() - 50
+        monkeypatch.setattr("specmesh.cli.local.supervisor.TELL_AFTER_S", 50.5)
+        start = asyncio.create_task(supervisor.start(standin("mute", "--silent")))
+        assert (await reports.get()).startswith("mute is still starting after ")
+    start.cancel()
+    await asyncio.wait({start})
+
+
 def test_what_a_log_says_last_is_its_latest_event_if_it_has_any(tmp_path):
     log = tmp_path / "one.log"
     assert latest_event(log) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +19,7 @@ from specmesh.bench.kit.experiment import (
     Speculation,
     lossless,
 )
+from specmesh.bench.kit.progress import duration
 from specmesh.bench.kit.setting import describe_setting, setting_json
 from specmesh.bench.strategies.report import (
     comparison_json,
@@ -29,6 +31,7 @@ from specmesh.bench.strategies.report import (
 from specmesh.bench.strategies.summary import Comparison
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
+from specmesh.cli.silence import lines
 from specmesh.client import AsyncClient
 from specmesh.traces.analysis.breakdown import breakdown
 from specmesh.traces.analysis.cancellation import cancellations, stop_times
@@ -46,6 +49,10 @@ _PICTURED = {
 }
 """Strategies whose answers to the first prompt are traced, with the titles of their pictures."""
 _PICTURED_MS = 100.0
+
+
+def _tracing_line(elapsed_s: float) -> str:
+    return f"tracing {len(_PICTURED)} answers and ending the mesh, for {duration(elapsed_s)}"
 
 
 class Demo(Bench):
@@ -69,10 +76,14 @@ class Demo(Bench):
     async def run(self) -> tuple[int, Mapping[str, Any]]:
         """Run everything; return the exit status and what was found."""
         self.say(f"Starting a mesh; logs and traces are in {self.directory}")
-        async with self.mesh.running() as client:
+        async with AsyncExitStack() as stack:
+            # Entered first and last left, so that the end of the mesh is not silent either.
+            last = stack.enter_context(ExitStack())
+            client = await stack.enter_async_context(self.mesh.running())
             self.say(describe_setting(self))
             await self._show(client)
             comparisons = await run_and_show(self._experiment, client, self.console)
+            last.enter_context(lines(_tracing_line, self.console))
             await self.mesh.trace(
                 self._experiment.ask(client, self._first, Speculation(name), _SHOWN_TEMPERATURE)
                 for name in _PICTURED

@@ -1,12 +1,10 @@
-"""Progress of long work on standard error: a bar on a terminal, else a line every ten seconds.
+"""Progress of long work on standard error: a bar on a terminal, else a line every five seconds.
 
 Nothing is drawn by a thread on a terminal: drawing takes the core that a client may need.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -15,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-SECONDS_BETWEEN_LINES = 10.0
+from specmesh.cli.silence import lines
 
 Item = TypeVar("Item")
 
@@ -44,25 +42,6 @@ def progress(what: str, total: int, console: Console | None = None) -> Iterator[
 
     with lines(lambda elapsed_s: steps_line(what, num_done, total, elapsed_s), console):
         yield advance
-
-
-@contextmanager
-def lines(line: Callable[[float], str], console: Console | None = None) -> Iterator[None]:
-    """Print ``line``, of the seconds since the block began, every `SECONDS_BETWEEN_LINES`."""
-    console = console or Console(stderr=True)
-    began, ended = time.monotonic(), threading.Event()
-
-    def tell() -> None:
-        while not ended.wait(SECONDS_BETWEEN_LINES):
-            console.print(line(time.monotonic() - began), highlight=False)
-
-    thread = threading.Thread(target=tell, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def tracked(results: Iterable[Item], total: int, what: str) -> Iterator[Item]:

@@ -16,7 +16,7 @@ from specmesh import models
 from specmesh.bench.kit.experiment import SEED, TEMPERATURES
 from specmesh.bench.kit.options import Json, Temperatures
 from specmesh.bench.kit.options import Seed as SeedOption
-from specmesh.bench.kit.progress import duration, lines
+from specmesh.bench.kit.progress import duration
 from specmesh.bench.profile.choose import expectations
 from specmesh.bench.profile.file import Profile
 from specmesh.bench.profile.predict import CONTEXT
@@ -29,6 +29,7 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.cores import pinned_to
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.runner import run, until_signalled
+from specmesh.cli.silence import lines
 from specmesh.cli.up import (
     DrafterModels,
     HeadsFolder,
@@ -191,7 +192,10 @@ def _certificate(ca: Path | None, cert: Path | None, key: Path | None) -> Certif
 
 def _telling(seconds: float) -> AbstractContextManager[None]:
     """Say now and then how far measuring has got."""
-    return lines(lambda elapsed_s: f"{duration(elapsed_s)} of about {duration(seconds)}")
+    return lines(
+        lambda elapsed_s: f"{duration(elapsed_s)} of about {duration(seconds)}",
+        Console(stderr=True),
+    )
 
 
 def _write(profile: Profile, output: Path | None) -> int:

@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 
 import typer
 
+from specmesh.cli.silence import SECONDS_BETWEEN_LINES
 from specmesh.client import BrokenCall, Hooks
 
 _SILENT_S = 3.0
-_AGAIN_S = 5.0
+_AGAIN_S = SECONDS_BETWEEN_LINES
 
 
 class Waiting:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable, Sequence
-from itertools import count
 from pathlib import Path
 
 from specmesh.cli.local.keeper import Keeper
 from specmesh.cli.local.logs import latest_event
 from specmesh.cli.local.process import Process, ProcessSpec, StartError
+from specmesh.cli.silence import SECONDS_BETWEEN_LINES
 
-TELL_AFTER_S = 5.0
+TELL_AFTER_S = SECONDS_BETWEEN_LINES
 """A process may take minutes to start, to fetch or read its model: this often it is told that it
-still does."""
+still does, whether it is one process after another that takes the time or a single one."""
 EVENT_CHARS = 100
 """Of what its log says last."""
 
@@ -40,6 +41,7 @@ class Supervisor:
         self._stop_timeout_s = stop_timeout_s
         self._report = report
         self._groups: list[list[Keeper]] = []
+        self._told_at = time.monotonic()
 
     @property
     def pids(self) -> dict[str, int]:
@@ -89,14 +91,20 @@ class Supervisor:
 
     async def _tell_who_is_late(self, starts: Sequence[asyncio.Task[str]]) -> None:
         """Report, while some of ``starts`` last, how long and what they are at."""
-        for number in count(1):
-            _, late = await asyncio.wait(starts, timeout=TELL_AFTER_S)
+        began = time.monotonic()
+        # What starts soon after others goes on with their silence; later it begins one of its own.
+        if began - self._told_at > TELL_AFTER_S:
+            self._told_at = began
+        while True:
+            remaining_s = self._told_at + TELL_AFTER_S - time.monotonic()
+            _, late = await asyncio.wait(starts, timeout=max(0.0, remaining_s))
             if not late:
                 return
+            self._told_at = time.monotonic()
             for name in sorted(start.get_name() for start in late):
                 latest = latest_event(self._directory / f"{name}.log")[:EVENT_CHARS]
                 latest_said = f"its log says: {latest}" if latest else "its log is empty"
-                so_far = f"after {number * TELL_AFTER_S:g} s"
+                so_far = f"after {self._told_at - began:.0f} s"
                 self._report(f"{name} is still starting {so_far}; {latest_said}")
 
     def _keeper(self, name: str) -> Keeper:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from specmesh.cli.silence import lines
 from specmesh.load.generators.messages import WorkerProgress
 from specmesh.load.results.histograms import percentile_of
 from specmesh.load.workload.durations import written
@@ -18,7 +20,6 @@ from specmesh.load.workload.plan import RunLength, RunPhase
 
 _WINDOW_S = 5.0
 _REFRESH_PER_S = 2
-_SECONDS_BETWEEN_LINES = 10.0
 
 
 class LiveView:
@@ -29,7 +30,7 @@ class LiveView:
         self, console: Console, title: str, extent: RunLength, elsewhere: Console | None = None
     ) -> None:
         self._elsewhere = elsewhere or Console(stderr=True)
-        self._said_s = time.monotonic()
+        self._saying = ExitStack()
         self._title = title
         self._extent = extent
         self._at_s: float | None = None
@@ -48,6 +49,8 @@ class LiveView:
     def __enter__(self) -> Self:
         if self._shown:
             self._live.start()
+        else:
+            self._saying.enter_context(lines(lambda _: self._line(), self._elsewhere))
         return self
 
     def __exit__(
@@ -58,6 +61,7 @@ class LiveView:
     ) -> None:
         if self._shown:
             self._live.stop()
+        self._saying.close()
 
     def heard(self, worker: int, progress: WorkerProgress) -> None:
         """Take in what a worker tells."""
@@ -69,13 +73,12 @@ class LiveView:
         self._recent.append((now_s, progress))
         while now_s - self._recent[0][0] > _WINDOW_S:
             self._recent.popleft()
-        if not self._shown and now_s - self._said_s >= _SECONDS_BETWEEN_LINES:
-            self._said_s = now_s
-            self._elsewhere.print(self._line(self._at_s), highlight=False, soft_wrap=True)
 
-    def _line(self, at_s: float) -> str:
+    def _line(self) -> str:
+        if self._at_s is None:
+            return f"{self._title}: connecting"
         return (
-            f"{self._title}: {progress_of(self._extent, at_s)}; "
+            f"{self._title}: {progress_of(self._extent, self._at_s)}; "
             f"{sum(self._under_way.values())} under way, {self._num_ended} ended, "
             f"{sum(self._failures.values())} failed"
         )

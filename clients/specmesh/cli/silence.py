@@ -1,0 +1,31 @@
+"""Keeps long work from being silent where no bar can be drawn."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+SECONDS_BETWEEN_LINES = 5.0
+"""How long a command that works or waits may be silent."""
+
+
+@contextmanager
+def lines(line: Callable[[float], str], console: Console) -> Iterator[None]:
+    """Print ``line``, of the seconds since the block began, every `SECONDS_BETWEEN_LINES`."""
+    began, ended = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(SECONDS_BETWEEN_LINES):
+            console.print(line(time.monotonic() - began), highlight=False, soft_wrap=True)
+
+    thread = threading.Thread(target=tell, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
