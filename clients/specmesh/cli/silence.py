@@ -11,15 +11,22 @@ from rich.console import Console
 
 SECONDS_BETWEEN_LINES = 5.0
 """How long a command that works or waits may be silent."""
+_START_S = 2.0
+"""Silence before a block: Python and the modules of a command take that long on a busy machine."""
 
 
 @contextmanager
 def lines(line: Callable[[float], str], console: Console) -> Iterator[None]:
-    """Print ``line``, of the seconds since the block began, every `SECONDS_BETWEEN_LINES`."""
+    """Print ``line``, of the seconds since the block began, every `SECONDS_BETWEEN_LINES`.
+
+    The first comes earlier, since the command may have been silent before the block.
+    """
     began, ended = time.monotonic(), threading.Event()
 
     def tell() -> None:
-        while not ended.wait(SECONDS_BETWEEN_LINES):
+        pause_s = max(0.0, SECONDS_BETWEEN_LINES - _START_S)
+        while not ended.wait(pause_s):
+            pause_s = SECONDS_BETWEEN_LINES
             console.print(line(time.monotonic() - began), highlight=False, soft_wrap=True)
 
     thread = threading.Thread(target=tell, name="progress", daemon=True)
