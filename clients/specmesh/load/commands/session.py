@@ -139,7 +139,7 @@ def described(workload: Workload) -> dict[str, Any]:
 
 def _summary(value: Any) -> dict[str, Any]:
     """The kind and the fields of a dataclass; long ones by their length."""
-    found: dict[str, Any] = {"kind": type(value).__name__.lower()}
+    found: dict[str, Any] = {"kind": value.kind}
     for name, each in asdict(value).items():
         found[name] = len(each) if isinstance(each, list | tuple) else each
     return found

@@ -7,11 +7,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 
 class Arrivals(Protocol):
     """An open loop."""
+
+    kind: ClassVar[str]
+    """The name of the class in reports."""
 
     def times(self, rng: Random) -> Iterator[float]:
         """Seconds from the start at which conversations begin, in order; most are endless."""
@@ -21,6 +24,8 @@ class Arrivals(Protocol):
 @dataclass(frozen=True, slots=True)
 class ConstantArrivals:
     """One every ``1 / rate`` seconds."""
+
+    kind: ClassVar[str] = "constant"
 
     rate: float
 
@@ -32,6 +37,8 @@ class ConstantArrivals:
 @dataclass(frozen=True, slots=True)
 class Poisson:
     """Independent of one another, ``rate`` a second: what many users together look like."""
+
+    kind: ClassVar[str] = "poisson"
 
     rate: float
 
@@ -48,6 +55,8 @@ class Gamma:
     1 is Poisson, 0 would be constant; the higher, the denser the bursts and the longer the pauses.
     """
 
+    kind: ClassVar[str] = "gamma"
+
     rate: float
     burstiness: float
 
@@ -63,6 +72,8 @@ class Gamma:
 class Ramp:
     """Poisson at a rate that goes from ``first`` to ``last`` over ``over_s`` seconds, evenly, and
     stays there."""
+
+    kind: ClassVar[str] = "ramp"
 
     first: float
     last: float
@@ -90,6 +101,8 @@ class Ramp:
 class ReplayedArrivals:
     """At given ``seconds``, ascending from 0, ``speed`` times as fast."""
 
+    kind: ClassVar[str] = "replay"
+
     seconds: Sequence[float]
     speed: float = 1.0
 
@@ -102,6 +115,8 @@ class ReplayedArrivals:
 class Users:
     """Closed loop: ``count`` users, each of whom waits for an answer, thinks for ``think_s``
     seconds in the mean (exponential), and asks again."""
+
+    kind: ClassVar[str] = "users"
 
     count: int
     think_s: float = 0.0

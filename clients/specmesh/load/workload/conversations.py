@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from specmesh.load.workload.draws import drawn_for
 from specmesh.load.workload.lengths import ConstantLength, Length
@@ -41,6 +41,9 @@ class Conversation:
 class Conversations(Protocol):
     """Where they come from."""
 
+    kind: ClassVar[str]
+    """The name of the class in reports."""
+
     def conversation(self, number: int, seed: int, words_per_token: float) -> Conversation:
         """That of a number, the same whenever it is asked for."""
         ...
@@ -53,6 +56,8 @@ class Synthetic:
     ``prefix_groups`` is how many different prefixes of ``prefix_tokens`` there are, of which each
     conversation begins with one; lengths are in tokens, met to within the variation of the words.
     """
+
+    kind: ClassVar[str] = "synthetic"
 
     prompt_tokens: Length
     turns: Length = ConstantLength(1)  # noqa: RUF009 - it is frozen
@@ -78,6 +83,8 @@ class Synthetic:
 class Listed:
     """Those of a file in its order, from the first again after the last."""
 
+    kind: ClassVar[str] = "listed"
+
     conversations: Sequence[Conversation]
 
     def conversation(
@@ -93,6 +100,8 @@ class Listed:
 @dataclass(frozen=True, slots=True)
 class RecordedPrompts:
     """Prompts as long as those of a trace, with the prefixes that its blocks say they share."""
+
+    kind: ClassVar[str] = "recorded"
 
     entries: Sequence[TraceEntry]
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 
 class Length(Protocol):
     """How long something is."""
+
+    kind: ClassVar[str]
+    """The name of the class in reports."""
 
     def draw(self, rng: Random) -> int:
         """One length, at least 1."""
@@ -19,6 +22,8 @@ class Length(Protocol):
 @dataclass(frozen=True, slots=True)
 class ConstantLength:
     """Always ``value``."""
+
+    kind: ClassVar[str] = "fixed"
 
     value: int
 
@@ -30,6 +35,8 @@ class ConstantLength:
 @dataclass(frozen=True, slots=True)
 class Uniform:
     """Each from ``least`` to ``most`` as likely as the others."""
+
+    kind: ClassVar[str] = "uniform"
 
     least: int
     most: int
@@ -43,6 +50,8 @@ class Uniform:
 class Normal:
     """Around ``mean``, with standard deviation ``sd``; what falls below 1 is 1."""
 
+    kind: ClassVar[str] = "normal"
+
     mean: float
     sd: float
 
@@ -55,6 +64,8 @@ class Normal:
 class Lognormal:
     """Of which half are below ``median``; its logarithm has standard deviation ``sigma``. Prompts
     and answers of people are much like this, with sigma about 1."""
+
+    kind: ClassVar[str] = "lognormal"
 
     median: float
     sigma: float
