@@ -77,8 +77,12 @@ MAY_IMPORT = {
     "cli": own("cli", "client", "simulation", "orchestrator", "traces", "serving", "models"),
     "simulation": own("simulation", "traces", "orchestrator", "serving", "decoding"),
     "load": own("load", "cli", "client", "serving"),
+    "tools": own(
+        *("tools", "load", "cli", "client", "simulation", "traces", "orchestrator"),
+        *("inference", "models", "serving", "decoding", "mesh", "v1"),
+    ),
     "bench": own(
-        *("bench", "load", "cli", "client", "simulation", "traces", "orchestrator"),
+        *("bench", "tools", "load", "cli", "client", "simulation", "traces", "orchestrator"),
         *("inference", "models", "serving", "decoding", "mesh", "v1"),
     ),
 }

@@ -16,9 +16,9 @@ from tests.forked_mesh import forked  # noqa: F401 - a fixture
 from tests.inference.conftest import folders, load, save_tiny  # noqa: F401 - fixtures
 from typer.testing import CliRunner
 
-from specmesh.bench.kit import traced
 from specmesh.bench.programs import BENCHMARKS
 from specmesh.client import telemetry
+from specmesh.tools.kit import traced
 
 PATIENCE_S = 240
 """Then a benchmark is interrupted, as by Ctrl-C."""

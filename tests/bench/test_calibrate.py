@@ -8,19 +8,19 @@ from tests.bench.offline import COUPLED, GREEDY, NUM_TOKENS, PROMPTS, logits_aft
 from tests.inference.test_heads_folder import digest, read, write_heads
 from typer.testing import CliRunner
 
-from specmesh.bench.calibrate.__main__ import app
-from specmesh.bench.calibrate.collect import collect
-from specmesh.bench.calibrate.head_ranks import HeadGuesses
-from specmesh.bench.calibrate.ranks import DrafterGuesses, rank
-from specmesh.bench.calibrate.ranks import collect as ranks_of
 from specmesh.bench.filter.fidelity import judge
-from specmesh.bench.offline import answer
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.predict.calibration import Calibration
 from specmesh.decoding.trees.calibrated import CalibratedTrees
 from specmesh.decoding.trees.replay import MISSED, NUM_RANKS, UNKNOWN
 from specmesh.inference.models.heads.folder import load_heads
 from specmesh.inference.models.heads.seen import look
+from specmesh.tools.calibrate.__main__ import app
+from specmesh.tools.calibrate.collect import collect
+from specmesh.tools.calibrate.head_ranks import HeadGuesses
+from specmesh.tools.calibrate.ranks import DrafterGuesses, rank
+from specmesh.tools.calibrate.ranks import collect as ranks_of
+from specmesh.tools.offline import answer
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from specmesh.bench.kit.draw import draw_strategy
 from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.tools.kit.draw import draw_strategy
 
 ANYWHERE = [name for name, kind in STRATEGIES.items() if not kind.needs_heads]
 """What every mesh can run."""

@@ -14,7 +14,7 @@ from transformers import LlamaConfig
 from specmesh.bench.engine.agreement import compare, compare_all
 from specmesh.bench.engine.figures import Figures, TimedAnswer, speedup, wall_s
 from specmesh.bench.engine.plan import EnginePlan
-from specmesh.bench.kit.processes import processes
+from specmesh.tools.kit.processes import processes
 
 SCRIPT = "from specmesh.cli.main import main; main()"
 TIMES = {"tokens_per_s", "ttft_p50_ms", "ttft_p99_ms", "itl_p50_ms", "itl_p99_ms"}

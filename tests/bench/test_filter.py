@@ -15,11 +15,11 @@ from specmesh.bench.filter.sessions import batch_sizes, mean_batch_size
 from specmesh.bench.filter.summary import SweepPoint, at_share, summarise, threshold_for
 from specmesh.bench.filter.sweep import FilterSetting, speculation
 from specmesh.bench.filter.thresholds import settings_at
-from specmesh.bench.kit.experiment import GREEDY, Run
 from specmesh.confidence.__main__ import ConfidenceService, ConfidenceSettings
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.predict.calibration import Calibration
 from specmesh.decoding.predict.confidence import log_probability
+from specmesh.tools.kit.experiment import GREEDY, Run
 from specmesh.traces.spans import Node, Span, SpanKind
 
 TARGET, DRAFTER = (1, 2, 3, 4, 5), (1, 2, 9, 9, 9)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from specmesh.bench.kit.experiment import AUTOREGRESSIVE, SPECULATIVE, Run, Speculation
 from specmesh.bench.lookahead import (
     contest,
     contest_json,
@@ -11,6 +10,7 @@ from specmesh.bench.lookahead import (
 )
 from specmesh.client import FinishReason, GenerationResult, GenerationStats
 from specmesh.orchestrator.strategies.options import StrategyOptions
+from specmesh.tools.kit.experiment import AUTOREGRESSIVE, SPECULATIVE, Run, Speculation
 
 
 def run(prompt, lookahead, seconds, token_ids=(1, 2, 3, 4), strategy=SPECULATIVE, temperature=0.0):

@@ -9,7 +9,7 @@ import pytest
 from specmesh.bench.mesh.measure import MeshRuns
 from specmesh.bench.mesh.simulated import ExpectedRow, simulate_row
 from specmesh.bench.mesh.summary import summarise
-from specmesh.bench.simulate.table2 import ROWS, PublishedRow
+from specmesh.tools.simulate.papers.table2 import ROWS, PublishedRow
 
 SIMULATED = {
     ("autoregressive", None): [4.0, 4.0],

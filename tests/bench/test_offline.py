@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tests.bench.offline import COUPLED, GREEDY, NUM_TOKENS, PROMPTS, logits_after
 
-from specmesh.bench.offline import answer, log_probabilities, score
 from specmesh.decoding.sampling import choose
+from specmesh.tools.offline import answer, log_probabilities, score
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED])

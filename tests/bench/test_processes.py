@@ -7,7 +7,7 @@ INTERRUPTED_WHILE_IMPORTING = """
 import os, signal
 from concurrent.futures.process import BrokenProcessPool
 
-from specmesh.bench.kit.processes import processes
+from specmesh.tools.kit.processes import processes
 
 if __name__ == "__mp_main__":  # imported by a process that starts
     signal.raise_signal(signal.SIGINT)

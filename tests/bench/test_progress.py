@@ -7,9 +7,9 @@ import time
 
 from rich.console import Console
 
-from specmesh.bench.kit import progress
-from specmesh.bench.kit.progress import duration, steps_line
 from specmesh.cli import silence
+from specmesh.tools.kit import progress
+from specmesh.tools.kit.progress import duration, steps_line
 
 
 def test_a_line_tells_what_is_done_and_what_is_left():

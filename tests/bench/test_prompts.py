@@ -5,7 +5,7 @@ import json
 import pytest
 from typer import BadParameter
 
-from specmesh.bench.kit.prompts import read_prompts
+from specmesh.tools.kit.prompts import read_prompts
 
 
 def test_prompts_are_the_texts_of_a_list_of_objects(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specmesh.bench.strategies.repeats import NUM_TOKENS, repeated_share
+from specmesh.tools.demo.repeats import NUM_TOKENS, repeated_share
 
 RUN = tuple(range(NUM_TOKENS))
 OTHER = tuple(range(100, 100 + NUM_TOKENS))

@@ -5,7 +5,17 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from specmesh.bench.kit.experiment import (
+from specmesh.client import FinishReason, GenerationResult, GenerationStats
+from specmesh.tools.demo.comparison import compare
+from specmesh.tools.demo.comparison_report import (
+    comparison_json,
+    comparison_table,
+    describe_difference,
+    describe_speedup,
+    run_and_show,
+)
+from specmesh.tools.demo.repeats import NUM_TOKENS
+from specmesh.tools.kit.experiment import (
     AUTOREGRESSIVE,
     DSI,
     SPECULATIVE,
@@ -13,16 +23,6 @@ from specmesh.bench.kit.experiment import (
     Run,
     Speculation,
 )
-from specmesh.bench.strategies.repeats import NUM_TOKENS
-from specmesh.bench.strategies.report import (
-    comparison_json,
-    comparison_table,
-    describe_difference,
-    describe_speedup,
-    run_and_show,
-)
-from specmesh.bench.strategies.summary import compare
-from specmesh.client import FinishReason, GenerationResult, GenerationStats
 
 BOTH = (AUTOREGRESSIVE, SPECULATIVE)
 

@@ -3,8 +3,8 @@
 import pytest
 import typer
 
-from specmesh.bench.kit.strategy_options import read_options
 from specmesh.orchestrator.strategies.options import StrategyOptions
+from specmesh.tools.kit.strategy_options import read_options
 
 CHOSEN = ("autoregressive", "speculative", "dsi", "branch-prediction")
 

@@ -4,8 +4,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from specmesh.bench.demo.timeline import LEGEND, WIDTH, timeline_picture
 from specmesh.serving.conventions import DRAFT_SPAN, VERIFY_SPAN
+from specmesh.tools.demo.timeline import LEGEND, WIDTH, timeline_picture
 from specmesh.traces.analysis.timeline import Bar, Committed, Row, Timeline
 from specmesh.traces.spans import Node
 

@@ -5,9 +5,9 @@ from dataclasses import asdict, replace
 import pytest
 from tests.bench.test_lookahead import plain, run
 
-from specmesh.bench.kit.experiment import HEADS, HEADS_AND_DRAFTER, SPECULATIVE, TREE, Speculation
 from specmesh.bench.tree import rows, speculations
 from specmesh.orchestrator.strategies.options import StrategyOptions
+from specmesh.tools.kit.experiment import HEADS, HEADS_AND_DRAFTER, SPECULATIVE, TREE, Speculation
 
 
 def tree(prompt, width, seconds, **changes):

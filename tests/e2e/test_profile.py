@@ -5,10 +5,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from specmesh.bench.profile.__main__ import app
-from specmesh.bench.profile.replicas import connected
-from specmesh.bench.profile.run import ProfilePlan, measure
 from specmesh.cli.local.process import StartError
+from specmesh.tools.profile.__main__ import app
+from specmesh.tools.profile.measure.replicas import connected
+from specmesh.tools.profile.run import ProfilePlan, measure
 
 
 async def test_a_mesh_is_measured_and_a_strategy_chosen(mesh, client, prompts, tmp_path):
@@ -34,7 +34,7 @@ async def test_a_mesh_is_measured_and_a_strategy_chosen(mesh, client, prompts, t
 
 
 async def test_a_replica_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setattr("specmesh.bench.profile.replicas.REACH_SECONDS", 0.2)
+    monkeypatch.setattr("specmesh.tools.profile.measure.replicas.REACH_SECONDS", 0.2)
     with pytest.raises(StartError, match=r"verifier at 127\.0\.0\.1:1: "):
         async with connected("127.0.0.1:1", None):
             pass

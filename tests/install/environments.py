@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 REPOSITORY = Path(__file__).parents[2]
-OURS = {"specmesh", "specmesh-models"}
+OURS = {"specmesh", "specmesh-models", "specmesh-bench"}
 """What is built here."""
 UV = (sys.executable, "-m", "uv")
 
@@ -54,10 +54,18 @@ def build_wheel(folder: Path, tools: Path) -> Path:
 
 def build_weights(folder: Path) -> Path:
     """The wheel of the shipped pair."""
-    source = REPOSITORY / "services" / "specmesh" / "models"
+    return _built(REPOSITORY / "services" / "specmesh" / "models", folder)
+
+
+def build_benchmarks(folder: Path) -> Path:
+    """The wheel of ``specmesh bench``."""
+    return _built(REPOSITORY / "benchmarks", folder)
+
+
+def _built(source: Path, folder: Path) -> Path:
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
     subprocess.run([*command, "--directory", folder], cwd=source, check=True, capture_output=True)
-    (wheel,) = folder.glob("specmesh_models-*.whl")
+    (wheel,) = folder.glob("specmesh_*.whl")
     return wheel
 
 

@@ -8,6 +8,7 @@ import subprocess
 import venv
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from packaging.requirements import Requirement
@@ -65,6 +66,11 @@ def test_the_wheel_is_small_and_has_no_weights(
         "python", "-c", "from specmesh import models; models.path(models.TARGET)"
     )
     assert "ModuleNotFoundError" in ended.stderr
+
+
+def test_the_wheel_has_no_benchmark(wheel: Path):
+    with ZipFile(wheel) as packed:
+        assert [name for name in packed.namelist() if name.startswith("specmesh/bench/")] == []
 
 
 def test_the_weights_are_where_the_code_looks_for_them(wheel: Path, tmp_path: Path):

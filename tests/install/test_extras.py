@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.install.environments import Ended, Environment, Installed
+from tests.install.environments import Ended, Environment, Installed, build_benchmarks
 
 from specmesh.bench.programs import BENCHMARKS
 from specmesh.cli import programs as cli
@@ -35,7 +35,8 @@ Make = Callable[[str], Environment]
 def installed(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Iterator[Make]:
     """An environment by the extra it has; each is made once."""
     folder = tmp_path_factory.mktemp("install")
-    yield cache(Installed(folder / "installed", wheel, compiled=True).with_extra)
+    benchmarks = build_benchmarks(folder)
+    yield cache(Installed(folder / "installed", wheel, benchmarks, compiled=True).with_extra)
     shutil.rmtree(folder)  # a quarter of a gigabyte
 
 
@@ -84,6 +85,13 @@ def test_the_programs_of_an_extra_start_with_it_alone(installed: Make, extra: st
     assert ended.returncode == 0, ended.stderr
     for module, helped in zip(modules, json.loads(ended.stdout), strict=True):
         assert_helped(Ended(module, *helped))
+
+
+def test_without_the_benchmarks_their_command_says_what_to_install(tmp_path: Path, wheel: Path):
+    ended = Installed(tmp_path / "alone", wheel).with_extra("cli").run("specmesh", "bench", "hops")
+    assert ended.returncode == 1
+    assert ended.stderr == "specmesh: bench needs specmesh.bench: pip install specmesh-bench\n"
+    shutil.rmtree(tmp_path)
 
 
 @pytest.mark.parametrize("role", ["verifier", "drafter"])

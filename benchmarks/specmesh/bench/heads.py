@@ -22,8 +22,12 @@ import typer
 from rich.console import Console
 
 from specmesh import models
-from specmesh.bench.kit.experiment import SEED, TEMPERATURES
-from specmesh.bench.kit.options import (
+from specmesh.decoding.drafting import draw_children
+from specmesh.decoding.sampling import Sampling
+from specmesh.inference.model import LanguageModel, ModelNotLoadable
+from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.experiment import SEED, TEMPERATURES
+from specmesh.tools.kit.options import (
     Json,
     Model,
     NumPrompts,
@@ -33,13 +37,9 @@ from specmesh.bench.kit.options import (
     Threads,
     Tokens,
 )
-from specmesh.bench.kit.prompts import read_prompts
-from specmesh.bench.kit.tables import make_table
-from specmesh.bench.offline import answer, score, tokenize
-from specmesh.decoding.drafting import draw_children
-from specmesh.decoding.sampling import Sampling
-from specmesh.inference.model import LanguageModel, ModelNotLoadable
-from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.prompts import read_prompts
+from specmesh.tools.kit.tables import make_table
+from specmesh.tools.offline import answer, score, tokenize
 
 Agreement = npt.NDArray[np.bool_]
 """``[drafts, depth]``: whether a draft's token is the target's, given that those before it are."""

@@ -10,8 +10,13 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from specmesh.bench.kit.bench import Bench, Surroundings, conduct
-from specmesh.bench.kit.experiment import (
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.local.mesh import MeshOptions
+from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
+from specmesh.orchestrator.strategies.options import StrategyOptions
+from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.bench import Bench, Surroundings, conduct
+from specmesh.tools.kit.experiment import (
     AUTOREGRESSIVE,
     SEED,
     SPECULATIVE,
@@ -23,15 +28,10 @@ from specmesh.bench.kit.experiment import (
     differing_prompts,
     tokens_per_s,
 )
-from specmesh.bench.kit.options import Json, NumPrompts, PromptsFile, Seed, Temperatures, Tokens
-from specmesh.bench.kit.prompts import read_prompts
-from specmesh.bench.kit.setting import describe_setting, setting_json
-from specmesh.bench.kit.tables import make_table, same
-from specmesh.cli.exit_status import ExitStatus
-from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
-from specmesh.orchestrator.strategies.options import StrategyOptions
-from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.options import Json, NumPrompts, PromptsFile, Seed, Temperatures, Tokens
+from specmesh.tools.kit.prompts import read_prompts
+from specmesh.tools.kit.setting import describe_setting, setting_json
+from specmesh.tools.kit.tables import make_table, same
 
 LOOKAHEADS = (1, 2, 3, 4, 5, 6, 8, 10)
 _PLAIN = Speculation(AUTOREGRESSIVE)

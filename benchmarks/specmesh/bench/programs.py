@@ -97,13 +97,13 @@ BENCHMARKS = (
     ),
     Program(
         "bench plan",
-        "specmesh.bench.plan.check",
+        "specmesh.bench.plan_check",
         "local",
         "Start what 'specmesh plan' plans, and hold what it predicts against what is measured.",
     ),
     Program(
         "bench profile",
-        "specmesh.bench.profile.check",
+        "specmesh.bench.profile_check",
         "local",
         "Hold a profile's times, and the strategy it chooses, against what is measured.",
     ),

@@ -17,8 +17,6 @@ import numpy.typing as npt
 import typer
 
 from specmesh import models
-from specmesh.bench.kit.options import Device, Dtype, Model, ModelDtype, Threads
-from specmesh.bench.offline import answer, tokenize
 from specmesh.decoding.sampling import Sampling, coupled_scores
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import (
@@ -30,6 +28,8 @@ from specmesh.inference.model import (
     SequenceState,
 )
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.options import Device, Dtype, Model, ModelDtype, Threads
+from specmesh.tools.offline import answer, tokenize
 
 _TEMPERATURE = 0.8
 _SAMPLINGS = {

@@ -11,26 +11,6 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from specmesh.bench.kit.bench import Bench, Surroundings, conduct
-from specmesh.bench.kit.experiment import (
-    AUTOREGRESSIVE,
-    HEADS,
-    HEADS_AND_DRAFTER,
-    SEED,
-    SPECULATIVE,
-    TEMPERATURES,
-    TREE,
-    Experiment,
-    Run,
-    Speculation,
-    by_prompt,
-    differing_prompts,
-    tokens_per_s,
-)
-from specmesh.bench.kit.options import Json, NumPrompts, PromptsFile, Seed, Temperatures, Tokens
-from specmesh.bench.kit.prompts import read_prompts
-from specmesh.bench.kit.setting import describe_setting, setting_json
-from specmesh.bench.kit.tables import make_table, same
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.up import (
@@ -45,6 +25,26 @@ from specmesh.cli.up import (
 from specmesh.decoding.trees.plan import MAX_WIDTH
 from specmesh.orchestrator.strategies.options import CALIBRATED, GROWN, StrategyOptions
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.bench import Bench, Surroundings, conduct
+from specmesh.tools.kit.experiment import (
+    AUTOREGRESSIVE,
+    HEADS,
+    HEADS_AND_DRAFTER,
+    SEED,
+    SPECULATIVE,
+    TEMPERATURES,
+    TREE,
+    Experiment,
+    Run,
+    Speculation,
+    by_prompt,
+    differing_prompts,
+    tokens_per_s,
+)
+from specmesh.tools.kit.options import Json, NumPrompts, PromptsFile, Seed, Temperatures, Tokens
+from specmesh.tools.kit.prompts import read_prompts
+from specmesh.tools.kit.setting import describe_setting, setting_json
+from specmesh.tools.kit.tables import make_table, same
 
 WIDTHS = (4, 8, 16)
 _PLAIN = Speculation(AUTOREGRESSIVE)

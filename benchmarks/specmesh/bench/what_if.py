@@ -14,9 +14,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from specmesh.bench.kit.experiment import GREEDY, Experiment, Speculation
-from specmesh.bench.kit.options import Json
-from specmesh.bench.kit.tables import make_table
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import WaitingModels
 from specmesh.cli.runner import run
@@ -31,6 +28,9 @@ from specmesh.simulation.replay.what_if import (
     quicker_drafter,
     what_if,
 )
+from specmesh.tools.kit.experiment import GREEDY, Experiment, Speculation
+from specmesh.tools.kit.options import Json
+from specmesh.tools.kit.tables import make_table
 from specmesh.traces.receiver import TraceReceiver
 from specmesh.traces.spans import by_trace
 from specmesh.traces.trace import Trace

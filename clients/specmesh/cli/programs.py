@@ -6,6 +6,8 @@ import runpy
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import NoReturn
 
 import typer
 
@@ -14,7 +16,8 @@ from specmesh.cli.exit_status import ExitStatus
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``specmesh NAME`` runs ``module`` as ``python -m`` does, and needs ``specmesh[extra]``.
+    """``specmesh NAME`` runs ``module`` as ``python -m`` does. ``distribution`` brings it, and
+    ``specmesh[extra]`` what it imports.
 
     The module is imported then and not before: other commands start without it.
     """
@@ -23,33 +26,38 @@ class Program:
     module: str
     extra: str
     summary: str
+    distribution: str = "specmesh"
 
     def run(self, prog: str, arguments: Sequence[str]) -> None:
         """Run it in this process, as ``prog``. Raises Exit if a package is missing."""
+        if find_spec(self.module) is None:
+            self._fail(self.module, self.distribution)
         sys.argv = [prog, *arguments]
         try:
             runpy.run_module(self.module, run_name="__main__", alter_sys=True)
         except ModuleNotFoundError as error:
-            advice = f"pip install 'specmesh[{self.extra}]'"
-            typer.echo(f"specmesh: {self.name} needs {error.name}: {advice}", err=True)
-            raise typer.Exit(ExitStatus.FAILED) from error
+            self._fail(str(error.name), f"'specmesh[{self.extra}]'", error)
+
+    def _fail(self, missing: str, needed: str, error: Exception | None = None) -> NoReturn:
+        typer.echo(f"specmesh: {self.name} needs {missing}: pip install {needed}", err=True)
+        raise typer.Exit(ExitStatus.FAILED) from error
 
 
 PROGRAMS = (
     Program("load", "specmesh.load", "load", "Find out how much load a mesh bears."),
-    Program("demo", "specmesh.bench.demo", "local", "Start a mesh, compare every strategy."),
+    Program("demo", "specmesh.tools.demo", "local", "Start a mesh, compare every strategy."),
     Program("certs", "specmesh.serving.certs", "serving", "Make a CA and certificates for a mesh."),
     Program("train", "specmesh.training", "inference", "Train the model pair that is shipped."),
-    Program("bench", "specmesh.bench", "local", "Measure this machine."),
-    Program("simulate", "specmesh.bench.simulate", "simulation", "Run strategies in virtual time."),
-    Program("plan", "specmesh.bench.plan", "simulation", "Find how many replicas a load needs."),
+    Program("bench", "specmesh.bench", "local", "Measure this machine.", "specmesh-bench"),
+    Program("simulate", "specmesh.tools.simulate", "simulation", "Run strategies in virtual time."),
+    Program("plan", "specmesh.tools.plan", "simulation", "Find how many replicas a load needs."),
     Program(
         "calibrate",
-        "specmesh.bench.calibrate",
+        "specmesh.tools.calibrate",
         "local",
         "Fit parameters that strategies decide by.",
     ),
-    Program("profile", "specmesh.bench.profile", "local", "Measure a mesh, choose its strategy."),
+    Program("profile", "specmesh.tools.profile", "local", "Measure a mesh, choose its strategy."),
 )
 
 SERVICES = (

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from specmesh.bench.chaos.answers import ChaosAnswer
-from specmesh.bench.chaos.judge import AnswerVerdict, Stored, compare, judge
+from specmesh.bench.chaos.judging.judge import AnswerVerdict, Stored, compare, judge
+from specmesh.bench.chaos.judging.truth import DRAWING_TEMPERATURE, SimulatedTruth
 from specmesh.bench.chaos.requests import ChaosRequest
-from specmesh.bench.chaos.truth import DRAWING_TEMPERATURE, SimulatedTruth
 from specmesh.client import AcceptanceMode, FinishReason
 from specmesh.decoding.simulated.hashed import SimulatedTarget
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from specmesh.bench.plan.__main__ import app
-from specmesh.bench.plan.predict import ReplicaCounts, Times, predict
-from specmesh.bench.plan.report import processes, recommended, table
-from specmesh.bench.plan.search import plan
-from specmesh.bench.plan.setting import PlanSetting, default_objectives
 from specmesh.load.results.objectives import Objectives
 from specmesh.load.workload.lengths import ConstantLength as Length
 from specmesh.simulation.latency import FixedLatency
+from specmesh.tools.plan.__main__ import app
+from specmesh.tools.plan.predict import ReplicaCounts, Times, predict
+from specmesh.tools.plan.report import processes, recommended, table
+from specmesh.tools.plan.search import plan
+from specmesh.tools.plan.setting import PlanSetting, default_objectives
 
 TARGET = FixedLatency(0.04)
 SETTING = PlanSetting(

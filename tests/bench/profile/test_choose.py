@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from specmesh.bench.profile.choose import expectations, ways
-from specmesh.bench.profile.costs import (
+from specmesh.decoding.trees.tree import TokenTree
+from specmesh.tools.profile.choose import expectations, ways
+from specmesh.tools.profile.costs import (
     AUTOREGRESSIVE_ROUND,
     Contention,
     Cores,
@@ -18,11 +19,10 @@ from specmesh.bench.profile.costs import (
     Way,
     mean_round,
 )
-from specmesh.bench.profile.law import Law
-from specmesh.bench.profile.orchestrated import promising
-from specmesh.bench.profile.play import core_share
-from specmesh.bench.profile.predict import orchestrating, rounds_per_s, tokens_per_s
-from specmesh.decoding.trees.tree import TokenTree
+from specmesh.tools.profile.law import Law
+from specmesh.tools.profile.play import core_share
+from specmesh.tools.profile.predict import orchestrating, rounds_per_s, tokens_per_s
+from specmesh.tools.profile.tries.orchestrated import promising
 
 NO_HOP = Hop(0.0, 0.0, 0.0)
 

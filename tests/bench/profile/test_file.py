@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from specmesh.bench.profile.costs import (
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.trees.tree import TokenTree
+from specmesh.tools.profile.costs import (
     Contention,
     Cores,
     Hop,
@@ -14,11 +16,9 @@ from specmesh.bench.profile.costs import (
     ProfiledAcceptance,
     Way,
 )
-from specmesh.bench.profile.file import Accuracy, Profile, ProfiledModel
-from specmesh.bench.profile.law import Law, MeasuredForward, Sample
-from specmesh.bench.profile.replay import known_verdict
-from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.trees.tree import TokenTree
+from specmesh.tools.profile.file import Accuracy, Profile, ProfiledModel
+from specmesh.tools.profile.law import Law, MeasuredForward, Sample
+from specmesh.tools.profile.replay import known_verdict
 
 LAW = Law((1.0, 8.0), (5.0, 6.0), 0.1, 0.2, 0.3, 0.4)
 HOP = Hop(1.0, 0.0, 0.0)

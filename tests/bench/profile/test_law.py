@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from specmesh.bench.profile.law import (
+from specmesh.tools.profile.law import (
     Law,
     MeasuredForward,
     Sample,

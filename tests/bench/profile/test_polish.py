@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from specmesh.bench.profile.polish import polished
+from specmesh.tools.profile.tries.polish import polished
 
 
 def test_what_all_have_in_common_in_a_pass_is_the_machines():

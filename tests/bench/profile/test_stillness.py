@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from specmesh.bench.profile.stillness import Pace, on_still_cores
-from specmesh.bench.profile.watch import CoreWatch
 from specmesh.cli.local.process import StartError
+from specmesh.tools.profile.measure.stillness import Pace, on_still_cores
+from specmesh.tools.profile.measure.watch import CoreWatch
 
 SPEEDS = {"speculative": 40.0, "tree": 36.0, "heads": 50.0}
 POWERS = {"target": 0.7, "drafter": 0.3}

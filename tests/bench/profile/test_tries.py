@@ -2,13 +2,13 @@
 
 import pytest
 
-from specmesh.bench.profile import tries
-from specmesh.bench.profile.check import Check
-from specmesh.bench.profile.costs import Way
-from specmesh.bench.profile.prompts import parted
-from specmesh.bench.profile.run import ProfilePlan
-from specmesh.bench.profile.tries import Tried, Try, count_all, regret, steady
+from specmesh.bench.profile_check import Check
 from specmesh.models import Prompt
+from specmesh.tools.profile.costs import Way
+from specmesh.tools.profile.measure.prompts import parted
+from specmesh.tools.profile.run import ProfilePlan
+from specmesh.tools.profile.tries import mesh_tries as tries
+from specmesh.tools.profile.tries.mesh_tries import Tried, Try, count_all, regret, steady
 
 
 def one(tokens_per_s, rounds=5, tokens=10):

@@ -2,12 +2,12 @@
 
 import pytest
 
-from specmesh.bench.simulate.load import SimulatedLoad, run_load
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.reach import Reach
 from specmesh.simulation.latency import FixedLatency, MeasuredLatency
 from specmesh.simulation.mesh import MeshModel
+from specmesh.tools.simulate.load import SimulatedLoad, run_load
 
 
 def mesh(num_verifiers=2):

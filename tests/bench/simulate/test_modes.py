@@ -9,15 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmesh.bench.simulate.modes import (
-    COLUMNS,
-    GREEDY_ALPHAS,
-    PAIRS,
-    ModesRow,
-    ModesSetting,
-    figures,
-    rows,
-)
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.predict.closed_forms import acceptance_rate, coupled_acceptance_rate
@@ -29,6 +20,15 @@ from specmesh.simulation.latency import FixedLatency
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import SampledModels
 from specmesh.simulation.run import simulate
+from specmesh.tools.simulate.modes import (
+    COLUMNS,
+    GREEDY_ALPHAS,
+    PAIRS,
+    ModesRow,
+    ModesSetting,
+    figures,
+    rows,
+)
 
 SETTING = ModesSetting(1.0, 0.1, num_verifiers=7, num_tokens=40, seeds=range(11))
 EACH_MODE = [row for row in rows() if row.alpha in {1.0, 0.74, 0.3, 0.05}]

@@ -2,13 +2,6 @@
 
 import pytest
 
-from specmesh.bench.simulate.offline import PROMPT, run_once
-from specmesh.bench.simulate.rules import (
-    agreements,
-    dsi_seconds,
-    ideal_dsi_seconds,
-    speculative_forwards,
-)
 from specmesh.decoding.predict.closed_forms import required_parallelism
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
@@ -17,6 +10,13 @@ from specmesh.simulation.latency import FixedLatency
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.run import simulate
+from specmesh.tools.simulate.papers.offline import PROMPT, run_once
+from specmesh.tools.simulate.papers.rules import (
+    agreements,
+    dsi_seconds,
+    ideal_dsi_seconds,
+    speculative_forwards,
+)
 
 TOKENS = 40
 

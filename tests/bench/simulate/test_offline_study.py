@@ -2,14 +2,14 @@
 
 import pytest
 
-from specmesh.bench.simulate.offline import (
+from specmesh.tools.simulate.papers.offline import (
     Settings,
     grid,
     run_cell,
     run_grid,
     run_once,
 )
-from specmesh.bench.simulate.speedups import SPEEDUPS, cell_dict, summary
+from specmesh.tools.simulate.papers.speedups import SPEEDUPS, cell_dict, summary
 
 SETTINGS = Settings(num_tokens=50, repeats=3)
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from specmesh.bench.simulate.branch_figures import (
+from specmesh.decoding.predict.closed_forms import branch_throughput, speculative_throughput
+from specmesh.tools.simulate.papers.branch_figures import (
     DRAFTER_S,
     TARGET_S,
     branch_closed,
@@ -12,15 +13,14 @@ from specmesh.bench.simulate.branch_figures import (
     least_n,
     points_of,
 )
-from specmesh.bench.simulate.branch_tables import ROWS as BRANCH_ROWS
-from specmesh.bench.simulate.branch_tables import explain, shapes
-from specmesh.bench.simulate.table2 import (
+from specmesh.tools.simulate.papers.branch_tables import ROWS as BRANCH_ROWS
+from specmesh.tools.simulate.papers.branch_tables import explain, shapes
+from specmesh.tools.simulate.papers.table2 import (
     ROWS,
     Table2Experiment,
     row_report,
     table2_seconds,
 )
-from specmesh.decoding.predict.closed_forms import branch_throughput, speculative_throughput
 
 STARCODER = ROWS[0]
 SMALL = Table2Experiment(num_tokens=50, seeds=range(3))

@@ -8,9 +8,9 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from specmesh.bench.simulate.__main__ import app
-from specmesh.bench.simulate.table2 import ROWS, table2_seconds
 from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.tools.simulate.__main__ import app
+from specmesh.tools.simulate.papers.table2 import ROWS, table2_seconds
 
 PNG = b"\x89PNG\r\n\x1a\n"
 RUN = ("run", "--target-ms", "20", "--drafter-ms", "5")

@@ -11,13 +11,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specmesh.bench.chaos.pairs import ShippedPair, WaitingPair
+from specmesh.bench.chaos.judging.pairs import ShippedPair, WaitingPair
 from specmesh.bench.chaos.report import as_json, bad, show, timeline
 from specmesh.bench.chaos.run import Chaos, ChaosPlan
-from specmesh.bench.kit.options import MAX_SEED, Json
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run, until_signalled
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.options import MAX_SEED, Json
 
 app = App()
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from specmesh.bench.chaos.answers import ChaosAnswer
 from specmesh.bench.chaos.faults import Carried
-from specmesh.bench.chaos.judge import AnswerVerdict, Judgement
+from specmesh.bench.chaos.judging.judge import AnswerVerdict, Judgement
 from specmesh.bench.chaos.starvation import Watch
 from specmesh.cli.tables import make_table
 

@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specmesh.bench.kit.draw import draw_strategy
-from specmesh.bench.kit.experiment import FILTER
 from specmesh.client import AcceptanceMode, Filter
+from specmesh.tools.kit.draw import draw_strategy
+from specmesh.tools.kit.experiment import FILTER
 
 _SHORTEST = 16
 _THRESHOLDS = (-0.5, 0.5)

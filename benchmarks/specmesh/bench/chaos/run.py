@@ -11,16 +11,16 @@ from pathlib import Path
 
 from specmesh.bench.chaos.answers import ChaosAnswer
 from specmesh.bench.chaos.faults import FaultInjector
-from specmesh.bench.chaos.judge import Stored, judge
+from specmesh.bench.chaos.judging.judge import Stored, judge
+from specmesh.bench.chaos.judging.pairs import Pair
+from specmesh.bench.chaos.judging.store import StoredSessions, Unreadable
+from specmesh.bench.chaos.judging.truth import Truth
 from specmesh.bench.chaos.load import ChaosLoad
 from specmesh.bench.chaos.mesh import ChaosMesh, Setup
-from specmesh.bench.chaos.pairs import Pair
 from specmesh.bench.chaos.plan import REDIS, FaultKind, MeshShape, schedule
 from specmesh.bench.chaos.report import JudgedAnswer, MeshRun
 from specmesh.bench.chaos.requests import ChaosRequest
 from specmesh.bench.chaos.starvation import Watch
-from specmesh.bench.chaos.store import StoredSessions, Unreadable
-from specmesh.bench.chaos.truth import Truth
 from specmesh.client import AsyncClient
 
 GRACE_S = 45.0

@@ -17,11 +17,11 @@ from specmesh import models
 from specmesh.bench.engine.plan import EnginePlan
 from specmesh.bench.engine.report import as_json, show
 from specmesh.bench.engine.run import measure
-from specmesh.bench.kit.options import Device, Dtype, Json, Model, ModelDtype, Threads
 from specmesh.cli.local.process import StartError
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.vllm.versions import check_versions
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.options import Device, Dtype, Json, Model, ModelDtype, Threads
 
 
 class TimedBackend(StrEnum):

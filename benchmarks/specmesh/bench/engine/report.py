@@ -13,7 +13,7 @@ from rich.table import Table
 from specmesh.bench.engine.figures import Figures
 from specmesh.bench.engine.plan import PROMPT_TOKENS, WIDTH_PREFIX_TOKENS, EnginePlan
 from specmesh.bench.engine.run import EngineRuns
-from specmesh.bench.kit.tables import make_table
+from specmesh.tools.kit.tables import make_table
 
 
 def as_json(plan: EnginePlan, measured: EngineRuns) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from specmesh.bench.engine.ours import (
 )
 from specmesh.bench.engine.plan import EnginePlan
 from specmesh.bench.engine.turns import side_by_side
-from specmesh.bench.kit.processes import processes
+from specmesh.tools.kit.processes import processes
 
 Round = Sequence[Turn]
 Runs = Mapping[int, Sequence[Round]]

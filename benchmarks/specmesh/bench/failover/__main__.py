@@ -14,10 +14,10 @@ from rich.console import Console
 
 from specmesh.bench.failover.report import FailoverOutcome, table
 from specmesh.bench.failover.run import FailoverPlan, PrimaryLoss, measure
-from specmesh.bench.kit.options import Json
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.options import Json
 
 app = App()
 

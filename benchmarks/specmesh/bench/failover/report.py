@@ -9,7 +9,7 @@ from typing import Self
 
 from rich.table import Table
 
-from specmesh.bench.kit.tables import make_table
+from specmesh.tools.kit.tables import make_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from specmesh.bench.chaos.store import StoredSessions, Unreadable
+from specmesh.bench.chaos.judging.store import StoredSessions, Unreadable
 from specmesh.bench.failover.group import SentinelGroup
 from specmesh.bench.failover.report import FailoverOutcome, Spread
 from specmesh.bench.failover.streams import RequestSeen, read, right_answer

@@ -8,9 +8,6 @@ from typing import Annotated
 import typer
 
 from specmesh.bench.filter.bench import FilterBench, FilterPlan
-from specmesh.bench.kit.bench import Surroundings, conduct
-from specmesh.bench.kit.options import Json, Tokens, Verifiers
-from specmesh.bench.kit.prompts import read_prompts
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.local.process import StartError
 from specmesh.cli.up import (
@@ -23,6 +20,9 @@ from specmesh.cli.up import (
     shipped_calibration,
 )
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.bench import Surroundings, conduct
+from specmesh.tools.kit.options import Json, Tokens, Verifiers
+from specmesh.tools.kit.prompts import read_prompts
 
 app = App()
 

@@ -14,12 +14,12 @@ from specmesh.bench.filter.sessions import Crowd, Round, sum_up
 from specmesh.bench.filter.summary import SHARE, answers_of, summarise, threshold_for
 from specmesh.bench.filter.sweep import FilterSetting, sweep
 from specmesh.bench.filter.thresholds import settings_at
-from specmesh.bench.kit.bench import Bench, Surroundings
-from specmesh.bench.kit.experiment import FILTER, Run
-from specmesh.bench.kit.setting import describe_setting
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.client import AsyncClient
+from specmesh.tools.kit.bench import Bench, Surroundings
+from specmesh.tools.kit.experiment import FILTER, Run
+from specmesh.tools.kit.setting import describe_setting
 
 CROWD_SCORER = "calibrated"
 CROWD_SHARES = (SHARE, 0.6, 0.8)

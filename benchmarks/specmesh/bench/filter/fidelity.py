@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specmesh.bench.offline import answer, log_probabilities, score, tokenize
 from specmesh.cli.local.models import RealModels
 from specmesh.cli.local.process import StartError
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
+from specmesh.tools.offline import answer, log_probabilities, score, tokenize
 
 Answers = Sequence[Sequence[int]]
 """Token ids of one answer for each prompt."""

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from specmesh.bench.filter.sessions import CrowdPoint, SessionFigures
 from specmesh.bench.filter.summary import SHARE, Margin, Summary, SweepPoint
-from specmesh.bench.kit.tables import make_table
+from specmesh.tools.kit.tables import make_table
 
 
 def as_json(summary: Summary, sessions: SessionFigures | None) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from statistics import fmean, median
 import psutil
 
 from specmesh.bench.filter.sweep import FilterSetting, speculation
-from specmesh.bench.kit.experiment import Experiment
 from specmesh.client import AsyncClient, GenerationResult
+from specmesh.tools.kit.experiment import Experiment
 from specmesh.traces.spans import Span, SpanKind
 
 _BATCH_SIZE = "specmesh.filter.batch_size"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from specmesh.bench.filter.fidelity import Answers, Fidelity, JudgedTexts
 from specmesh.bench.filter.sweep import FilterSetting, setting_of
-from specmesh.bench.kit.experiment import Run, tokens_per_s
+from specmesh.tools.kit.experiment import Run, tokens_per_s
 
 SHARE = 0.4
 """The kept share at which the quality is stated."""

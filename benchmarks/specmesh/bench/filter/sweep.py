@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specmesh.bench.kit.experiment import (
+from specmesh.client import Filter
+from specmesh.tools.kit.experiment import (
     AUTOREGRESSIVE,
     FILTER,
     GREEDY,
@@ -13,7 +14,6 @@ from specmesh.bench.kit.experiment import (
     Run,
     Speculation,
 )
-from specmesh.client import Filter
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ import typer
 from rich.console import Console
 
 from specmesh import models
-from specmesh.bench.kit.options import Json
 from specmesh.inference.engine.unit_spec import UnitSpec, parse_units
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.options import Json
 
 if TYPE_CHECKING:  # torch takes seconds, for which --help and refusals need not wait
     from specmesh.bench.hcmp.exact import Exactness

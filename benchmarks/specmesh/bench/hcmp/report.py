@@ -10,8 +10,8 @@ from rich.console import Console
 
 from specmesh.bench.hcmp.exact import LIMIT, Exactness
 from specmesh.bench.hcmp.speed import Speeds
-from specmesh.bench.kit.tables import make_table
 from specmesh.inference.models.units.planner import ATTENTION, Planner
+from specmesh.tools.kit.tables import make_table
 
 
 @dataclass(frozen=True, slots=True)

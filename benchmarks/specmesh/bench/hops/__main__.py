@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from specmesh.bench.hops.measure import HopTimes, measure_hops
-from specmesh.bench.kit.options import Json
 from specmesh.cli.runner import run
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.options import Json
 
 app = App()
 

@@ -13,8 +13,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from specmesh.bench.kit.options import Json, Seed
-from specmesh.bench.kit.tables import make_table
 from specmesh.bench.load import speed as speeds
 from specmesh.bench.load import theory as theories
 from specmesh.bench.load.queue import Md1
@@ -23,6 +21,8 @@ from specmesh.cli.runner import run
 from specmesh.load.results.machine import machine, versions
 from specmesh.load.transports.transport import RequestFailed
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.options import Json, Seed
+from specmesh.tools.kit.tables import make_table
 
 app = App(
     help="Check what 'specmesh load' says: against theory, and how much load it makes.",

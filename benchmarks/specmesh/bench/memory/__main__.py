@@ -12,8 +12,6 @@ import psutil
 import typer
 from rich.console import Console
 
-from specmesh.bench.kit.options import Json
-from specmesh.bench.kit.prompts import read_prompts
 from specmesh.bench.memory.measure import MemoryLoad, MemorySamples
 from specmesh.bench.memory.report import as_json, table
 from specmesh.bench.memory.samples import MemorySample
@@ -26,6 +24,8 @@ from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.up import RedisUrl, real_models, shipped_calibration
 from specmesh.client import AsyncClient
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.options import Json
+from specmesh.tools.kit.prompts import read_prompts
 
 app = App()
 

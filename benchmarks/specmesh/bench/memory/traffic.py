@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from specmesh.bench.kit.draw import draw_strategy
 from specmesh.client import AcceptanceMode, Filter
+from specmesh.tools.kit.draw import draw_strategy
 
 MAX_TOKENS = 12
 MAX_PROMPT_CHARACTERS = 800

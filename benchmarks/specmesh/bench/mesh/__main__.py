@@ -11,15 +11,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specmesh.bench.kit.options import Json
 from specmesh.bench.mesh.measure import MeshPlan, measure_row
 from specmesh.bench.mesh.report import table
 from specmesh.bench.mesh.simulated import simulate_row
 from specmesh.bench.mesh.summary import RowSummary, summarise
-from specmesh.bench.simulate.table2 import ROWS, PublishedRow
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.options import Json
+from specmesh.tools.simulate.papers.table2 import ROWS, PublishedRow
 
 app = App()
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specmesh.bench.kit.experiment import GREEDY, Experiment, Run, Speculation
 from specmesh.bench.mesh.simulated import ExpectedRow, Setting
-from specmesh.bench.simulate.table2 import COMPARED
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import WaitingModels
 from specmesh.client import AsyncClient
 from specmesh.orchestrator.strategies.options import StrategyOptions
+from specmesh.tools.kit.experiment import GREEDY, Experiment, Run, Speculation
+from specmesh.tools.simulate.papers.table2 import COMPARED
 
 NUM_VERIFIERS = 7
 """Replicas as in the paper, which has eight processors, one of them for the drafter."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specmesh.bench.simulate.table2 import PublishedRow, Table2Experiment, timings
+from specmesh.tools.simulate.papers.table2 import PublishedRow, Table2Experiment, timings
 
 Setting = tuple[str, int | None]
 """A strategy and its lookahead, None where it has none."""

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from specmesh.bench.mesh.measure import MeshRuns
 from specmesh.bench.mesh.simulated import ExpectedRow
-from specmesh.bench.simulate.table2 import COMPARED
+from specmesh.tools.simulate.papers.table2 import COMPARED
 
 
 @dataclass(frozen=True, slots=True)

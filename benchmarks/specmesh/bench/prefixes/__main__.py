@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specmesh.bench.kit.options import Json, Seed
 from specmesh.bench.prefixes.chats import ChatLoad
 from specmesh.bench.prefixes.measure import measure
 from specmesh.bench.prefixes.mesh import PrefixMesh, Shape, running
@@ -21,6 +20,7 @@ from specmesh.cli.local.models import Models
 from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.up import real_models
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.options import Json, Seed
 
 app = App()
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from rich.console import Console
 
-from specmesh.bench.kit.tables import make_table
 from specmesh.bench.prefixes.chats import ChatLoad
 from specmesh.bench.prefixes.measure import FirstTokenLatency, Side
 from specmesh.bench.prefixes.mesh import Shape
 from specmesh.cli.local.models import Models, RealModels
 from specmesh.load.results.machine import machine, versions
+from specmesh.tools.kit.tables import make_table
 
 
 def show(console: Console, sides: Mapping[str, Side]) -> None:

@@ -7,8 +7,13 @@ from typing import Annotated
 
 import typer
 
-from specmesh.bench.kit.bench import Surroundings, conduct
-from specmesh.bench.kit.experiment import (
+from specmesh.bench.strategies.bench import StrategiesBench
+from specmesh.cli.local.mesh import MeshOptions
+from specmesh.cli.up import DrafterModels, HeadsFolder, RedisUrl, TargetModel, Threads, real_models
+from specmesh.orchestrator.strategies import LOSSLESS
+from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.bench import Surroundings, conduct
+from specmesh.tools.kit.experiment import (
     AUTOREGRESSIVE,
     SEED,
     TEMPERATURES,
@@ -16,7 +21,7 @@ from specmesh.bench.kit.experiment import (
     Speculation,
     lossless,
 )
-from specmesh.bench.kit.options import (
+from specmesh.tools.kit.options import (
     Json,
     NumPrompts,
     PromptsFile,
@@ -25,13 +30,8 @@ from specmesh.bench.kit.options import (
     Tokens,
     Verifiers,
 )
-from specmesh.bench.kit.prompts import read_prompts
-from specmesh.bench.kit.strategy_options import GivenOptions, read_options
-from specmesh.bench.strategies.bench import StrategiesBench
-from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.up import DrafterModels, HeadsFolder, RedisUrl, TargetModel, Threads, real_models
-from specmesh.orchestrator.strategies import LOSSLESS
-from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.prompts import read_prompts
+from specmesh.tools.kit.strategy_options import GivenOptions, read_options
 
 app = App()
 

@@ -7,25 +7,25 @@ from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
-from specmesh.bench.kit.bench import Bench, Surroundings
-from specmesh.bench.kit.experiment import (
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.local.mesh import MeshOptions
+from specmesh.client import AsyncClient, GenerationStream
+from specmesh.orchestrator.strategies.options import StrategyOptions
+from specmesh.tools.demo.comparison_report import (
+    comparison_json,
+    describe_difference,
+    describe_stops,
+    run_and_show,
+)
+from specmesh.tools.kit.bench import Bench, Surroundings
+from specmesh.tools.kit.experiment import (
     BRANCH_PREDICTION,
     DSI,
     SPECULATIVE,
     Experiment,
     Speculation,
 )
-from specmesh.bench.kit.setting import describe_setting, setting_json
-from specmesh.bench.strategies.report import (
-    comparison_json,
-    describe_difference,
-    describe_stops,
-    run_and_show,
-)
-from specmesh.cli.exit_status import ExitStatus
-from specmesh.cli.local.mesh import MeshOptions
-from specmesh.client import AsyncClient, GenerationStream
-from specmesh.orchestrator.strategies.options import StrategyOptions
+from specmesh.tools.kit.setting import describe_setting, setting_json
 from specmesh.traces.analysis.cancellation import cancellations, stop_times
 from specmesh.traces.analysis.speculation import accepted_counts, latencies
 

@@ -12,12 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specmesh.bench.kit.experiment import GREEDY, SAMPLED, Prompt
-from specmesh.bench.kit.options import Json, Tokens
-from specmesh.bench.kit.prompts import read_prompts
-from specmesh.bench.kit.tables import make_table
 from specmesh.bench.mesh.measure import NUM_VERIFIERS
-from specmesh.bench.simulate.table2 import ROWS
 from specmesh.bench.traces.answers import TracedLoad, traced_answers
 from specmesh.bench.traces.path import PathFindings, path_findings
 from specmesh.bench.traces.store import StoreFindings, measure_store
@@ -28,6 +23,11 @@ from specmesh.cli.runner import run
 from specmesh.models import DRAFTER, TARGET
 from specmesh.models import path as model_path
 from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.experiment import GREEDY, SAMPLED, Prompt
+from specmesh.tools.kit.options import Json, Tokens
+from specmesh.tools.kit.prompts import read_prompts
+from specmesh.tools.kit.tables import make_table
+from specmesh.tools.simulate.papers.table2 import ROWS
 from specmesh.traces.spans import spans_from
 from specmesh.traces.store.limits import MIN_BYTES
 from specmesh.traces.trace import Trace

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-from specmesh.bench.kit.experiment import GREEDY, Prompt
 from specmesh.bench.traces.core_use import CoreMeter, CoreUse
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.traces import Keep, TraceKeeping
 from specmesh.client import AsyncClient
+from specmesh.tools.kit.experiment import GREEDY, Prompt
 from specmesh.traces.store.query import Query
 from specmesh.traces.store.reader import StoreReader
 

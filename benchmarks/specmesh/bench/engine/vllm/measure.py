@@ -22,10 +22,10 @@ from specmesh.bench.engine.vllm import programs
 from specmesh.bench.engine.vllm.programs import CACHE_BYTES, SessionsLoad
 from specmesh.bench.engine.vllm.sessions import NUM_DRAFT_TOKENS, NUM_TEXT_TOKENS, ROUNDS
 from specmesh.bench.engine.vllm.waiting import PrefixWaits, measure_waits
-from specmesh.bench.kit.processes import processes
 from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import PORT, ProcessSpec
 from specmesh.cli.local.supervisor import Supervisor
+from specmesh.tools.kit.processes import processes
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from specmesh.bench.engine.plan import PROMPT_TOKENS, EnginePlan
 from specmesh.bench.engine.vllm.measure import Verification, Verifications
 from specmesh.bench.engine.vllm.sessions import NUM_DRAFT_TOKENS, ROUNDS
 from specmesh.bench.engine.vllm.waiting import PrefixWaits
-from specmesh.bench.kit.tables import make_table
+from specmesh.tools.kit.tables import make_table
 
 
 def as_json(plan: EnginePlan, found: Verifications, waits: PrefixWaits) -> dict[str, Any]:

@@ -1,0 +1,243 @@
+"""``specmesh bench plan`` or ``python -m specmesh.bench.plan_check``: plans against real meshes.
+
+Each plan, and the same with a verifier less, is started as processes whose models wait instead of
+computing, and gets the load that it was made for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import psutil
+import typer
+from rich.console import Console
+
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.local.mesh import LocalMesh, MeshOptions
+from specmesh.cli.local.models import WaitingModels
+from specmesh.cli.runner import run
+from specmesh.load.runs.conduct import RunPlan, conduct
+from specmesh.load.transports.mesh_transport import MeshDoor
+from specmesh.load.transports.observation import Observation, RequestOutcome
+from specmesh.load.workload.arrivals import Poisson
+from specmesh.load.workload.conversations import Synthetic
+from specmesh.load.workload.lengths import ConstantLength as FixedLength
+from specmesh.load.workload.plan import RunLength, Workload
+from specmesh.load.workload.variations import Variation
+from specmesh.serving.process.typer_app import App
+from specmesh.simulation.latency import FixedLatency
+from specmesh.tools.kit.options import Json
+from specmesh.tools.kit.tables import make_table
+from specmesh.tools.plan.predict import MeshPrediction, Times
+from specmesh.tools.plan.search import plan
+from specmesh.tools.plan.setting import PlanSetting, default_objectives
+from specmesh.tools.simulate.options import HopMs, Seed, require_heads, strategy_names
+
+app = App()
+
+_WARM_UP_S = 5.0
+_PROMPT_TOKENS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """Waiting models with several replicas of the drafter."""
+
+    models: WaitingModels
+    num_drafters: int
+
+    def verifier(self) -> Sequence[str]:
+        """Arguments of a verifier."""
+        return self.models.verifier()
+
+    def drafters(self) -> Sequence[Sequence[str]]:
+        """Arguments of each drafter."""
+        return [*self.models.drafters()] * max(1, self.num_drafters)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredMesh:
+    """What users of a real mesh saw. ``attained`` counts failed answers, which ``failed`` are, as
+    not within the objectives; ``orchestrator_ms``: processor time for each verification."""
+
+    answers: int
+    failed: int
+    ttft_ms: Times
+    tpot_ms: Times
+    e2e_ms: Times
+    attained: float
+    orchestrator_ms: float
+
+
+@app.command()
+def main(
+    rate: Annotated[float, typer.Option(min=0.1, help="Requests a second.")] = 2.0,
+    tokens: Annotated[int, typer.Option(min=2, help="Of each answer.")] = 48,
+    target_ms: Annotated[float, typer.Option(min=1, help="Of a target forward.")] = 40.0,
+    drafter_ms: Annotated[float, typer.Option(min=0.1, help="Of a drafter forward.")] = 8.0,
+    acceptance: Annotated[float, typer.Option(min=0, max=1, help="Of draft tokens.")] = 0.8,
+    heads_ms: Annotated[
+        float | None, typer.Option(min=0.1, help="Of a level of heads, which agree as often.")
+    ] = None,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            callback=strategy_names,
+            help="May be repeated.",
+            show_default="autoregressive, speculative",
+        ),
+    ] = None,
+    hop_ms: HopMs = 0.5,
+    duration: Annotated[float, typer.Option(min=1, help="Seconds that are measured.")] = 60.0,
+    seed: Seed = 0,
+    json_: Json = False,
+) -> None:
+    """Plan, start what was planned and the same with a verifier less, and send both the load.
+
+    The errors are those of the prediction, as shares of what was measured. A hop is half of what
+    a verification takes besides the forward. Nothing else may run on the machine meanwhile.
+    """
+    console = Console(stderr=True, highlight=False)
+    names = strategy or ("autoregressive", "speculative")
+    require_heads(names, heads_ms)
+    target = FixedLatency(target_ms / 1e3)
+    setting = PlanSetting(
+        target=target,
+        drafter=FixedLatency(drafter_ms / 1e3),
+        hop_s=hop_ms / 1e3,
+        acceptance=acceptance,
+        heads_s=None if heads_ms is None else heads_ms / 1e3,
+        heads_acceptance=acceptance,
+        rate=rate,
+        output=FixedLength(tokens),
+        objectives=default_objectives(target, hop_ms / 1e3),
+        orchestrator_s=0.0,
+        seed=seed,
+    )
+
+    async def work() -> int:
+        rows = []
+        for name in names:
+            planned = plan(setting, name)
+            for prediction in (planned.best, planned.fewer):
+                if prediction is not None:
+                    measured = await _measure(setting, prediction, duration, console)
+                    rows.append(_row(prediction, measured))
+        if json_:
+            typer.echo(json.dumps(rows))
+        else:
+            _show(rows)
+        return ExitStatus.OK
+
+    run(work())
+
+
+async def _measure(
+    setting: PlanSetting, prediction: MeshPrediction, duration_s: float, console: Console
+) -> MeasuredMesh:
+    """Raises StartError."""
+    models = WaitingModels(
+        target_ms=setting.target.each_s * 1e3,
+        drafter_ms=setting.drafter.each_s * 1e3,
+        acceptance=setting.acceptance,
+        seed=setting.seed,
+        heads_ms=None if setting.heads_s is None else setting.heads_s * 1e3,
+        heads_depth=setting.heads_depth,
+        heads_acceptance=setting.heads_acceptance,
+    )
+    options = MeshOptions(
+        models=Replicated(models, prediction.drafters),
+        num_verifiers=prediction.verifiers,
+        drain_s=1.0,
+    )
+    workload = Workload(
+        arrivals=Poisson(setting.rate),
+        conversations=Synthetic(prompt_tokens=FixedLength(_PROMPT_TOKENS)),
+        extent=RunLength(warm_up_s=_WARM_UP_S, duration_s=duration_s, cool_down_s=_WARM_UP_S),
+        variations=(Variation(strategy=prediction.strategy),),
+        output_tokens=setting.output,
+        seed=setting.seed,
+    )
+    with TemporaryDirectory(prefix="specmesh-") as directory:
+        async with LocalMesh(options, Path(directory), console.print) as mesh:
+            orchestrator = psutil.Process(mesh.pids["orchestrator"])
+            before_s = _cpu_s(orchestrator)
+            conducted = await conduct(RunPlan(workload=workload, door=MeshDoor((mesh.address,))))
+            spent_s = _cpu_s(orchestrator) - before_s
+    return _measured(setting, conducted.seen.observations, duration_s, spent_s)
+
+
+def _measured(
+    setting: PlanSetting, observations: Sequence[Observation], duration_s: float, spent_s: float
+) -> MeasuredMesh:
+    until_s = _WARM_UP_S + duration_s
+    seen = [each for each in observations if _WARM_UP_S <= each.due_s < until_s]
+    answered = [each for each in seen if each.outcome is RequestOutcome.ANSWERED]
+    calls = sum(each.work.num_verify_calls for each in observations if each.work is not None)
+    return MeasuredMesh(
+        answers=len(seen),
+        failed=len(seen) - len(answered),
+        ttft_ms=Times.of([each.ttft_s for each in answered if each.ttft_s is not None]),
+        tpot_ms=Times.of([each.tpot_s for each in answered if each.tpot_s is not None]),
+        e2e_ms=Times.of([each.e2e_s for each in answered]),
+        attained=round(sum(map(setting.objectives.met_by, seen)) / max(1, len(seen)), 4),
+        orchestrator_ms=round(spent_s / max(1, calls) * 1e3, 3),
+    )
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _row(prediction: MeshPrediction, measured: MeasuredMesh) -> dict[str, Any]:
+    errors = {
+        f"{name}_{kind}": round(_error(getattr(prediction, name), getattr(measured, name), kind), 3)
+        for name in ("ttft_ms", "tpot_ms", "e2e_ms")
+        for kind in ("p50", "p95")
+    }
+    return {"predicted": asdict(prediction), "measured": asdict(measured), "errors": errors}
+
+
+def _error(predicted: Times, measured: Times, kind: str) -> float:
+    return float(getattr(predicted, kind) / max(getattr(measured, kind), 1e-9) - 1)
+
+
+def _show(rows: Sequence[dict[str, Any]]) -> None:
+    made = make_table(
+        "Predicted / measured",
+        *("strategy", "verifiers", "drafters", "TTFT p50 ms", "TPOT p50 ms", "TPOT p95 ms"),
+        *("e2e p50 ms", "within", "failed", "orchestrator ms"),
+    )
+    for row in rows:
+        predicted, measured = row["predicted"], row["measured"]
+        made.add_row(
+            predicted["strategy"],
+            str(predicted["counts"]["verifiers"]),
+            str(predicted["counts"]["drafters"]),
+            *(
+                _both(predicted[name][kind], measured[name][kind], digits)
+                for name, kind, digits in _SHOWN
+            ),
+            f"{predicted['attained']:.0%} / {measured['attained']:.0%}",
+            str(measured["failed"]),
+            f"{measured['orchestrator_ms']:.2f}",
+        )
+    Console(width=140).print(made)
+
+
+_SHOWN = (("ttft_ms", "p50", 0), ("tpot_ms", "p50", 1), ("tpot_ms", "p95", 1), ("e2e_ms", "p50", 0))
+"""What, and with how many digits."""
+
+
+def _both(predicted: float, measured: float, digits: int) -> str:
+    return f"{predicted:.{digits}f} / {measured:.{digits}f}"
+
+
+if __name__ == "__main__":
+    app(prog_name="specmesh bench plan")

@@ -1,5 +1,0 @@
-"""``specmesh profile``: what a mesh's forwards and hops cost, and what strategy follows from that.
-
-Ghidorah's architecture-aware profiling (ARCA, Section III-C), for a mesh. ``run.py`` measures
-through the RPCs that serving uses; ``law.py``, ``predict.py`` and ``choose.py`` are pure.
-"""

@@ -1,0 +1,1 @@
+"""Commands that plan, profile, calibrate, simulate and show a mesh."""

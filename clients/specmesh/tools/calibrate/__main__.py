@@ -1,0 +1,116 @@
+"""``specmesh calibrate`` or ``python -m specmesh.tools.calibrate``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+from rich.console import Console
+
+from specmesh.decoding.predict.calibration import Calibration
+from specmesh.decoding.sampling import Sampling
+from specmesh.inference.model import LanguageModel, ModelNotLoadable
+from specmesh.serving.process.typer_app import App
+from specmesh.tools.calibrate.collect import Position, collect
+from specmesh.tools.calibrate.judged import judge
+from specmesh.tools.calibrate.pair import (
+    TEMPERATURES,
+    DrafterModel,
+    NumPrompts,
+    TargetModel,
+    load_pair,
+    prompts_in_halves,
+)
+from specmesh.tools.calibrate.report import as_json, show
+from specmesh.tools.calibrate.tree import tree
+from specmesh.tools.kit.options import Json, Temperatures, Threads, Tokens
+
+app = App(
+    no_args_is_help=True,
+    help="Fit parameters that strategies decide by.",
+)
+
+
+class Halves(NamedTuple):
+    """Positions to fit on, and others to judge the fit by, by temperature."""
+
+    fit: Mapping[float, Sequence[Position]]
+    judge: Mapping[float, Sequence[Position]]
+
+
+@app.callback()
+def group() -> None:
+    """Fit parameters that strategies decide by."""
+
+
+@app.command()
+def confidence(
+    target_model: TargetModel = None,
+    drafter_model: DrafterModel = None,
+    prompts: NumPrompts = 64,
+    tokens: Tokens = 128,
+    temperature: Temperatures = None,
+    threads: Threads = 2,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="File for --calibration of a confidence service.", show_default="none"),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Fit the probability that the target agrees to what the drafter says of a token.
+
+    Of the held-out prompts the first half is fitted on and the second judged by; no file has
+    prompts in both.
+    """
+    temperatures = tuple(dict.fromkeys(temperature or TEMPERATURES))
+    try:
+        pair = load_pair(target_model, drafter_model, threads)
+    except ModelNotLoadable as error:
+        typer.echo(f"specmesh: {error}", err=True)
+        raise typer.Exit(2) from error
+    halves = _observe(pair, prompts_in_halves(prompts), temperatures, tokens)
+    positions = [position for group in halves.fit.values() for position in group]
+    try:
+        calibration = Calibration.fit(*zip(*positions, strict=True))
+    except ValueError as error:
+        typer.echo(f"specmesh: {error}", err=True)
+        raise typer.Exit(1) from error
+    judged = judge(calibration, halves.judge)
+    if output is not None:
+        output.write_text(calibration.to_json().rstrip("\n") + "\n", encoding="utf-8")
+    if json_:
+        typer.echo(json.dumps({"fitted": len(positions), **as_json(judged)}))
+    else:
+        show(judged, len(positions), Console())
+
+
+def _observe(
+    pair: tuple[LanguageModel, LanguageModel],
+    halves: tuple[Sequence[str], Sequence[str]],
+    temperatures: Sequence[float],
+    num_tokens: int,
+) -> Halves:
+    """Observe the positions of both halves."""
+    from specmesh.tools.offline import tokenize
+
+    target, drafter = pair
+    observed = []
+    for seed, texts in enumerate(halves):
+        prompts = tokenize(target, texts)
+        observed.append(
+            {
+                # Each prompt has a seed of its own; those of the halves must not overlap.
+                t: collect(target, drafter, prompts, Sampling(t, seed=seed << 32), num_tokens)
+                for t in temperatures
+            }
+        )
+    return Halves(*observed)
+
+
+app.command()(tree)
+
+if __name__ == "__main__":
+    app(prog_name="specmesh calibrate")

@@ -1,0 +1,63 @@
+"""``specmesh demo`` or ``python -m specmesh.tools.demo``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from specmesh.cli.local.mesh import MeshOptions
+from specmesh.cli.up import (
+    DrafterModels,
+    HeadsFolder,
+    Lookahead,
+    RedisUrl,
+    TargetModel,
+    Threads,
+    real_models,
+)
+from specmesh.serving.process.typer_app import App
+from specmesh.tools.demo.course import Demo
+from specmesh.tools.kit.bench import Surroundings, conduct
+from specmesh.tools.kit.options import Json, PromptsFile, Tokens, Verifiers
+from specmesh.tools.kit.prompts import read_prompts
+
+app = App()
+
+
+@app.command()
+def main(
+    target: TargetModel = None,
+    drafter: DrafterModels = None,
+    heads: HeadsFolder = None,
+    prompts: PromptsFile = None,
+    num_prompts: Annotated[int, typer.Option(min=1, help="How many, from the first.")] = 5,
+    tokens: Tokens = 128,
+    verifiers: Verifiers = 1,
+    lookahead: Lookahead = None,
+    threads: Threads = 1,
+    redis_url: RedisUrl = None,
+    json_: Json = False,
+) -> None:
+    """Start a mesh, show what each strategy gains and that it changes no text.
+
+    Exits with 1 if it does change one.
+    """
+
+    def make(surroundings: Surroundings) -> Demo:
+        options = MeshOptions(
+            models=real_models(target, drafter, threads, heads=heads),
+            num_verifiers=verifiers,
+            threads=threads,
+            lookahead=lookahead,
+            redis_url=redis_url,
+            drain_s=1.0,
+        )
+        # In the file's order: chosen neither by their answers nor by their speed.
+        return Demo(read_prompts(prompts)[:num_prompts], tokens, options, surroundings)
+
+    conduct(make, as_json=json_)
+
+
+if __name__ == "__main__":
+    app(prog_name="specmesh demo")

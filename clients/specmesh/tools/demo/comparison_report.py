@@ -1,0 +1,121 @@
+"""Reports on a comparison, in 80 columns and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from specmesh.client import AsyncClient
+from specmesh.tools.demo.comparison import Comparison, StrategyFigures, compare
+from specmesh.tools.demo.repeats import NUM_TOKENS
+from specmesh.tools.kit.experiment import SPECULATIVE, Experiment
+from specmesh.tools.kit.tables import make_table, same
+from specmesh.traces.analysis.cancellation import StopTimes
+from specmesh.traces.analysis.speculation import TracedLatencies
+
+_KEY = f"""
+tokens/s and ratio are medians over the prompts; the ratio is to autoregressive
+decoding of the same prompt, so it is not that of the two medians.
+accept: share of the verified draft tokens. For one token of output: calls of
+the target, tokens drafted, of these wasted, places the target was asked about.
+same: whether every text is that of the first line.
+A token repeats if it lies in a run of {NUM_TOKENS} tokens that its answer has said
+before. Small models go in loops at temperature 0, and loops are easy to draft.
+"""
+
+
+async def run_and_show(
+    experiment: Experiment, client: AsyncClient, console: Console
+) -> list[Comparison]:
+    """Make the runs of an experiment; print and return a comparison for each temperature."""
+    runs = await experiment.runs(client, console)
+    names = [each.strategy for each in experiment.speculations]
+    comparisons = [compare(runs, names, each) for each in experiment.temperatures]
+    for comparison in comparisons:
+        console.print(comparison_table(comparison))
+    console.print(_KEY, style="dim italic", highlight=False)
+    return comparisons
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """One temperature: how repetitive its text is, speed, and what a token of output took."""
+    repeated = f"{comparison.repeated_share:.0%} of the target's own tokens repeat"
+    title = f"Temperature {comparison.temperature:g}: {repeated}"
+    costs = ("accept", "calls", "drafted", "wasted", "asked")
+    table = make_table(title, "strategy", "tokens/s", "ratio", *costs)
+    table.add_column("same")
+    for figures in comparison.strategies.values():
+        table.add_row(*_cells(figures))
+    return table
+
+
+def _cells(figures: StrategyFigures) -> tuple[str, ...]:
+    counts = (
+        figures.num_verify_calls,
+        figures.num_drafted_tokens,
+        figures.num_wasted_tokens,
+        figures.num_target_tokens,
+    )
+    return (
+        figures.strategy,
+        f"{figures.tokens_per_s:.1f}",
+        f"[bold]{figures.ratio:.2f}x",
+        "" if figures.acceptance is None else f"{figures.acceptance:.0%}",
+        *(f"{count / figures.num_output_tokens:.2f}" if count else "" for count in counts),
+        same(identical=figures.identical),
+    )
+
+
+def describe_stops(stops: StopTimes, times: TracedLatencies | None) -> str:
+    """How soon rejected work stops, in words."""
+    step = "" if times is None else f" (one drafter step: {times.drafter_step_ms:.1f} ms)"
+    return (
+        f"From a rejection until the last cancelled call has left its server, "
+        f"{stops.count} times:\n"
+        f"p50 {stops.p50_ms:.1f} ms, p99 {stops.p99_ms:.1f} ms{step}"
+    )
+
+
+def describe_speedup(comparison: Comparison) -> str:
+    """How much faster ``speculative`` is, and whichever strategy is fastest."""
+    figures = comparison.strategies
+    best = max(figures.values(), key=lambda each: each.ratio)
+    return (
+        f"Speedup at temperature {comparison.temperature:g}: {figures[SPECULATIVE].ratio:.2f} "
+        f"{SPECULATIVE}, at best {best.ratio:.2f} {best.strategy}"
+    )
+
+
+def describe_difference(comparison: Comparison) -> str:
+    """Which prompts have other texts, and where; empty if none has."""
+    lines = [
+        f"DIFFERENT TEXT at temperature {comparison.temperature:g} with {figures.strategy}: prompt "
+        + ", ".join(str(number + 1) for number in figures.differing_prompts)
+        for figures in comparison.strategies.values()
+        if not figures.identical
+    ]
+    return "\n".join(lines)
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """One temperature, for machines."""
+    return {
+        "temperature": comparison.temperature,
+        "repeated_share": comparison.repeated_share,
+        "identical": comparison.identical,
+        "strategies": {
+            name: _figures_json(figures) for name, figures in comparison.strategies.items()
+        },
+    }
+
+
+def _figures_json(figures: StrategyFigures) -> dict[str, Any]:
+    values = {name.removeprefix("num_"): value for name, value in asdict(figures).items()}
+    return {
+        **values,
+        "tokens_per_verify": figures.tokens_per_verify,
+        "identical": figures.identical,
+    }

@@ -1,0 +1,195 @@
+"""``specmesh plan`` or ``python -m specmesh.tools.plan``."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+import typer
+from rich.console import Console
+
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.load.results.objectives import Objectives, objectives
+from specmesh.load.workload import lengths
+from specmesh.serving.process.typer_app import App
+from specmesh.simulation.latency import FixedLatency
+from specmesh.tools.kit.options import Json
+from specmesh.tools.kit.progress import tracked
+from specmesh.tools.kit.strategy_options import GivenOptions, read_options
+from specmesh.tools.plan.report import as_json, table
+from specmesh.tools.plan.search import plan
+from specmesh.tools.plan.setting import PlanSetting, default_objectives
+from specmesh.tools.simulate.options import (
+    CORES,
+    HopMs,
+    Seed,
+    Workers,
+    finite,
+    require_heads,
+    strategy_names,
+)
+from specmesh.tools.simulate.parallel import spread
+
+app = App()
+
+ORCHESTRATOR_MS = 3.0
+_STRATEGIES = ("autoregressive", "speculative", "dsi")
+_WIDTH = 140
+"""Columns of tables that are written to a file or a pipe."""
+
+P = TypeVar("P")
+
+
+def _by(parse: Callable[[str], P]) -> Callable[[str], P]:
+    """``parse``, whose ValueError is what the user reads."""
+
+    @functools.wraps(parse)
+    def wrapped(text: str) -> P:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return wrapped
+
+
+def _positive(value: float | None) -> float | None:
+    if finite(value) is not None and value is not None and value <= 0:
+        raise typer.BadParameter("must be above 0")
+    return value
+
+
+@app.command()
+def main(
+    rate: Annotated[float, typer.Option(callback=_positive, help="Requests a second (Poisson).")],
+    target_ms: Annotated[
+        float, typer.Option(callback=_positive, help="Of one target forward, whoever shares it.")
+    ],
+    drafter_ms: Annotated[
+        float, typer.Option(callback=_positive, help="Of one drafter forward.")
+    ] = 3.0,
+    first_ms: Annotated[
+        float | None,
+        typer.Option(
+            callback=_positive,
+            help="Of a target forward with a prompt that no cache holds.",
+            show_default="as any other",
+        ),
+    ] = None,
+    heads_ms: Annotated[
+        float | None,
+        typer.Option(
+            callback=_positive,
+            help="Of one level that the target's heads draft.",
+            show_default="no heads",
+        ),
+    ] = None,
+    heads_depth: Annotated[int, typer.Option(min=1, help="Levels that they draft at most.")] = 5,
+    heads_acceptance: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, callback=finite, help="Of their tokens.", show_default="the drafter's"
+        ),
+    ] = None,
+    target_token_ms: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="On top, for each token in a forward after the first.",
+            show_default="a hundredth of --target-ms",
+        ),
+    ] = None,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Calls that may share a forward; 64 in our engines.")
+    ] = 64,
+    acceptance: Annotated[
+        float, typer.Option(min=0, max=1, callback=finite, help="Of draft tokens.")
+    ] = 0.8,
+    output: Annotated[
+        lengths.Length,
+        typer.Option(
+            parser=_by(lengths.length), metavar="LENGTH", help=f"Tokens: {lengths.FORMS}."
+        ),
+    ] = "128",  # type: ignore[assignment]
+    slo: Annotated[
+        Objectives | None,
+        typer.Option(
+            parser=_by(objectives),
+            metavar="BOUNDS",
+            help="Such as ttft=500ms,tpot=50ms,e2e=10s.",
+            show_default="TTFT within 4 first forwards, TPOT within 1.5 forwards",
+        ),
+    ] = None,
+    attain: Annotated[
+        float, typer.Option(min=0.01, max=1, callback=finite, help="Share of answers within them.")
+    ] = 0.95,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            callback=strategy_names,
+            help="May be repeated.",
+            show_default=", ".join(_STRATEGIES),
+        ),
+    ] = None,
+    option: GivenOptions = None,
+    hop_ms: HopMs = 0.5,
+    orchestrator_ms: Annotated[
+        float,
+        typer.Option(
+            min=0, callback=finite, help="Processor time of an orchestrator for a verification."
+        ),
+    ] = ORCHESTRATOR_MS,
+    drafter_cost: Annotated[
+        float, typer.Option(min=0, callback=finite, help="Of a drafter, in verifiers.")
+    ] = 0.1,
+    seed: Seed = 0,
+    workers: Workers = CORES,
+    json_: Json = False,
+) -> None:
+    """Find how many verifiers and drafters a load needs, by simulation.
+
+    For each strategy it prints the smallest mesh whose users get what they are promised and whose
+    queues don't grow, and what is wrong with one verifier less. The strategies themselves run, on
+    a virtual clock, against replicas that take calls first come first served. Exits with 1 if no
+    mesh meets the objectives.
+    """
+    names = strategy or list(_STRATEGIES)
+    require_heads(names, heads_ms)
+    token_ms = target_ms / 100 if target_token_ms is None else target_token_ms
+    target = FixedLatency(
+        target_ms / 1e3, None if first_ms is None else first_ms / 1e3, token_s=token_ms / 1e3
+    )
+    setting = PlanSetting(
+        target=target,
+        drafter=FixedLatency(drafter_ms / 1e3),
+        hop_s=hop_ms / 1e3,
+        batch=batch,
+        acceptance=acceptance,
+        heads_s=None if heads_ms is None else heads_ms / 1e3,
+        heads_depth=heads_depth,
+        heads_acceptance=acceptance if heads_acceptance is None else heads_acceptance,
+        rate=rate,
+        output=output,
+        objectives=slo or default_objectives(target, hop_ms / 1e3),
+        attain=attain,
+        orchestrator_s=orchestrator_ms / 1e3,
+        options=read_options(names, option or ()),
+        seed=seed,
+    )
+    planning = spread(functools.partial(plan, setting), names, min(workers, len(names)))
+    planned = list(tracked(planning, len(names), "strategies"))
+    if json_:
+        typer.echo(json.dumps(as_json(setting, planned, drafter_cost)))
+    else:
+        console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
+        console.print(table(setting, planned, drafter_cost))
+    if all(each.best is None for each in planned):
+        raise typer.Exit(ExitStatus.FAILED)
+
+
+if __name__ == "__main__":
+    app(prog_name="specmesh plan")

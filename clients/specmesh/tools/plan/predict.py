@@ -1,0 +1,219 @@
+"""What users of a mesh would see, by simulation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
+from random import Random
+
+import numpy as np
+
+from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
+from specmesh.load.results.objectives import Objectives
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.options import StrategyOptions
+from specmesh.simulation.clock import Clock
+from specmesh.simulation.mesh import MeshModel, SimulatedMesh
+from specmesh.simulation.models import CertainModels
+from specmesh.simulation.run import Answered, simulate_on
+from specmesh.tools.plan.setting import PlanSetting
+
+MOST_BUSY = 0.95
+"""A replica that is busier than this has a queue that hardly ever empties."""
+_WARM_UP_ANSWERS = 1.5
+"""The queues have formed after so many times the length of an answer."""
+_MEASURED_ANSWERS = 3.0
+_LEAST_MEASURED = 100
+_MEASURED_ALONE = 20
+_ALONE_RATE = 1e-6
+"""Requests a second of which no two meet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCounts:
+    """Replicas of a cell."""
+
+    verifiers: int
+    drafters: int
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Of answers, in milliseconds."""
+
+    mean: float
+    p50: float
+    p95: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Times:
+        """Those of ``seconds``; zeros if there are none."""
+        if not seconds:
+            return cls(0.0, 0.0, 0.0)
+        found = (np.mean(seconds), *np.quantile(seconds, [0.5, 0.95]))
+        return cls(*(round(float(each) * 1e3, 3) for each in found))
+
+
+@dataclass(frozen=True, slots=True)
+class MeshPrediction:
+    """One strategy on one mesh. ``attained``: the share of answers within the objectives;
+    utilisations are means over replicas, above 1 if the queue only grows; rates are of all
+    cells."""
+
+    strategy: str
+    counts: ReplicaCounts
+    cells: int
+    ttft_ms: Times
+    tpot_ms: Times
+    e2e_ms: Times
+    attained: float
+    verifier_utilisation: float
+    drafter_utilisation: float
+    is_stable: bool
+    """Whether no role is so busy that its queue hardly ever empties. Replicas whose answers share
+    forwards may well be busy all the time."""
+    verify_s: float
+    """Of replicas' time for each answer, and ``draft_s`` likewise."""
+    draft_s: float
+    verifications_per_s: float
+    tokens_per_s: float
+    orchestrator_cores: float
+
+    @property
+    def verifiers(self) -> int:
+        """Of all cells."""
+        return self.counts.verifiers * self.cells
+
+    @property
+    def drafters(self) -> int:
+        """Of all cells."""
+        return self.counts.drafters * self.cells
+
+    def meets(self, share: float) -> bool:
+        """Whether ``share`` of the answers are within the objectives, and the queues are stable."""
+        return not self.fault(share)
+
+    def fault(self, share: float) -> str:
+        """Why it doesn't do for ``share`` of the answers; empty if it does."""
+        if self.attained < share:
+            return f"only {self.attained:.0%} of the answers are within the objectives"
+        return "" if self.is_stable else f"a role is over {MOST_BUSY:.0%} busy, so queues grow"
+
+
+def predict(setting: PlanSetting, strategy: str, counts: ReplicaCounts) -> MeshPrediction:
+    """Simulate one cell; the same setting gives the same prediction."""
+    rate = setting.rate / setting.cells
+    under_way = rate * setting.answer_s
+    num_warm_up = math.ceil(_WARM_UP_ANSWERS * under_way)
+    num_measured = max(_LEAST_MEASURED, math.ceil(_MEASURED_ANSWERS * under_way))
+    return _simulate(setting, strategy, counts, rate, num_warm_up, num_measured)
+
+
+def alone(setting: PlanSetting, strategy: str, counts: ReplicaCounts) -> MeshPrediction:
+    """The same for answers that have a mesh for themselves."""
+    return _simulate(
+        replace(setting, rate=_ALONE_RATE), strategy, counts, _ALONE_RATE, 0, _MEASURED_ALONE
+    )
+
+
+def _simulate(
+    setting: PlanSetting,
+    strategy: str,
+    counts: ReplicaCounts,
+    rate: float,
+    num_warm_up: int,
+    num_measured: int,
+) -> MeshPrediction:
+    rng = Random(setting.seed)  # noqa: S311 - a plan must repeat
+    number = num_warm_up + num_measured
+    arrivals_s = list(accumulate(rng.expovariate(rate) for _ in range(number)))
+    goals = [_goal(setting, strategy, setting.output.draw(rng)) for _ in range(number)]
+    mesh = SimulatedMesh(Clock(), _model(setting, counts), setting.seed)
+    target = SimulatedTarget(setting.seed)
+    drafter, heads = (
+        SimulatedDrafter(target, acceptance, setting.runner_up, salt)
+        for salt, acceptance in enumerate((setting.acceptance, setting.heads_acceptance))
+    )
+    answers = simulate_on(
+        mesh,
+        [(at_s, STRATEGIES[strategy](goal)) for at_s, goal in zip(arrivals_s, goals, strict=True)],
+        CertainModels(target, (drafter,), heads),
+        prompts=[(each,) for each in range(number)],
+    )
+    return _prediction(setting, strategy, mesh, answers, answers[num_warm_up:], rate)
+
+
+def _prediction(
+    setting: PlanSetting,
+    strategy: str,
+    mesh: SimulatedMesh,
+    answers: Sequence[Answered],
+    measured: Sequence[Answered],
+    rate: float,
+) -> MeshPrediction:
+    model, cells = mesh.model, setting.cells
+    num_drafters = len(mesh.drafters)
+    verify_s = sum(server.busy_s for server in mesh.verifiers) / len(answers)
+    draft_s = sum(server.busy_s for server in mesh.drafters) / len(answers)
+    busy = (
+        verify_s * rate / model.num_verifiers,
+        draft_s * rate / num_drafters if num_drafters else 0.0,
+    )
+    verifications = sum(each.num_verify_calls for each in answers) / len(answers) * rate * cells
+    return MeshPrediction(
+        strategy=strategy,
+        counts=ReplicaCounts(model.num_verifiers, num_drafters),
+        cells=cells,
+        ttft_ms=Times.of([each.first_token_s for each in measured]),
+        tpot_ms=Times.of([_tpot_s(each) for each in measured if len(each.token_ids) > 1]),
+        e2e_ms=Times.of([each.duration_s for each in measured]),
+        attained=sum(_meets(each, setting.objectives) for each in measured) / len(measured),
+        verifier_utilisation=_utilisation(busy[0], model.batch),
+        drafter_utilisation=_utilisation(busy[1], model.batch),
+        is_stable=model.batch > 1 or max(busy) <= MOST_BUSY,
+        verify_s=verify_s,
+        draft_s=draft_s,
+        verifications_per_s=round(verifications, 1),
+        tokens_per_s=round(rate * cells * setting.mean_output, 1),
+        orchestrator_cores=round(verifications * setting.orchestrator_s, 3),
+    )
+
+
+def _utilisation(busy: float, batch: int) -> float:
+    """Rounded. Where answers share forwards no replica is behind by more than one."""
+    return round(busy if batch == 1 else min(busy, 1.0), 4)
+
+
+def _model(setting: PlanSetting, counts: ReplicaCounts) -> MeshModel:
+    return MeshModel(
+        setting.target,
+        (setting.drafter,) if counts.drafters else (),
+        counts.verifiers,
+        setting.hop_s,
+        drafter_replicas=counts.drafters,
+        batch=setting.batch,
+        heads_s=setting.heads_s,
+        heads_depth=setting.heads_depth,
+    )
+
+
+def _goal(setting: PlanSetting, strategy: str, num_tokens: int) -> Goal:
+    options = setting.options.get(strategy, StrategyOptions())
+    return Goal(num_tokens, **asdict(options))
+
+
+def _tpot_s(answer: Answered) -> float:
+    return (answer.duration_s - answer.first_token_s) / (len(answer.token_ids) - 1)
+
+
+def _meets(answer: Answered, objectives: Objectives) -> bool:
+    tpot_s = _tpot_s(answer) if len(answer.token_ids) > 1 else None
+    times = (
+        (objectives.ttft_s, answer.first_token_s),
+        (objectives.tpot_s, tpot_s),
+        (objectives.e2e_s, answer.duration_s),
+    )
+    return all(bound is None or took is None or took <= bound for bound, took in times)

@@ -1,0 +1,124 @@
+"""What was planned, as an object and as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+
+from specmesh.tools.kit.tables import make_table
+from specmesh.tools.plan.predict import MeshPrediction
+from specmesh.tools.plan.search import SmallestMesh
+from specmesh.tools.plan.setting import PlanSetting
+
+CORE_SHARE = 0.7
+"""How much of its core an orchestrator should use at most."""
+
+
+def cost(prediction: MeshPrediction, drafter_cost: float) -> float:
+    """Of the replicas, in verifiers."""
+    return prediction.verifiers + drafter_cost * prediction.drafters
+
+
+def recommended(planned: Sequence[SmallestMesh], drafter_cost: float) -> SmallestMesh | None:
+    """The one that costs least, and of several the fastest; None if none meets the objectives."""
+
+    def order(each: SmallestMesh) -> tuple[float, float]:
+        assert each.best is not None
+        return cost(each.best, drafter_cost), each.best.e2e_ms.p50
+
+    return min((each for each in planned if each.best is not None), key=order, default=None)
+
+
+def as_json(
+    setting: PlanSetting, planned: Sequence[SmallestMesh], drafter_cost: float
+) -> dict[str, Any]:
+    """All of it; ``fewer`` is the mesh with one verifier less in each cell."""
+    best = recommended(planned, drafter_cost)
+    objectives = asdict(setting.objectives)
+    return {
+        "rate": setting.rate,
+        "mean_output_tokens": setting.mean_output,
+        "cells": setting.cells,
+        "objectives_s": {name: each for name, each in objectives.items() if each is not None},
+        "attain": setting.attain,
+        "recommended": None if best is None else best.strategy,
+        "strategies": {each.strategy: _planned(each) for each in planned},
+    }
+
+
+def _planned(planned: SmallestMesh) -> dict[str, Any]:
+    return {
+        "best": None if planned.best is None else _prediction(planned.best),
+        "fewer": None if planned.fewer is None else _prediction(planned.fewer),
+        "alone": _prediction(planned.alone),
+    }
+
+
+def _prediction(prediction: MeshPrediction) -> dict[str, Any]:
+    found = asdict(prediction)
+    del found["counts"], found["strategy"]
+    return {"verifiers": prediction.verifiers, "drafters": prediction.drafters, **found}
+
+
+def table(setting: PlanSetting, planned: Sequence[SmallestMesh], drafter_cost: float) -> Table:
+    """A line for the smallest mesh of each strategy, and one for a verifier less."""
+    made = make_table(
+        f"{setting.rate:g} requests/s of {setting.mean_output:.0f} tokens, "
+        f"{setting.attain:.0%} within {_promised(setting)}",
+        *("strategy", "verifiers", "drafters", "TTFT p50, p95 ms", "TPOT p50, p95 ms"),
+        *("e2e p50 s", "within", "verifiers busy", "drafters busy", "orchestrators"),
+    )
+    for each in planned:
+        if each.best is None:
+            alone = f"alone {each.alone.ttft_ms.p95:.0f}", f"alone {each.alone.tpot_ms.p95:.1f}"
+            made.add_row(each.strategy, "none", "", *alone)
+            continue
+        made.add_row(each.strategy, *_cells(each.best))
+        if each.fewer is not None:
+            made.add_row(f"  {setting.cells} fewer", *_cells(each.fewer), style="dim")
+    best = recommended(planned, drafter_cost)
+    if best is None:
+        made.caption = "No mesh meets that; an answer alone takes what is shown."
+    else:
+        assert best.best is not None
+        made.caption = (
+            f"Take {best.strategy} with verifiers: {best.best.verifiers}, drafters: "
+            f"{best.best.drafters}, orchestrators: {processes(best.best)}; and one more of each, "
+            "so that one may fail."
+        )
+    for each in planned:
+        if each.best is not None and each.fewer is not None:
+            fault = each.fewer.fault(setting.attain)
+            made.caption += f"\n{each.strategy} with {setting.cells} fewer: {fault}."
+    if setting.cells > 1:
+        made.caption += f"\nSimulated as {setting.cells} cells, each with its share of all."
+    return made
+
+
+def processes(prediction: MeshPrediction) -> int:
+    """How many orchestrators: each has one core, and more would wait for it than run."""
+    return max(1, math.ceil(prediction.orchestrator_cores / CORE_SHARE))
+
+
+def _cells(found: MeshPrediction) -> tuple[str, ...]:
+    return (
+        str(found.verifiers),
+        str(found.drafters),
+        f"{found.ttft_ms.p50:.0f}, {found.ttft_ms.p95:.0f}",
+        f"{found.tpot_ms.p50:.1f}, {found.tpot_ms.p95:.1f}",
+        f"{found.e2e_ms.p50 / 1e3:.2f}",
+        f"{found.attained:.0%}",
+        f"{found.verifier_utilisation:.0%}",
+        f"{found.drafter_utilisation:.0%}" if found.drafters else "",
+        str(processes(found)),
+    )
+
+
+def _promised(setting: PlanSetting) -> str:
+    objectives = setting.objectives
+    bounds = (("TTFT", objectives.ttft_s), ("TPOT", objectives.tpot_s), ("e2e", objectives.e2e_s))
+    return ", ".join(f"{name} {each * 1e3:g} ms" for name, each in bounds if each is not None)

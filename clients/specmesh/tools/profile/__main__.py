@@ -1,0 +1,220 @@
+"""``specmesh profile`` or ``python -m specmesh.tools.profile``."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from specmesh import models
+from specmesh.cli.connection import TlsCa, TlsCert, TlsKey, TokenPath, client_options
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.local.cores import pinned_to
+from specmesh.cli.local.mesh import LocalMesh, MeshOptions
+from specmesh.cli.runner import run, until_signalled
+from specmesh.cli.silence import lines
+from specmesh.cli.up import (
+    DrafterModels,
+    HeadsFolder,
+    TargetModel,
+    Threads,
+    real_models,
+)
+from specmesh.client import AsyncClient
+from specmesh.decoding.errors import InvalidField
+from specmesh.serving.identity.certificates import Certificate, TlsFiles, watched_certificate
+from specmesh.serving.identity.watched import UnusableFile
+from specmesh.serving.process.typer_app import App
+from specmesh.tools.kit.experiment import SEED, TEMPERATURES
+from specmesh.tools.kit.options import Json, Temperatures
+from specmesh.tools.kit.options import Seed as SeedOption
+from specmesh.tools.kit.progress import duration
+from specmesh.tools.profile.choose import expectations
+from specmesh.tools.profile.file import Profile
+from specmesh.tools.profile.measure.prompts import parted
+from specmesh.tools.profile.measure.replicas import connected, connected_in
+from specmesh.tools.profile.predict import CONTEXT
+from specmesh.tools.profile.report import as_json, explanation, show
+from specmesh.tools.profile.run import NUM_PROMPTS, NUM_TOKENS, SECONDS, ProfilePlan, measure
+
+app = App(
+    no_args_is_help=True,
+    help="Measure what a mesh's forwards and hops cost, and choose a strategy by that.",
+)
+
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", help="File for the profile.", show_default="standard output"),
+]
+Seconds = Annotated[
+    float, typer.Option(min=1, help="About how long to measure; a slow mesh takes longer.")
+]
+NumPromptsOption = Annotated[
+    int, typer.Option("--prompts", min=1, help="Held-out prompts for acceptance, at most.")
+]
+NumTokens = Annotated[int, typer.Option("--tokens", min=8, help="Of each answer to them.")]
+
+
+@app.command()
+def local(
+    target: TargetModel = None,
+    drafter: DrafterModels = None,
+    heads: HeadsFolder = None,
+    threads: Threads = 1,
+    seconds: Seconds = SECONDS,
+    prompts: NumPromptsOption = NUM_PROMPTS,
+    tokens: NumTokens = NUM_TOKENS,
+    temperature: Temperatures = None,
+    seed: SeedOption = SEED,
+    output: Output = None,
+) -> None:
+    """Start a mesh on this machine and measure it: a target, its heads, a drafter."""
+    plan = _plan(prompts, temperature, tokens, seconds, seed)
+    options = MeshOptions(
+        models=real_models(target, drafter, threads, heads=heads), threads=threads, drain_s=1.0
+    )
+    mesh = LocalMesh(options, Path(mkdtemp(prefix="specmesh-")), _say)
+
+    async def work() -> int:
+        # Else the client would sometimes compete with the target.
+        with pinned_to(mesh.placement.rest):
+            async with (
+                mesh,
+                connected_in(mesh.addresses) as replicas,
+                AsyncClient(mesh.address) as client,
+            ):
+                placed = replace(plan, placement=mesh.placement)
+                with _telling(seconds):
+                    profile = await measure(replicas, client, placed, _say)
+        return _write(profile, output)
+
+    run(until_signalled(work(), mesh.kill))
+
+
+@app.command()
+def mesh(
+    verifier: Annotated[str, typer.Option(help="A replica of the target, host:port.")],
+    drafter: Annotated[
+        str | None, typer.Option(help="A drafter, host:port.", show_default="none")
+    ] = None,
+    orchestrator: Annotated[
+        str | None,
+        typer.Option(help="An orchestrator, host:port; else its time is not known."),
+    ] = None,
+    ca: TlsCa = None,
+    cert: TlsCert = None,
+    key: TlsKey = None,
+    token_file: TokenPath = None,
+    seconds: Seconds = SECONDS,
+    prompts: NumPromptsOption = NUM_PROMPTS,
+    tokens: NumTokens = NUM_TOKENS,
+    temperature: Temperatures = None,
+    seed: SeedOption = SEED,
+    output: Output = None,
+) -> None:
+    """Measure a mesh as it stands, which should have nothing else to do.
+
+    With TLS, verifier and drafter are called with an orchestrator's certificate, the orchestrator
+    with the token.
+    """
+    plan = _plan(prompts, temperature, tokens, seconds, seed)
+    certificate = _certificate(ca, cert, key)
+
+    async def work() -> int:
+        async with connected(verifier, drafter, certificate) as replicas:
+            if orchestrator is None:
+                with _telling(seconds):
+                    profile = await measure(replicas, None, plan, _say)
+            else:
+                called = client_options([orchestrator], ca, None, None, token_file)
+                async with AsyncClient(orchestrator, **called) as client:
+                    with _telling(seconds):
+                        profile = await measure(replicas, client, plan, _say)
+        return _write(profile, output)
+
+    run(work())
+
+
+@app.command()
+def choose(
+    profile: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A profile.")],
+    streams: Annotated[int, typer.Option(min=1, max=64, help="Answers at once.")] = 1,
+    temperature: Annotated[float, typer.Option(min=0, help="Of the answers.")] = 0.0,
+    context: Annotated[
+        int, typer.Option(min=1, help="Tokens before the one that is answered, on average.")
+    ] = CONTEXT,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print all that was chosen from.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Choose strategy and options: those that most tokens a second are expected of."""
+    try:
+        read = Profile.from_json(profile.read_text(encoding="utf-8"))
+    except (InvalidField, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{profile}: {error}", param_hint="PROFILE") from error
+    expected = expectations(
+        read.acceptance, read.costs, streams=streams, temperature=temperature, context=context
+    )
+    if json_:
+        typer.echo(json.dumps({"chosen": as_json(expected[:1])[0], "of": as_json(expected)}))
+        return
+    if explain:
+        Console().print(explanation(expected, streams, temperature))
+    typer.echo(f"--strategy {expected[0].acceptance.way.text}")
+
+
+def _plan(
+    prompts: int, temperatures: list[float] | None, tokens: int, seconds: float, seed: int
+) -> ProfilePlan:
+    texts, _ = parted(models.heldout_prompts(2 * NUM_PROMPTS), seed)
+    return ProfilePlan(
+        texts[:prompts], tuple(dict.fromkeys(temperatures or TEMPERATURES)), tokens, seconds, seed
+    )
+
+
+def _certificate(ca: Path | None, cert: Path | None, key: Path | None) -> Certificate | None:
+    if not (ca or cert or key):
+        return None
+    if not (ca and cert and key):
+        raise typer.BadParameter("--tls-ca, --tls-cert and --tls-key go together")
+    try:
+        return watched_certificate(TlsFiles(cert, key, ca)).current()
+    except UnusableFile as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _telling(seconds: float) -> AbstractContextManager[None]:
+    """Say now and then how far measuring has got."""
+    return lines(
+        lambda elapsed_s: f"{duration(elapsed_s)} of about {duration(seconds)}",
+        Console(stderr=True),
+    )
+
+
+def _write(profile: Profile, output: Path | None) -> int:
+    """Write it; returns the exit status."""
+    if output is None:
+        typer.echo(profile.to_json())
+    else:
+        output.write_text(profile.to_json() + "\n", encoding="utf-8")
+        show(profile, Console())
+        typer.echo(f"written to {output}; see: specmesh profile choose {output} --explain")
+    if profile.complete:
+        return ExitStatus.OK
+    _say("stopped before all was measured: the profile has what there was")
+    return ExitStatus.INTERRUPTED
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+if __name__ == "__main__":
+    app(prog_name="specmesh profile")

@@ -1,0 +1,1 @@
+"""Times of calls to replicas, taken under settings one after the other."""

@@ -1,0 +1,258 @@
+"""Times calls in one setting after the other, round after round, until the time is spent."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from statistics import median
+
+import numpy as np
+
+from specmesh.decoding.predict.lookahead import DraftStop
+from specmesh.decoding.predict.platt import Platt
+from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.trees.growth import TreeGrowth
+from specmesh.decoding.trees.tree import TokenTree
+from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.serving.codec.wire import write_growth, write_sampling, write_stop, write_tree
+from specmesh.tools.profile.costs import Contention, Hop
+from specmesh.tools.profile.law import (
+    KNOTS,
+    Fit,
+    MeasuredForward,
+    Sample,
+    fit,
+    nonnegative_least_squares,
+)
+from specmesh.tools.profile.measure.replicas import OpenLine, Replica, Replicas, Timed
+from specmesh.tools.profile.measure.settings import CallSetting, shuffled
+
+CALLS = 4
+"""Of each stream in one visit to a setting; the first is not counted. Few, so that there are more
+visits, at different times."""
+FEWEST = 12
+"""Forwards, or whole drafts, that a setting needs."""
+
+_QUANTILE = 0.25
+
+HEADS_KNOTS = (1, 4, 16, 64)
+"""Fewer than for other forwards, since only whole drafts are timed."""
+
+GREEDY = write_sampling(Sampling(0.0))
+
+Call = Callable[[OpenLine, CommittedPrefix, CallSetting], Awaitable[Timed]]
+Sized = Callable[[CallSetting, Timed], tuple[MeasuredForward, ...]]
+
+
+class CallTimer:
+    """Calls of one kind to one replica: ``call`` makes one, ``sized`` says what its forwards
+    were, none if that isn't known."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        call: Call,
+        sized: Sized,
+        seed: int,
+        knots: Sequence[int] = KNOTS,
+    ) -> None:
+        self._knots = knots
+        self._replica = replica
+        self._call = call
+        self._sized = sized
+        self._dice = random.Random(seed)  # noqa: S311 - a profile must repeat
+        self._prefixes: dict[tuple[int, int], CommittedPrefix] = {}
+        self._forwards: defaultdict[tuple[MeasuredForward, ...], list[float]] = defaultdict(list)
+        self._hops: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+
+    async def measure(self, settings: Sequence[CallSetting], seconds: float, seed: int) -> None:
+        """Visit ``settings`` in turn, over and over, for about ``seconds``; so a machine that gets
+        busier affects all of them alike."""
+        until = time.monotonic() + seconds
+        order = shuffled(settings, seed)
+        while True:
+            for setting in order:
+                await self.visit(setting)
+                if time.monotonic() >= until:
+                    return
+
+    async def visit(self, setting: CallSetting, calls: int = CALLS) -> list[Timed]:
+        """Make ``calls`` in each stream; returns those that count."""
+        async with self._replica.lines(setting.streams) as lines:
+            streams = [
+                self._stream(line, number, setting, calls) for number, line in enumerate(lines)
+            ]
+            timed = [each for stream in await asyncio.gather(*streams) for each in stream]
+        for each in timed:
+            self._note(setting, each)
+        return timed
+
+    async def _stream(
+        self, line: OpenLine, number: int, setting: CallSetting, calls: int
+    ) -> list[Timed]:
+        prefix = self._prefix(number, setting.context)
+        return [await self._call(line, prefix, setting) for _ in range(calls)][1:]
+
+    def _prefix(self, stream: int, context: int) -> CommittedPrefix:
+        """Any tokens: what a forward takes does not depend on which."""
+        key = (stream, context)
+        if key not in self._prefixes:
+            size = self._replica.info.vocab_size
+            tokens = [self._dice.randrange(size) for _ in range(context)]
+            self._prefixes[key] = CommittedPrefix("", tokens)
+        return self._prefixes[key]
+
+    def _note(self, setting: CallSetting, timed: Timed) -> None:
+        forwards = self._sized(setting, timed)
+        if forwards:
+            self._forwards[forwards].append(_compute_ms(timed, setting))
+        nodes = setting.width * max(1, setting.depth)
+        self._hops[timed.batch_calls, nodes].append(timed.hop_ms)
+
+    def fit(self) -> Fit:
+        """The law of its forwards."""
+        return fit(self.samples(), self._knots)
+
+    def samples(self) -> list[Sample]:
+        """Of what was measured often enough, or of all if nothing was: the lower quartile of its
+        times, since whatever disturbs a forward makes it longer."""
+        counted = [
+            # Each of the calls that share a forward tells of it.
+            (len(times) / forwards[0].calls, Sample(forwards, float(np.quantile(times, _QUANTILE))))
+            for forwards, times in self._forwards.items()
+        ]
+        often = [sample for count, sample in counted if count >= FEWEST]
+        return often or [sample for _, sample in counted]
+
+    def hop(self) -> Hop:
+        """What calls take on top of their forwards."""
+        rows, wanted = [], []
+        for (calls, nodes), times in self._hops.items():
+            if len(times) >= FEWEST:
+                rows.append([1.0, float(nodes), max(0.0, calls - 1.0)])
+                wanted.append(max(median(times), 1e-3))
+        if not rows:
+            return Hop(median(each for times in self._hops.values() for each in times), 0.0, 0.0)
+        relative = np.array(rows) / np.array(wanted)[:, None]
+        return Hop(*nonnegative_least_squares(relative, np.ones(len(rows))).tolist())
+
+
+def _compute_ms(timed: Timed, setting: CallSetting) -> float:
+    """The forwards' time: of a verification that brings a draft, that of the heads alone."""
+    first = timed.messages[0]
+    if setting.depth and isinstance(first, verifier_pb2.VerifyResponse):
+        return float(first.next_draft.cost.forward_ms)
+    return timed.forward_ms
+
+
+def verifying(replica: Replica, seed: int) -> CallTimer:
+    """Verifications of chains."""
+
+    async def call(line: OpenLine, prefix: CommittedPrefix, setting: CallSetting) -> Timed:
+        tree = TokenTree.chain(range(setting.width))
+        return await line.verify(prefix, write_tree(tree), GREEDY)
+
+    def sized(setting: CallSetting, timed: Timed) -> tuple[MeasuredForward, ...]:
+        calls, tokens = timed.batch_calls, timed.batch_tokens
+        # Else another stream's prefix was read in this forward.
+        alike = calls and tokens == calls * (setting.width + 1)
+        return (MeasuredForward(calls, tokens, setting.context),) if alike else ()
+
+    return CallTimer(replica, call, sized, seed)
+
+
+def drafting(replica: Replica, seed: int) -> CallTimer:
+    """Drafts of ``width`` chains, ``depth`` levels deep."""
+
+    async def call(line: OpenLine, prefix: CommittedPrefix, setting: CallSetting) -> Timed:
+        request = drafter_pb2.DraftRequest(
+            depth=setting.depth,
+            branching=[setting.width],
+            sampling=GREEDY,
+            levels_per_message=setting.depth,
+        )
+        return await line.draft(prefix, request)
+
+    def sized(setting: CallSetting, timed: Timed) -> tuple[MeasuredForward, ...]:
+        calls = timed.batch_calls
+        widths = (1, *[setting.width] * (setting.depth - 1))
+        # Calls that are all there go on in step; of others only the latest forward is known.
+        if calls != setting.streams or timed.batch_tokens != calls * widths[-1]:
+            return ()
+        return tuple(MeasuredForward(calls, calls * width, setting.context) for width in widths)
+
+    return CallTimer(replica, call, sized, seed)
+
+
+def heads_drafting(replica: Replica, seed: int) -> CallTimer:
+    """Verifications of nothing that bring a tree of the target's heads, of ``width`` nodes for
+    each of ``depth`` levels."""
+    sure = DraftStop(0.0, Platt(1.0, 0.0))
+
+    async def call(line: OpenLine, prefix: CommittedPrefix, setting: CallSetting) -> Timed:
+        growth = TreeGrowth(setting.width * setting.depth, 1 / (8 * setting.width))
+        asked = verifier_pb2.NextDraft(
+            depth=setting.depth,
+            growth=write_growth(growth),
+            stop=write_stop(sure),
+            num_choices=min(16, growth.max_nodes),
+        )
+        return await line.verify(prefix, write_tree(TokenTree((), ())), GREEDY, asked)
+
+    def sized(setting: CallSetting, timed: Timed) -> tuple[MeasuredForward, ...]:
+        response = timed.messages[0]
+        if not response.HasField("next_draft"):
+            return ()
+        # Heads read the token that the tree hangs from, then each level but the last.
+        tree = TokenTree(tuple(response.next_draft.token_ids), tuple(response.next_draft.parents))
+        depths = tree.depths
+        calls = max(1, response.next_draft.cost.num_batch_calls)
+        if calls != setting.streams or (calls > 1 and max(depths) > 1):
+            return ()
+        counts = [depths.count(depth) for depth in range(max(depths))]
+        return tuple(MeasuredForward(calls, calls * count, 0) for count in counts)
+
+    return CallTimer(replica, call, sized, seed, HEADS_KNOTS)
+
+
+async def contention(replicas: Replicas, context: int, seconds: float, seed: int) -> Contention:
+    """How much longer forwards take while the other role works without a pause: alone and together
+    take turns. Calls are long ones, so that few are made meanwhile: whoever makes them may share a
+    core with the replicas."""
+    assert replicas.drafter is not None
+    checks = (verifying(replicas.verifier, seed), CallSetting(1, context, 32))
+    guesses = (drafting(replicas.drafter, seed), CallSetting(1, context, 8, 12))
+    times: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
+    until = time.monotonic() + seconds
+    while True:
+        for role, (own, others) in (("target", (checks, guesses)), ("drafter", (guesses, checks))):
+            times[role, False] += await _forward_times(*own)
+            busy = asyncio.create_task(_keep_busy(*others))
+            try:
+                times[role, True] += await _forward_times(*own)
+            finally:
+                busy.cancel()
+                with suppress(asyncio.CancelledError):
+                    await busy
+        if time.monotonic() >= until:
+            break
+    return Contention(
+        *(
+            max(1.0, median(times[role, True]) / median(times[role, False]))
+            for role in ("target", "drafter")
+        )
+    )
+
+
+async def _forward_times(timer: CallTimer, setting: CallSetting) -> list[float]:
+    return [each.forward_ms for each in await timer.visit(setting)]
+
+
+async def _keep_busy(timer: CallTimer, setting: CallSetting) -> None:
+    while True:
+        await timer.visit(setting)

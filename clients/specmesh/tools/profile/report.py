@@ -1,0 +1,110 @@
+"""A profile in tables, and what to choose by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from specmesh.tools.kit.tables import make_table
+from specmesh.tools.profile.choose import Expectation
+from specmesh.tools.profile.costs import MANY, MeshCosts
+from specmesh.tools.profile.file import Profile
+from specmesh.tools.profile.law import MeasuredForward
+
+_SIZES = ((1, 1), (1, 4), (1, 8), (1, 16), (8, 1), (8, 4))
+"""Calls, and tokens of each."""
+
+
+def show(profile: Profile, console: Console) -> None:
+    """Print what was measured."""
+    console.print(_forwards(profile))
+    if profile.costs.orchestrating:
+        console.print(_rounds(profile.costs))
+    costs = profile.costs
+    lines = [f"a verification's hop takes {costs.verify_hop.ms(0):.1f} ms"]
+    if costs.draft_hop is not None:
+        lines[1:1] = [
+            f"a draft's {costs.draft_hop.ms(0):.1f} ms",
+            f"while both work, the target takes {costs.contention.target:.2f} times as long, "
+            f"the drafter {costs.contention.drafter:.2f} times",
+        ]
+    console.print("; ".join(lines) + f".\nMeasured in {profile.seconds:.0f} s.", highlight=False)
+
+
+def _forwards(profile: Profile) -> Table:
+    costs = profile.costs
+    sizes = [f"{calls} x {tokens}" if calls > 1 else f"{tokens}" for calls, tokens in _SIZES]
+    table = make_table(
+        "Forwards in ms, by tokens (and calls) at a context of 256", "", *sizes, "error"
+    )
+    laws = {"target": costs.target, "drafter": costs.drafter, "heads": costs.heads}
+    for role, law in laws.items():
+        if law is None:
+            continue
+        accuracy = profile.accuracy[role]
+        times = [law.ms(MeasuredForward(calls, calls * tokens, 256)) for calls, tokens in _SIZES]
+        table.add_row(role, *(f"{ms:.1f}" for ms in times), f"{accuracy.median:.1%}")
+    table.caption = "error: the median on settings that the model was not fitted to"
+    return table
+
+
+def _rounds(costs: MeshCosts) -> Table:
+    table = make_table(
+        "What else a round takes, in ms",
+        *("strategy", "1 stream", f"{MANY} streams, in turn"),
+    )
+    for each in costs.orchestrating:
+        table.add_row(each.strategy, f"{each.one_ms:.1f}", f"{each.many_ms:.1f}")
+    return table
+
+
+def explanation(expected: Sequence[Expectation], streams: int, temperature: float) -> Table:
+    """All that was chosen from, the best first."""
+    table = make_table(
+        f"{streams} {'stream' if streams == 1 else 'streams'}, temperature {temperature:g}",
+        *(
+            "strategy and options",
+            "drafted",
+            "levels",
+            "tokens/round",
+            "rounds/s",
+            "tokens/s",
+            "speed-up",
+            "tried",
+        ),
+    )
+    for each in expected:
+        acceptance = each.acceptance
+        table.add_row(
+            acceptance.way.text,
+            f"{acceptance.nodes:.1f}",
+            str(len(acceptance.levels)),
+            f"{acceptance.tokens:.2f}",
+            f"{each.rounds_per_s:.1f}",
+            f"{each.tokens_per_s:.1f}",
+            f"{each.ratio:.2f}x",
+            "yes" if each.observed else "",
+        )
+    return table
+
+
+def as_json(expected: Sequence[Expectation]) -> list[dict[str, Any]]:
+    """The same for machines."""
+    return [
+        {
+            "strategy": each.acceptance.way.strategy,
+            "lookahead": each.acceptance.way.lookahead,
+            "width": each.acceptance.way.width,
+            "nodes": each.acceptance.nodes,
+            "levels": len(each.acceptance.levels),
+            "tokens_per_call": each.acceptance.tokens,
+            "rounds_per_s": each.rounds_per_s,
+            "tokens_per_s": each.tokens_per_s,
+            "ratio": each.ratio,
+            "observed": each.observed,
+        }
+        for each in expected
+    ]

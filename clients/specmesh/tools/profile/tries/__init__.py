@@ -1,0 +1,1 @@
+"""Ways of decoding, tried through the orchestrator."""

@@ -1,0 +1,156 @@
+"""A mesh of the user's choice: acceptance modes compared on it, and requests that share it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.simulation.latency import FixedLatency
+from specmesh.simulation.mesh import MeshModel
+from specmesh.tools.kit.options import Json
+from specmesh.tools.kit.progress import tracked
+from specmesh.tools.kit.strategy_options import GivenOptions, read_options
+from specmesh.tools.simulate import modes as acceptance_modes
+from specmesh.tools.simulate import report
+from specmesh.tools.simulate.load import SimulatedLoad, run_load
+from specmesh.tools.simulate.options import (
+    CORES,
+    MAX_TOKENS,
+    HopMs,
+    Repeats,
+    Seed,
+    Tokens,
+    Verifiers,
+    Workers,
+    finite,
+    latency,
+    require_heads,
+    strategy_names,
+)
+from specmesh.tools.simulate.output import show
+
+
+def modes(
+    target_ms: Annotated[
+        float, typer.Option(min=1e-6, callback=finite, help="Of one target forward.")
+    ] = 1000.0,
+    drafter_ms: Annotated[
+        float, typer.Option(min=1e-6, callback=finite, help="Of one drafter forward.")
+    ] = 100.0,
+    verifiers: Verifiers = 7,
+    tokens: Tokens = 100,
+    repeats: Repeats = 21,
+    seed: Seed = 0,
+    workers: Workers = CORES,
+    json_: Json = False,
+) -> None:
+    """Every strategy in every acceptance mode, for drafters of chosen likeness."""
+    setting = acceptance_modes.ModesSetting(
+        *(target_ms / 1e3, drafter_ms / 1e3, verifiers, tokens, range(seed, seed + repeats))
+    )
+    results = acceptance_modes.run_modes(setting, workers)
+    found = {
+        "target_ms": target_ms,
+        "drafter_ms": drafter_ms,
+        "num_verifiers": verifiers,
+        "num_tokens": tokens,
+        "num_seeds": repeats,
+        "rows": list(tracked(results, len(acceptance_modes.rows()), "rows")),
+    }
+    show(found, json_, report.modes)
+
+
+def run_mesh(
+    target_ms: Annotated[
+        float | None, typer.Option(callback=finite, help="Of one target forward.")
+    ] = None,
+    drafter_ms: Annotated[
+        float | None, typer.Option(callback=finite, help="Of one drafter forward.")
+    ] = None,
+    heads_ms: Annotated[
+        float | None,
+        typer.Option(min=0, callback=finite, help="Of one level that the target's heads draft."),
+    ] = None,
+    heads_acceptance: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, callback=finite, help="Of heads; the drafter's if not given."),
+    ] = None,
+    target_token_ms: Annotated[
+        float,
+        typer.Option(
+            min=0, callback=finite, help="Time that each draft token adds to a target forward."
+        ),
+    ] = 0.0,
+    target_histogram: Annotated[
+        Path | None, typer.Option(help='JSON file instead: {"SECONDS": count}.')
+    ] = None,
+    drafter_histogram: Annotated[
+        Path | None, typer.Option(help="The same, of the drafter.")
+    ] = None,
+    acceptance: Annotated[
+        float,
+        typer.Option(min=0, max=1, callback=finite, help="Of the drafter's tokens."),
+    ] = 0.8,
+    runner_up: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, callback=finite, help="P(second choice is right, if not first)."
+        ),
+    ] = 0.5,
+    strategy: Annotated[
+        list[str] | None, typer.Option(callback=strategy_names, help="May be repeated.")
+    ] = None,
+    verifiers: Verifiers = 1,
+    option: GivenOptions = None,
+    tokens: Tokens = 50,
+    requests: Annotated[
+        int, typer.Option(min=1, max=MAX_TOKENS, help="Answers that are simulated.")
+    ] = 1,
+    rate: Annotated[
+        float | None,
+        typer.Option(callback=finite, help="Requests per second; all at once if unset."),
+    ] = None,
+    hop_ms: HopMs = 0.0,
+    seed: Seed = 0,
+    json_: Json = False,
+) -> None:
+    """What a mesh of one's choice would do: latency, throughput, waste, utilisation."""
+    target = latency("target", target_ms, target_histogram)
+    if target_token_ms:
+        if not isinstance(target, FixedLatency):
+            raise typer.BadParameter("needs --target-ms", param_hint="--target-token-ms")
+        target = replace(target, token_s=target_token_ms / 1e3)
+    names = strategy or ["dsi"]
+    options = read_options(names, option or ())
+    needs_drafter = any(STRATEGIES[name].needs_drafter for name in names)
+    given = drafter_ms is not None or drafter_histogram is not None
+    drafters = (
+        (latency("drafter", drafter_ms, drafter_histogram),) if needs_drafter or given else ()
+    )
+    if rate is not None and rate <= 0:
+        raise typer.BadParameter("must be above 0", param_hint="--rate")
+    require_heads(names, heads_ms)
+    heads_s = None if heads_ms is None else heads_ms / 1e3
+    model = MeshModel(target, drafters, verifiers, hop_ms / 1e3, heads_s=heads_s)
+    found = {
+        "num_verifiers": verifiers,
+        "num_requests": requests,
+        "strategies": {
+            name: asdict(
+                run_load(
+                    SimulatedLoad(
+                        *(name, Goal(tokens, **asdict(options[name])), requests, rate),
+                        *(acceptance, runner_up, heads_acceptance, seed),
+                    ),
+                    model,
+                )
+            )
+            for name in names
+        },
+    }
+    show(found, json_, report.load)

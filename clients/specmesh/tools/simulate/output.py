@@ -1,0 +1,22 @@
+"""How commands show their figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import typer
+from rich.console import Console
+
+from specmesh.tools.simulate.report import Show
+
+_WIDTH = 120
+"""Columns of tables that are written to a file or a pipe."""
+
+
+def show(found: dict[str, object], as_json: bool, as_tables: Show) -> None:
+    """Print ``found`` as one JSON object, or by ``as_tables``."""
+    if as_json:
+        typer.echo(json.dumps(found))
+    else:
+        as_tables(found, Console() if sys.stdout.isatty() else Console(width=_WIDTH))
