@@ -90,7 +90,7 @@ COMMANDS_TAKE = (
 )
 """Where the shipped models lie, what spans are called, how commands are made and addresses read;
 `trace show` simulates what would have been quicker where the simulation is there."""
-CHECKS_BEFORE_A_START = {"specmesh.orchestrator", "specmesh.serving.process.life_cycle"}
+CHECKS_BEFORE_A_START = {"specmesh.orchestrator", "specmesh.serving.startup"}
 """`up` reads them before it starts what they belong to."""
 
 

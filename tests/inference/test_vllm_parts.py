@@ -130,6 +130,6 @@ def test_what_another_version_lacks_is_told_by_name(tmp_path):
 
 
 def test_of_what_vllm_hands_out_nothing_is_looked_for_that_is_not_used():
-    sources = "".join(file.read_text() for file in interface.BACKEND.glob("*.py"))
+    sources = "".join(file.read_text() for file in interface.BACKEND.rglob("*.py"))
     names = {name for names in interface.MEMBERS.values() for name in names}
     assert {name for name in names if not re.search(rf"\b{name}\b", sources)} == set()

@@ -21,7 +21,7 @@ from tests.orchestrator.peers import Verifier
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
-from specmesh.orchestrator.admission.controller import request_limits as most
+from specmesh.orchestrator.admission import request_limits as most
 from specmesh.orchestrator.answers.session_codec import read_received
 from specmesh.orchestrator.requests.plan import Defaults, make_plan
 from specmesh.orchestrator.requests.prompts import PromptReader

@@ -11,7 +11,7 @@ from tests.metrics import Recorded, recorded
 from tests.orchestrator.answers import NUM_TOKENS, alone, collect, request, said
 from tests.orchestrator.peers import Drafter, Hold, Verifier, hang
 
-from specmesh.orchestrator.answers.opening import answer as answers
+from specmesh.orchestrator.answers import answer as answers
 from specmesh.serving.errors import error_info, invalid_field
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import generation_pb2_grpc

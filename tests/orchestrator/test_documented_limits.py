@@ -7,7 +7,7 @@ from string import Formatter
 import pytest
 from tests.fuzz import names_a_field
 
-from specmesh.orchestrator.admission.controller import request_limits as most
+from specmesh.orchestrator.admission import request_limits as most
 from specmesh.v1 import generation_pb2, served_model_pb2
 
 TEXT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()

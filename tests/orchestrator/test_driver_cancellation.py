@@ -15,7 +15,8 @@ from tests.orchestrator.peers import NOT_SERVING, Drafter, Fault, Hold, Verifier
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.orchestrator.driver.mesh_driver import Driver, rounds
+from specmesh.orchestrator.driver import rounds
+from specmesh.orchestrator.driver.mesh_driver import Driver
 from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix

@@ -17,8 +17,8 @@ from tests.orchestrator.peers import Verifier
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
+from specmesh.orchestrator.driver import mesh_driver as driver
 from specmesh.orchestrator.driver.mesh_driver import Driver
-from specmesh.orchestrator.driver.mesh_driver import mesh_driver as driver
 from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool

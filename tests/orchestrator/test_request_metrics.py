@@ -11,7 +11,7 @@ from tests.orchestrator.answers import NUM_TOKENS, alone, collect, refusal, requ
 from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing, raising
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.answers.opening import request_metrics
+from specmesh.orchestrator.answers import request_metrics
 from specmesh.orchestrator.answers.request_metrics import RequestMetrics
 from specmesh.serving.errors import UnavailableStatus
 from specmesh.v1 import generation_pb2 as pb

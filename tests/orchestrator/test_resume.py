@@ -22,7 +22,7 @@ from tests.orchestrator.answers import (
 from tests.orchestrator.model import END_OF_TEXT
 from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
-from specmesh.orchestrator.answers.opening import answer
+from specmesh.orchestrator.answers import answer
 from specmesh.serving.errors import error_info, invalid_field
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import generation_pb2_grpc

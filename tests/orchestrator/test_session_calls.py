@@ -26,7 +26,7 @@ from tests.orchestrator.answers import (
 from tests.orchestrator.model import END_OF_TEXT
 from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing
 
-from specmesh.orchestrator.answers.opening import answer as answers
+from specmesh.orchestrator.answers import answer as answers
 from specmesh.serving.caller import identified
 from specmesh.serving.errors import error_info, invalid_field
 from specmesh.serving.rpc.interceptors import ObservedRequest

@@ -25,7 +25,7 @@ from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 from tests.ports import free_port
 from tests.serving.conftest import RedisServer
 
-from specmesh.orchestrator.answers.opening import session_log
+from specmesh.orchestrator.answers import session_log
 from specmesh.serving.errors import error_info
 from specmesh.v1 import events_pb2
 from specmesh.v1 import generation_pb2 as pb

@@ -8,7 +8,7 @@ import pytest
 from tests.orchestrator.answers import Answer, alone, collect, request, resuming
 from tests.orchestrator.peers import Drafter, Hold, Verifier
 
-from specmesh.orchestrator.admission.controller import controller as admission
+from specmesh.orchestrator.admission import controller as admission
 from specmesh.orchestrator.answers import beginning
 from specmesh.v1 import generation_pb2 as pb
 

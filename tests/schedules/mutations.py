@@ -15,8 +15,8 @@ from tests.schedules.run import Outcome, run
 from specmesh.client.answers.resumable import ResumableCall
 from specmesh.decoding.acceptance import Verdict
 from specmesh.mesh.v1alpha1 import verifier_pb2
-from specmesh.orchestrator.answers.opening import opening as answers
-from specmesh.orchestrator.driver.mesh_driver import mesh_driver as driver
+from specmesh.orchestrator.answers import opening as answers
+from specmesh.orchestrator.driver import mesh_driver as driver
 from specmesh.orchestrator.replicas.calls import verify_calls
 from specmesh.orchestrator.replicas.retries.attempts import Attempts
 from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of

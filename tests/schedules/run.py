@@ -21,7 +21,7 @@ from tests.schedules.world import World
 
 from specmesh.client.answers import resumable
 from specmesh.client.connections import channels
-from specmesh.orchestrator.answers.opening import answer
+from specmesh.orchestrator.answers import answer
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 
 _world: World | None = None

@@ -11,7 +11,7 @@ MIB = 2**20
 PROCESS = """
 import asyncio, threading
 from pathlib import Path
-from specmesh.serving import allocator
+from specmesh.serving.process import allocator
 
 def resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

@@ -17,13 +17,13 @@ from tests.serving.acl import COMMANDS, as_documented, rules
 from tests.serving.conftest import RedisServer
 
 from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
-from specmesh.serving import lua
 from specmesh.serving.certs.authority import Authority
 from specmesh.serving.certs.folder import bearers, make
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.process.server import Server
 from specmesh.serving.settings import RedisSettings, RedisTls
 from specmesh.serving.startup import CannotStart
+from specmesh.serving.store import lua
 from specmesh.serving.store.prefix_directory import Beginnings, PrefixDirectory
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.stored_session import (

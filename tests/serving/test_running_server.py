@@ -11,7 +11,7 @@ import pytest
 from tests.servers import running_server
 
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
-from specmesh.serving.process.life_cycle import server
+from specmesh.serving.process import server
 from specmesh.serving.settings import ServerSettings
 from specmesh.serving.startup import CannotStart
 

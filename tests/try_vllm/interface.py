@@ -73,9 +73,9 @@ MEMBERS = {
 
 def lost() -> list[str]:
     """What is missing."""
-    files = set(BACKEND.glob("*.py"))
+    files = set(BACKEND.rglob("*.py"))
     if find_spec("ray") is None:  # without it vLLM's own module cannot be imported
-        files.remove(BACKEND / "ray_on_cpus.py")
+        files.remove(BACKEND / "ray" / "on_cpus.py")
     trees = [ast.parse(file.read_text()) for file in sorted(files)]
     imported = {name: path for tree in trees for name, path in _imported(tree)}
     missing = [path for path in {*imported.values(), *MEMBERS} if _find(path) is None]
