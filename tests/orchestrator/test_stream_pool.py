@@ -180,3 +180,14 @@ async def test_a_peer_that_is_gone_is_unavailable(verifier):
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await verify(peer, soon(5))
     assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_an_open_call_of_some_age_gets_no_more_requests(connect, monkeypatch):
+    fake = Verifier()
+    peer = (await connect([fake])).mesh.verifiers.peers[0]
+    for _ in range(2):
+        await verify(peer)
+    assert fake.num_open_calls == 1
+    monkeypatch.setattr(stream_pool, "MAX_AGE_SECONDS", -1.0)
+    await verify(peer)
+    assert fake.num_open_calls == 2

@@ -13,11 +13,6 @@ from specmesh.mesh.v1alpha1 import confidence_pb2_grpc, drafter_pb2_grpc, verifi
 from specmesh.mesh.v1alpha1.confidence_pb2 import AssessEachRequest, AssessEachResponse
 from specmesh.mesh.v1alpha1.drafter_pb2 import DraftEachRequest, DraftEachResponse
 from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyEachRequest, VerifyEachResponse
-from specmesh.orchestrator.replicas.transport.single_call import (
-    assess_alone,
-    draft_alone,
-    verify_alone,
-)
 from specmesh.orchestrator.replicas.transport.stream_pool import StreamPool
 from specmesh.serving.identity.certificates import Certificate, role_channel
 from specmesh.serving.identity.watched import Watched
@@ -104,19 +99,19 @@ class Connection:
     def verifications(self) -> StreamPool[VerifyEachRequest, VerifyEachResponse]:
         """Open calls for verifications, if the peer is a replica of the target."""
         method = verifier_pb2_grpc.VerifierServiceStub(self.channel).VerifyEach
-        return StreamPool(method, verify_alone(self.channel))
+        return StreamPool(method)
 
     @cached_property
     def drafts(self) -> StreamPool[DraftEachRequest, DraftEachResponse]:
         """Open calls for drafts, if the peer is a drafter."""
         method = drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftEach
-        return StreamPool(method, draft_alone(self.channel))
+        return StreamPool(method)
 
     @cached_property
     def assessments(self) -> StreamPool[AssessEachRequest, AssessEachResponse]:
         """Open calls for assessments, if the peer is a confidence service."""
         method = confidence_pb2_grpc.ConfidenceServiceStub(self.channel).AssessEach
-        return StreamPool(method, assess_alone(self.channel))
+        return StreamPool(method)
 
     @property
     def is_current(self) -> bool:

@@ -10,7 +10,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import grpc
 import grpc.aio
 
-from specmesh.orchestrator.replicas.transport.single_call import SingleCall
 from specmesh.serving.eager import begin
 
 Request = TypeVar("Request")
@@ -30,9 +29,7 @@ class OpenCall(Generic[Request, Response]):
     before that is cancelled once the peer has opened it.
     """
 
-    def __init__(
-        self, call: grpc.aio.StreamStreamCall[Request, Response] | SingleCall[Request, Response]
-    ) -> None:
+    def __init__(self, call: grpc.aio.StreamStreamCall[Request, Response]) -> None:
         self.began = asyncio.get_running_loop().time()
         self._call = call
         self._opened = False

@@ -7,11 +7,9 @@ processes that have slept for 30 ms.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Generic
 
 import grpc
@@ -24,7 +22,6 @@ from specmesh.orchestrator.replicas.transport.open_call import (
     Take,
     call_error,
 )
-from specmesh.orchestrator.replicas.transport.single_call import OlderWay, SingleCall
 
 MAX_IDLE = 16
 """Most open calls that are kept for later requests."""
@@ -34,25 +31,14 @@ after it another that has been opened by then."""
 MAX_AGE_SECONDS = 60.0
 """Age at which an open call gets no more requests: its connection may have been asked to end since
 (``--max-connection-age-seconds`` of the peer), and then ends with the calls on it."""
-LACKING_SECONDS = 60.0
-"""How long a peer that lacks a method is asked by the older one: it may be replaced meanwhile."""
 
 
 class Exchange(Generic[Request, Response]):
-    """One request and its responses, until ``deadline`` by the event loop's clock.
+    """One request and its responses, until ``deadline`` by the event loop's clock."""
 
-    ``otherwise`` sends the request again to a peer that lacks the method of ``call``.
-    """
-
-    def __init__(
-        self,
-        call: OpenCall[Request, Response],
-        deadline: float,
-        otherwise: Callable[[], OpenCall[Request, Response]] | None,
-    ) -> None:
+    def __init__(self, call: OpenCall[Request, Response], deadline: float) -> None:
         self.call = call
         self._deadline = deadline
-        self._otherwise = otherwise
 
     def cancel(self) -> None:
         """Stop the peer's work now; ``each`` then raises ``CancelledError``."""
@@ -61,7 +47,7 @@ class Exchange(Generic[Request, Response]):
     async def read(self) -> Response:
         """The only response. Raises as ``each``."""
         messages: list[Response] = []
-        await self._each(messages.append, self._deadline)
+        await self.call.each(messages.append, self._deadline)
         return messages[0]
 
     async def each(self, take: Take[Response], by: float | None = None) -> None:
@@ -75,33 +61,14 @@ class Exchange(Generic[Request, Response]):
             next_by = take(message)
             return None if next_by is None else min(next_by, self._deadline)
 
-        await self._each(bounded, self._deadline if by is None else min(by, self._deadline))
-
-    async def _each(self, take: Take[Response], by: float) -> None:
-        try:
-            await self.call.each(take, by)
-        except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.UNIMPLEMENTED or self._otherwise is None:
-                raise
-            self.call, self._otherwise = self._otherwise(), None
-            await self.call.each(take, by)
+        await self.call.each(bounded, self._deadline if by is None else min(by, self._deadline))
 
 
 class StreamPool(Generic[Request, Response]):
-    """Open calls of one streaming method of one peer. Each serves one request at a time.
+    """Open calls of one streaming method of one peer. Each serves one request at a time."""
 
-    A peer that lacks the method is asked by ``older``.
-    """
-
-    def __init__(
-        self,
-        method: grpc.aio.StreamStreamMultiCallable[Request, Response],
-        older: OlderWay[Request, Response] | None = None,
-    ) -> None:
+    def __init__(self, method: grpc.aio.StreamStreamMultiCallable[Request, Response]) -> None:
         self._method = method
-        self._older = older
-        self._lacking_until = -math.inf
-        """Until when the peer is believed to lack the method."""
         self._idle: deque[OpenCall[Request, Response]] = deque()
         self._retired = False
 
@@ -122,8 +89,7 @@ class StreamPool(Generic[Request, Response]):
         """
         if self._retired:
             raise call_error(grpc.StatusCode.UNAVAILABLE, "the replica has left")
-        otherwise = None if self._older is None else partial(self._resend, self._older, request)
-        exchange = Exchange(self._take(), deadline, otherwise)
+        exchange = Exchange(self._take(), deadline)
         try:
             exchange.call.write(request)
             yield exchange
@@ -151,18 +117,7 @@ class StreamPool(Generic[Request, Response]):
         return self._open()
 
     def _open(self) -> OpenCall[Request, Response]:
-        if self._older is not None and _now() < self._lacking_until:
-            return OpenCall(SingleCall(self._older))
         return OpenCall(self._method())
-
-    def _resend(
-        self, older: OlderWay[Request, Response], request: Request
-    ) -> OpenCall[Request, Response]:
-        """Ask by the older method, and so for a while."""
-        self._lacking_until = _now() + LACKING_SECONDS
-        call = OpenCall(SingleCall(older))
-        call.write(request)
-        return call
 
 
 def _now() -> float:
