@@ -68,8 +68,15 @@ def rendered(name: str) -> str:
     return _rendered(COMBINATIONS[name], {})
 
 
-def _rendered(components: Sequence[str], more: Mapping[str, Any]) -> str:
-    """The YAML of the base with these components and more fields of an overlay."""
+def changed(name: str, more: Mapping[str, Any]) -> Manifests:
+    """The objects of an overlay or combination, as an overlay with ``more`` fields changes them."""
+    if name in COMBINATIONS:
+        return together(COMBINATIONS[name], more)
+    return Manifests(yaml.safe_load_all(_rendered((), more, f"overlays/{name}")))
+
+
+def _rendered(components: Sequence[str], more: Mapping[str, Any], on: str = "base") -> str:
+    """The YAML of the folder ``on`` with these components and more fields of an overlay."""
     with TemporaryDirectory() as folder:
         # kustomize takes relative paths only, and follows links in none.
         here = Path(folder).resolve()
@@ -81,7 +88,7 @@ def _rendered(components: Sequence[str], more: Mapping[str, Any]) -> str:
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "namespace": "specmesh",
-            "resources": [path("base")],
+            "resources": [path(on)],
             "components": [path(f"components/{each}") for each in components],
             **more,
         }

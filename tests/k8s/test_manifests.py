@@ -8,7 +8,7 @@ import pytest
 import yaml
 from tests.k8s.checks import metrics
 from tests.k8s.checks.every import CHECKS
-from tests.k8s.rendering import NAMES, manifests, together
+from tests.k8s.rendering import NAMES, changed, manifests, together
 from tests.k8s.tools import REPOSITORY, needs_tools
 
 pytestmark = needs_tools
@@ -33,3 +33,16 @@ def test_scalers_of_another_namespace_ask_for_its_series_as_the_docs_say():
     assert len(list(metrics.triggers(built))) > 1
     assert list(metrics.queries(built)) == []
     assert list(metrics.queries(together(components, {"namespace": "mesh-b"})))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_image_can_be_pinned_by_its_digest(name):
+    # Digests are known to whoever has pushed an image, so that the manifests themselves have tags.
+    digest = f"sha256:{'0' * 64}"
+    names = {image.rpartition(":")[0] for image in images(manifests(name))}
+    pinned = changed(name, {"images": [{"name": each, "digest": digest} for each in sorted(names)]})
+    assert images(pinned) == {f"{each}@{digest}" for each in names}
+
+
+def images(built):
+    return {container["image"] for pod in built.pods for container in pod.containers}
