@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from specmesh.cli import up
 from specmesh.cli.app import app
 from specmesh.cli.local.checks import check_drafters, check_model
-from specmesh.cli.local.models import Backend
+from specmesh.cli.local.models import EngineBackend
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +128,7 @@ def test_texts_for_traces_that_are_not_kept():
 def test_vllm_where_it_is_not_installed(monkeypatch):
     monkeypatch.setattr("specmesh.cli.local.checks.find_spec", lambda _: None)
     for option in ("--backend", "--drafter-backend"):
-        assert "vLLM is not in this environment" in refusal("up", option, Backend.VLLM.value)
+        assert "vLLM is not in this environment" in refusal("up", option, EngineBackend.VLLM.value)
 
 
 @pytest.mark.parametrize("command", [("demo",), ("bench", "strategies"), ("profile", "local")])

@@ -13,14 +13,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
-from specmesh.drafter import backends
+from specmesh.drafter.__main__ import DrafterService, DrafterSettings
 from specmesh.inference.model import ModelDescription
 from specmesh.inference.models import digests
 from specmesh.inference.models.simulated.empty import EmptyModel
 from specmesh.inference.models.simulated.model import ForwardLatency, SimulatedModel
-from specmesh.inference.models.simulated.settings import SimulatedDrafterSettings
 from specmesh.inference.models.transformers_model import TransformersModel
-from specmesh.inference.models.vllm.settings import VllmSettings
 
 SHIPPED_TOKENIZER = "services/specmesh/models/pycode-0.6m"
 
@@ -117,30 +115,20 @@ def test_folder_has_no_revision_and_a_hub_model_has_its_commit(folders, tmp_path
     assert described(folders["llama"]).revision == ""
 
 
-def load_guess(backend: str, corpus: str = "", ngram_order: int = 2) -> str:
-    return backends.load(
-        backend,
-        model="",
-        tokenizer=SHIPPED_TOKENIZER,
-        corpus=corpus,
-        ngram_order=ngram_order,
-        dtype="float32",
-        device="cpu",
-        cache_bytes=None,
-        simulated=SimulatedDrafterSettings(),
-        vllm=VllmSettings(),
-    ).description.weights_digest
+def load_guess(backend: str, **settings: object) -> str:
+    given = DrafterSettings(backend=backend, tokenizer=SHIPPED_TOKENIZER, **settings)
+    return DrafterService(given).load().description.weights_digest
 
 
 def test_models_without_weights_have_a_digest_of_what_they_guess_by(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("return value")
-    counted = load_guess("ngram", str(tmp_path))
-    assert load_guess("ngram", str(tmp_path)) == counted
-    others = {load_guess("ngram", str(tmp_path), 3), load_guess("random")}
+    counted = load_guess("ngram", corpus=str(tmp_path))
+    assert load_guess("ngram", corpus=str(tmp_path)) == counted
+    others = {load_guess("ngram", corpus=str(tmp_path), ngram_order=2), load_guess("random")}
     others.add(load_guess("prompt-lookup"))
     text.write_text("return values")
-    others.add(load_guess("ngram", str(tmp_path)))
+    others.add(load_guess("ngram", corpus=str(tmp_path)))
     assert len({counted, *others}) == 5
 
 

@@ -16,12 +16,10 @@ from transformers import (
 )
 
 from specmesh.decoding.trees.tree import EMPTY
-from specmesh.drafter import backends
+from specmesh.drafter.__main__ import DrafterService, DrafterSettings
 from specmesh.inference.model import Cancellation, ModelNotLoadable
 from specmesh.inference.models import transformers_model
-from specmesh.inference.models.simulated.settings import SimulatedDrafterSettings
 from specmesh.inference.models.transformers_model import TransformersModel
-from specmesh.inference.models.vllm.settings import VllmSettings
 
 NEVER = Cancellation()
 TINY = {
@@ -175,26 +173,16 @@ def test_model_whose_attention_is_not_told_of_the_batch_is_refused(tmp_path, sav
         load(tmp_path)
 
 
-def load_guess(backend: backends.Backend, **settings: object):
-    defaults = {
-        "model": "",
-        "tokenizer": "",
-        "corpus": "",
-        "ngram_order": 2,
-        "dtype": "float32",
-        "device": "cpu",
-        "cache_bytes": 1 << 16,
-        "simulated": SimulatedDrafterSettings(),
-        "vllm": VllmSettings(),
-    }
-    return backends.load(backend, **(defaults | settings))
+def load_guess(backend: str, **settings: object):
+    return DrafterService(DrafterSettings(backend=backend, **settings)).load()
 
 
 @pytest.mark.parametrize("backend", ["ngram", "prompt-lookup", "random"])
 def test_drafter_without_a_network_speaks_the_targets_tokenizer(folders, tmp_path, backend):
     (tmp_path / "corpus.txt").write_text("abababac")
     tokenizer = str(folders["llama"])
-    model = load_guess(backend, tokenizer=tokenizer, corpus=str(tmp_path))
+    corpus = {"corpus": str(tmp_path)} if backend == "ngram" else {}
+    model = load_guess(backend, tokenizer=tokenizer, **corpus)
     assert model.description.vocab_size == 60
     assert model.description.backend == backend
     assert model.description.tokenizer_json == load(folders["llama"]).description.tokenizer_json

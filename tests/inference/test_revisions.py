@@ -71,7 +71,7 @@ def test_quantized_weights_are_of_the_revision():
 
 @pytest.mark.usefixtures("_hub")
 def test_the_tokenizer_of_a_drafter_without_a_model_is_of_the_revision():
-    newest, old = (load_guess("random", tokenizer=NAME, revision=each) for each in (None, TAG))
+    newest, old = (load_guess("random", tokenizer=NAME, revision=each) for each in ("", TAG))
     assert '"!"' in old.description.tokenizer_json
     assert '"!"' not in newest.description.tokenizer_json
 
@@ -91,5 +91,5 @@ def test_a_revision_of_a_folder_is_refused(folders):
 
 
 def test_a_revision_of_no_model_at_all_is_refused():
-    with pytest.raises(ModelNotLoadable, match="--revision: backend 'simulated' reads no model"):
+    with pytest.raises(ModelNotLoadable, match="--revision: backend 'simulated' has no use for it"):
         load_guess("simulated", revision="main")

@@ -28,7 +28,7 @@ from specmesh.cli.local.checks import (
     check_trees,
 )
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
-from specmesh.cli.local.models import DRAFTER_BACKENDS, Backend, RealModels
+from specmesh.cli.local.models import DRAFTER_BACKENDS, EngineBackend, RealModels
 from specmesh.cli.local.traces import COLLECTOR, Keep, TraceKeeping, sent_elsewhere
 from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.trace.options import TraceStore
@@ -97,14 +97,15 @@ TreesFile = Annotated[
     ),
 ]
 TargetBackend = Annotated[
-    Backend,
+    EngineBackend,
     typer.Option(
         help="What computes the target; vllm takes an environment with vLLM.",
         callback=check_backend,
     ),
 ]
 DrafterBackend = Annotated[
-    Backend, typer.Option(help="The same for drafters that are models.", callback=check_backend)
+    EngineBackend,
+    typer.Option(help="The same for drafters that are models.", callback=check_backend),
 ]
 DefaultStrategy = Annotated[
     str,
@@ -177,8 +178,8 @@ def up(
     revision: TargetRevision = "",
     drafter: DrafterModels = None,
     drafter_revision: DrafterRevisions = None,
-    backend: TargetBackend = Backend.TRANSFORMERS,
-    drafter_backend: DrafterBackend = Backend.TRANSFORMERS,
+    backend: TargetBackend = EngineBackend.TRANSFORMERS,
+    drafter_backend: DrafterBackend = EngineBackend.TRANSFORMERS,
     heads: HeadsFolder = None,
     chat_template: ChatTemplate = None,
     confidence: Annotated[
@@ -249,12 +250,12 @@ def real_models(
     threads: int,
     chat_template: Path | None = None,
     heads: Path | None = None,
-    backend: Backend = Backend.TRANSFORMERS,
-    drafter_backend: Backend = Backend.TRANSFORMERS,
+    backend: EngineBackend = EngineBackend.TRANSFORMERS,
+    drafter_backend: EngineBackend = EngineBackend.TRANSFORMERS,
 ) -> RealModels:
     """The models named, or those shipped; heads are shipped for the shipped target alone, and run
     in our own engine."""
-    has_own = target is None and backend is Backend.TRANSFORMERS
+    has_own = target is None and backend is EngineBackend.TRANSFORMERS
     return RealModels(
         target or str(models.path(models.TARGET)),
         tuple(drafters or (str(models.path(models.DRAFTER)),)),

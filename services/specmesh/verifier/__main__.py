@@ -8,20 +8,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated
 
 import grpc.aio
 from pydantic import Field, field_validator
-from pydantic_settings import SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from specmesh.inference.engine.heads import TargetWithHeads
+from specmesh.inference.backends.registry import backends, named, names, refusals, settings_of
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
-from specmesh.inference.models.simulated.empty import EmptyModel
-from specmesh.inference.models.simulated.settings import SimulatedTargetSettings
 from specmesh.inference.models.tensor_parallel import Ranks, follow
-from specmesh.inference.models.vllm.settings import VllmSettings
 from specmesh.inference.service.features import VERIFYING
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.service import (
@@ -40,16 +37,22 @@ from specmesh.verifier.servicer import VerifierServicer
 log = logging.getLogger(__name__)
 
 
-class VerifierSettings(InferenceSettings, SimulatedTargetSettings, VllmSettings):
+class VerifierBackend(BaseSettings):
+    """The setting that others depend on: a base of all, so that it is read before them."""
+
+    backend: Annotated[str, named("verifier")] = Field(
+        "transformers",
+        description=f"what computes: {', '.join(names('verifier'))}, or one that an installed "
+        "package adds; 'vllm' is the engine of that name, 'simulated' waits and says known tokens, "
+        "'empty' answers at once, to measure hops",
+    )
+
+
+class VerifierSettings(InferenceSettings, *settings_of("verifier"), VerifierBackend):  # type: ignore[misc]
     """Serves a replica of the target model, which checks drafts."""
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_VERIFIER__")
 
-    backend: Literal["transformers", "vllm", "simulated", "empty"] = Field(
-        "transformers",
-        description="what computes; 'vllm' is the engine of that name, 'simulated' waits and says "
-        "known tokens, 'empty' answers at once, to measure hops",
-    )
     model: str = Field(
         "",
         validate_default=True,
@@ -91,84 +94,18 @@ class VerifierService(InferenceService):
 
     def load(self) -> LanguageModel:
         """Load the target, or this rank's part of it."""
-        for refusal in self._refusals():
-            raise ModelNotLoadable(refusal)
-        if self._verifier.backend == "empty":
-            return EmptyModel()
-        if self._verifier.backend == "simulated":
-            return self._verifier.simulated_target()
-        is_vllm = self._verifier.backend == "vllm"
-        model = self._load_vllm() if is_vllm else self._load_transformers()
-        for settings in model.description.asked_in_vain:
-            log.warning("generation settings not followed", extra={"settings": settings})
-        return model
-
-    def _refusals(self) -> Iterator[str]:
-        """What of the settings doesn't go together."""
         settings, ranks = self._verifier, self._ranks
-        if settings.backend != "transformers":
-            backend = f"backend {settings.backend!r}"
-            if ranks is not None:
-                yield f"{backend} has nothing to divide among {ranks.count} ranks"
-            if settings.chat_template and settings.backend != "vllm":
-                yield f"{backend} has no use for a chat template"
-            if settings.heads:
-                yield f"{backend} has no use for --heads"
-            if settings.units:
-                yield f"--units: {backend} has nothing to divide"
-            if settings.revision and settings.backend != "vllm":
-                yield f"--revision: {backend} reads no model"
-        yield from settings.refusals(settings.backend)
-        if settings.heads and ranks is not None:
-            yield f"--heads needs the target in one process, not divided among {ranks.count} ranks"
-        if settings.heads and settings.units:
-            yield "--heads needs the target on one processing unit, without --units"
-
-    def _load_vllm(self) -> LanguageModel:
-        from specmesh.inference.models.chat_templates import read_template
-        from specmesh.inference.models.vllm.model import VllmModel
-
-        file = self._verifier.chat_template
-        return VllmModel.load(
-            self._verifier.model,
-            revision=self._verifier.revision or None,
-            dtype=self._verifier.dtype,
-            device=self._verifier.device,
-            num_threads=self._verifier.num_threads,
-            cache_bytes=self._verifier.cache_bytes,
-            tensor_parallel=self._verifier.tensor_parallel_size,
-            engine_options=self._verifier.engine_options,
-            chat_template=None if file is None else read_template(file),
-        )
-
-    def _load_transformers(self) -> LanguageModel:
-        from specmesh.inference.models.chat_templates import read_template
-        from specmesh.inference.models.heads.draft_heads import DraftHeads
-        from specmesh.inference.models.heads.folder import load_heads
-        from specmesh.inference.models.heads.neural import NeuralHeads
-        from specmesh.inference.models.transformers_model import TransformersModel
-
-        file, folder = self._verifier.chat_template, self._verifier.heads
-
-        def heads_for(target: Any, digest: str) -> DraftHeads:
-            assert folder is not None
-            try:
-                return load_heads(folder, target, digest)
-            except ModelNotLoadable as error:
-                raise ModelNotLoadable(f"--heads: {error}") from error
-
-        model = TransformersModel.load(
-            self._verifier.model,
-            revision=self._verifier.revision or None,
-            dtype=self._verifier.dtype,
-            device=self._verifier.device,
-            cache_bytes=self._verifier.cache_bytes,
-            ranks=self._ranks,
-            chat_template=None if file is None else read_template(file),
-            heads_for=None if folder is None else heads_for,
-            units=self._verifier.unit_specs,
-        )
-        return model if model.heads is None else TargetWithHeads(model, NeuralHeads(model.heads))
+        backend = backends()[settings.backend]
+        assert backend.load_target is not None
+        if ranks is not None and "ranks" not in backend.uses:
+            name = f"backend {backend.name!r}"
+            raise ModelNotLoadable(f"{name} has nothing to divide among {ranks.count} ranks")
+        for refusal in refusals(backend, self.role, settings):
+            raise ModelNotLoadable(refusal)
+        model = backend.load_target(settings, ranks)
+        for asked in model.description.asked_in_vain:
+            log.warning("generation settings not followed", extra={"settings": asked})
+        return model
 
     def follow(self) -> None:
         """Load this rank's part of the target, and compute with it until rank 0 ends."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import typer
 
-from specmesh.cli.local.models import DRAFTER_BACKENDS, Backend
+from specmesh.cli.local.models import DRAFTER_BACKENDS, EngineBackend
 from specmesh.serving.store import redis_url
 from specmesh.serving.templates import model_names
 
@@ -118,9 +118,9 @@ def check_port(port: int) -> int:
     return port
 
 
-def check_backend(backend: Backend) -> Backend:
+def check_backend(backend: EngineBackend) -> EngineBackend:
     """Refuse vLLM in an environment that lacks it."""
-    if backend is Backend.VLLM and find_spec("vllm") is None:
+    if backend is EngineBackend.VLLM and find_spec("vllm") is None:
         raise typer.BadParameter("vLLM is not in this environment: see docs/vllm.md")
     return backend
 

@@ -12,7 +12,7 @@ DRAFTER_BACKENDS = ("ngram", "prompt-lookup", "random")
 """Drafters without a model of their own; they use the target's tokenizer."""
 
 
-class Backend(StrEnum):
+class EngineBackend(StrEnum):
     """What computes a model that is loaded from disk or Hugging Face."""
 
     TRANSFORMERS = "transformers"
@@ -45,9 +45,9 @@ class RealModels:
     """In place of the target's own, if it has one."""
     heads: Path | None = None
     """Folder of heads that were trained for the target."""
-    backend: Backend = Backend.TRANSFORMERS
+    backend: EngineBackend = EngineBackend.TRANSFORMERS
     """What computes the target."""
-    drafter_backend: Backend = Backend.TRANSFORMERS
+    drafter_backend: EngineBackend = EngineBackend.TRANSFORMERS
     """What computes drafters that are models."""
     revision: str = ""
     """Of the target, where it is a Hugging Face id; empty is its main branch."""

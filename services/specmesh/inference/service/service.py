@@ -13,6 +13,7 @@ import grpc.aio
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
+from specmesh.inference.backends.registry import backends
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.engine_metrics import observe
 from specmesh.inference.engine.heads import TargetWithHeads
@@ -48,7 +49,8 @@ FOLDER_OR_ID = "a folder or a Hugging Face id"
 
 def check_named(model: str, info: ValidationInfo) -> str:
     """Refuse an empty name of a model where the backend has to load one."""
-    if not model and info.data.get("backend") in {"transformers", "vllm"}:
+    backend = backends().get(info.data.get("backend", ""))
+    if not model and backend is not None and backend.reads == "model":
         raise ValueError(f"must name a model, {FOLDER_OR_ID}")
     return model
 

@@ -84,6 +84,8 @@ def _rank(settings_class: type[BaseSettings], name: str) -> int:
     """Where the panel of a field stands among the others."""
     if settings_class.model_fields[name].is_required():
         return -1
+    if _panel(settings_class, name) is None:
+        return 0
     return settings_class.__mro__.index(_first_with(settings_class, name))
 
 

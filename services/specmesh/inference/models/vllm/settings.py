@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar
 
 from pydantic import Field
@@ -24,15 +23,3 @@ class VllmSettings(BaseSettings):
         description="further options of vLLM's own command line, such as "
         "'--pipeline-parallel-size 2 --quantization fp8'",
     )
-
-    def refusals(self, backend: str) -> Iterator[str]:
-        """What is set, and nothing to ``backend``."""
-        if backend == "vllm":
-            return
-        if self.tensor_parallel_size > 1:
-            yield (
-                "--tensor-parallel-size is for --backend vllm; our own engine divides a target "
-                "under torchrun"
-            )
-        if self.engine_options:
-            yield "--engine-options is for --backend vllm"

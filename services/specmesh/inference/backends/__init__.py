@@ -1,0 +1,1 @@
+"""Backends: what computes a model, each under the name that ``--backend`` takes."""

@@ -1,0 +1,115 @@
+"""The backends that there are: those of specmesh, and those that installed packages add.
+
+A package adds backends by entry points of the group ``specmesh.backends``, each for a ``Backend``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from pydantic import AfterValidator
+from pydantic_settings import BaseSettings
+
+from specmesh.inference.model import LanguageModel, ModelNotLoadable
+from specmesh.inference.models.tensor_parallel import Ranks
+
+BUILT_IN = ("transformers", "vllm", "simulated", "empty", "context")
+"""Modules beside this one; each has ``BACKENDS``."""
+ENTRY_POINTS = "specmesh.backends"
+COMMON_OPTIONS = ("chat_template", "heads", "units", "revision")
+"""Settings that several backends use, and others refuse."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """One way to compute a model. Its loaders get all settings of the process, and raise
+    ``ModelNotLoadable``; what they import, they import when they are called."""
+
+    name: str
+    load_target: Callable[[Any, Ranks | None], LanguageModel] | None = None
+    """Loads a target, or the part of one of ``ranks``; None if the backend can't serve any."""
+    load_drafter: Callable[[Any], LanguageModel] | None = None
+    """Loads a drafter; None if the backend can't serve any."""
+    target_settings: type[BaseSettings] | None = None
+    """The backend's own settings of a verifier."""
+    drafter_settings: type[BaseSettings] | None = None
+    """The backend's own settings of a drafter."""
+    reads: str = ""
+    """The setting that must name what is loaded: ``model``, ``tokenizer``, or none."""
+    uses: frozenset[str] = frozenset()
+    """The COMMON_OPTIONS that it uses, and ``ranks`` if torchrun can divide its targets."""
+
+    def settings(self, role: str) -> type[BaseSettings] | None:
+        """Return its own settings of ``role``, verifier or drafter."""
+        return self.target_settings if role == "verifier" else self.drafter_settings
+
+    def serves(self, role: str) -> bool:
+        """Return whether it can load a model for ``role``."""
+        return (self.load_target if role == "verifier" else self.load_drafter) is not None
+
+
+@cache
+def backends() -> Mapping[str, Backend]:
+    """Return all backends by name, those of specmesh first."""
+    own = (import_module(f"specmesh.inference.backends.{name}").BACKENDS for name in BUILT_IN)
+    added = (entry.load() for entry in entry_points(group=ENTRY_POINTS))
+    return {each.name: each for each in (*(one for some in own for one in some), *added)}
+
+
+def names(role: str) -> list[str]:
+    """Return the names of the backends that serve ``role``."""
+    return [name for name, backend in backends().items() if backend.serves(role)]
+
+
+def settings_of(role: str) -> tuple[type[BaseSettings], ...]:
+    """Return the settings that backends add to those of ``role``, each class once."""
+    found = (backend.settings(role) for backend in backends().values())
+    return tuple(dict.fromkeys(each for each in found if each is not None))
+
+
+def named(role: str) -> AfterValidator:
+    """Return the validator of a setting that names a backend for ``role``."""
+
+    def check(name: str) -> str:
+        if name not in (known := names(role)):
+            close = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ValueError(f"must be one of {', '.join(known)}{hint}")
+        return name
+
+    return AfterValidator(check)
+
+
+def refusals(backend: Backend, role: str, settings: BaseSettings) -> Iterator[str]:
+    """Yield a sentence for each setting that means nothing to ``backend``."""
+    for option in COMMON_OPTIONS:
+        if getattr(settings, option, None) and option not in backend.uses:
+            yield f"{_flag(option)}: backend {backend.name!r} has no use for it"
+    own = _fields(backend.settings(role))
+    for other in backends().values():
+        for option in _fields(other.settings(role)).keys() - own.keys():
+            if getattr(settings, option) != type(settings).model_fields[option].default:
+                yield f"{_flag(option)} is for --backend {other.name}"
+
+
+def check_there(backend: Backend, model: str) -> None:
+    """Raise ``ModelNotLoadable`` for a ``model`` that is no folder and nearly a backend's name."""
+    if backend.reads == "model" and not Path(model).exists():
+        without = [each.name for each in backends().values() if each.reads == "tokenizer"]
+        for close in get_close_matches(model, without, n=1):
+            raise ModelNotLoadable(f"no model {model!r}: did you mean --backend {close}?")
+
+
+def _fields(settings: type[BaseSettings] | None) -> Mapping[str, Any]:
+    return {} if settings is None else settings.model_fields
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
