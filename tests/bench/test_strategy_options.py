@@ -31,7 +31,7 @@ def test_without_options_each_strategy_chooses():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("luck=1", "'luck' is no option of strategies"),
+        ("luck=1", "'luck' is not a strategy option"),
         ("lookahead", "lookahead has no value: write lookahead=VALUE"),
         ("lookahead=x", "lookahead must be a whole number, not 'x'"),
         ("lookahead=0", r"lookahead must be in \[1, 64\]"),

@@ -172,11 +172,11 @@ def test_options_of_strategies_are_passed_on(orchestrator):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("lookahed=3", "'lookahed' is no option of strategies; did you mean 'lookahead'?"),
+        ("lookahed=3", "'lookahed' is not a strategy option; did you mean 'lookahead'?"),
         (
             "luck=3",
-            "'luck' is no option of strategies; there are: lookahead, num_branches, predictor, "
-            "width",
+            "'luck' is not a strategy option; the options are: lookahead, num_branches, "
+            "predictor, width",
         ),
         ("lookahead=x", "lookahead must be a whole number, not 'x'"),
         ("lookahead", "lookahead has no value: write lookahead=VALUE"),

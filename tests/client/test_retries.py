@@ -213,4 +213,4 @@ def test_the_log_tells_of_breaks_and_of_ends(caplog):
     lines = [(each.levelname, each.getMessage()) for each in caplog.records]
     assert ("DEBUG", f"channel to {mesh.address}") in lines
     assert ("DEBUG", "answer fake-1 ended: finished") in lines
-    assert any(level == "WARNING" and "resumed in 0.00 s" in line for level, line in lines)
+    assert any(level == "WARNING" and "resuming in 0.00 s" in line for level, line in lines)

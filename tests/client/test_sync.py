@@ -176,7 +176,7 @@ def test_a_fork_leaves_a_used_client_usable_on_both_sides_and_an_answer_going_on
     told = run_program(FORKED)
     assert sorted(told) == [
         "child: a second answer",
-        "child: an answer stays with the process that asked for it",
+        "child: a stream can be read only in the process that created it",
         "child: exit 0",
         "parent: a first answer",
         "parent: one two three four, resumed",

@@ -1,4 +1,4 @@
-"""The client SDK: asynchronous, typed, with streams that survive a lost orchestrator.
+"""The client SDK: typed, asynchronous or blocking, with streams that survive a lost orchestrator.
 
 ::
 
@@ -6,8 +6,8 @@
         async for chunk in client.generate("def fibonacci(", max_tokens=64):
             print(chunk.text, end="")
 
-Reading order: ``client`` (the calls), ``stream`` (an answer), ``resumable`` (what
-happens when its call breaks), ``status`` and ``errors``.
+Reading order: ``client`` (the calls), ``answers/stream`` (an answer), ``answers/resumable``
+(recovery when its call breaks), ``connections/status`` and ``errors``.
 """
 
 from specmesh.client.answers.sessions import (

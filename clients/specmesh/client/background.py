@@ -1,9 +1,8 @@
 """The event loop behind the synchronous client: one thread for all clients of a process.
 
-A fork leaves threads behind, and gRPC with calls under way does not outlive one. So before a
-fork all connections are closed; parent and child then make their own when they need them. An
-answer that is being read breaks by that like one whose connection is lost, and goes on in the
-parent; the child has no part in it.
+A fork does not copy threads, and gRPC does not survive one while calls are open. So all
+connections are closed before a fork, and parent and child open their own when they need them. To
+an answer that is being read this is a lost connection: the parent resumes it, the child does not.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ T = TypeVar("T")
 logger = logging.getLogger("specmesh.client")
 
 _PATIENCE_S = 5.0
-"""How long the end of the process, or a fork, waits for connections to close."""
+"""Longest wait for connections to close, at process exit or before a fork."""
 _PAUSES_S = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-"""Between looks at whether gRPC has shut down: calls that were closed end in threads of its own."""
+"""Pauses between checks that gRPC has shut down: it ends closed calls in threads of its own."""
 
 
 class Background:
-    """An event loop in a thread that is started when it is first needed, in each process."""
+    """An event loop in a background thread, which each process starts on first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,20 +40,20 @@ class Background:
         self._clients: WeakSet[AsyncClient] = WeakSet()
 
     def serves(self, client: AsyncClient) -> None:
-        """Record whose connections are to be closed at the end, and before a fork."""
+        """Register a client, whose connections are closed at exit and before a fork."""
         self._clients.add(client)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What ``work`` returns; it sees the caller's context variables.
+        """Run ``work`` in the caller's context variables, and return its result.
 
-        An exception in the waiting thread, KeyboardInterrupt say, cancels it.
+        An exception in the waiting thread, such as KeyboardInterrupt, cancels it.
         """
         if threading.current_thread() is self._thread:
             work.close()
-            raise RuntimeError("a hook can't call the client that it belongs to")
+            raise RuntimeError("a hook can't call its own client")
         loop = self._running()
-        # Made before ``work`` is handed over: an interrupt may come right after that, when the
-        # mesh is asked already and nothing waits here yet.
+        # Made before ``work`` is handed over: an interrupt right after that must find it, to cancel
+        # a request that is already on its way.
         outcome: Future[T] = Future()
         try:
             loop.call_soon_threadsafe(_begin, work, outcome)
@@ -64,24 +63,24 @@ class Background:
             raise
 
     def before_fork(self) -> None:
-        """Close all connections, and open none until `after_fork_in_parent`."""
+        """Close all connections; none is opened until `after_fork_in_parent`."""
         self._lock.acquire()
         self._close_connections()
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Let all clients connect again."""
         if self._loop is not None:
             for client in self._clients:
                 self._loop.call_soon_threadsafe(client.reopen)
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Begin anew: the thread has stayed with the parent."""
+        """Reset the state: a fork does not copy the thread."""
         self._loop = self._thread = None
         self._lock = threading.Lock()
 
     def stop(self) -> None:
-        """End the calls under way, and the thread."""
+        """End all open calls and the thread."""
         with self._lock:
             self._close_connections()
             if self._loop is not None and self._thread is not None:
@@ -99,12 +98,13 @@ class Background:
                     target=loop.run_forever, name="specmesh-client", daemon=True
                 )
                 thread.start()
-                # Once it runs: an interrupt before that leaves no loop that nobody runs.
+                # Set only now: an interrupt before this line must not leave a loop that never runs.
                 self._loop, self._thread = loop, thread
             return self._loop
 
     def _close_connections(self) -> None:
-        """Of a loop that runs; gives up after a while, for what comes next must not hang."""
+        """Close the connections of a running loop; gives up after `_PATIENCE_S`, because a fork or
+        an exit must not hang."""
         if self._loop is None or threading.current_thread() is self._thread:
             return
         closed = asyncio.run_coroutine_threadsafe(_suspend(tuple(self._clients)), self._loop)
@@ -115,7 +115,8 @@ class Background:
 
 
 def _begin(work: Coroutine[Any, Any, T], outcome: Future[T]) -> None:
-    """Run ``work`` on this thread's loop for ``outcome``, which cancels it if cancelled."""
+    """Run ``work`` on this thread's loop and put its result into ``outcome``; cancelling
+    ``outcome`` cancels ``work``."""
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
 
@@ -125,7 +126,7 @@ def _begin(work: Coroutine[Any, Any, T], outcome: Future[T]) -> None:
             return
         error = task.exception()
         if not outcome.set_running_or_notify_cancel():
-            return  # nobody waits for it any more
+            return  # the waiting thread has left
         if error is not None:
             outcome.set_exception(error)
         else:
@@ -144,17 +145,17 @@ async def _suspend(clients: Iterable[AsyncClient]) -> None:
         await client.suspend()
     for pause_s in _PAUSES_S:
         await asyncio.sleep(pause_s)
-        # gRPC shuts down with the last object of its own. Calls that broke are in cycles; those
-        # with interceptors are read by generators besides, which the loop closes once found.
+        # gRPC shuts down once its last object is freed. Broken calls are in reference cycles; those
+        # with interceptors also hold generators, which the loop closes when they are collected.
         gc.collect()
         if not _grpc_polls():
             return
-    logger.debug("gRPC goes on: others in this process use it")
+    logger.debug("gRPC keeps running: other code in this process uses it")
 
 
 def _grpc_polls() -> bool:
-    """Whether gRPC's thread for event loops runs, which is its last to be ended. A child that is
-    forked before that waits for ever for what the thread would have brought."""
+    """Return whether gRPC's polling thread, the last one it ends, still runs. A child forked
+    before that waits forever for events that only this thread delivers."""
     return any("_poll_wrapper" in thread.name for thread in threading.enumerate())
 
 

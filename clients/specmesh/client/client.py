@@ -1,4 +1,4 @@
-"""The asynchronous client: where to call, and the calls."""
+"""The asynchronous client: its targets, and the calls to them."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ from specmesh.v1 import served_model_pb2, session_pb2, tokenizer_pb2
 class AsyncClient:
     """Talks to a mesh through one or more orchestrators (``host:port``).
 
-    Without ``targets`` it calls those that the environment variable SPECMESH_TARGET names,
-    separated by spaces, or else ``127.0.0.1:50051``; a target without a port has 50051. Raises
-    ValueError for a target that is no address, such as a URL.
+    ``targets`` default to the addresses in the environment variable SPECMESH_TARGET, separated
+    by spaces, and without it to ``127.0.0.1:50051``. The default port is 50051. Raises
+    ValueError for a target that is not an address, such as a URL.
 
-    Calls start at the targets in turn. One that can't be reached is passed over; where all are
-    unreachable or overloaded, a start is made again ``max_retries`` times, with growing pauses
-    or such as the mesh asks for. A stream that breaks is carried on by the next target, and
-    with growing pauses by one after the other, until ``max_resumes`` calls in a row have
-    brought no token: at the default that takes some 20 s, time enough for a lone orchestrator
-    to start anew.
+    Calls start at the targets in turn (round robin) and skip a target that can't be reached. If
+    all are unreachable or overloaded, the first call of an answer is retried ``max_retries``
+    times, with exponential backoff or after the delay that the mesh asks for. If a stream
+    breaks, the next target resumes it, then the others in turn with exponential backoff, until
+    ``max_resumes`` calls in a row have brought no token. The default lasts about 20 s, long
+    enough for a lone orchestrator to restart.
 
-    Connections are made when they are first used, in each event loop that the client is used
-    in: it may be a global. It is cheap to share and safe to use from many tasks; ``async with``
-    closes the connections of its event loop. ``tls``, ``token`` and ``metadata`` say who calls;
-    a token goes over plain text to this machine alone, or with ``send_token_in_clear_text``.
-    ``metadata`` may be a function, which is asked before each call, in the task that makes it.
-    ``interceptors`` are grpc.aio's; ``channel_options`` are gRPC's and replace those of the
-    same name that the client sets itself.
+    Each event loop that uses the client has connections of its own, made on first use, so a
+    client may be a global. It is cheap to share and safe to use from many tasks; ``async with``
+    closes the connections of its event loop. ``tls``, ``token`` and ``metadata`` identify the
+    caller. Without TLS a token is sent only to this machine, unless
+    ``send_token_in_clear_text`` is set. ``metadata`` may be a function, which is called before
+    each call, in the task that makes it. ``interceptors`` are grpc.aio's; ``channel_options``
+    are gRPC's and override the client's own of the same name.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class AsyncClient:
         remote = [target for target in targets if not is_loopback(target)]
         if token is not None and tls is None and remote and not send_token_in_clear_text:
             raise ValueError(
-                f"a token would be sent to {remote[0]} in clear text: give tls as well, "
+                f"a token would be sent to {remote[0]} in clear text: pass tls, "
                 "or send_token_in_clear_text=True"
             )
         self._timeouts = timeouts or Timeouts()
@@ -101,11 +101,11 @@ class AsyncClient:
         self._mesh = ClientTargets(targets, settings)
 
     def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> GenerationStream:
-        """Return the answer to ``prompt``, text or token ids, as a stream that is still to be read.
+        """Return a stream of the answer to ``prompt``, which is text or token ids.
 
-        Raises TypeError for an unknown option or a value of the wrong type and ValueError for one
-        that no request can hold; what the server refuses comes from the stream, as
-        InvalidRequest.
+        The request is sent when the stream is first read. Raises TypeError for an unknown option
+        or a value of the wrong type, and ValueError for a value that no request can hold. The
+        stream raises InvalidRequest if the server refuses the request.
         """
         return self._stream(generate_request(prompt, options), None, options.get("timeout_s"))
 
@@ -114,7 +114,7 @@ class AsyncClient:
         messages: Sequence[ChatMessage | Mapping[str, Any]],
         **options: Unpack[ChatOptions],
     ) -> GenerationStream:
-        """The model's next message, by its own chat template, as a stream.
+        """Return a stream of the model's next message, prompted by its own chat template.
 
         The content of a message is its text, or a list of text parts as OpenAI's clients write
         them. Raises as `generate` does.
@@ -125,7 +125,7 @@ class AsyncClient:
     async def complete(
         self, prompt: Prompt, **options: Unpack[GenerateOptions]
     ) -> GenerationResult:
-        """The whole answer to ``prompt``: ``await client.generate(prompt, ...)``."""
+        """Return the whole answer to ``prompt``, as ``await client.generate(prompt, ...)`` does."""
         return await self.generate(prompt, **options)
 
     async def generate_many(
@@ -135,11 +135,11 @@ class AsyncClient:
         concurrency: int = 8,
         **options: Unpack[GenerateOptions],
     ) -> list[GenerationResult | SpecmeshError]:
-        """The answers to ``prompts``, in their order, each with the same ``options``.
+        """Return the answers to ``prompts``, in their order, each with the same ``options``.
 
-        At most ``concurrency`` are under way. An error does not end the batch: it stands where
-        the answer would. Raises ValueError for a ``request_id``, which belongs to one answer, and
-        as `generate` does.
+        At most ``concurrency`` requests run concurrently. An error does not end the batch: it
+        takes the place of its answer in the list. Raises ValueError for a ``request_id``, which
+        belongs to one answer, and raises as `generate` does.
         """
         if options.get("request_id"):
             raise ValueError("a request_id belongs to one answer, not to a batch")
@@ -148,17 +148,17 @@ class AsyncClient:
         )
 
     def resume(self, saved: SavedSession, *, timeout_s: float | None = None) -> GenerationStream:
-        """The rest of an answer, as a stream whose text begins with what was saved.
+        """Return a stream of the rest of an answer; its ``text`` begins with the saved text.
 
-        It takes the session from whoever reads it. ``saved`` is a stream's ``session``, maybe
-        another process's, or made of a session's id and resume token.
+        Resuming takes the session over from any other reader. ``saved`` is a stream's
+        ``session``, possibly from another process, or is made of a session's id and resume token.
         """
         return self._stream(pb.GenerateRequest.FromString(saved.request), saved, timeout_s)
 
     async def get_session(self, saved: SavedSession) -> Session:
-        """Look up how far an answer has got; ``saved`` is what `resume` takes.
+        """Look up the progress of an answer; ``saved`` is as for `resume`.
 
-        Raises NotFound, or Unavailable without the store.
+        Raises NotFound, or Unavailable if the store is down.
         """
         request = session_pb2.GetSessionRequest(
             session_id=saved.session_id, resume_token=saved.resume_token
@@ -171,9 +171,9 @@ class AsyncClient:
         return session_from(response.session)
 
     async def cancel_session(self, saved: SavedSession) -> None:
-        """End an answer, whoever reads it: its stream ends with SessionCancelled.
+        """Cancel an answer; a stream that reads it raises SessionCancelled.
 
-        ``saved`` is what `resume` takes. Raises NotFound, or Unavailable without the store.
+        ``saved`` is as for `resume`. Raises NotFound, or Unavailable if the store is down.
         """
         request = session_pb2.CancelSessionRequest(
             session_id=saved.session_id, resume_token=saved.resume_token
@@ -187,8 +187,9 @@ class AsyncClient:
     async def tokenize(
         self, text: str, *, add_special_tokens: bool | None = None, model: str = ""
     ) -> tuple[int, ...]:
-        """The tokens of a text, with those that the tokenizer puts around every one, if wanted; by
-        default as for a prompt of text."""
+        """Return the token ids of ``text``. ``add_special_tokens`` adds those that the tokenizer
+        puts around every text, such as a beginning-of-text token; the default is that of a text
+        prompt."""
         request = filled(
             tokenizer_pb2.TokenizeRequest,
             model=model,
@@ -205,7 +206,7 @@ class AsyncClient:
     async def detokenize(
         self, token_ids: Sequence[int], *, keep_special_tokens: bool = False, model: str = ""
     ) -> str:
-        """The text of tokens; bytes that are not UTF-8 become U+FFFD."""
+        """Return the text of tokens; bytes that are not UTF-8 become U+FFFD."""
         request = tokenizer_pb2.DetokenizeRequest(
             model=model, token_ids=token_ids, keep_special_tokens=keep_special_tokens
         )
@@ -223,7 +224,7 @@ class AsyncClient:
         model: str = "",
         **template: Unpack[TemplateOptions],
     ) -> ChatPrompt:
-        """The prompt that `chat` would make of ``messages``."""
+        """Return the prompt that `chat` would make of ``messages``."""
         request = tokenizer_pb2.ApplyChatTemplateRequest(
             model=model, chat=chat_message(messages, template)
         )
@@ -235,7 +236,7 @@ class AsyncClient:
         return ChatPrompt(response.text, tuple(response.token_ids))
 
     async def list_models(self) -> tuple[ServedModel, ...]:
-        """The models served."""
+        """Return the models that the mesh serves."""
         models: list[ServedModel] = []
         page = served_model_pb2.ListModelsRequest()
         while True:
@@ -246,15 +247,15 @@ class AsyncClient:
             page = served_model_pb2.ListModelsRequest(page_token=response.next_page_token)
 
     async def aclose(self) -> None:
-        """Close this event loop's connections; whoever still reads a stream sees it cancelled."""
+        """Close this event loop's connections; streams that are still being read are cancelled."""
         await self._mesh.aclose()
 
     async def suspend(self) -> None:
-        """Break this event loop's calls and let none begin until `reopen`; answers then go on."""
+        """Break this event loop's calls and start none until `reopen`, when answers resume."""
         await self._mesh.suspend()
 
     def reopen(self) -> None:
-        """Let calls of this event loop begin again."""
+        """Let calls of this event loop start again."""
         self._mesh.reopen()
 
     async def __aenter__(self) -> Self:

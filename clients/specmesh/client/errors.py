@@ -1,34 +1,34 @@
-"""The client's exceptions: one for every status of gRPC, as one tree.
+"""The client's exceptions: one class for every gRPC status, in one tree.
 
 ::
 
     SpecmeshError
-    ├── Cancelled              somebody on the way cancelled the call    CANCELLED
-    ├── Unknown                a peer that gives no better status        UNKNOWN
+    ├── Cancelled              a server or proxy cancelled the call      CANCELLED
+    ├── Unknown                a peer gave no better status              UNKNOWN
     ├── InvalidRequest         a field is wrong: ``field_violations``    INVALID_ARGUMENT
     ├── DeadlineExceeded       the caller's time ran out                 DEADLINE_EXCEEDED
     ├── NotFound               no such model or session                  NOT_FOUND
-    ├── AlreadyExists          the request id is another request's       ALREADY_EXISTS
+    ├── AlreadyExists          another request has this request id       ALREADY_EXISTS
     ├── PermissionDenied       not with this certificate or token        PERMISSION_DENIED
-    ├── ResourceExhausted      too much: ``retry_after_s``               RESOURCE_EXHAUSTED
-    │   ├── Overloaded           for the mesh                              OVERLOADED,
+    ├── ResourceExhausted      out of capacity: ``retry_after_s``        RESOURCE_EXHAUSTED
+    │   ├── Overloaded           of the mesh                               OVERLOADED,
     │   │                                                                  VERIFIERS_BUSY
-    │   └── LimitReached         for this identity                         LIMIT_REACHED
-    ├── FailedPrecondition     not in this state, see ``reason``         FAILED_PRECONDITION
-    ├── Aborted                the call lost to another one              ABORTED
-    │   ├── SessionTaken         that carries the session on               STALE_EPOCH
-    │   └── SessionCancelled     that cancelled the session                SESSION_CANCELLED
-    ├── OutOfRange             nothing of specmesh's own says so         OUT_OF_RANGE
+    │   └── LimitReached         of this identity                          LIMIT_REACHED
+    ├── FailedPrecondition     not possible now: see ``reason``          FAILED_PRECONDITION
+    ├── Aborted                another call took precedence              ABORTED
+    │   ├── SessionTaken         it resumed the session                    STALE_EPOCH
+    │   └── SessionCancelled     it cancelled the session                  SESSION_CANCELLED
+    ├── OutOfRange             not from specmesh, but from a proxy       OUT_OF_RANGE
     ├── Unimplemented          the server is older than the client       UNIMPLEMENTED
-    ├── Internal               an error of the server or on the way      INTERNAL
+    ├── Internal               the server or a proxy failed              INTERNAL
     ├── Unavailable            no target reachable, or each broke        UNAVAILABLE
-    ├── DataLoss               nothing of specmesh's own says so         DATA_LOSS
-    └── Unauthenticated        no token, or none that is valid           UNAUTHENTICATED
+    ├── DataLoss               not from specmesh, but from a proxy       DATA_LOSS
+    └── Unauthenticated        the token is missing or invalid           UNAUTHENTICATED
 
-On the right the status; of those further in, the reasons.
+The right column is the gRPC status or, for the indented subclasses, the reason.
 """
 
-# Classes are named for the gRPC statuses they stand for; only the root is called an error.
+# Classes are named after the gRPC statuses; only the root is called an error.
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ class FieldViolation:
     field: str
     description: str
     reason: str = ""
-    """For programs, where there is something to decide: CONTEXT_LENGTH_EXCEEDED."""
+    """Machine-readable where a program can act on it, such as CONTEXT_LENGTH_EXCEEDED."""
 
 
 class SpecmeshError(Exception):
-    """Base of all errors of this package; the gRPC error, where there was one, is its cause.
+    """Base of all errors of this package; its cause is the gRPC error, if there was one.
 
     ``code`` is the gRPC status. ``reason`` (empty if the server gave none) and ``metadata``
-    are the machine-readable part of the server's answer: decide by them, never by the text.
-    ``retry_after_s`` is how long to wait before calling again, if the server said so.
-    ``session`` is what was received of an answer that had begun, with its ``text`` and
-    ``session_id``; ``client.resume(error.session)`` carries it on.
+    are the machine-readable part of the error: decide by them, never by the text.
+    ``retry_after_s`` is the delay before the next call that the server asked for, if any.
+    If the answer had begun, ``session`` holds what was received, with its ``text`` and
+    ``session_id``; ``client.resume(error.session)`` continues it.
     """
 
     session: SavedSession | None = None
@@ -80,8 +80,8 @@ class SpecmeshError(Exception):
         self.retry_after_s = retry_after_s
 
     def __reduce__(self) -> tuple[object, ...]:
-        """What a process that is to raise it again makes it of, as multiprocessing does: other
-        exceptions are made of ``args`` alone."""
+        """Pickle the attributes too, so that multiprocessing can raise the error again; by default
+        exceptions are rebuilt from ``args`` alone."""
         return _restored, (type(self), self.args), vars(self)
 
 
@@ -90,15 +90,15 @@ def _restored(kind: type[SpecmeshError], args: tuple[object, ...]) -> SpecmeshEr
 
 
 class Cancelled(SpecmeshError):
-    """The call was cancelled, and not by its caller: by a proxy, or a server that is going."""
+    """A proxy, or a server that is shutting down, cancelled the call; its caller did not."""
 
 
 class Unknown(SpecmeshError):
-    """A peer that is no orchestrator, or a proxy, gave no better status."""
+    """A proxy, or a peer that is not an orchestrator, gave no better status."""
 
 
 class InvalidRequest(SpecmeshError):
-    """A field is wrong; ``field_violations`` says which. Repeating the request is useless."""
+    """A field is wrong; ``field_violations`` says which. Retrying the same request is useless."""
 
     field_violations: tuple[FieldViolation, ...] = ()
 
@@ -112,15 +112,15 @@ class NotFound(SpecmeshError):
 
 
 class AlreadyExists(SpecmeshError):
-    """Another request had this ``request_id``."""
+    """Another request already used this ``request_id``."""
 
 
 class PermissionDenied(SpecmeshError):
-    """Who calls may not do this."""
+    """The caller is not allowed to do this."""
 
 
 class ResourceExhausted(SpecmeshError):
-    """Too much was asked for; try again after ``retry_after_s`` seconds (None: it did not say)."""
+    """A capacity or limit is used up; retry after ``retry_after_s`` seconds, unless it is None."""
 
 
 class Overloaded(ResourceExhausted):
@@ -128,15 +128,15 @@ class Overloaded(ResourceExhausted):
 
 
 class LimitReached(ResourceExhausted):
-    """The caller's identity has used up what it may use."""
+    """The caller's identity has used up its limit."""
 
 
 class FailedPrecondition(SpecmeshError):
-    """The mesh is not in a state to do this; ``reason`` names what is missing."""
+    """The mesh can't do this in its current state; ``reason`` names what is missing."""
 
 
 class Aborted(SpecmeshError):
-    """The call lost to another one."""
+    """Another call took precedence over this one."""
 
 
 class SessionTaken(Aborted):
@@ -144,19 +144,19 @@ class SessionTaken(Aborted):
 
 
 class SessionCancelled(Aborted):
-    """The session was cancelled, by whoever has its resume token."""
+    """Another holder of the session's resume token cancelled it."""
 
 
 class OutOfRange(SpecmeshError):
-    """No orchestrator says so: something on the way did."""
+    """A proxy sent this status; orchestrators never do."""
 
 
 class Unimplemented(SpecmeshError):
-    """The server has no such method: it is older than this client, or no orchestrator."""
+    """The server has no such method: it is older than this client, or not an orchestrator."""
 
 
 class Internal(SpecmeshError):
-    """The server failed at what it should be able to do, or broke the protocol."""
+    """The server has a bug, or violated the protocol."""
 
 
 class Unavailable(SpecmeshError):
@@ -164,8 +164,8 @@ class Unavailable(SpecmeshError):
 
 
 class DataLoss(SpecmeshError):
-    """No orchestrator says so: something on the way did."""
+    """A proxy sent this status; orchestrators never do."""
 
 
 class Unauthenticated(SpecmeshError):
-    """The call had no token, or none that is valid."""
+    """The call's token is missing or invalid."""

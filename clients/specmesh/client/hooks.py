@@ -1,4 +1,4 @@
-"""What a client tells its user while it works: callbacks, and lines of ``specmesh.client``."""
+"""Events that a client reports while it works, to callbacks and the logger ``specmesh.client``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ logger.addHandler(logging.NullHandler())
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """A call that broke and is made again.
+    """A call that broke and will be retried after ``pause_s`` seconds.
 
-    ``num_broken`` counts those in a row that brought no token; ``session_id`` is empty before
-    the answer has begun. The next call comes after ``pause_s`` seconds.
+    ``num_broken`` counts the calls in a row that brought no token; ``session_id`` is empty before
+    the answer has begun.
     """
 
     target: str
@@ -32,7 +32,7 @@ class BrokenCall:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An answer's end: its result, or the error that ended it, or neither if it was cancelled."""
+    """The end of an answer: its result, or its error, or neither if it was cancelled."""
 
     session_id: str
     result: GenerationResult | None = None
@@ -41,28 +41,28 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """Functions that are called in the client's event loop, so they must be quick.
+    """Callbacks, which run in the client's event loop and so must be quick.
 
-    One that raises is logged, and changes nothing.
+    An exception that one raises is logged and otherwise ignored.
     """
 
     on_retry: Callable[[BrokenCall], None] | None = None
-    """A call broke before its answer had begun."""
+    """Called when a call breaks before its answer has begun."""
     on_resume: Callable[[BrokenCall], None] | None = None
-    """A call broke within its answer."""
+    """Called when a call breaks after its answer has begun."""
     on_finish: Callable[[Ended], None] | None = None
-    """An answer ended, whichever way."""
+    """Called when an answer has finished, failed or been cancelled."""
 
     def broke(self, call: BrokenCall) -> None:
-        """Log it, and tell the user."""
-        what = "resumed" if call.session_id else "tried again"
+        """Log a broken call, and pass it to its callback."""
+        what = "resuming" if call.session_id else "retrying"
         logger.warning(
             "call to %s broke, %s in %.2f s: %s", call.target, what, call.pause_s, call.error
         )
         _tell(self.on_resume if call.session_id else self.on_retry, call)
 
     def ended(self, answer: Ended) -> None:
-        """Log it, and tell the user."""
+        """Log the end of an answer, and pass it to its callback."""
         how = answer.error or ("finished" if answer.result else "cancelled")
         logger.debug("answer %s ended: %s", answer.session_id or "not begun", how)
         _tell(self.on_finish, answer)
@@ -76,4 +76,4 @@ def _tell(hook: Callable[[Told], None] | None, told: Told) -> None:
         try:
             hook(told)
         except Exception:
-            logger.exception("a hook raised")
+            logger.exception("a hook raised an exception")

@@ -1,4 +1,4 @@
-"""The synchronous client: the asynchronous one, driven from any thread."""
+"""The synchronous client, which drives the asynchronous one from any thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from specmesh.client.requests.chats import ChatMessage
 
 
 class ClientOptions(TypedDict, total=False):
-    """The keywords of `AsyncClient`, which describes them."""
+    """The keyword arguments of `AsyncClient`, which documents them."""
 
     tls: Tls | None
     token: TokenSource | None
@@ -50,10 +50,10 @@ class ClientOptions(TypedDict, total=False):
 
 
 class BlockingStream:
-    """The chunks of one answer: ``for chunk in stream``, once; or all of it, by `complete`.
+    """The chunks of one answer: iterate once with ``for chunk in stream``, or call `complete`.
 
-    See `GenerationStream`, whose properties it has. Leaving the loop early cancels all work
-    behind it. Belongs to the process that began it, but for a fork's parent, where it goes on.
+    It has the properties of `GenerationStream`. Leaving the loop early cancels all work behind
+    it. It can be read only in the process that created it; after a fork the parent reads on.
     """
 
     def __init__(self, stream: GenerationStream) -> None:
@@ -72,22 +72,22 @@ class BlockingStream:
 
     @property
     def session_id(self) -> str:
-        """Identifies the answer in logs and traces; empty before it has begun."""
+        """The answer's id in logs and traces; empty before it has begun."""
         return self._stream.session_id
 
     @property
     def seed(self) -> int | None:
-        """The seed at work, given or drawn; None before the answer has begun."""
+        """The seed in use, given or drawn; None before the answer has begun."""
         return self._stream.seed
 
     @property
     def stats(self) -> GenerationStats | None:
-        """What the answer has taken until its last chunk, or took; None before its first."""
+        """Tokens, calls and times up to the latest chunk; None before the first chunk."""
         return self._stream.stats
 
     @property
     def session(self) -> SavedSession | None:
-        """What carries the answer on from here, in any process; None before it has begun."""
+        """The state to resume the answer from here, in any process; None before it has begun."""
         return self._stream.session
 
     @property
@@ -102,13 +102,13 @@ class BlockingStream:
         return self.result
 
     def close(self) -> None:
-        """Cancel the answer and all work behind it; harmless after the end."""
+        """Cancel the answer and all work behind it; does nothing after the end."""
         if self._pid == os.getpid():
             background.run(self._stream.aclose())
 
     def __iter__(self) -> Iterator[Chunk]:
         if self._pid != os.getpid():
-            raise RuntimeError("an answer stays with the process that asked for it")
+            raise RuntimeError("a stream can be read only in the process that created it")
         chunks = self._stream.__aiter__()
         try:
             while (chunk := background.run(_next(chunks))) is not None:
@@ -131,18 +131,16 @@ class BlockingStream:
 
 
 class Client:
-    """`AsyncClient` for code that waits: the same calls, from any thread, also before and after a
-    fork.
+    """The blocking form of `AsyncClient`: the same calls, from any thread, even across a fork.
 
-    It may be a global; ``with`` closes its connections. Connections live in an event loop in the
-    background, one thread for all clients of the process, in which hooks and interceptors are
-    called. KeyboardInterrupt cancels the call that is waited for.
+    It may be a global; ``with`` closes its connections. Connections, hooks and interceptors run
+    in an event loop in a background thread, which all clients of the process share.
+    KeyboardInterrupt cancels the call that is being waited for.
 
-    After ``os.fork``, and so in the workers of pre-forking servers, parent and child may both
-    go on using it: connections are closed before and opened anew on both sides, and answers that
-    are being read go on in the parent. That holds as long as nobody else in the process uses
-    grpc.aio at that moment, as an `AsyncClient` with open connections does: gRPC then can't be
-    used in the child.
+    After ``os.fork``, as in the workers of pre-forking servers, both parent and child may keep
+    using the client: connections are closed before the fork and reopened on both sides, and
+    answers that are being read continue in the parent. If other code uses grpc.aio during the
+    fork, such as an `AsyncClient` with open connections, gRPC can't be used in the child.
     """
 
     def __init__(self, *targets: str, **options: Unpack[ClientOptions]) -> None:
@@ -219,7 +217,7 @@ class Client:
         return background.run(self._client.list_models())
 
     def close(self) -> None:
-        """Close the connections; whoever still reads a stream sees it cancelled."""
+        """Close the connections; streams that are still being read are cancelled."""
         background.run(self._client.aclose())
 
     def __enter__(self) -> Self:
@@ -235,5 +233,5 @@ class Client:
 
 
 async def _next(chunks: AsyncGenerator[Chunk, None]) -> Chunk | None:
-    """The next chunk, None at the end."""
+    """Return the next chunk; None at the end."""
     return await anext(chunks, None)

@@ -1,7 +1,7 @@
 """The client's span: one ``specmesh.generate`` for each answer, resumes included.
 
-Names follow the OpenTelemetry GenAI conventions where one exists. Without an OpenTelemetry
-SDK in the process all of it does nothing.
+Names follow the OpenTelemetry GenAI conventions where these have one. Without an OpenTelemetry
+SDK in the process, this module does nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class GenerateSpan:
-    """A CLIENT span, never the current one: a generator may be closed in another context."""
+    """A CLIENT span. It is never made the current one: a generator may be closed in another
+    context, which could not reset it."""
 
     def __init__(self, request: pb.GenerateRequest) -> None:
         self._span = _tracer.start_span("specmesh.generate", kind=trace.SpanKind.CLIENT)
@@ -31,7 +32,7 @@ class GenerateSpan:
             self._span.set_attributes(_request_attributes(request))
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Metadata of a call that makes the server's spans children of this one."""
+        """Return the call metadata that makes the server's spans children of this one."""
         return callers_metadata(trace.set_span_in_context(self._span))
 
     def calling(self, address: str) -> None:
@@ -42,7 +43,7 @@ class GenerateSpan:
             self._span.set_attribute("server.port", int(port))
 
     def chunk(self) -> None:
-        """Record a chunk; only the time of the first is kept."""
+        """Record the time of the first chunk; later ones change nothing."""
         if not self._first_chunk_seen:
             self._first_chunk_seen = True
             self._span.set_attribute(
@@ -60,17 +61,17 @@ class GenerateSpan:
         self._span.set_status(trace.StatusCode.ERROR, str(error))
 
     def cancelled(self) -> None:
-        """Record that the caller cancelled: not an error, so the status stays unset."""
+        """Record that the caller cancelled; that is not an error, so the status stays unset."""
         self._span.set_attribute("specmesh.cancelled", True)
 
     def end(self) -> None:
-        """End the span; to be called exactly once, whatever happened."""
+        """End the span; must be called exactly once."""
         self._span.end()
 
 
 def callers_metadata(context: Context | None = None) -> tuple[tuple[str, str], ...]:
-    """Metadata of a call that makes the server's spans children of the span in ``context``, by
-    default the current one; empty without any."""
+    """Return the call metadata that makes the server's spans children of the span in ``context``,
+    by default the current one; empty if there is no span."""
     carrier: dict[str, str] = {}
     _propagator.inject(carrier, context=context)
     return tuple(carrier.items())

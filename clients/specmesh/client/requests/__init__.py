@@ -1,1 +1,1 @@
-"""Request messages from keyword arguments."""
+"""Request messages built from keyword arguments."""

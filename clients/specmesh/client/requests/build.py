@@ -1,4 +1,4 @@
-"""Builds request messages from keyword arguments."""
+"""Request messages built from keyword arguments."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class AcceptanceMode(StrEnum):
     """The exact meaning of "lossless" for a sampled answer."""
 
     COUPLED = "coupled"
-    """Exactly the text that the target alone generates with the same seed."""
+    """The answer is exactly the text that the target alone generates with the same seed."""
     REJECTION = "rejection"
-    """The target's distribution, with the highest acceptance."""
+    """The answer has the target's distribution, with the highest acceptance."""
 
 
 _ACCEPTANCE_MODES = {
@@ -37,7 +37,8 @@ def sampling_parameters(
     seed: int | None,
     acceptance_mode: AcceptanceMode | str | None,
 ) -> sampling_pb2.SamplingParameters:
-    """The message; None leaves the server's default. Raises ValueError for an unknown mode."""
+    """Build the message; None selects the server's default. Raises ValueError for an unknown
+    mode."""
     return filled(
         sampling_pb2.SamplingParameters,
         temperature=temperature,
@@ -53,14 +54,15 @@ def sampling_parameters(
 
 
 Prompt = str | Sequence[int]
-"""Text, which the orchestrator tokenizes, or token ids, taken as they are."""
+"""Text, which the orchestrator tokenizes, or token ids, which are used as they are."""
 
 
 class GenerateOptions(TypedDict, total=False):
-    """The keywords of everything that generates; one left out, or None, takes the default."""
+    """The keyword arguments of all calls that generate; one that is omitted or None has its
+    default."""
 
     model: str
-    """Its name; by default the only one."""
+    """Name of the target model; by default the only one served."""
     temperature: float | None
     top_k: int | None
     top_p: float | None
@@ -71,10 +73,12 @@ class GenerateOptions(TypedDict, total=False):
     stop_strings: Sequence[str]
     ignore_end_of_text: bool
     add_special_tokens: bool | None
-    """Puts the tokens around a prompt of text that the tokenizer puts around every one, such as a
-    beginning-of-text token; by default not those that the text itself begins with."""
+    """Adds the special tokens that the tokenizer puts around every text, such as a
+    beginning-of-text token. By default a text prompt gets them except where it already begins with
+    them."""
     num_top_logprobs: int | None
-    """Asks for the log-probability of each token and of so many of the likeliest in its place."""
+    """Returns the log-probability of each token and of this many likeliest tokens at its
+    position."""
     strategy: str
     filter: Filter | None
     lookahead: int | None
@@ -83,34 +87,34 @@ class GenerateOptions(TypedDict, total=False):
     width: int | None
     shape: str
     request_id: str
-    """A start under an id that was used before carries on what it began. By default the client
-    draws one for each answer, so that a start that is tried again never does the work twice."""
+    """Idempotency key: a request with an id that was used before continues that answer. By default
+    the client draws one for each answer, so a retry never does the work twice."""
     timeout_s: float | None
-    """For the whole answer, retries and resumes included; by default ``Timeouts.generate_s``."""
+    """Limit of the whole answer, retries and resumes included; default ``Timeouts.generate_s``."""
 
 
 class TemplateOptions(TypedDict, total=False):
-    """How the model's template makes a prompt of a chat."""
+    """The keyword arguments that control how the model's template renders a chat."""
 
     add_generation_prompt: bool | None
-    """Ends the prompt where the model's next message begins; the default."""
+    """Ends the prompt where the model's next message begins. This is the default."""
     continue_final_message: bool
-    """Lets the model go on with the last message instead."""
+    """Ends the prompt within the last message instead, so that the model continues it."""
     template_arguments: Mapping[str, Any] | None
-    """What else the template takes, by name."""
+    """Further variables of the template, by name."""
     content_as_text: bool
-    """Takes special tokens that are spelled in what messages say as text."""
+    """Treats special tokens that are spelled out in a message as plain text."""
 
 
 class ChatOptions(GenerateOptions, TemplateOptions, total=False):
-    """The keywords of a chat."""
+    """The keyword arguments of a chat."""
 
 
 def chat_message(
     messages: Sequence[ChatMessage | Mapping[str, Any]], options: TemplateOptions | ChatOptions
 ) -> chat_pb2.Chat:
-    """Raises TypeError for what is no message, or no text in one, with its place, and ValueError
-    for arguments that JSON can't say."""
+    """Build the message. Raises TypeError, naming the place, for anything that is not a message or
+    not text, and ValueError for template arguments that JSON can't represent."""
     goes_on = options.get("continue_final_message", False)
     begins = options.get("add_generation_prompt")
     chat = chat_pb2.Chat(
@@ -126,20 +130,20 @@ def chat_message(
 _GENERATE_OPTIONS = GenerateOptions.__annotations__
 _OPTIONS = {**_GENERATE_OPTIONS, **TemplateOptions.__annotations__}
 _ELSEWHERE = {"timeout_s", *TemplateOptions.__annotations__}
-"""Keywords that are no part of the request, or of the chat in it."""
+"""Keyword arguments that are not fields of the request: the client's own, and the chat's."""
 
 
 def generate_request(
     prompt: Prompt | chat_pb2.Chat, options: GenerateOptions | ChatOptions
 ) -> pb.GenerateRequest:
-    """Build the message for ``options``; the client's own are passed over.
+    """Build the message for ``options``, ignoring the client's own.
 
-    Raises TypeError for an unknown option or a value of the wrong type, and ValueError for one
+    Raises TypeError for an unknown option or a value of the wrong type, and ValueError for a value
     that no request can hold.
     """
     check_names(options, _OPTIONS if isinstance(prompt, chat_pb2.Chat) else _GENERATE_OPTIONS)
-    if isinstance(options.get("stop_strings"), str):  # a sequence, too: of its characters
-        raise TypeError("stop_strings: expected strings, got one string")
+    if isinstance(options.get("stop_strings"), str):  # would be read as a sequence of characters
+        raise TypeError("stop_strings: expected a sequence of strings, got one string")
     given: dict[str, Any] = {
         name: value
         for name, value in options.items()

@@ -11,8 +11,8 @@ from specmesh.v1 import chat_pb2
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of a chat; ``role`` is usually "system", "user" or "assistant". ``name`` tells
-    several speakers of one role apart, if the model's template shows it."""
+    """One message of a chat. ``role`` is usually "system", "user" or "assistant"; ``name``
+    distinguishes speakers of one role, if the model's template uses it."""
 
     role: str
     content: str
@@ -20,14 +20,14 @@ class ChatMessage:
 
 
 def chat_turn(place: str, message: ChatMessage | Mapping[str, Any]) -> chat_pb2.ChatMessage:
-    """Build the message. Raises TypeError, with its ``place``, for what is none."""
+    """Build the message. Raises TypeError, naming ``place``, if ``message`` is not one."""
     if isinstance(message, ChatMessage):
         role, content, name = message.role, message.content, message.name
     elif isinstance(message, Mapping):
         if set(message) - {"name"} != {"role", "content"}:
             keys = ", ".join(map(repr, sorted(message))) or "nothing"
             raise TypeError(
-                f"{place}: a message has 'role' and 'content', and perhaps 'name', not {keys}"
+                f"{place}: a message has 'role', 'content' and optionally 'name', not {keys}"
             )
         role, content, name = message["role"], message["content"], message.get("name", "")
     else:
@@ -40,7 +40,7 @@ def chat_turn(place: str, message: ChatMessage | Mapping[str, Any]) -> chat_pb2.
 
 
 def _text(place: str, content: object) -> str:
-    """The text of ``content``, which may be a list of text parts as OpenAI's clients write it."""
+    """Return the text of ``content``, a string or a list of text parts as in OpenAI's API."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list | tuple):
@@ -53,5 +53,5 @@ def _text_of_part(place: str, part: object) -> str:
         kind = part.get("type") if isinstance(part, Mapping) else part
         raise TypeError(f"{place}: expected a part of type 'text', got {kind!r}")
     if set(part) != {"type", "text"} or not isinstance(part["text"], str):
-        raise TypeError(f"{place}: a text part has 'type' and 'text', a string")
+        raise TypeError(f"{place}: a text part has only 'type' and 'text', which is a string")
     return str(part["text"])

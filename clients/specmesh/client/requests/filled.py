@@ -1,4 +1,4 @@
-"""Messages of keywords; an error names the one whose value no message can hold."""
+"""Protobuf messages built from keyword arguments, with errors that name the wrong field."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ M = TypeVar("M", bound=Message)
 
 
 def filled(message: type[M], **fields: object) -> M:
-    """A message with these fields; None leaves one out.
+    """Build a message with these fields, omitting those that are None.
 
-    Raises TypeError and ValueError, with the field's name, for what protobuf refuses.
+    Raises TypeError or ValueError, with the field's name, for a value that protobuf refuses.
     """
     try:
         return message(**fields)
@@ -31,7 +31,8 @@ def _check(message: type[Message], name: str, value: object) -> None:
 
 
 def _reason(message: type[Message], name: str, value: object, error: Exception) -> str:
-    """Say what is wrong with ``value``: of a text that is none, Protobuf says nothing."""
+    """Describe what is wrong with ``value``: protobuf's own error for a string field says
+    nothing."""
     field = message.DESCRIPTOR.fields_by_name[name]
     if field.type != field.TYPE_STRING:
         return str(error)

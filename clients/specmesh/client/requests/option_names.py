@@ -1,4 +1,4 @@
-"""Names of options: an unknown one is refused with the name that was probably meant."""
+"""Option names: an unknown one is refused with the name that was probably meant."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _OURS_BY_THEIRS = {
     "timeout": "timeout_s",
     "top_logprobs": "num_top_logprobs",
 }
-"""Names that OpenAI's clients and transformers have for options of ours."""
+"""Names of our options in OpenAI's API and in transformers."""
 
 
 def check_names(given: Iterable[str], known: Collection[str]) -> None:
-    """Raises TypeError for the first name that is not ``known``."""
+    """Raise TypeError for the first name that is not ``known``."""
     for name in given:
         if name in known:
             continue
         if name == "n":
-            raise TypeError("no option 'n': ask once for each answer, or use generate_many")
+            raise TypeError("no option 'n': call once per answer, or use generate_many")
         meant = [_OURS_BY_THEIRS.get(name, ""), *get_close_matches(name, known, n=1)]
         for each in meant:
             if each in known:
                 raise TypeError(f"no option {name!r}; did you mean {each!r}?")
-        raise TypeError(f"no option {name!r}; there are: {', '.join(sorted(known))}")
+        raise TypeError(f"no option {name!r}; the options are: {', '.join(sorted(known))}")

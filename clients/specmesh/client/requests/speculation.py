@@ -1,4 +1,4 @@
-"""What a request says of how it is speculated."""
+"""The options of a request that control speculation."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from specmesh.v1 import speculation_pb2
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which draft tokens the strategy ``filter`` keeps without asking the target.
+    """The rule by which the strategy ``filter`` keeps draft tokens without asking the target.
 
-    Those whose score by ``scorer`` (log-probability, margin, entropy or calibrated) is above
-    ``threshold``; or above all but the share ``escalation_rate`` of recent scores; or the same
-    with a share that follows the load of the target's replicas within ``follow_load``, (lowest,
-    highest). At most one of the three may be set; without any the confidence service decides.
-    Only with a constant ``threshold`` does a seed give the same text again: shares depend on the
-    tokens of all sessions.
+    ``scorer`` (log-probability, margin, entropy or calibrated) scores each draft token. A token is
+    kept if its score is above ``threshold``, or above all but the share ``escalation_rate`` of
+    recent scores, or above all but a share that follows the load of the target's replicas within
+    ``follow_load`` (lowest, highest). At most one of the three may be set; by default the
+    confidence service chooses. Only a ``threshold`` makes an answer reproducible by its seed:
+    shares depend on the tokens of all sessions.
     """
 
     scorer: str = ""
@@ -32,11 +32,11 @@ class Filter:
     def __post_init__(self) -> None:
         rules = (self.threshold, self.escalation_rate, self.follow_load)
         if sum(rule is not None for rule in rules) > 1:
-            raise ValueError("at most one of threshold, escalation_rate and follow_load")
+            raise ValueError("at most one of threshold, escalation_rate and follow_load can be set")
 
 
 def filter_options(chosen: Filter) -> speculation_pb2.FilterOptions:
-    """The message for ``chosen``."""
+    """Build the message for ``chosen``."""
     rule: dict[str, object] = {
         name: value
         for name in ("threshold", "escalation_rate")
@@ -55,14 +55,14 @@ STRATEGY_OPTIONS: Sequence[str] = tuple(
     for each in speculation_pb2.SpeculationOptions.DESCRIPTOR.fields
     if each.name not in {"strategy", "filter"}
 )
-"""The names of the options of strategies."""
+"""Names of the strategies' options."""
 
 
 def speculation_options(
     strategy: str, chosen: Filter | None, options: Mapping[str, float | str | None]
 ) -> speculation_pb2.SpeculationOptions:
-    """Build the message of ``options``, whose names are known. Raises TypeError for one of another
-    type, and ValueError for a value that its field can't hold."""
+    """Build the message of ``options``, whose names were checked before. Raises TypeError for a
+    value of the wrong type and ValueError for one that its field can't hold."""
     return filled(
         speculation_pb2.SpeculationOptions,
         strategy=strategy,
@@ -72,16 +72,18 @@ def speculation_options(
 
 
 def read_option(name: str, text: str) -> float | str:
-    """The value of an option of strategies that is written as ``text``.
+    """Parse ``text`` as the value of the strategy option ``name``.
 
-    Raises TypeError for an option that there isn't and ValueError for a text that is no value.
+    Raises TypeError for an unknown option and ValueError for a text that is not a value.
     """
     if name not in STRATEGY_OPTIONS:
         close = get_close_matches(name, STRATEGY_OPTIONS, n=1)
         meant = (
-            f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(STRATEGY_OPTIONS)}"
+            f"did you mean {close[0]!r}?"
+            if close
+            else f"the options are: {', '.join(STRATEGY_OPTIONS)}"
         )
-        raise TypeError(f"{name!r} is no option of strategies; {meant}")
+        raise TypeError(f"{name!r} is not a strategy option; {meant}")
     if not text:
         raise ValueError(f"{name} has no value: write {name}=VALUE")
     try:
