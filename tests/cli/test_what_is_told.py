@@ -140,7 +140,7 @@ def test_an_option_that_means_nothing_to_the_strategy_is_refused(command, given,
         (("--timeout", "inf"), "must be above 0 and finite"),
         (("--timeout", "nan"), "must be above 0 and finite"),
         (("-t", "http://127.0.0.1:50051"), "is a URL"),
-        (("-t", "127.0.0.1:99999"), "is no port"),
+        (("-t", "127.0.0.1:99999"), "is not from 1 to 65535"),
         (("-t", ""), "has no host"),
     ],
 )

@@ -39,9 +39,9 @@ def test_a_target_without_a_port_has_the_orchestrators(target, expected):
         ("", "target '' has no host"),
         (":50051", "has no host"),
         (" mesh", "has no host"),
-        ("mesh:", "'' is no port"),
-        ("mesh:grpc", "'grpc' is no port, which is 1 to 65535"),
-        ("mesh:70000", "'70000' is no port"),
+        ("mesh:", "port '' is not from 1 to 65535"),
+        ("mesh:grpc", "port 'grpc' is not from 1 to 65535"),
+        ("mesh:70000", "port '70000' is not from"),
         ("dns:///", "has no host"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A mesh that says what a test tells it to, over real gRPC: for the tests of those who use the SDK.
+"""A scripted fake mesh over real gRPC, for the tests of code that uses the SDK.
 
 ::
 
@@ -37,7 +37,7 @@ from specmesh.v1.tokenizer_pb2_grpc import (
 )
 
 _OPTIONS = (
-    # Clients may ping this often, as those of an orchestrator: others would cut them off.
+    # Allow pings as often as an orchestrator does; by default gRPC would close the connection.
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
@@ -56,7 +56,7 @@ class _Failure:
 
 @dataclass(slots=True)
 class _Session:
-    """An answer: each of ``texts`` is a token and comes in a chunk of its own."""
+    """A scripted answer: each of ``texts`` is a token, sent in a chunk of its own."""
 
     session_id: str
     texts: tuple[str, ...]
@@ -71,18 +71,19 @@ class _Session:
 
 
 class FakeMesh:
-    """Answers on a free port of the loopback interface, in the order that it was told to.
+    """A mesh on a free loopback port that answers in the scripted order.
 
-    Usable from any thread; ``with`` starts and stops it. Tokens of texts are their bytes.
+    It can be used from any thread; ``with`` starts and stops it. Its tokenizer maps a text to its
+    UTF-8 bytes.
     """
 
     def __init__(self, credentials: grpc.ServerCredentials | None = None) -> None:
         self.requests: list[pb.GenerateRequest] = []
-        """What Generate was asked, in order."""
+        """The requests of Generate, in order."""
         self.resumes: list[pb.ResumeRequest] = []
-        """What Resume was asked, in order."""
+        """The requests of Resume, in order."""
         self.metadata: list[dict[str, str | bytes]] = []
-        """That of each call, in order."""
+        """The metadata of each call, in order."""
         self._lock = threading.Lock()
         self._script: deque[_Session | _Failure] = deque()
         self._sessions: dict[str, _Session] = {}
@@ -97,13 +98,13 @@ class FakeMesh:
             else self._server.add_secure_port(address, credentials)
         )
         self.address = f"127.0.0.1:{port}"
-        """Where it is, for a client."""
+        """The address (host:port) for a client."""
 
     def answer(self, *texts: str, breaks_after: int | Iterable[int] = ()) -> None:
         """Answer the next request with ``texts``, each a token in a chunk of its own.
 
-        The call breaks after so many tokens of the answer, once, or at each of several places;
-        a client that resumes gets the rest.
+        The call breaks after ``breaks_after`` tokens of the answer, or once after each of several
+        such counts; a client that resumes gets the rest.
         """
         breaks = (breaks_after,) if isinstance(breaks_after, int) else tuple(breaks_after)
         with self._lock:
@@ -119,7 +120,7 @@ class FakeMesh:
         retry_after_s: float | None = None,
         field: str = "",
     ) -> None:
-        """Refuse the next request. ``field`` is the one that is wrong, of INVALID_ARGUMENT."""
+        """Refuse the next request. ``field`` names the wrong field of an INVALID_ARGUMENT."""
         with self._lock:
             self._script.append(_Failure(code, message, reason, retry_after_s, field))
 
@@ -138,11 +139,12 @@ class FakeMesh:
         self._server.stop(None).wait()
 
     def called(self, context: grpc.ServicerContext) -> None:
-        """Note a call's metadata."""
+        """Record a call's metadata."""
         self.metadata.append(dict(context.invocation_metadata()))
 
     def begin(self, request: pb.GenerateRequest, context: grpc.ServicerContext) -> _Session:
-        """The session that ``request`` begins or carries on; ends the call if it must fail."""
+        """Return the session that ``request`` begins or continues; abort the call if the script
+        says so, or has ended."""
         with self._lock:
             self.requests.append(request)
             known = self._by_request.get(request.request_id)
@@ -155,12 +157,12 @@ class FakeMesh:
                     self._by_request[request.request_id] = step
                 return step
         failure = step or _Failure(
-            grpc.StatusCode.FAILED_PRECONDITION, message="the test gave no answer for this"
+            grpc.StatusCode.FAILED_PRECONDITION, message="the test scripted no answer for this"
         )
         raise _abort(context, failure.code, failure.message, *_details(failure))
 
     def find(self, session_id: str, resume_token: bytes, context: grpc.ServicerContext) -> _Session:
-        """Ends the call if there is no such session."""
+        """Return a session; abort the call if there is none with this id and token."""
         session = self._sessions.get(session_id)
         if session is None or session.resume_token != resume_token:
             info = ErrorInfo(reason="SESSION_NOT_FOUND", domain="specmesh.dev")
@@ -238,7 +240,7 @@ def _details(failure: _Failure) -> Iterator[Message]:
 def _abort(
     context: grpc.ServicerContext, code: grpc.StatusCode, message: str, *details: Message
 ) -> AssertionError:
-    """Raises what gRPC raises; what it returns is for the type checker."""
+    """Abort the call, which raises; the return value is only for the type checker."""
     status = Status(code=code.value[0], message=message)
     for detail in details:
         status.details.add().Pack(detail)

@@ -1,1 +1,1 @@
-"""One answer over as many calls as it takes, and what the client returns of it."""
+"""Answers: streams that survive broken calls, and the values that they return."""

@@ -1,4 +1,4 @@
-"""Many answers, some at a time."""
+"""Batches of answers with limited concurrency."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from specmesh.client.requests.build import Prompt
 async def answer_all(
     prompts: Iterable[Prompt], generate: Callable[[Prompt], GenerationStream], concurrency: int
 ) -> list[GenerationResult | SpecmeshError]:
-    """What `generate` says to each of ``prompts``, or why it can't, in their order.
+    """Return for each of ``prompts``, in their order, the result of `generate` or its error.
 
-    At most ``concurrency`` answers are under way; prompts are taken as their turn comes. Raises
-    ValueError for a concurrency below 1, and what `generate` raises.
+    At most ``concurrency`` requests run concurrently; ``prompts`` are read lazily. Raises
+    ValueError for a concurrency below 1, and what `generate` raises before its first call.
     """
     if concurrency < 1:
         raise ValueError("concurrency must be at least 1")

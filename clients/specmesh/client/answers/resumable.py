@@ -1,11 +1,11 @@
-"""One answer over as many calls as it takes.
+"""One answer that survives broken calls.
 
 A stream that breaks is continued on the next target, from the token after the last one
-received, so that its reader sees one stream: no token twice, none lost. ``Resume`` does so if the
-session is stored; otherwise ``Generate`` continues from what was received.
+received, so that its reader sees one stream without lost or repeated tokens. If the session is
+stored, ``Resume`` continues it; otherwise ``Generate`` continues from what was received.
 
-Each call has a higher epoch than those before: a call that hung, also one that was to begin the
-answer, can't take the session back once another has it.
+Each call has a higher epoch than those before it, so a call that hung, even the first one, can't
+take the session back from a later call.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     )
 
 _HEARTBEATS_MISSED = 4
-"""After so many in a row the orchestrator counts as frozen or cut off."""
+"""Number of missed heartbeats after which the orchestrator counts as frozen or cut off."""
 _LAST_WORDS_S = 1.0
-"""How long a call may take to end once the answer is complete."""
+"""Longest wait for a call to end once its answer is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An answer that is asked for: begun by ``request``, or carried on after ``saved``.
+    """A requested answer: a new one by ``request``, or the rest of ``saved``.
 
-    ``request`` may be empty for one that is carried on: then only the store can do it.
+    ``request`` may be empty if ``saved`` is given; then only the store can continue the answer.
     """
 
     request: pb.GenerateRequest
@@ -67,7 +67,7 @@ class Asked:
 
 
 class ResumableCall:
-    """Reads the events of one answer; ``targets`` is endless and yields the target of each call."""
+    """A reader of one answer's events; ``targets`` yields the target of each call, endlessly."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class ResumableCall:
         self._is_stored = False
         self._may_take_over = True
         self._broken: SpecmeshError | None = None
-        """Why the last call that brought no token had to be made again."""
+        """The error of the latest call that broke without a token."""
         if asked.saved is not None:
             self._begin_after(asked.saved)
 
@@ -113,7 +113,7 @@ class ResumableCall:
         self._is_stored = True
 
     async def next_event(self) -> events_pb2.GenerationEvent:
-        """The next event; `finished` is the last, and a later `started` follows each resume.
+        """Return the next event; `finished` is the last, and each resume begins with `started`.
 
         Raises a SpecmeshError when the answer can't be continued.
         """
@@ -130,13 +130,14 @@ class ResumableCall:
                     return event
 
     def saved(self, text: str) -> SavedSession | None:
-        """What carries the answer on after ``text``, which was read; None before it has begun."""
+        """Return the state to resume the answer after ``text``, the text read so far; None before
+        it has begun."""
         if self.started is None:
             return None
         request = b""
         if self._can_do_without_store:
             carried_on = self._generate_request()
-            # They are in the saved session itself.
+            # SavedSession has fields of its own for these.
             carried_on.received.ClearField("token_ids")
             carried_on.received.ClearField("unchecked")
             carried_on.ClearField("epoch")
@@ -152,8 +153,8 @@ class ResumableCall:
         )
 
     async def end(self) -> None:
-        """Return when the call of a complete answer has ended, or soon: one that is cancelled
-        before its status has come is a cancelled one in the orchestrator's metrics and traces."""
+        """Wait, at most `_LAST_WORDS_S`, for the call of a complete answer to end: if cancelled
+        before its status arrives, the orchestrator's metrics and traces count it as cancelled."""
         call = self._call
         if call is not None:
             with suppress(TimeoutError, SpecmeshError, grpc.aio.AioRpcError):
@@ -186,7 +187,8 @@ class ResumableCall:
         return response.event
 
     def _longest_silence_s(self) -> float:
-        """With heartbeats, doubled by each call that broke without a token: it may be slow."""
+        """Return the timeout for the next event. With heartbeats it doubles with each call that
+        broke without a token, because the orchestrator may just be slow."""
         if self.started is None:
             return self._limits.start_s
         heartbeat_s = self.started.heartbeat_ms / 1e3
@@ -238,7 +240,7 @@ class ResumableCall:
             if self.started is not None:
                 self.num_resumes += 1
             self.started = event.started
-            # An older orchestrator doesn't tell them.
+            # Older orchestrators don't send these.
             self._received.prompt_digest = (
                 event.started.prompt_digest or self._received.prompt_digest
             )
@@ -254,7 +256,7 @@ class ResumableCall:
         num_received = len(self._received.token_ids)
         if chunk.first_index != num_received:
             raise _bad_stream(
-                f"token {num_received} was due, but the chunk begins at {chunk.first_index}"
+                f"expected token {num_received}, but the chunk begins at {chunk.first_index}"
             )
         self._received.unchecked.extend(
             num_received + index
@@ -262,13 +264,13 @@ class ResumableCall:
             if kind == events_pb2.TOKEN_KIND_UNCHECKED
         )
         self._received.token_ids.extend(chunk.token_ids)
-        # A session once stored can be resumed even if it lacks tokens that were received.
+        # A stored session can be resumed even if it lacks some tokens that were received.
         self._is_stored = self._is_stored or chunk.resumable
         self._recovery.progressed()
         self._broken = None
 
     async def _prepare_next_call(self, error: SpecmeshError) -> None:
-        """Return when the next call may be made after ``error``; raise it if none may."""
+        """Wait until the next call may be made after ``error``; raise ``error`` if it is final."""
         if is_lost(error) and not is_not_stored(error):
             self._target.broke(error)
         if self._is_stored and is_not_stored(error) and self._can_do_without_store:
@@ -277,11 +279,11 @@ class ResumableCall:
         if self._forget_what_is_unknown(error):
             return
         if error.reason == "PROMPT_CHANGED":
-            # The store, which has the prompt itself, may have the session by now.
+            # The session may be in the store by now, and with it the prompt as it was.
             self._is_stored = True
         if self._may_take_over and isinstance(error, SessionTaken):
-            # Whoever resumes a session by hand, or starts under an id that was used before, wants
-            # the answer, wherever it has got to meanwhile.
+            # A caller who resumes a saved session, or reuses a request id, wants the answer even if
+            # other calls have raised its epoch meanwhile.
             self._may_take_over = False
             self._epoch = max(self._epoch, int(error.metadata.get("current_epoch", 0)))
             return
@@ -302,8 +304,8 @@ class ResumableCall:
         await asyncio.sleep(pause_s)
 
     def _forget_what_is_unknown(self, error: SpecmeshError) -> bool:
-        """Whether an orchestrator refused what a newer one had told of the answer: it is asked
-        again without."""
+        """Drop the fields that a newer orchestrator sent, if ``error`` says that an older one does
+        not know them; return whether that was so and the call may be repeated without them."""
         told = self._received.prompt_digest or self._received.max_tokens
         if error.reason != "UNKNOWN_FIELD" or not told:
             return False

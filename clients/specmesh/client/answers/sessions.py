@@ -1,4 +1,4 @@
-"""Answers beyond the stream that reads them: to be carried on, looked up, cancelled."""
+"""Sessions: answers that can be resumed, looked up or cancelled without their stream."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from specmesh.v1 import session_pb2
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SavedSession:
-    """All that it takes to carry an answer on, from any process: ``client.resume(saved)``.
+    """All that any process needs to continue an answer: ``client.resume(saved)``.
 
-    ``session_id`` and ``resume_token`` are enough as long as the store has the session. With
-    the rest, which a stream's ``session`` has, an answer goes on without the store, and after
-    the text that was read (``text``, ``token_ids``). Keep it secret: who has it can read the
-    answer. ``epoch`` is the highest that was used; ``request`` the serialised request.
+    ``session_id`` and ``resume_token`` are enough while the store has the session. The other
+    fields, which a stream's ``session`` has, continue the answer even without the store, after
+    the text that was read (``text``, ``token_ids``). Keep it secret: anyone who has it can read
+    the answer. ``epoch`` is the highest epoch used; ``request`` is the serialised request.
     """
 
     session_id: str
@@ -35,7 +35,7 @@ class SavedSession:
         return f"SavedSession({self.session_id!r}, {len(self.token_ids)} tokens)"
 
     def to_json(self) -> str:
-        """As text, for `from_json`."""
+        """Return the session as JSON, for `from_json`."""
         return json.dumps(
             {
                 "session_id": self.session_id,
@@ -50,7 +50,7 @@ class SavedSession:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What `to_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
+        """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
         saved = json.loads(text)
         return cls(
             session_id=saved["session_id"],
@@ -64,14 +64,14 @@ class SavedSession:
 
 
 class SessionState(StrEnum):
-    """Whether a session goes on."""
+    """The state of a session."""
 
     ACTIVE = "active"
-    """It is being written, or its stream broke and it can be resumed."""
+    """The answer is being generated, or its stream broke and it can be resumed."""
     FINISHED = "finished"
     """The answer is complete."""
     CANCELLED = "cancelled"
-    """It was cancelled."""
+    """The answer was cancelled."""
     UNSPECIFIED = "unspecified"
     """A state that this version of the client does not know."""
 
@@ -85,9 +85,9 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An answer as the store has it, which forgets it at ``expire_time`` unless it goes on.
+    """An answer as stored. The store deletes it at ``expire_time`` unless it continues.
 
-    ``finish_reason`` is None unless it is finished.
+    ``finish_reason`` is None unless the answer is finished.
     """
 
     session_id: str
@@ -105,7 +105,7 @@ class Session:
 
 
 def session_from(message: session_pb2.Session) -> Session:
-    """The session in a message."""
+    """Convert a session message."""
     state = _STATES.get(message.state, SessionState.UNSPECIFIED)
     finished = state is SessionState.FINISHED
     return Session(

@@ -27,13 +27,12 @@ from specmesh.v1 import events_pb2
 
 
 class GenerationStream:
-    """The chunks of one answer: ``async for chunk in stream``, once; or all of it, by ``await``.
+    """The chunks of one answer: iterate once with ``async for chunk in stream``, or ``await`` it.
 
-    The request is sent with the first step of the iteration. Leaving the loop early, or
-    cancelling the task in it, cancels all work behind it; ``async with`` does so at the end
-    of its block at the latest. Raises a SpecmeshError if the answer can't be completed; the
-    chunks that came before stay valid, and the properties tell of them at any time, as does the
-    ``session`` of the error.
+    The first step of the iteration sends the request. Leaving the loop early, or cancelling its
+    task, cancels all work behind it; ``async with`` does so at the end of its block at the latest.
+    Iteration raises a SpecmeshError if the answer can't be completed; the chunks received before
+    stay valid and remain available in the properties and in the ``session`` of the error.
     """
 
     def __init__(self, targets: Callable[[], Iterator[Endpoint]], asked: Asked) -> None:
@@ -45,7 +44,7 @@ class GenerationStream:
 
     @property
     def text(self) -> str:
-        """The text read so far, after what was saved of an answer that is carried on.
+        """The text read so far; for a resumed answer it begins with the saved text.
 
         Raises RuntimeError before the first step of reading, which sends the request.
         """
@@ -54,45 +53,45 @@ class GenerationStream:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The tokens read so far; as `text`."""
+        """The token ids read so far; otherwise as `text`."""
         self._check_begun()
         return tuple(self._answer.token_ids)
 
     @property
     def session_id(self) -> str:
-        """Identifies the answer in logs and traces; empty before it has begun."""
+        """The answer's id in logs and traces; empty before it has begun."""
         return self._started.session_id
 
     @property
     def seed(self) -> int | None:
-        """The seed at work, given or drawn; None before the answer has begun."""
+        """The seed in use, given or drawn; None before the answer has begun."""
         return self._started.seed if self.session_id else None
 
     @property
     def stats(self) -> GenerationStats | None:
-        """What the answer has taken until its last chunk, or took; None before its first.
+        """Tokens, calls and times up to the latest chunk; None before the first chunk.
 
-        Counted by the orchestrator that is, or was last, at work on it."""
+        They are counted by the orchestrator that serves, or last served, the answer."""
         stats = self._answer.stats
         return None if stats is None else stats_from(stats)
 
     @property
     def session(self) -> SavedSession | None:
-        """What carries the answer on from here, in any process; None before it has begun."""
+        """The state to resume the answer from here, in any process; None before it has begun."""
         return self._call.saved(self.text) if self._call else self._asked.saved
 
     @property
     def result(self) -> GenerationResult:
         """The whole answer. Raises RuntimeError before the stream has ended."""
         if self._result is None:
-            raise RuntimeError("the stream has not ended: there is no result yet")
+            raise RuntimeError("the stream has not ended, so there is no result yet")
         return self._result
 
     def __await__(self) -> Generator[object, None, GenerationResult]:
         return self._whole().__await__()
 
     async def aclose(self) -> None:
-        """Cancel the answer and all work behind it; harmless after the end."""
+        """Cancel the answer and all work behind it; does nothing after the end."""
         if self._call is not None:
             self._call.cancel()
 
@@ -107,8 +106,8 @@ class GenerationStream:
     ) -> None:
         await self.aclose()
 
-    # A generator, not an iterator of our own: it is closed, and the call with it, as soon as
-    # the loop over it is left. For that nothing but the loop may hold a reference to it.
+    # A generator rather than an iterator class: leaving the loop closes it, and with it the call.
+    # That works only if nothing but the loop holds a reference to it.
     async def __aiter__(self) -> AsyncGenerator[Chunk, None]:
         if self._call is not None:
             raise RuntimeError("a stream can be read only once")
@@ -143,7 +142,7 @@ class GenerationStream:
 
     def _check_begun(self) -> None:
         if self._call is None and self._asked.saved is None:
-            raise RuntimeError("the stream has not been read: nothing has been asked yet")
+            raise RuntimeError("the stream has not been read, so no request has been sent yet")
 
     async def _whole(self) -> GenerationResult:
         if self._result is None:
@@ -153,13 +152,13 @@ class GenerationStream:
 
     @property
     def _started(self) -> events_pb2.GenerationStarted:
-        """Empty before the answer has begun."""
+        """The `started` event; empty before the answer has begun."""
         started = self._call.started if self._call else None
         return started or events_pb2.GenerationStarted()
 
 
 class _Answer:
-    """Collects the chunks of an answer, after those that were saved."""
+    """The collected chunks of an answer, after its saved part."""
 
     def __init__(self, saved: SavedSession | None) -> None:
         self.token_ids: list[int] = list(saved.token_ids) if saved else []
@@ -169,7 +168,7 @@ class _Answer:
         self.stats: events_pb2.GenerationStats | None = None
 
     def absorb(self, event: events_pb2.GenerationEvent) -> Chunk | None:
-        """Add an event; returns the chunk in it for the reader, if there is one."""
+        """Add an event and return the chunk in it, or None."""
         if event.HasField("finished"):
             self.stats = event.finished.stats
         elif event.chunk.HasField("stats"):
@@ -210,7 +209,7 @@ class _Answer:
 
 
 def _kinds(saved: SavedSession) -> list[TokenKind]:
-    """Those of the tokens that were saved, as far as that says."""
+    """Return the kinds of the saved tokens: a session records only which are unchecked."""
     unchecked = frozenset(saved.unchecked)
     return [
         TokenKind.UNCHECKED if index in unchecked else TokenKind.UNSPECIFIED

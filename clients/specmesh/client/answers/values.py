@@ -1,4 +1,4 @@
-"""What the client returns to its caller: plain frozen values, no protobuf."""
+"""The values that the client returns: plain frozen dataclasses, no protobuf."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ _FINISH_REASONS = {
 
 
 class TokenKind(StrEnum):
-    """How a token of an answer came about."""
+    """The origin of a token of an answer."""
 
     ACCEPTED = "accepted"
-    """Drafted, and accepted by the target."""
+    """A draft token that the target accepted."""
     RECOVERED = "recovered"
-    """The target's own, in place of a draft token that it rejected."""
+    """The target's own token, in place of a draft token that it rejected."""
     BONUS = "bonus"
-    """The target's own, after a draft that it accepted whole, or where there was no draft."""
+    """The target's own token, after a fully accepted draft or without a draft."""
     UNCHECKED = "unchecked"
-    """Drafted, and not checked by the target: under the strategy ``filter`` only."""
+    """A draft token that the target did not check; only the strategy ``filter`` has these."""
     UNSPECIFIED = "unspecified"
-    """From an earlier part of the answer, or of a kind that this version does not know."""
+    """A token of a part resumed from a SavedSession, or of a kind that this version does not know.
+    """
 
 
 _TOKEN_KINDS = {
@@ -55,8 +56,8 @@ _TOKEN_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token, its log-probability, and the bytes that it adds to the answer's text or would add in
-    the place of the chosen one: alone they need not be UTF-8, and special tokens have none."""
+    """A token, its log-probability, and the bytes that it adds, or would add in place of the chosen
+    token, to the answer's text. They need not be valid UTF-8; special tokens have no bytes."""
 
     token_id: int
     logprob: float
@@ -65,9 +66,10 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """What the target thought at the place of a token: the token itself, and the likeliest ones,
-    best first, by natural logarithms of the softmax of its logits, before temperature, top_k and
-    top_p. ``text_offset`` counts the characters of the answer's text before the token."""
+    """The target's log-probabilities at one position: of the chosen token and of the likeliest
+    tokens, best first. They are natural logarithms of the softmax of the target's logits, before
+    temperature, top_k and top_p. ``text_offset`` counts the characters of the answer's text before
+    the token."""
 
     chosen: TokenLogprob
     top: tuple[TokenLogprob, ...]
@@ -76,13 +78,13 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The next tokens of an answer; committed, so they never change.
+    """The next tokens of an answer; they are committed, so they never change.
 
-    ``first_index`` counts the generated tokens before it. ``text`` may lag behind
-    ``token_ids``; the texts of all chunks joined are the answer. As long as ``token_ids`` are
-    ``kinds``, how each token came about; ``texts``, the parts of ``text`` that each completes; and,
-    if they were asked for, ``logprobs``. ``resumable`` tells whether everything said so far is in
-    the store: false while that is slow or away.
+    ``first_index`` counts the generated tokens before the chunk. ``text`` may lag behind
+    ``token_ids``; the concatenated texts of all chunks are the answer. Each token has an entry in
+    ``kinds`` (its origin), in ``texts`` (the part of ``text`` that it completes) and, if
+    requested, in ``logprobs``. ``resumable`` tells whether the answer so far is in the store; it is
+    false while the store is slow or down.
     """
 
     first_index: int
@@ -101,7 +103,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class GenerationStats:
-    """Tokens, calls and times of an answer, as counted by the orchestrator that finished it."""
+    """Tokens, calls and times of an answer, counted by the orchestrator that last served it."""
 
     num_prompt_tokens: int
     num_output_tokens: int
@@ -128,9 +130,9 @@ class GenerationStats:
 class GenerationResult:
     """A whole answer.
 
-    ``kinds`` tell how each token came about. ``resumable`` is false if the store lacked tokens at
-    the end; ``num_resumes`` counts how often the stream broke and was continued by another call;
-    ``model_fingerprint`` identifies the model, with its weights and their number type.
+    ``kinds`` has the origin of each token. ``resumable`` is false if the store lacked tokens at
+    the end. ``num_resumes`` counts the times that the stream broke and another call resumed it.
+    ``model_fingerprint`` identifies the model, its weights and their dtype.
     """
 
     text: str
@@ -156,7 +158,7 @@ class GenerationResult:
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """What a chat becomes by the model's template, as text and as tokens."""
+    """A chat rendered by the model's template, as text and as tokens."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -180,8 +182,9 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A way to speculate. ``lossless``: the text is the target's own; ``available``: the mesh has
-    what it needs; ``options`` are the keywords of ``generate`` that mean something to it."""
+    """A strategy of speculation. A ``lossless`` one never changes the target's text; an
+    ``available`` one has all it needs in the mesh; ``options`` are the keyword arguments of
+    ``generate`` that it uses."""
 
     name: str
     lossless: bool
@@ -191,7 +194,7 @@ class Strategy:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A target, its drafters, and the strategies that it can be used with."""
+    """A target, its drafters, and the strategies for it."""
 
     target: Model
     drafters: tuple[Model, ...]
@@ -203,7 +206,7 @@ class ServedModel:
 
 
 def chunk_from(message: events_pb2.GenerationChunk) -> Chunk:
-    """The chunk in a message."""
+    """Convert a chunk message."""
     return Chunk(
         first_index=message.first_index,
         token_ids=tuple(message.token_ids),
@@ -225,12 +228,12 @@ def _parts(text: str, lengths: Iterable[int]) -> tuple[str, ...]:
 
 
 def finish_reason_from(reason: events_pb2.FinishReason.ValueType) -> FinishReason:
-    """The reason of that number."""
+    """Convert a finish reason of the protocol."""
     return _FINISH_REASONS.get(reason, FinishReason.UNSPECIFIED)
 
 
 def stats_from(message: events_pb2.GenerationStats) -> GenerationStats:
-    """The statistics in a message."""
+    """Convert a statistics message."""
     return GenerationStats(
         num_prompt_tokens=message.num_prompt_tokens,
         num_output_tokens=message.num_output_tokens,
@@ -248,7 +251,7 @@ def stats_from(message: events_pb2.GenerationStats) -> GenerationStats:
 
 
 def served_model_from(message: served_model_pb2.ServedModel) -> ServedModel:
-    """The served model in a message."""
+    """Convert a served model message."""
     return ServedModel(
         target=_model_from(message.target),
         drafters=tuple(map(_model_from, message.drafters)),

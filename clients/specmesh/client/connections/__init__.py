@@ -1,1 +1,1 @@
-"""The orchestrators that a client may call, and the channels to them."""
+"""The orchestrators that a client calls, and the channels to them."""

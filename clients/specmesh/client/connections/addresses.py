@@ -1,4 +1,4 @@
-"""Addresses of orchestrators, as callers write them and as gRPC takes them."""
+"""Addresses of orchestrators, as users write them and as gRPC takes them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from ipaddress import IPv6Address
 
 DEFAULT_PORT = 50051
-"""The port of a target that names none: gRPC itself would take 443."""
+"""The default port of a target; gRPC's own default would be 443."""
 DEFAULT_TARGET = f"127.0.0.1:{DEFAULT_PORT}"
-"""Where `specmesh up` listens."""
+"""The default address of `specmesh up`."""
 
 _HIGHEST_PORT = 65_535
 _TAKEN_AS_THEY_ARE = ("unix:", "unix-abstract:", "vsock:", "ipv4:", "ipv6:", "xds:")
-"""Schemes of gRPC's whose addresses have a form of their own."""
+"""Schemes of gRPC whose addresses have a form of their own."""
 
 
 def targets_or_default(targets: Sequence[str]) -> tuple[str, ...]:
-    """Return the addresses to call: ``targets``, or else those in the environment variable
-    SPECMESH_TARGET, separated by spaces, or else `DEFAULT_TARGET`.
+    """Return ``targets``, or if empty the addresses in the environment variable SPECMESH_TARGET,
+    separated by spaces, or `DEFAULT_TARGET`.
 
-    Raises ValueError for one that is no address.
+    Raises ValueError for one that is not an address.
     """
     chosen = targets or os.environ.get("SPECMESH_TARGET", "").split() or (DEFAULT_TARGET,)
     return tuple(map(with_port, chosen))
@@ -30,7 +30,7 @@ def with_port(target: str) -> str:
     """Return ``target`` (``host``, ``host:port`` or an address with one of gRPC's schemes) with a
     port.
 
-    Raises ValueError if it is a URL or has no host, or if its port is no port.
+    Raises ValueError if it is a URL, has no host, or has an invalid port.
     """
     if target.startswith(_TAKEN_AS_THEY_ARE):
         return target
@@ -56,12 +56,12 @@ def _with_port(name: str, target: str) -> str:
     if not host or host != host.strip():
         raise ValueError(f"target {target!r} has no host; an address is host:port")
     if not port.isdecimal() or not 0 < int(port) <= _HIGHEST_PORT:
-        raise ValueError(f"target {target!r}: {port!r} is no port, which is 1 to {_HIGHEST_PORT}")
+        raise ValueError(f"target {target!r}: port {port!r} is not from 1 to {_HIGHEST_PORT}")
     return f"[{host}]:{port}" if _is_ipv6(host) else f"{host}:{port}"
 
 
 def _is_ipv6(host: str) -> bool:
-    """Tell whether ``host`` is an IPv6 address without the brackets that a port needs."""
+    """Return whether ``host`` is an IPv6 address without the brackets that a port needs."""
     try:
         IPv6Address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Connections to orchestrators: made when first used, anew in every event loop and process."""
+"""Connections to orchestrators, which each event loop and process makes on first use."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from specmesh.client.errors import InvalidRequest, SpecmeshError, Unavailable
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
 
-if TYPE_CHECKING:  # The stubs' asynchronous faces exist for the type checker only.
+if TYPE_CHECKING:  # The asynchronous stub types exist only for the type checker.
     from specmesh.v1.generation_pb2_grpc import GenerationServiceAsyncStub
     from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceAsyncStub
 
 logger = logging.getLogger("specmesh.client")
 
 PASSED_OVER_S = 2.0
-"""How long a target that broke a call is passed over: about as long as a restart takes."""
+"""Time for which a target that broke a call is skipped: about as long as a restart takes."""
 
 MAX_METADATA_BYTES = 16 * 2**10
-"""The most that orchestrators take (``serving/rpc/intake.py``). Of calls with more, gRPC refuses
-some and not others, and without a reason."""
+"""The most that orchestrators accept (``serving/rpc/intake.py``). Above it, gRPC would refuse
+some calls and not others, and give no reason."""
 
 TOO_MANY_PINGS = "Too many pings"
-"""The message of a call that was broken off because of keepalive pings."""
+"""The message of a call that a peer aborted because of keepalive pings."""
 _PING_MS = 2_000
 _CALM_MS = 310_000
-"""Servers and proxies allow a ping every five minutes unless they are told otherwise."""
+"""By default servers and proxies allow one ping every five minutes."""
 
 Metadata = Sequence[tuple[str, str | bytes]]
 MetadataSource = Metadata | Callable[[], Metadata]
-"""What calls carry, or a function that is asked for it before each."""
+"""Metadata of all calls, or a function that returns it and is called before each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSettings:
-    """What all channels of a client have in common."""
+    """The settings that all channels of a client share."""
 
     tls: Tls | None
     token: TokenSource | None
@@ -51,16 +51,16 @@ class ChannelSettings:
     interceptors: Sequence[grpc.aio.ClientInterceptor]
     options: Sequence[tuple[str, str | int]]
     connect_s: float
-    """For one attempt to connect."""
+    """Timeout of one attempt to connect."""
     drain_s: float
-    """How long calls may go on over certificates that have been replaced."""
+    """Longest time that calls may continue over a connection with replaced certificates."""
 
 
 class OpenCallReader(Protocol):
-    """Who has a call open."""
+    """The reader of an open call."""
 
     def cancel(self) -> None:
-        """Cancel it and let go of it."""
+        """Cancel the call and drop the reference to it."""
 
 
 class Endpoint:
@@ -75,23 +75,23 @@ class Endpoint:
         self._version: tuple[object, ...] = ()
         self._draining: set[asyncio.Task[None]] = set()
         self.readers: WeakSet[OpenCallReader] = WeakSet()
-        """Those who have a call open, and open another when that is cancelled."""
+        """The readers of open calls; each opens another call when its own is cancelled."""
         self._open_for_calls = asyncio.Event()
         self._open_for_calls.set()
 
     @property
     def generation(self) -> GenerationServiceAsyncStub:
-        """Calls its GenerationService. Raises OSError if a certificate can't be read."""
+        """A stub of its GenerationService. Raises OSError if a certificate can't be read."""
         return GenerationServiceStub(self._open())
 
     @property
     def tokenizer(self) -> TokenizerServiceAsyncStub:
-        """Calls its TokenizerService. Raises OSError if a certificate can't be read."""
+        """A stub of its TokenizerService. Raises OSError if a certificate can't be read."""
         return TokenizerServiceStub(self._open())
 
     async def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
-        """What every call carries, as soon as one may begin. Raises what the sources of
-        metadata and token raise, and ``InvalidRequest`` for more than a call can carry."""
+        """Wait until calls may start, then return the metadata of the next one. Raises what the
+        sources of metadata and token raise, and ``InvalidRequest`` if it is too large."""
         await self._open_for_calls.wait()
         source = self._settings.metadata
         carried = tuple(source() if callable(source) else source)
@@ -100,7 +100,7 @@ class Endpoint:
         num_bytes = sum(len(key) + len(value) for key, value in carried)
         if num_bytes > MAX_METADATA_BYTES:
             raise InvalidRequest(
-                f"{num_bytes} bytes of metadata, the token included, are more than "
+                f"{num_bytes} bytes of metadata, including the token, are more than "
                 f"{MAX_METADATA_BYTES}",
                 code=grpc.StatusCode.INVALID_ARGUMENT,
                 reason="METADATA_TOO_LARGE",
@@ -109,35 +109,35 @@ class Endpoint:
         return carried
 
     def broke(self, error: SpecmeshError) -> None:
-        """Record that a call to it broke: for a while other calls go elsewhere, if they can."""
+        """Record that a call to it broke, so that other calls avoid it for `PASSED_OVER_S`."""
         self._back_at = asyncio.get_running_loop().time() + PASSED_OVER_S
         if str(error) == TOO_MANY_PINGS and self._bears_pings:
             self._bears_pings = False
             logger.warning(
-                "%s, or a proxy on the way, refuses keepalive pings: it is pinged every five "
-                "minutes from now on, and noticed late if it freezes",
+                "%s, or a proxy in between, refuses keepalive pings; from now on pings are sent "
+                "only every five minutes, so a freeze of it is noticed late",
                 self.address,
             )
 
     @property
     def passed_over(self) -> bool:
-        """Whether calls go elsewhere, if there is another target."""
+        """True while calls should prefer another target."""
         return asyncio.get_running_loop().time() < self._back_at
 
     @property
     def suspended(self) -> bool:
-        """Whether it has no channel now, so that a call that was cancelled may be made again."""
+        """True between `suspend` and `reopen`; a call cancelled then may be retried."""
         return not self._open_for_calls.is_set()
 
     async def suspend(self) -> None:
-        """Break the calls and let none begin until `reopen`."""
+        """Break open calls and start none until `reopen`."""
         self._open_for_calls.clear()
         for reader in tuple(self.readers):
             reader.cancel()
         await self.aclose()
 
     def reopen(self) -> None:
-        """Let calls begin again."""
+        """Let calls start again."""
         self._open_for_calls.set()
 
     async def aclose(self) -> None:
@@ -158,24 +158,25 @@ class Endpoint:
                 new_channel = self._new_channel()
                 self._drain(self._channel)
                 self._channel, self._version = new_channel
-                logger.info("new connection to %s", self.address)
+                logger.info("replaced the connection to %s", self.address)
         except OSError as error:  # Files are being replaced.
-            logger.warning("certificates for %s: %s", self.address, error)
+            logger.warning("cannot read new certificates for %s: %s", self.address, error)
         return self._channel
 
     def _newest_version(self) -> tuple[object, ...]:
-        """Equal as long as a channel made now would be like those before. Raises OSError."""
+        """Return a value that changes whenever the channel should be replaced. Raises OSError."""
         tls = self._settings.tls
         return self._bears_pings, *(tls.version() if tls else ())
 
     def _new_channel(self) -> tuple[grpc.aio.Channel, tuple[object, ...]]:
-        """And the version that it was made with, or an earlier one."""
+        """Return a new channel and its version. The version is read first: if a file changes
+        meanwhile, it is too old, and the channel is merely replaced again."""
         version = self._newest_version()
         logger.debug("channel to %s", self.address)
         return open_channel(self.address, self._settings, calm=not self._bears_pings), version
 
     def _drain(self, channel: grpc.aio.Channel) -> None:
-        """Let the calls on ``channel`` end; new ones have another."""
+        """Close ``channel`` once its calls have ended; new calls use another."""
         closing = asyncio.create_task(channel.close(grace=self._settings.drain_s))
         self._draining.add(closing)
         closing.add_done_callback(self._draining.discard)
@@ -183,8 +184,8 @@ class Endpoint:
 
 @asynccontextmanager
 async def cut_off_is_unavailable(target: Endpoint) -> AsyncIterator[None]:
-    """Raises Unavailable where a call in the block was cancelled because ``target`` is suspended,
-    rather than by whoever waits for it."""
+    """Raise Unavailable if the call in the block was cancelled because ``target`` is suspended; a
+    cancellation by the waiting task passes through."""
     try:
         yield
     except asyncio.CancelledError:
@@ -201,33 +202,32 @@ async def cut_off_is_unavailable(target: Endpoint) -> AsyncIterator[None]:
 def open_channel(
     address: str, settings: ChannelSettings, *, calm: bool = False
 ) -> grpc.aio.Channel:
-    """Open a channel of the running event loop; a ``calm`` one hardly pings.
+    """Open a channel in the running event loop; a ``calm`` one pings only every five minutes.
 
     Raises OSError if a certificate can't be read.
     """
     tls = settings.tls
     options: dict[str, str | int] = {
-        # Despite its name this one limits an attempt to connect; the other two make a
-        # target that restarts usable again at once.
+        # Despite its name, the first is the timeout of an attempt to connect; the other two make
+        # a restarted target usable again within about a second.
         "grpc.min_reconnect_backoff_ms": int(settings.connect_s * 1000),
         "grpc.initial_reconnect_backoff_ms": 100,
         "grpc.max_reconnect_backoff_ms": 1000,
-        # An orchestrator that is frozen or cut off is noticed within 4 s, also by calls
-        # that have not been answered yet.
+        # Calls notice a frozen or cut-off orchestrator within 4 s, even before its first answer.
         "grpc.keepalive_time_ms": _CALM_MS if calm else _PING_MS,
         "grpc.keepalive_timeout_ms": 2_000,
         "grpc.http2.ping_timeout_ms": 2_000,
         "grpc.http2.max_pings_without_data": 0,
     }
     if address.startswith("dns:"):
-        # One name, any number of orchestrators: without this all calls go to the first of them.
+        # A name may resolve to several orchestrators; by default all calls go to the first.
         options["grpc.service_config"] = '{"loadBalancingConfig": [{"round_robin": {}}]}'
-        # gRPC looks a name up anew only when a connection is lost, and not within 30 s.
+        # gRPC resolves a name again only when a connection is lost, and by default only after 30 s.
         options["grpc.dns_min_time_between_resolutions_ms"] = 1000
     if tls is not None and tls.server_name is not None:
         options["grpc.ssl_target_name_override"] = tls.server_name
     if is_loopback(address):
-        # Another machine's loopback is not meant, and what is sent to this one stays here.
+        # A proxy would resolve this address to its own loopback; and the data must stay here.
         options["grpc.enable_http_proxy"] = 0
     options.update(settings.options)
     given = list(options.items())

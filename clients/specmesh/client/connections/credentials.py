@@ -1,4 +1,4 @@
-"""Who the client is and whom it trusts: TLS and tokens."""
+"""TLS and tokens, which identify the client and the servers that it trusts."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from pathlib import Path
 import grpc
 
 TokenSource = str | Callable[[], str | Awaitable[str]]
-"""A bearer token, or a function that is asked for it before every call. One that is not
-asynchronous runs in a thread, so that it may read a file or ask an identity provider."""
+"""A bearer token, or a function that returns one and is called before every call. A synchronous
+function runs in a thread, so it may read a file or ask an identity provider."""
 
 Pem = bytes | str | Path
-"""PEM text as bytes, or the path of a file that has it."""
+"""PEM text as bytes, or the path of a PEM file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """Encrypts all connections; an empty ``Tls()`` trusts what the system trusts.
+    """TLS settings of all connections; an empty ``Tls()`` trusts the system's root certificates.
 
-    With ``certificate_chain`` and ``private_key`` the client proves who it is (mTLS). Files are
-    read again when they change: calls that begin after that use the new ones, those that have
-    begun go on. ``server_name`` is the name in the servers' certificates, should it not be that
-    of the target.
+    With ``certificate_chain`` and ``private_key`` the client authenticates itself (mTLS). Files
+    are read again when they change: later calls use the new ones, open calls continue.
+    ``server_name`` is the name in the servers' certificates if it differs from the target's.
     """
 
     root_certificates: Pem | None = None
@@ -36,14 +35,14 @@ class Tls:
 
     def __post_init__(self) -> None:
         if (self.certificate_chain is None) != (self.private_key is None):
-            raise ValueError("certificate_chain and private_key go together")
+            raise ValueError("certificate_chain and private_key must be given together")
 
     def version(self) -> tuple[object, ...]:
-        """Equal as long as no file has changed. Raises OSError if one can't be read."""
+        """Return a value that changes when a file changes. Raises OSError if one can't be read."""
         return tuple(map(_version, self._pems))
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """What a channel is made with. Raises OSError if a file can't be read."""
+        """Return the credentials for a channel. Raises OSError if a file can't be read."""
         roots, chain, key = map(_read, self._pems)
         return grpc.ssl_channel_credentials(roots, key, chain)
 
@@ -53,9 +52,9 @@ class Tls:
 
 
 class TokenFile:
-    """A token that is read from a file, such as one that Kubernetes renews; again when it changes.
+    """A token in a file, which is read again when it changes, as a token renewed by Kubernetes.
 
-    Raises OSError when a call is made and the file can't be read.
+    A call raises OSError if the file can't be read.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -64,7 +63,7 @@ class TokenFile:
         self._token = ""
 
     def __call__(self) -> str:
-        """The token."""
+        """Return the token."""
         version = _version(self._path)
         if version != self._version:
             self._token = self._path.read_text().strip()
@@ -73,7 +72,7 @@ class TokenFile:
 
 
 async def bearer(token: TokenSource) -> tuple[str, str]:
-    """The metadata that carries the token.
+    """Return the metadata entry that carries the token.
 
     Raises what its source raises, and ValueError for a token that no header can hold.
     """
@@ -85,12 +84,12 @@ async def bearer(token: TokenSource) -> tuple[str, str]:
         given = await asyncio.to_thread(token)
         value = await given if inspect.isawaitable(given) else given
     if not value or not value.isascii() or not value.isprintable():
-        raise ValueError("a token is printable ASCII, and not empty")
+        raise ValueError("a token must be printable ASCII and not empty")
     return "authorization", f"Bearer {value}"
 
 
 def is_loopback(target: str) -> bool:
-    """Whether ``target`` (host:port) is on this machine."""
+    """Return whether ``target`` (host:port) is on this machine."""
     host = target.removeprefix("dns:///").rpartition(":")[0].strip("[]")
     if host == "localhost" or target.startswith("unix:"):
         return True

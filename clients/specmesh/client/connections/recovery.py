@@ -1,4 +1,4 @@
-"""Retry policy for broken calls: call again, after which pause, or give up. No clock, no I/O."""
+"""Retry policy for broken calls: whether to retry, and after which pause. No clock, no I/O."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _FIRST_BACKOFF_S = 0.1
 _LONGEST_BACKOFF_S = 2.0
 
 _BROKEN = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED})
-"""Statuses by which proxies and gRPC itself report a broken connection; errors of an orchestrator
-have a reason as well."""
+"""Statuses by which proxies and gRPC itself report a broken connection; an orchestrator's errors
+also have a reason."""
 _NOT_STORED = frozenset({"NO_STORE", "STORE_UNAVAILABLE", "SESSION_NOT_FOUND"})
 
 _RETRY_BY_REASON = {
@@ -27,44 +27,45 @@ _RETRY_BY_REASON = {
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When to give up an answer."""
+    """Limits after which an answer is given up."""
 
     timeout_s: float
-    """For the whole answer."""
+    """Deadline of the whole answer."""
     start_s: float
-    """For the first event of a call."""
+    """Timeout of a call's first event."""
     idle_s: float
     """Longest silence of an open stream whose orchestrator sends no heartbeats."""
     num_targets: int
-    """How many targets there are: each may be passed over once without a pause."""
+    """Number of targets; before the answer begins, each of the others is tried once without a
+    pause."""
     max_retries: int
-    """How many calls may be made again before the answer has begun, targets that were passed over
-    not counted."""
+    """Number of retries before the answer begins, not counting those without a pause."""
     max_resumes: int
-    """How many calls in a row may break without a token once it has begun."""
+    """Number of calls in a row that may break without a token once the answer has begun."""
 
 
 class Recovery:
-    """Counts the broken calls of one answer; ``rng`` gives the jitter of its pauses."""
+    """The count of one answer's broken calls; ``rng`` draws the jitter of its pauses."""
 
     def __init__(self, limits: RetryPolicy, rng: Random) -> None:
         self._limits = limits
         self._rng = rng
         self.num_broken = 0
-        """Calls in a row that broke without a token."""
+        """Number of calls in a row that broke without a token."""
 
     def progressed(self) -> None:
         """Record that a token came."""
         self.num_broken = 0
 
     def pause_s(self, error: SpecmeshError, *, has_begun: bool) -> float | None:
-        """How long to wait before the next call, in seconds; None if ``error`` is final."""
+        """Count a call that broke by ``error``, and return the pause before the next call in
+        seconds; None if ``error`` is final."""
         self.num_broken += 1
         if self.num_broken > self._max_broken(has_begun) or not may_call_again(error):
             return None
         if _retry(error) == errors_pb2.RETRY_LATER:
             return max(error.retry_after_s or 0.0, self._backoff_s(self.num_broken))
-        # None at first, since the next target is likely healthy.
+        # No pause at first, since the next target is probably healthy.
         num_at_once = 1 if has_begun else self._limits.num_targets - 1
         num_paused = self.num_broken - num_at_once
         pause_s = self._backoff_s(num_paused) if num_paused > 0 else 0.0
@@ -78,14 +79,14 @@ class Recovery:
         return self._limits.max_retries + self._limits.num_targets - 1
 
     def _backoff_s(self, number: int) -> float:
-        """Of the pause of that number, from 1: doubling, with jitter."""
+        """Return the length of pause ``number``, counted from 1: exponential, with jitter."""
         longest_s = min(_FIRST_BACKOFF_S * 2.0 ** min(number - 1, 30), _LONGEST_BACKOFF_S)
         return longest_s * self._rng.uniform(0.5, 1)
 
 
 def out_of_time(deadline: SpecmeshError, broken: SpecmeshError | None) -> SpecmeshError:
-    """``deadline``, which passed during a call, with the reason for which the call before it,
-    ``broken``, had to be made again: without it nobody would know what the time was spent on."""
+    """Return the error ``deadline`` with the error of the call before it, ``broken``, which tells
+    the user what the time was spent on."""
     if broken is None:
         return deadline
     told = DeadlineExceeded(
@@ -99,22 +100,23 @@ def out_of_time(deadline: SpecmeshError, broken: SpecmeshError | None) -> Specme
 
 
 def may_call_again(error: SpecmeshError) -> bool:
-    """Whether the same call may succeed, now elsewhere or later."""
+    """Return whether the same call may succeed at another target or later."""
     return _retry(error) != errors_pb2.RETRY_NEVER
 
 
 def is_lost(error: SpecmeshError) -> bool:
-    """Whether the target broke, as opposed to refusing the call."""
+    """Return whether the target broke, as opposed to refusing the call."""
     return _retry(error) == errors_pb2.RETRY_ELSEWHERE
 
 
 def is_not_stored(error: SpecmeshError) -> bool:
-    """Whether only the stored session is missing: the answer can continue without it."""
+    """Return whether only the stored session is missing: the answer can continue without it."""
     return error.reason in _NOT_STORED
 
 
 def _retry(error: SpecmeshError) -> errors_pb2.Retry.ValueType:
-    """As errors.proto says of the reason; of an error without one, as its status suggests."""
+    """Return the retry rule that errors.proto declares for the error's reason; without a reason,
+    the one that its status suggests."""
     declared = _RETRY_BY_REASON.get(error.reason)
     if declared is not None:
         return declared
@@ -122,7 +124,7 @@ def _retry(error: SpecmeshError) -> errors_pb2.Retry.ValueType:
         return errors_pb2.RETRY_ELSEWHERE
     if error.code in _BROKEN and not error.reason:
         return errors_pb2.RETRY_ELSEWHERE
-    # gRPC's own, for a message that is too large, says nothing of coming again.
+    # gRPC's own RESOURCE_EXHAUSTED, for a message that is too large, has no retry delay.
     if isinstance(error, ResourceExhausted) and error.retry_after_s is not None:
         return errors_pb2.RETRY_LATER
     return errors_pb2.RETRY_NEVER

@@ -1,4 +1,4 @@
-"""The one place where gRPC statuses become errors of this package."""
+"""The only conversion of gRPC statuses to errors of this package."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _BY_REASON: Mapping[str, type[SpecmeshError]] = {
     "STALE_EPOCH": errors.SessionTaken,
     "SESSION_CANCELLED": errors.SessionCancelled,
 }
-"""Reasons that have a class of their own, below that of their status."""
+"""Reasons with an error class of their own, a subclass of their status's."""
 
 M = TypeVar("M", bound=Message)
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> SpecmeshError:
-    """The error of this package for a failed call, to be raised from it."""
+    """Convert the error of a failed call, which the caller raises ``from`` it."""
     details = _details(error)
     info = _our_info(details)
     by_status = _BY_STATUS.get(error.code(), errors.Unknown)
@@ -67,7 +67,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> SpecmeshError:
 
 
 def _details(error: grpc.aio.AioRpcError) -> list[AnyMessage]:
-    """The ``google.rpc`` details; none if the peer sent none or they are not readable."""
+    """Return the ``google.rpc`` details; empty if the peer sent none or they can't be parsed."""
     for key, value in error.trailing_metadata() or ():
         if key == _DETAILS_KEY and isinstance(value, bytes):
             try:
@@ -78,8 +78,8 @@ def _details(error: grpc.aio.AioRpcError) -> list[AnyMessage]:
 
 
 def _our_info(details: list[AnyMessage]) -> ErrorInfo:
-    """What an orchestrator says of the error; empty if it was made by something between, whose
-    reasons are of another domain."""
+    """Return the orchestrator's ErrorInfo; empty if the error comes from a proxy, whose reasons
+    have another domain."""
     for detail in details:
         info = ErrorInfo()
         if detail.Unpack(info) and info.domain == _DOMAIN:

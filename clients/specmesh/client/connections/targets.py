@@ -1,4 +1,4 @@
-"""The orchestrators that a client may call, and which one next."""
+"""The orchestrators that a client calls, and their order."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from specmesh.client.connections.channels import ChannelSettings, Endpoint
 
 
 class Targets:
-    """All targets of a client in one event loop, shared by its calls."""
+    """All targets of a client in one event loop, which its calls share."""
 
     def __init__(self, targets: Sequence[Endpoint]) -> None:
         self._targets = targets
         self._turns = itertools.cycle(range(len(targets)))
 
     def in_turn(self) -> Iterator[Endpoint]:
-        """The target of an answer's first call, then of the call after each break; endless."""
+        """Yield the target of an answer's first call, then of each retry or resume; endless."""
         first = next(self._turns)
         for target in itertools.cycle((*self._targets[first:], *self._targets[:first])):
             if not target.passed_over or all(each.passed_over for each in self._targets):
                 yield target
 
     async def suspend(self) -> None:
-        """Break all calls and let none begin until `reopen`."""
+        """Break all open calls and start none until `reopen`."""
         for target in self._targets:
             await target.suspend()
 
     def reopen(self) -> None:
-        """Let calls begin again."""
+        """Let calls start again."""
         for target in self._targets:
             target.reopen()
 
@@ -41,10 +41,10 @@ class Targets:
 
 
 class ClientTargets:
-    """The targets of a client wherever it is used.
+    """The targets of a client in all event loops and processes.
 
-    Channels belong to an event loop and don't outlive a fork; so each loop of each process has
-    targets of its own, made when they are first used.
+    Channels belong to an event loop and don't survive a fork, so each loop of each process has
+    targets of its own, made on first use.
     """
 
     def __init__(self, addresses: Sequence[str], settings: ChannelSettings) -> None:
@@ -54,7 +54,7 @@ class ClientTargets:
         self._pid = os.getpid()
 
     def here(self) -> Targets:
-        """Those of the running event loop."""
+        """Return the targets of the running event loop."""
         if self._pid != os.getpid():
             self._targets, self._pid = {}, os.getpid()
         loop = asyncio.get_running_loop()
@@ -66,11 +66,11 @@ class ClientTargets:
         return self._targets[loop]
 
     async def suspend(self) -> None:
-        """Break all calls of the running event loop and let none begin until `reopen`."""
+        """Break all calls of the running event loop and start none until `reopen`."""
         await self.here().suspend()
 
     def reopen(self) -> None:
-        """Let calls of the running event loop begin again."""
+        """Let calls of the running event loop start again."""
         self.here().reopen()
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""Calls with one response: tried at one target after the other, until the deadline."""
+"""Unary calls, tried at one target after the other until the deadline."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from specmesh.client.telemetry import callers_metadata
 
 R = TypeVar("R")
 Invoke = Callable[[Endpoint, float, Metadata], Awaitable[R]]
-"""Makes a call at a target, within a time in seconds, with metadata."""
+"""A function that calls a target, with a timeout in seconds and metadata."""
 
 
 async def call(
     targets: Iterator[Endpoint], limits: RetryPolicy, hooks: Hooks, invoke: Invoke[R]
 ) -> R:
-    """The response of the first target that gives one; only for calls that may be repeated.
+    """Return the response of the first target that gives one; only for idempotent calls.
 
     Raises a SpecmeshError.
     """
