@@ -24,7 +24,7 @@ def _print_version(wanted: bool) -> None:
 
 app = App(
     name="specmesh",
-    help="Speculative decoding as a mesh of gRPC services.",
+    help="Run speculative decoding as a mesh of gRPC services.",
     no_args_is_help=True,
     add_completion=True,
 )
@@ -35,7 +35,7 @@ def _options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Print the version.", is_eager=True, callback=_print_version
+            "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
         ),
     ] = False,
 ) -> None:
@@ -51,7 +51,7 @@ app.add_typer(trace)
 
 services = App(
     name="serve",
-    help="Run one process of a mesh.",
+    help="Run one service of a mesh.",
     no_args_is_help=True,
 )
 add_programs(services, SERVICES)

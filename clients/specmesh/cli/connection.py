@@ -1,4 +1,4 @@
-"""Where a command calls, whom it trusts and who it is: the options of all commands that call."""
+"""Connection options of all commands that call a mesh: targets, TLS and tokens."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ Targets = Annotated[
         "-t",
         envvar="SPECMESH_TARGET",
         callback=_with_ports,
-        help="Orchestrator, host:port; repeat it for several.",
+        help="Call this orchestrator (host:port); repeat the option for several.",
     ),
 ]
-_PANEL = "Who calls whom"
+_PANEL = "Authentication"
 TlsCa = Annotated[
     Path | None,
     typer.Option(
         envvar="SPECMESH_TLS_CA",
         exists=True,
-        help="Certificates of whoever may sign an orchestrator's; turns TLS on.",
+        help="Turn on TLS and trust the CA certificates in this PEM file.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -47,13 +47,18 @@ TlsCert = Annotated[
     typer.Option(
         envvar="SPECMESH_TLS_CERT",
         exists=True,
-        help="Certificate of this client's own.",
+        help="Present the client certificate in this PEM file (mTLS).",
         rich_help_panel=_PANEL,
     ),
 ]
 TlsKey = Annotated[
     Path | None,
-    typer.Option(envvar="SPECMESH_TLS_KEY", exists=True, help="Its key.", rich_help_panel=_PANEL),
+    typer.Option(
+        envvar="SPECMESH_TLS_KEY",
+        exists=True,
+        help="Read the key of --tls-cert from this PEM file.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 TokenPath = Annotated[
     Path | None,
@@ -61,7 +66,7 @@ TokenPath = Annotated[
         "--token-file",
         envvar="SPECMESH_TOKEN_FILE",
         exists=True,
-        help="File with a bearer token; or the token itself as SPECMESH_TOKEN.",
+        help="Send the bearer token in this file; or set SPECMESH_TOKEN to the token itself.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -74,12 +79,12 @@ def client_options(
     key: Path | None,
     token_file: Path | None,
 ) -> dict[str, Any]:
-    """The keywords of ``Client`` and ``AsyncClient`` for ``targets`` and these files. Raises
+    """Return the keyword arguments of ``Client`` and ``AsyncClient`` for these options. Raises
     BadParameter."""
-    # gRPC's library would write of each failed handshake what the one line of an error says too.
+    # Otherwise gRPC would log each failed handshake, which our one-line error already reports.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if (cert is None) != (key is None):
-        raise typer.BadParameter("goes with --tls-key", param_hint="--tls-cert")
+        raise typer.BadParameter("requires --tls-key, and vice versa", param_hint="--tls-cert")
     tls = None
     if ca or cert:
         tls = Tls(root_certificates=ca, certificate_chain=cert, private_key=key)
@@ -87,25 +92,25 @@ def client_options(
             check_files(tls)
         except OSError as error:
             raise typer.BadParameter(
-                f"no certificate or key can be read: {error}",
+                f"cannot read a certificate or key: {error}",
                 param_hint="--tls-ca" if cert is None else "--tls-ca, --tls-cert or --tls-key",
             ) from None
     token = _token(token_file)
     if token and tls is None and not all(map(is_loopback, targets)):
-        raise typer.BadParameter("a token is not sent in clear text: give --tls-ca as well")
+        raise typer.BadParameter("a token is not sent in clear text: pass --tls-ca as well")
     return {"tls": tls, "token": token}
 
 
 def _token(file: Path | None) -> str | TokenFile | None:
-    """The token, or what reads it again whenever ``file`` changes."""
+    """Return the token, or a source that reads it again whenever ``file`` changes."""
     if file is None:
         return os.environ.get("SPECMESH_TOKEN")
     source = TokenFile(file)
     try:
         held = source()
     except (OSError, UnicodeDecodeError) as error:
-        why = f"no token can be read: {error}"
+        why = f"cannot read the token: {error}"
         raise typer.BadParameter(why, param_hint="--token-file") from None
     if not held or not held.isascii() or not held.isprintable():
-        raise typer.BadParameter(f"{file} holds no token", param_hint="--token-file")
+        raise typer.BadParameter(f"{file} does not hold a token", param_hint="--token-file")
     return source

@@ -1,4 +1,4 @@
-"""Finds out why no orchestrator was reached, of which gRPC says little: it tries to connect."""
+"""Diagnosis of failed connections: gRPC's errors say little, so this tries to connect itself."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from specmesh.client import Tls
 
 _TIMEOUT_S = 2.0
 _VERDICT_S = 0.5
-"""How long a server may take to close a connection that it does not want."""
+"""Longest wait for a server to close a connection that it rejects."""
 _ADDRESS = re.compile(r"(?:dns:/*|ipv[46]:/*)?(?P<host>\[[^\]]+\]|[^:/\[\]]+):(?P<port>\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What to do about it, and the exit status that it deserves."""
+    """Advice for the user, and the exit status of the command."""
 
     advice: str
     status: ExitStatus = ExitStatus.UNAVAILABLE
 
 
 def diagnose(targets: Sequence[str], tls: Tls | None) -> Diagnosis | None:
-    """Why calls to the first of ``targets`` find nobody; None if something listens there and
-    speaks as it should."""
+    """Return why calls to the first of ``targets`` fail; None if a server listens there and its use
+    of TLS is as expected."""
     found = _ADDRESS.fullmatch(targets[0])
     if found is None:
         return None
@@ -42,34 +42,34 @@ async def _diagnose(target: str, host: str, port: int, tls: Tls | None) -> Diagn
     try:
         async with _connection(host, port):
             pass
-    except socket.gaierror:  # gRPC says so, too
+    except socket.gaierror:  # gRPC's own message already says this
         return None
     except OSError:
-        return Diagnosis("is a mesh up? 'specmesh up' starts one here")
+        return Diagnosis("is a mesh running? 'specmesh up' starts one on this machine")
     unchecked = ssl.create_default_context()
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
     try:
         async with _connection(host, port, unchecked):
             speaks_tls = True
-    except OSError:  # of which ssl.SSLError and TimeoutError are kinds
+    except OSError:  # includes ssl.SSLError and TimeoutError
         speaks_tls = False
     if tls is not None and speaks_tls:
         return await _diagnose_certificates(target, host, port, tls)
     if tls is not None:
-        return Diagnosis(f"{target} speaks plain text: leave out --tls-ca", ExitStatus.DENIED)
+        return Diagnosis(f"{target} does not use TLS: omit --tls-ca", ExitStatus.DENIED)
     if speaks_tls:
-        return Diagnosis(f"{target} speaks TLS: --tls-ca is missing", ExitStatus.DENIED)
+        return Diagnosis(f"{target} uses TLS: --tls-ca is missing", ExitStatus.DENIED)
     return None
 
 
 async def _diagnose_certificates(target: str, host: str, port: int, tls: Tls) -> Diagnosis | None:
     try:
         async with _connection(host, port, _context(tls), tls.server_name) as reader:
-            # Since TLS 1.3 a server says only after the handshake what it thinks of the client.
+            # In TLS 1.3 a server rejects a client certificate only after the client's handshake.
             async with asyncio.timeout(_VERDICT_S):
                 is_welcome = bool(await reader.read(1))
     except ssl.SSLCertVerificationError as error:
-        why = f"the certificate of {target} can't be verified: {error.verify_message}"
+        why = f"cannot verify the certificate of {target}: {error.verify_message}"
         return Diagnosis(why, ExitStatus.DENIED)
     except TimeoutError:
         return None
@@ -78,14 +78,14 @@ async def _diagnose_certificates(target: str, host: str, port: int, tls: Tls) ->
     if is_welcome:
         return None
     wanted = "another --tls-cert" if tls.certificate_chain else "--tls-cert and --tls-key"
-    return Diagnosis(f"{target} wants {wanted}", ExitStatus.DENIED)
+    return Diagnosis(f"{target} requires {wanted}", ExitStatus.DENIED)
 
 
 @asynccontextmanager
 async def _connection(
     host: str, port: int, context: ssl.SSLContext | None = None, name: str | None = None
 ) -> AsyncIterator[asyncio.StreamReader]:
-    """Connect, and with a ``context`` shake hands with ``name``. Raises OSError."""
+    """Connect, with a TLS handshake for ``name`` if a ``context`` is given. Raises OSError."""
     if context is not None:
         context.set_alpn_protocols(["h2"])
     named = None if context is None else name or host
@@ -100,7 +100,7 @@ async def _connection(
 
 
 def check_files(tls: Tls) -> None:
-    """Raise OSError, of which ssl.SSLError is a kind, for files that hold no certificate or key."""
+    """Raise OSError (ssl.SSLError is one) if a file does not hold a certificate or key."""
     _context(tls)
 
 

@@ -1,4 +1,4 @@
-"""The exit statuses of ``specmesh``: what scripts decide by."""
+"""The exit statuses of ``specmesh``, by which scripts decide."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from specmesh.client import (
 
 
 class ExitStatus(IntEnum):
-    """The table in README lists them, too."""
+    """An exit status; README.md lists them, too."""
 
     OK = 0
     FAILED = 1
-    """Anything that has no status of its own; the service or the mesh broke."""
+    """Any failure without a status of its own, such as a bug in a service."""
     USAGE = 2
     """The command line or a field of the request is wrong."""
     UNAVAILABLE = 3
-    """No orchestrator, or none of its replicas, can be reached: try again."""
+    """No orchestrator, or none of its replicas, can be reached; a retry may succeed."""
     BUSY = 4
-    """The mesh is full or the caller's limit is reached: try again later."""
+    """The mesh is overloaded or the caller's limit is reached; retry later."""
     NOT_FOUND = 5
-    """No such model or session."""
+    """There is no such model or session."""
     REFUSED = 6
-    """The mesh can't do this as it stands: a strategy without a drafter, no chat template."""
+    """The mesh can't do this in its present state, as without a drafter or a chat template."""
     DENIED = 7
-    """The certificate or token is missing, wrong, or not allowed to do this."""
+    """The certificate or token is missing, invalid, or not allowed to do this."""
     TIMEOUT = 8
-    """The time given has run out."""
+    """The timeout has expired."""
     INTERRUPTED = 130
-    """Ctrl-C."""
+    """The user pressed Ctrl-C."""
 
 
 _STATUSES: tuple[tuple[type[SpecmeshError], ExitStatus], ...] = (
@@ -56,7 +56,7 @@ _STATUSES: tuple[tuple[type[SpecmeshError], ExitStatus], ...] = (
 
 
 def status_of(error: SpecmeshError) -> ExitStatus:
-    """The status of a command that ``error`` ended."""
+    """Return the exit status of a command that ``error`` ended."""
     return next(
         (status for kind, status in _STATUSES if isinstance(error, kind)), ExitStatus.FAILED
     )

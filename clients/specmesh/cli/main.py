@@ -11,7 +11,7 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line; without its packages, say how to get them."""
+    """Run the command line, or say how to install the packages that it needs."""
     if sys.argv[1:2] == ["serve"]:
         _end_on_signals()
     try:
@@ -21,16 +21,16 @@ def main() -> None:
     except KeyboardInterrupt:  # imports take seconds on a busy machine
         sys.exit(_INTERRUPTED)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that can't show a letter of an answer shows its code.
+        # A terminal whose encoding lacks a character of an answer shows its escape instead.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
-    except KeyboardInterrupt:  # a group of commands is imported when one of its own is called
+    except KeyboardInterrupt:  # raised while a command still imports its modules
         sys.exit(_INTERRUPTED)
 
 
 def _end_on_signals() -> None:
-    """Let SIGTERM and SIGINT end the process while it imports what it needs: nothing has begun that
-    would have to end first. The first process of a container would otherwise ignore them."""
+    """Let SIGTERM and SIGINT end the process while it imports its modules, when there is nothing to
+    clean up yet. PID 1 of a container would otherwise ignore them."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))

@@ -1,4 +1,4 @@
-"""``specmesh models``: what is served, and below it the commands for a model's files."""
+"""``specmesh models``, which lists the served models, and its subcommands for model files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def models(
     tls_key: TlsKey = None,
     token_file: TokenPath = None,
 ) -> None:
-    """List the models served, their drafters and strategies; or check and fetch model files."""
+    """List the served models, their drafters and strategies; or fetch and verify model files."""
     if context.invoked_subcommand is not None:
         return
     connection = client_options(target, tls_ca, tls_cert, tls_key, token_file)
@@ -71,7 +71,7 @@ def _lines(served: ServedModel) -> Iterable[str]:
 
 
 def _list(strategies: Iterable[Strategy]) -> str:
-    """Their names; those that can't be asked for in parentheses."""
+    """Return their names, with parentheses around those that are not available now."""
     return ", ".join(each.name if each.available else f"({each.name})" for each in strategies)
 
 

@@ -1,4 +1,4 @@
-"""The commands that are programs with their own options and their own --help."""
+"""The subcommands that are separate programs, with their own options and --help."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from specmesh.cli.exit_status import ExitStatus
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``specmesh NAME`` runs ``module`` as ``python -m`` does. ``distribution`` brings it, and
-    ``specmesh[extra]`` what it imports.
+    """A subcommand that runs ``module`` as ``python -m`` does.
 
-    The module is imported then and not before: other commands start without it.
+    ``distribution`` contains the module, and ``specmesh[extra]`` the packages that it imports. It
+    is imported only when the subcommand runs, so the others need neither.
     """
 
     name: str
@@ -29,7 +29,8 @@ class Program:
     distribution: str = "specmesh"
 
     def run(self, prog: str, arguments: Sequence[str]) -> None:
-        """Run it in this process, as ``prog``. Raises Exit if a package is missing."""
+        """Run the program in this process under the name ``prog``. Raises Exit if a package is
+        missing."""
         if find_spec(self.module) is None:
             self._fail(self.module, self.distribution)
         sys.argv = [prog, *arguments]
@@ -44,39 +45,50 @@ class Program:
 
 
 PROGRAMS = (
-    Program("load", "specmesh.load", "load", "Find out how much load a mesh bears."),
-    Program("demo", "specmesh.tools.demo", "local", "Start a mesh, compare every strategy."),
+    Program("load", "specmesh.load", "load", "Measure how much load a mesh can take."),
+    Program("demo", "specmesh.tools.demo", "local", "Compare all strategies on a local mesh."),
     Program("certs", "specmesh.serving.certs", "serving", "Make a CA and certificates for a mesh."),
-    Program("train", "specmesh.training", "inference", "Train the model pair that is shipped."),
+    Program(
+        "train",
+        "specmesh.training",
+        "inference",
+        "Train the model pair that is shipped with specmesh.",
+    ),
     Program("bench", "specmesh.bench", "local", "Measure this machine.", "specmesh-bench"),
-    Program("simulate", "specmesh.tools.simulate", "simulation", "Run strategies in virtual time."),
+    Program(
+        "simulate", "specmesh.tools.simulate", "simulation", "Simulate strategies in virtual time."
+    ),
     Program("plan", "specmesh.tools.plan", "simulation", "Find how many replicas a load needs."),
     Program(
         "calibrate",
         "specmesh.tools.calibrate",
         "local",
-        "Fit parameters that strategies decide by.",
+        "Fit the parameters by which strategies decide.",
     ),
-    Program("profile", "specmesh.tools.profile", "local", "Measure a mesh, choose its strategy."),
+    Program(
+        "profile", "specmesh.tools.profile", "local", "Measure a mesh and choose its strategy."
+    ),
 )
 
 SERVICES = (
-    Program("orchestrator", "specmesh.orchestrator", "orchestrator", "Serve clients over a mesh."),
+    Program("orchestrator", "specmesh.orchestrator", "orchestrator", "Serve clients of a mesh."),
     Program("verifier", "specmesh.verifier", "inference", "Serve a replica of the target."),
     Program("drafter", "specmesh.drafter", "inference", "Serve a drafter."),
     Program(
         "confidence",
         "specmesh.confidence",
         "orchestrator",
-        "Decide which draft tokens need no target, for strategy filter.",
+        "Decide which draft tokens skip the target, for strategy filter.",
     ),
-    Program("traces", "specmesh.traces.collector", "traces", "Keep the traces of a mesh."),
+    Program(
+        "traces", "specmesh.traces.collector", "traces", "Collect and store the traces of a mesh."
+    ),
     Program("gateway", "specmesh.gateway", "gateway", "Serve OpenAI's API over a mesh."),
 )
 
 
 def add_programs(app: typer.Typer, programs: Iterable[Program]) -> None:
-    """Make each of ``programs`` a command of ``app``, by the last word of its name."""
+    """Add each of ``programs`` to ``app`` as a subcommand named by the last word of its name."""
     for program in programs:
         _add(app, program)
 

@@ -1,4 +1,4 @@
-"""Runs a command's coroutine; turns errors into one line, or JSON, and an exit status."""
+"""The runner of commands' coroutines, which turns errors into one line, or JSON, and a status."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def run(
 ) -> None:
     """Run ``work``, which calls ``targets``, to its end and exit with the status it returns.
 
-    A SpecmeshError, a StartError, or a missing package that only some commands need, ends it with
-    a line on standard error; a SpecmeshError with ``json_errors`` with an object on standard
-    output, where a program waits for the result.
+    A SpecmeshError, a StartError, or a missing optional package is printed as one line on standard
+    error. With ``json_errors`` a SpecmeshError is printed as an object on standard output, where a
+    program expects the result.
     """
     try:
         status = asyncio.run(work)
@@ -54,9 +54,9 @@ def run(
 def explain(
     error: SpecmeshError, targets: Sequence[str] = (), tls: Tls | None = None
 ) -> tuple[ExitStatus, str]:
-    """The exit status that ``error`` of a call to ``targets`` deserves, and a line about it.
+    """Return the exit status for ``error``, raised by a call to ``targets``, and a line about it.
 
-    Where nobody was reached, this tries to connect, to find out why.
+    If no target could be reached, this function connects once more to find out why.
     """
     status, message = status_of(error), _message(error)
     if error.retry_after_s is not None:
@@ -66,26 +66,26 @@ def explain(
             status = found.status
             message += f" ({found.advice})"
     elif error.reason == "NO_CHAT_TEMPLATE":
-        message += " (--chat-template FILE of 'specmesh up', or of the verifiers, gives it one)"
+        message += " (set one by --chat-template FILE of 'specmesh up' or of the verifiers)"
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     reason = f" [{error.reason}]" if error.reason else ""
     return status, f"{message}{notes}{reason}"
 
 
 def _message(error: SpecmeshError) -> str:
-    """What the mesh says, in the words of whoever typed the command."""
+    """Return the mesh's message, with command-line options in place of request fields."""
     if isinstance(error, InvalidRequest) and error.field_violations:
         return "; ".join(
             f"{flag_of(violation.field)}: {violation.description}"
             for violation in error.field_violations
         )
     if isinstance(error, DeadlineExceeded) and not error.reason:
-        return "the time given has run out"
+        return "the timeout has expired"
     return str(error)
 
 
 def as_json(error: SpecmeshError) -> dict[str, Any]:
-    """What programs need of ``error``."""
+    """Return the machine-readable parts of ``error``."""
     violations = error.field_violations if isinstance(error, InvalidRequest) else ()
     return {
         "code": error.code.name,
@@ -98,9 +98,9 @@ def as_json(error: SpecmeshError) -> dict[str, Any]:
 
 
 async def until_signalled(work: Coroutine[Any, Any, int], kill: Callable[[], None]) -> int:
-    """Run ``work``; the first SIGINT or SIGTERM cancels it, a second one calls ``kill``.
+    """Run ``work``; the first SIGINT or SIGTERM cancels it, later ones call ``kill``.
 
-    Returns what ``work`` returns, INTERRUPTED if it was cancelled.
+    Returns the result of ``work``, or INTERRUPTED if it was cancelled.
     """
     task = asyncio.create_task(work)
     received = []

@@ -1,4 +1,4 @@
-"""Keeps long work from being silent where no bar can be drawn."""
+"""Progress lines for long work, where no progress bar can be drawn."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from rich.console import Console
 
 SECONDS_BETWEEN_LINES = 5.0
-"""How long a command that works or waits may be silent."""
+"""Longest silence of a command that works or waits."""
 _START_S = 2.0
-"""Silence before a block: Python and the modules of a command take that long on a busy machine."""
+"""Silence before a block: on a busy machine it takes this long to import a command's modules."""
 
 
 @contextmanager
 def lines(line: Callable[[float], str], console: Console) -> Iterator[None]:
-    """Print ``line``, of the seconds since the block began, every `SECONDS_BETWEEN_LINES`.
+    """While the block runs, print ``line(seconds since it began)`` every `SECONDS_BETWEEN_LINES`.
 
-    The first comes earlier, since the command may have been silent before the block.
+    The first line comes earlier, since the command may have been silent before the block.
     """
     began, ended = time.monotonic(), threading.Event()
 

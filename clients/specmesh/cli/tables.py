@@ -1,7 +1,7 @@
-"""Tables whose numbers are whole at any width.
+"""Tables that never cut a number, however narrow the terminal.
 
-Where a terminal is too narrow, headings are broken at spaces first, then texts; columns for which
-there is still no room follow below, behind the first columns once more.
+If the width is too small, headings wrap at spaces first, then texts. Columns that still don't fit
+follow in another table below, which repeats the first columns.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from rich.text import Text
 _GAP = 2
 """Cells between two columns."""
 _LONGEST_WHOLE = 16
-"""Up to so many cells a number keeps its unit, or its second number, beside it."""
+"""Widest number, in cells, that is not broken between its words (a unit or a second number)."""
 _LEAST_TEXT = 14
-"""Cells below which a text is not broken as long as columns can follow below instead."""
+"""Least cells of a wrapped text column while other columns can still move to a table below."""
 
 _PARTS = re.compile(r"\s+|[^\s/._-]+[/._-]*|[/._-]+")
-"""Spaces, or a part of a name with the separators behind it."""
+"""A pattern of spaces, or of a part of a name with the separators after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnWidth:
-    """Widths of a column in cells: on one line, at least, and with its heading broken at spaces."""
+    """Widths of a column in cells: unbroken, with its heading broken at spaces, and minimal."""
 
     ideal: int
     broken: int
@@ -40,9 +40,9 @@ class ColumnWidth:
 
 
 def arrange(needs: Sequence[ColumnWidth], num_first: int, room: int) -> list[dict[int, int]]:
-    """The tables, one below the other, into which columns are divided: widths by column.
+    """Divide columns among tables, one below the other; return each as widths by column.
 
-    The first ``num_first`` columns, texts, begin each of them.
+    Each table begins with the first ``num_first`` columns, which are texts.
     """
     for widths in (
         [need.ideal for need in needs],
@@ -53,12 +53,12 @@ def arrange(needs: Sequence[ColumnWidth], num_first: int, room: int) -> list[dic
             return [dict(enumerate(widths))]
     first, others = list(needs[:num_first]), needs[num_first:]
     spare = room - _GAP - max((need.least for need in others), default=0)
-    for least in (_LEAST_TEXT // 2, 1):  # Numbers are worth more than names, which break anywhere.
+    for least in (_LEAST_TEXT // 2, 1):  # Names give way to numbers: only names may wrap.
         if _total(_squeezed(first, 0)) > spare:
             first = [replace(need, least=min(need.least, least)) for need in first]
     texts = _squeezed(first, 0)
     parts = _divided(texts, others, room)
-    for wider in range(_total(texts) + 1, spare + 1):  # Names as wide as costs no further table.
+    for wider in range(_total(texts) + 1, spare + 1):  # Widen names while it adds no table.
         texts = _squeezed(first, wider)
         found = _divided(texts, others, room)
         if len(found) > len(parts):
@@ -76,7 +76,8 @@ def _divided(
 
 
 def _blocks(needs: Sequence[ColumnWidth], number: int, room: int) -> Iterator[dict[int, int]]:
-    """As many columns as find room each time, one at least; the first of them is ``number``."""
+    """Yield blocks of as many columns as fit into ``room``, at least one each; columns are counted
+    from ``number``."""
     block: dict[int, int] = {}
     for column, need in enumerate(needs, start=number):
         if block and _total([*block.values(), need.least]) > room:
@@ -87,7 +88,7 @@ def _blocks(needs: Sequence[ColumnWidth], number: int, room: int) -> Iterator[di
 
 
 def _squeezed(needs: Sequence[ColumnWidth], room: int) -> list[int]:
-    """Widths with the widest texts narrowed, none below its least, until there is room."""
+    """Return widths with the widest texts narrowed, none below its least, until they fit."""
     widths = [need.broken if need.is_text else need.least for need in needs]
     while _total(widths) > room:
         can_shrink = [n for n, need in enumerate(needs) if widths[n] > need.least]
@@ -102,7 +103,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 class WholeTable(Table):
-    """A table that is printed in as many parts as its console's width asks for."""
+    """A table that is printed in as many parts as its console's width requires."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         needs = [_need(column) for column in self.columns]
@@ -121,7 +122,7 @@ class WholeTable(Table):
         return Measurement(options.max_width, options.max_width)
 
     def _part(self, widths: dict[int, int]) -> Table:
-        """The columns of ``widths`` as a table."""
+        """Return a table of the columns in ``widths``."""
         part = _bare(show_header=any(column.header for column in self.columns))
         for number, width in widths.items():
             column = self.columns[number]
@@ -142,7 +143,7 @@ class WholeTable(Table):
 
 
 def make_table(title: str, *headings: str, num_left: int = 1, caption: str = "") -> WholeTable:
-    """A table without rows; the first ``num_left`` columns hold texts, the others numbers."""
+    """Make a table without rows; its first ``num_left`` columns hold texts, the others numbers."""
     table = WholeTable(title=title or None, caption=caption or None)
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="left" if number < num_left else "right")
@@ -180,7 +181,7 @@ def _need(column: Column) -> ColumnWidth:
 
 
 def _text(cell: object) -> Text:
-    """What is printed of a heading or a cell: a text with its style, or one in markup."""
+    """Return a heading or cell, which is styled text or markup, as styled text."""
     return cell if isinstance(cell, Text) else Text.from_markup(str(cell))
 
 
@@ -189,7 +190,7 @@ def _lines(cell: object) -> list[str]:
 
 
 def _broken(cell: str | Text, width: int) -> Text:
-    """``cell`` with names that are wider than ``width`` broken after separators."""
+    """Return ``cell`` with names that are wider than ``width`` broken after separators."""
     text, breaks, begin = _text(cell), list[int](), 0
     for match in _PARTS.finditer(text.plain):
         if text.plain[match.start()].isspace():

@@ -1,4 +1,4 @@
-"""``specmesh up``: a mesh on this machine until Ctrl-C."""
+"""``specmesh up``, which runs a mesh on this machine until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -31,50 +31,59 @@ from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import DRAFTER_BACKENDS, EngineBackend, RealModels
 from specmesh.cli.local.traces import COLLECTOR, Keep, TraceKeeping, sent_elsewhere
 from specmesh.cli.runner import run, until_signalled
-from specmesh.cli.trace.options import TraceStore
+from specmesh.cli.trace.options import store_option
 from specmesh.traces.store.schema import default_path
+
+_MODELS, _SPECULATION, _TRACES = "Models", "Speculation", "Traces"
+"""Groups of options in the help."""
 
 TargetModel = Annotated[
     str | None,
     typer.Option(
         "--target",
-        help="Folder or Hugging Face id of the target.",
-        show_default="shipped",
+        help="Load the target from this folder or Hugging Face id.",
+        show_default="the shipped target",
         callback=check_model,
+        rich_help_panel=_MODELS,
     ),
 ]
 DrafterModels = Annotated[
     list[str] | None,
     typer.Option(
         "--drafter",
-        help=f"The same for the drafter, or {', '.join(DRAFTER_BACKENDS)}; several times for "
-        "several drafters, the best first.",
-        show_default="shipped",
+        help="Load a drafter from this folder or Hugging Face id, or use one without a model: "
+        f"{', '.join(DRAFTER_BACKENDS)}. Repeat the option for several, the best first.",
+        show_default="the shipped drafter",
         callback=check_drafters,
+        rich_help_panel=_MODELS,
     ),
 ]
 TargetRevision = Annotated[
     str,
     typer.Option(
-        help="Branch, tag or commit of the target, if that is a Hugging Face id.",
-        show_default="its main branch",
+        help="Use this branch, tag or commit of a target from Hugging Face.",
+        show_default="the main branch",
+        rich_help_panel=_MODELS,
     ),
 ]
 DrafterRevisions = Annotated[
     list[str] | None,
     typer.Option(
         "--drafter-revision",
-        help="The same for the drafter; of several that are models once for each, in their order.",
+        help="Use this branch, tag or commit of a drafter from Hugging Face; repeat the option for "
+        "each drafter that is a model, in their order.",
         show_default="the main branch",
+        rich_help_panel=_MODELS,
     ),
 ]
 HeadsFolder = Annotated[
     Path | None,
     typer.Option(
         "--heads",
-        help="Folder of heads that were trained for the target, for strategy heads.",
-        show_default="shipped, if there are any, for the shipped target",
+        help="Load heads trained for the target from this folder, for strategy heads.",
+        show_default="the shipped heads, if any, for the shipped target",
         callback=check_folder,
+        rich_help_panel=_MODELS,
     ),
 ]
 CalibrationFile = Annotated[
@@ -82,8 +91,9 @@ CalibrationFile = Annotated[
     typer.Option(
         exists=True,
         dir_okay=False,
-        help="What 'specmesh calibrate confidence' wrote of the pair.",
-        show_default="shipped, for the shipped pair",
+        help="Read the pair's calibration, which 'specmesh calibrate confidence' writes.",
+        show_default="the shipped one, for the shipped pair",
+        rich_help_panel=_SPECULATION,
     ),
 ]
 TreesFile = Annotated[
@@ -91,40 +101,63 @@ TreesFile = Annotated[
     typer.Option(
         exists=True,
         dir_okay=False,
-        help="What 'specmesh calibrate tree' wrote of the pair.",
+        help="Read the pair's trees, which 'specmesh calibrate tree' writes.",
         show_default="none",
         callback=check_trees,
+        rich_help_panel=_SPECULATION,
     ),
 ]
 TargetBackend = Annotated[
     EngineBackend,
     typer.Option(
-        help="What computes the target; vllm takes an environment with vLLM.",
+        help="Run the target in this engine; vllm must be installed in this environment.",
         callback=check_backend,
+        rich_help_panel=_MODELS,
     ),
 ]
 DrafterBackend = Annotated[
     EngineBackend,
-    typer.Option(help="The same for drafters that are models.", callback=check_backend),
+    typer.Option(
+        help="Run drafters that are models in this engine.",
+        callback=check_backend,
+        rich_help_panel=_MODELS,
+    ),
+]
+ConfidenceReplicas = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="Start this many replicas of the confidence service, for strategy filter.",
+        rich_help_panel=_SPECULATION,
+    ),
 ]
 DefaultStrategy = Annotated[
     str,
     typer.Option(
-        "--strategy", help="Strategy of requests that name none.", callback=check_strategy
+        "--strategy",
+        help="Use this strategy for requests that name none.",
+        callback=check_strategy,
+        rich_help_panel=_SPECULATION,
     ),
 ]
 Port = Annotated[
     int,
-    typer.Option(min=0, max=65535, help="Of the orchestrator; 0 is any.", callback=check_port),
+    typer.Option(
+        min=0,
+        max=65535,
+        help="Let the orchestrator listen on this port; 0 takes any free one.",
+        callback=check_port,
+    ),
 ]
 ChatTemplate = Annotated[
     Path | None,
     typer.Option(
         exists=True,
         dir_okay=False,
-        help="How the target is asked in chats, in Jinja.",
+        help="Render chats with this Jinja template.",
         show_default="the target's own",
         callback=check_template,
+        rich_help_panel=_MODELS,
     ),
 ]
 Lookahead = Annotated[
@@ -132,21 +165,26 @@ Lookahead = Annotated[
     typer.Option(
         min=1,
         max=64,
-        help="Draft tokens that a verification covers.",
-        show_default="what suits the strategy",
+        help="Verify this many draft tokens at a time.",
+        show_default="chosen by the strategy",
+        rich_help_panel=_SPECULATION,
     ),
 ]
-Threads = Annotated[int, typer.Option(min=1, help="Threads of each process with a model.")]
+Threads = Annotated[
+    int, typer.Option(min=1, help="Use this many threads in each process with a model.")
+]
 
 
 def _from_environment(
     context: typer.Context, parameter: CallbackParam, url: str | None
 ) -> str | None:
-    """``url``; refuses a password on the command line, where ps shows it to everybody."""
+    """Return ``url``; refuse a password on the command line, where ps shows it to every user."""
     source = context.get_parameter_source(parameter.name or "")
     typed = source is not None and source.name == "COMMANDLINE"
     if url and typed and urlsplit(url).password:
-        raise typer.BadParameter("a URL with a password is for the environment: set REDIS_URL")
+        raise typer.BadParameter(
+            "ps would show the password to every user: set the variable REDIS_URL instead"
+        )
     return check_redis_url(url)
 
 
@@ -154,8 +192,8 @@ RedisUrl = Annotated[
     str | None,
     typer.Option(
         envvar="REDIS_URL",
-        help="Redis that keeps sessions; with a password only as REDIS_URL.",
-        show_default="a Redis of its own",
+        help="Store sessions in this Redis; a URL with a password must be given as REDIS_URL.",
+        show_default="its own Redis",
         callback=_from_environment,
     ),
 ]
@@ -163,17 +201,27 @@ RedisUrl = Annotated[
 Traces = Annotated[
     Keep | None,
     typer.Option(
-        help="Traces to keep: 'ratio' is slow and failed answers, and a share of the others.",
-        show_default=f"{Keep.RATIO}, or off where OTEL_EXPORTER_OTLP_ENDPOINT has them sent",
+        help="Choose the traces to keep: 'ratio' keeps those of slow and failed answers, and a "
+        "share of the others.",
+        show_default=f"{Keep.RATIO}, or off if OTEL_EXPORTER_OTLP_ENDPOINT is set",
+        rich_help_panel=_TRACES,
     ),
 ]
+Store = Annotated[Path | None, store_option(_TRACES)]
 RecordContent = Annotated[
-    bool, typer.Option("--record-content", help="Put the texts of tokens into traces.")
+    bool,
+    typer.Option(
+        "--record-content",
+        help="Record the texts of tokens in traces.",
+        rich_help_panel=_TRACES,
+    ),
 ]
 
 
 def up(
-    verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
+    verifiers: Annotated[
+        int, typer.Option(min=1, help="Start this many replicas of the target.")
+    ] = 1,
     target: TargetModel = None,
     revision: TargetRevision = "",
     drafter: DrafterModels = None,
@@ -182,26 +230,25 @@ def up(
     drafter_backend: DrafterBackend = EngineBackend.TRANSFORMERS,
     heads: HeadsFolder = None,
     chat_template: ChatTemplate = None,
-    confidence: Annotated[
-        int, typer.Option(min=0, help="Replicas of the confidence service, for strategy filter.")
-    ] = 1,
-    calibration: CalibrationFile = None,
     strategy: DefaultStrategy = "speculative",
     lookahead: Lookahead = None,
     trees: TreesFile = None,
+    confidence: ConfidenceReplicas = 1,
+    calibration: CalibrationFile = None,
     threads: Threads = 1,
     port: Port = 50051,
     redis_url: RedisUrl = None,
     trace: Traces = None,
-    store: TraceStore = None,
+    store: Store = None,
     record_content: RecordContent = False,
     drain_seconds: Annotated[
-        float, typer.Option(min=0, help="How long answers may go on after Ctrl-C.")
+        float,
+        typer.Option(min=0, help="Let answers continue for this many seconds after Ctrl-C."),
     ] = 5.0,
 ) -> None:
-    """Start a mesh on this machine; Ctrl-C drains and ends it, twice kills it."""
+    """Run a mesh on this machine. Ctrl-C drains and stops it; a second Ctrl-C kills it."""
     if trace is Keep.OFF and record_content:
-        raise typer.BadParameter("goes without --trace off", param_hint="--record-content")
+        raise typer.BadParameter("can't be used with --trace off", param_hint="--record-content")
 
     async def work() -> int:
         chosen = replace(
@@ -227,7 +274,7 @@ def up(
             record_content=record_content,
         )
         directory = Path(mkdtemp(prefix="specmesh-"))
-        typer.echo(f"starting; logs are in {directory}")
+        typer.echo(f"starting the mesh; logs are in {directory}")
         mesh = LocalMesh(options, directory, report=lambda line: typer.echo(line, err=True))
         status = await until_signalled(_serve(mesh), mesh.kill)
         return 0 if status == ExitStatus.INTERRUPTED else status
@@ -253,8 +300,8 @@ def real_models(
     backend: EngineBackend = EngineBackend.TRANSFORMERS,
     drafter_backend: EngineBackend = EngineBackend.TRANSFORMERS,
 ) -> RealModels:
-    """The models named, or those shipped; heads are shipped for the shipped target alone, and run
-    in our own engine."""
+    """Return the named models, by default the shipped ones. The shipped heads fit only the shipped
+    target in the transformers engine."""
     has_own = target is None and backend is EngineBackend.TRANSFORMERS
     return RealModels(
         target or str(models.path(models.TARGET)),
@@ -268,23 +315,23 @@ def real_models(
 
 
 def check_revisions(models: RealModels) -> None:
-    """Raise BadParameter for a revision of what has none, before anything loads."""
+    """Raise BadParameter for a revision of a folder, or for a wrong number of them."""
     named = [name for name in models.drafter_names if name not in DRAFTER_BACKENDS]
     revisions = models.drafter_revisions
     if revisions and len(revisions) != len(named):
         raise typer.BadParameter(
-            f"--drafter-revision is given {len(revisions)} times, and there are {len(named)} "
-            "drafters that are models"
+            f"--drafter-revision is given {len(revisions)} times, but {len(named)} drafters are "
+            "models"
         )
     pairs = [("--revision", models.target)] if models.revision else []
     pairs += [("--drafter-revision", name) for name in named[: len(revisions)]]
     for option, name in pairs:
         if Path(name).exists():
-            raise typer.BadParameter(f"{option} is for Hugging Face ids, and {name!r} is a folder")
+            raise typer.BadParameter(f"{option} is for Hugging Face ids, but {name!r} is a folder")
 
 
 def shipped_calibration(target: str | None, drafters: Sequence[str] | None) -> Path | None:
-    """The shipped calibration, if both models are the shipped ones: it is wrong for others."""
+    """Return the shipped calibration if both models are the shipped ones; it fits no others."""
     return None if target or drafters else models.CALIBRATION
 
 
@@ -297,7 +344,7 @@ async def _serve(mesh: LocalMesh) -> int:
             asked = f"--target {mesh.address} --max-tokens 64 'def fibonacci(n):'"
             typer.echo(f"try: specmesh generate {asked}")
             if COLLECTOR in mesh.addresses:
-                typer.echo("     specmesh trace show last  # seconds later: where its time went")
+                typer.echo("     specmesh trace show last  # a few seconds later: where time went")
             await asyncio.Event().wait()
             return 0
     finally:

@@ -1,1 +1,1 @@
-"""Commands that answer: what is asked for, and how it is printed."""
+"""The commands that generate, ``generate`` and ``chat``: their requests and output."""

@@ -1,4 +1,4 @@
-"""``specmesh chat``: a conversation, by the model's own template."""
+"""``specmesh chat``, a conversation through the model's own template."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from specmesh.cli.runner import explain
 from specmesh.client import ChatMessage, Client, SpecmeshError
 from specmesh.client.connections.addresses import DEFAULT_TARGET
 
-HELP = "/reset begins anew, /exit or Ctrl-D ends, Ctrl-C stops an answer"
+HELP = "/reset starts over, /exit or Ctrl-D quits, Ctrl-C stops an answer"
 
 
 def chat(
     target: Targets = [DEFAULT_TARGET],  # noqa: B006 - typer copies it
-    system: Annotated[str, typer.Option(help="What the model is told at first.")] = "",
+    system: Annotated[str, typer.Option(help="Begin with this system message.")] = "",
     model: ModelName = "",
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
@@ -63,16 +63,18 @@ def chat(
         bool,
         typer.Option(
             "--content-as-text",
-            help="Take special tokens that a message spells, such as <|im_end|>, as text.",
+            help="Treat special tokens spelled out in a message, such as <|im_end|>, as text.",
         ),
     ] = False,
-    stats: Annotated[bool, typer.Option("--stats", help="Say what each answer took.")] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Print the statistics of each answer.")
+    ] = False,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     token_file: TokenPath = None,
 ) -> None:
-    """Talk with a model that has a chat template; a message a line."""
+    """Chat with a model that has a chat template, one line per message."""
     chosen = strategy_options(option or ())
     options: dict[str, Any] = {
         "model": model,
@@ -103,7 +105,7 @@ def chat(
 
 
 class ChatLoop:
-    """Reads messages from standard input and prints the answers, until either ends."""
+    """A conversation: messages from standard input, answers on standard output."""
 
     def __init__(
         self,
@@ -125,7 +127,7 @@ class ChatLoop:
         self._is_watched = sys.stdin.isatty()
 
     def run(self) -> ExitStatus:
-        """Talk to the end of the input. Where nobody watches, the first error ends it."""
+        """Answer messages until the input ends or, if it is not a terminal, at the first error."""
         if self._is_watched:
             typer.echo(HELP, err=True)
         for line in self._lines():
@@ -146,7 +148,7 @@ class ChatLoop:
         if not self._is_watched:
             yield from input_lines()
             return
-        with suppress(ImportError):  # not on every system; gives input() a history
+        with suppress(ImportError):  # gives input() a history; not every system has it
             import readline  # noqa: F401
         with suppress(EOFError):
             while True:
@@ -155,10 +157,10 @@ class ChatLoop:
                 except KeyboardInterrupt:
                     typer.echo()
                 except UnicodeDecodeError:
-                    typer.echo("specmesh: that is not UTF-8", err=True)
+                    typer.echo("specmesh: the line is not UTF-8", err=True)
 
     def _exchange(self, line: str) -> ExitStatus:
-        """Say ``line`` and print the answer. A message that got none is taken back."""
+        """Send ``line`` and print the answer; a message whose answer fails is dropped again."""
         messages = [*self._messages, ChatMessage("user", line)]
         stream = self._client.chat(messages, **self._options)
         self._waiting.begin()
@@ -168,7 +170,7 @@ class ChatLoop:
                 self._waiting.came(chunk.text)
             typer.echo()
         except KeyboardInterrupt:
-            typer.echo()  # what was said stays part of the conversation
+            typer.echo()  # the partial answer stays part of the conversation
         except SpecmeshError as error:
             self._waiting.end_line()
             if stream.text:

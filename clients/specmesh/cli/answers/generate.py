@@ -1,4 +1,4 @@
-"""``specmesh generate``: an answer, in one of several forms."""
+"""``specmesh generate``, which prints an answer in one of several forms."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import typer
 from specmesh.cli.answers.input import read_input
 from specmesh.cli.answers.output import Form, in_words, write
 from specmesh.cli.answers.request import (
+    SPECULATION,
+    STOPPING,
     MaxTokens,
     Mode,
     ModelName,
@@ -36,9 +38,14 @@ from specmesh.cli.runner import run
 from specmesh.client import AsyncClient, Filter, SpecmeshError
 from specmesh.client.connections.addresses import DEFAULT_TARGET
 
+_OUTPUT = "Output"
+"""A group of options in the help."""
+
 
 def generate(
-    prompt: Annotated[str, typer.Argument(help="What to continue; '-' reads standard input.")],
+    prompt: Annotated[
+        str, typer.Argument(help="Continue this text; '-' reads it from standard input.")
+    ],
     target: Targets = [DEFAULT_TARGET],  # noqa: B006 - typer copies it
     model: ModelName = "",
     max_tokens: MaxTokens = None,
@@ -51,59 +58,87 @@ def generate(
     ignore_end_of_text: Annotated[
         bool,
         typer.Option(
-            "--ignore-end-of-text", help="Go on to --max-tokens though the model ends its answer."
+            "--ignore-end-of-text",
+            help="Continue to --max-tokens even if the model ends its answer.",
+            rich_help_panel=STOPPING,
         ),
     ] = False,
     strategy: StrategyName = "",
     option: StrategyOptions = None,
-    scorer: Annotated[str, typer.Option(help="What strategy filter judges a draft token by.")] = "",
+    scorer: Annotated[
+        str,
+        typer.Option(
+            help="Score draft tokens by this scorer, with strategy filter.",
+            rich_help_panel=SPECULATION,
+        ),
+    ] = "",
     threshold: Annotated[
-        float | None, typer.Option(help="Score above which it keeps one unchecked.")
+        float | None,
+        typer.Option(
+            help="Keep draft tokens with a score above this without verifying them, with strategy "
+            "filter.",
+            rich_help_panel=SPECULATION,
+        ),
     ] = None,
     escalation_rate: Annotated[
         float | None,
         typer.Option(
             min=0,
             max=1,
-            help="Or: the share, of all sessions' tokens, for which it asks the target.",
+            help="Verify this share of all sessions' draft tokens, with strategy filter; excludes "
+            "--threshold.",
+            rich_help_panel=SPECULATION,
         ),
     ] = None,
+    request_id: Annotated[
+        str, typer.Option(help="Continue the answer that was begun under this id, if any.")
+    ] = "",
+    timeout: Timeout = None,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
+    ] = False,
+    ndjson: Annotated[
+        bool,
+        typer.Option(
+            "--ndjson",
+            help="Print one JSON object per line: each chunk, then the result.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False,
     logprobs: Annotated[
         int | None,
         typer.Option(
             min=0,
             max=20,
-            help="Log-probability of each token and of so many of the likeliest; for --json and "
-            "--ndjson.",
+            help="Add the log-probabilities of each token and of this many likeliest ones to "
+            "--json or --ndjson.",
+            rich_help_panel=_OUTPUT,
         ),
     ] = None,
-    request_id: Annotated[
-        str, typer.Option(help="The same id again carries on what was begun under it.")
-    ] = "",
-    timeout: Timeout = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    ndjson: Annotated[
-        bool, typer.Option("--ndjson", help="Print a JSON object a line: each chunk, the result.")
-    ] = False,
     show_speculation: Annotated[
         bool,
         typer.Option(
-            "--show-speculation", help="Colour the text, or mark it, by how its tokens came about."
+            "--show-speculation",
+            help="Colour or mark each token by its origin, such as drafted or recovered.",
+            rich_help_panel=_OUTPUT,
         ),
     ] = False,
-    stats: Annotated[bool, typer.Option("--stats", help="Say what it took.")] = False,
+    stats: Annotated[
+        bool,
+        typer.Option("--stats", help="Print statistics of the answer.", rich_help_panel=_OUTPUT),
+    ] = False,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     token_file: TokenPath = None,
 ) -> None:
-    """Continue a text, printing the answer as it comes."""
+    """Continue a text and print the answer as it arrives."""
     if prompt == "-":
         prompt = read_input()
     if logprobs is not None and not (json_ or ndjson):
-        raise typer.BadParameter("goes with --json or --ndjson", param_hint="--logprobs")
+        raise typer.BadParameter("requires --json or --ndjson", param_hint="--logprobs")
     if threshold is not None and escalation_rate is not None:
-        raise typer.BadParameter("goes without --escalation-rate", param_hint="--threshold")
+        raise typer.BadParameter("excludes --escalation-rate", param_hint="--threshold")
     form = _form(json_, ndjson, show_speculation)
     judged = (scorer, threshold, escalation_rate)
     kept = Filter(*judged) if judged != ("", None, None) else None
@@ -146,7 +181,7 @@ def generate(
 
 
 async def any_drafter(client: AsyncClient, model: str) -> bool | None:
-    """Whether the mesh has a drafter for ``model`` now; None if it doesn't say."""
+    """Return whether the mesh has a drafter for ``model`` now; None if the mesh can't be asked."""
     try:
         served = await client.list_models()
     except SpecmeshError:
@@ -165,5 +200,5 @@ def _form(json_: bool, ndjson: bool, show_speculation: bool) -> Form:
         if is_wanted
     ]
     if len(wanted) > 1:
-        raise typer.BadParameter("one of --json, --ndjson and --show-speculation at most")
+        raise typer.BadParameter("--json, --ndjson and --show-speculation exclude each other")
     return wanted[0] if wanted else Form.TEXT

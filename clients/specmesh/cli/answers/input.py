@@ -1,4 +1,4 @@
-"""Standard input as text. It is UTF-8, whatever the locale says."""
+"""Standard input as text, which is always UTF-8, regardless of the locale."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import typer
 
 
 def read_input() -> str:
-    """All of it. Raises BadParameter for what is not UTF-8."""
+    """Read all of standard input. Raises BadParameter if it is not UTF-8."""
     return _decoded(sys.stdin.buffer.read())
 
 
 def input_lines() -> Iterator[str]:
-    """Line by line, without the line ends. Raises BadParameter for one that is not UTF-8."""
+    """Yield lines of standard input without line ends. Raises BadParameter for one that is not
+    UTF-8."""
     return (_decoded(line).rstrip("\r\n") for line in sys.stdin.buffer)
 
 
@@ -24,5 +25,5 @@ def _decoded(data: bytes) -> str:
     except UnicodeDecodeError as error:
         wrong = data[error.start]
         raise typer.BadParameter(
-            f"it is not UTF-8: byte {error.start} is {wrong:#04x}", param_hint="standard input"
+            f"not UTF-8: byte {error.start} is {wrong:#04x}", param_hint="standard input"
         ) from None

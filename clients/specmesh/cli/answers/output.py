@@ -1,4 +1,4 @@
-"""The forms in which an answer is printed."""
+"""The output forms of an answer."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ LEGEND = {
 
 
 class Form(Enum):
-    """What ``write`` makes of an answer."""
+    """The form in which ``write`` prints an answer."""
 
     TEXT = auto()
-    """The text as it comes."""
+    """The text as it arrives."""
     SPECULATION = auto()
-    """The same, coloured, or marked where there are no colours, by how each token came about."""
+    """The same, with each token's origin shown by a colour or, without colours, by a mark."""
     JSON = auto()
     """One object at the end."""
     NDJSON = auto()
-    """An object a line: ``{"chunk": ...}`` as they come, then ``{"result": ...}``."""
+    """One object per line: ``{"chunk": ...}`` as they arrive, then ``{"result": ...}``."""
 
 
 async def write(stream: GenerationStream, form: Form, waiting: Waiting) -> None:
-    """Read ``stream`` to its end and print it on standard output. ``waiting`` is told what comes.
+    """Read ``stream`` to its end, print it on standard output, and report progress to ``waiting``.
 
-    What was printed of an answer that breaks off ends its line, and the error says so.
+    If the answer fails, the printed part's line is ended, and a note is added to the error.
     """
     try:
         async with waiting.watching():
@@ -103,13 +103,13 @@ def _shown(chunk: Chunk, console: Console) -> Text:
 
 
 def _mark(kind: TokenKind) -> str:
-    """The sign before a token where there are no colours: none before what was accepted, so that
-    the text stays a text."""
+    """Return the mark before a token if there are no colours; accepted tokens have none, so that
+    the text stays readable."""
     return "" if kind is TokenKind.ACCEPTED else SIGNS.get(kind, "")
 
 
 def marked(chunk: Chunk) -> Text:
-    """The text of ``chunk`` with a sign before each token that the drafter did not say."""
+    """Return the text of ``chunk`` with a mark before each token that is not an accepted draft."""
     if not chunk.token_ids:
         return Text(chunk.text)
     pairs = zip(chunk.texts, chunk.kinds, strict=True)
@@ -117,8 +117,8 @@ def marked(chunk: Chunk) -> Text:
 
 
 def coloured(chunk: Chunk) -> Text:
-    """The text of ``chunk``, the part of each token in the style of its kind."""
-    if not chunk.token_ids:  # what was held back until the end
+    """Return the text of ``chunk`` with each token's part in the style of its kind."""
+    if not chunk.token_ids:  # text that was held back until the end
         return Text(chunk.text)
     return Text.assemble(
         *((text, STYLES[kind]) for text, kind in zip(chunk.texts, chunk.kinds, strict=True))
@@ -126,8 +126,8 @@ def coloured(chunk: Chunk) -> Text:
 
 
 def in_words(result: GenerationResult, has_drafter: bool | None = None) -> str:
-    """One line about what the answer took; ``has_drafter`` tells, if known, whether the mesh has
-    one."""
+    """Return one line of statistics; ``has_drafter`` tells whether the mesh has a drafter, None if
+    that is unknown."""
     stats = result.stats
     speed = stats.num_output_tokens / stats.duration_ms * 1000 if stats.duration_ms else 0.0
     words = [
@@ -144,7 +144,7 @@ def in_words(result: GenerationResult, has_drafter: bool | None = None) -> str:
         words.append("no drafter" if has_drafter is False else "nothing drafted")
     if not result.resumable:
         words.append("not stored")
-    return "; ".join((*words, f"ended by {result.finish_reason.replace('_', ' ')}"))
+    return "; ".join((*words, f"finish reason {result.finish_reason.replace('_', ' ')}"))
 
 
 def _result(result: GenerationResult) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _dumps(value: Any) -> str:
 
 
 def _bytes(value: object) -> list[int]:
-    """The bytes of a token, which need not be a text."""
+    """Encode the bytes of a token, which need not be valid UTF-8."""
     if not isinstance(value, bytes):
         raise TypeError(f"{value!r} can't be written as JSON")
     return list(value)

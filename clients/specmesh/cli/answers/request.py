@@ -1,4 +1,4 @@
-"""What is asked for: the options of all commands that generate."""
+"""Request options of all commands that generate."""
 
 from __future__ import annotations
 
@@ -14,42 +14,102 @@ from specmesh.client.requests.speculation import STRATEGY_OPTIONS, read_option
 _MAX_UINT32 = 2**32 - 1
 _MAX_SEED = 2**53 - 1
 
-ModelName = Annotated[str, typer.Option("--model", help="Default: the only one.")]
-MaxTokens = Annotated[int | None, typer.Option(min=1, max=_MAX_UINT32, help="Limit of the answer.")]
-Temperature = Annotated[float | None, typer.Option(help="0 is greedy.")]
-TopK = Annotated[int | None, typer.Option(min=0, max=_MAX_UINT32, help="0 keeps all tokens.")]
-TopP = Annotated[float | None, typer.Option(help="1 keeps all tokens.")]
+SAMPLING, STOPPING, SPECULATION = "Sampling", "Stopping", "Speculation"
+"""Groups of options in the help."""
+
+ModelName = Annotated[
+    str,
+    typer.Option("--model", help="Use this target model; may be omitted if only one is served."),
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=_MAX_UINT32,
+        help="End the answer after this many tokens.",
+        rich_help_panel=STOPPING,
+    ),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(help="Set the temperature; 0 decodes greedily.", rich_help_panel=SAMPLING),
+]
+TopK = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=_MAX_UINT32,
+        help="Sample from this many likeliest tokens; 0 keeps all.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(
+        help="Sample from the likeliest tokens with this total probability; 1 keeps all.",
+        rich_help_panel=SAMPLING,
+    ),
+]
 Seed = Annotated[
     int | None,
     typer.Option(
         min=0,
         max=_MAX_SEED,
-        help="Equal seeds give equal answers; with strategy filter only at a --threshold.",
+        help="Fix the seed, so that a repeated request has the same answer; strategy filter also "
+        "needs a --threshold for that.",
+        rich_help_panel=SAMPLING,
     ),
 ]
-Mode = Annotated[AcceptanceMode | None, typer.Option(help="What 'lossless' means when sampling.")]
-Stops = Annotated[list[str] | None, typer.Option("--stop", help="String that ends the answer.")]
-StrategyName = Annotated[str, typer.Option("--strategy", help="See 'specmesh models'.")]
+Mode = Annotated[
+    AcceptanceMode | None,
+    typer.Option(
+        help="Choose what 'lossless' means: 'coupled' gives the very text that the target alone "
+        "generates with this seed, 'rejection' only its distribution, with higher acceptance.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+Stops = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stop",
+        help="End the answer at this string; repeat the option for several.",
+        rich_help_panel=STOPPING,
+    ),
+]
+StrategyName = Annotated[
+    str,
+    typer.Option(
+        "--strategy",
+        help="Use this strategy; 'specmesh models' lists them.",
+        rich_help_panel=SPECULATION,
+    ),
+]
 StrategyOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--option",
         "-o",
         metavar="NAME=VALUE",
-        help=f"Option of the strategy: {', '.join(STRATEGY_OPTIONS)}. Repeat it for several.",
+        help=f"Set an option of the strategy: {', '.join(STRATEGY_OPTIONS)}. Repeat this for "
+        "several.",
+        rich_help_panel=SPECULATION,
     ),
 ]
 
 
 def _check_seconds(seconds: float | None) -> float | None:
-    """Refuse no time at all, and time without end."""
+    """Refuse a timeout that is not positive and finite."""
     if seconds is not None and not 0 < seconds < math.inf:
-        raise typer.BadParameter(f"{seconds:g} is no time: it must be above 0 and finite")
+        raise typer.BadParameter(f"{seconds:g} is not a timeout: it must be above 0 and finite")
     return seconds
 
 
 Timeout = Annotated[
-    float | None, typer.Option(help="Seconds for the whole answer.", callback=_check_seconds)
+    float | None,
+    typer.Option(
+        help="Cancel the answer if it takes longer than this many seconds.",
+        callback=_check_seconds,
+    ),
 ]
 
 FLAGS = {
@@ -73,11 +133,11 @@ FLAGS = {
     "text": "the prompt",
     "chat": "the conversation",
 }
-"""What the caller wrote, by the field of the request that it became."""
+"""Command-line options by the request field that they set."""
 
 
 def flag_of(field: str) -> str:
-    """What the caller wrote that is in ``field``, or the field itself."""
+    """Return the command-line option that sets ``field``, or else ``field`` itself."""
     path = field.partition("[")[0]
     return FLAGS.get(path) or FLAGS.get(path.partition(".")[0]) or field
 
@@ -85,23 +145,23 @@ def flag_of(field: str) -> str:
 def check_options(
     served: Sequence[ServedModel], model: str, strategy: str, options: Mapping[str, object]
 ) -> None:
-    """Raise BadParameter for an option that means nothing to the strategy, as far as the mesh says
-    which strategy and options there are."""
+    """Raise BadParameter for an option that the strategy does not use, as far as the mesh lists its
+    strategies."""
     for each in served:
         if model in {"", each.target.name}:
             name = strategy or each.default_strategy
             for known in each.strategies:
                 if known.name == name and (wrong := sorted(options.keys() - set(known.options))):
                     raise typer.BadParameter(
-                        f"the strategy {name!r} has no {wrong[0]}, "
-                        f"only: {', '.join(known.options) or 'nothing'}",
+                        f"the strategy {name!r} has no option {wrong[0]!r}; "
+                        f"its options are: {', '.join(known.options) or 'none'}",
                         param_hint="--option",
                     )
             return
 
 
 def strategy_options(given: Iterable[str]) -> dict[str, Any]:
-    """The values of ``NAME=VALUE``, by their names. Raises BadParameter."""
+    """Parse options written as ``NAME=VALUE``. Raises BadParameter."""
     options: dict[str, Any] = {}
     for each in given:
         name, _, text = each.partition("=")

@@ -1,4 +1,4 @@
-"""Says on standard error what an answer waits for, so that no wait is silent."""
+"""Messages on standard error while an answer is silent, with the reason if one is known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _AGAIN_S = SECONDS_BETWEEN_LINES
 
 
 class Waiting:
-    """Watches an answer, which ``came`` is told of; ``hooks`` are for the client that asks."""
+    """A watch over the silence of an answer. The reader reports output by ``came``; the client
+    reports broken calls by ``hooks``."""
 
     def __init__(self) -> None:
         self.hooks = Hooks(on_retry=self._broke, on_resume=self._broke)
@@ -27,25 +28,25 @@ class Waiting:
         self._is_mid_line = False
 
     def begin(self) -> None:
-        """Note that an answer has been asked for."""
+        """Restart the clock when an answer is requested."""
         self._reason = ""
         self._silent_since = time.monotonic()
 
     def came(self, text: str = "") -> None:
-        """Note that more of the answer has come; ``text`` of it stands on the terminal now."""
+        """Record that more of the answer has arrived, of which ``text`` has been printed."""
         if text:
             self._is_mid_line = not text.endswith("\n")
         self.begin()
 
     def end_line(self) -> None:
-        """End the line that the answer stopped in, if it did in one."""
+        """End the line if the answer stopped in the middle of one."""
         if self._is_mid_line:
             typer.echo()
             self._is_mid_line = False
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Speak up, while the block lasts, when nothing has come for a while."""
+        """While the block runs, print a message whenever the answer is silent for too long."""
         self.begin()
         watch = asyncio.create_task(self._watch())
         try:
@@ -60,7 +61,7 @@ class Waiting:
             remaining_s = due_s - self._silent_s
             if remaining_s > 0:
                 await asyncio.sleep(remaining_s)
-                if self._silent_s < due_s - _AGAIN_S:  # something has come meanwhile
+                if self._silent_s < due_s - _AGAIN_S:  # something has arrived meanwhile
                     due_s = _SILENT_S
                 continue
             self._say()
@@ -77,9 +78,9 @@ class Waiting:
             self._say()
 
     def _say(self) -> None:
-        # Where both go to a terminal, the line must not stand behind half a line of the answer.
+        # On a terminal, which shows both streams, the message must not follow half a line of text.
         if self._is_mid_line and sys.stdout.isatty():
             typer.echo(err=True)
             self._is_mid_line = False
         why = f": {self._reason}" if self._reason else ""
-        typer.echo(f"specmesh: nothing has come for {self._silent_s:.0f} s{why}", err=True)
+        typer.echo(f"specmesh: nothing received for {self._silent_s:.0f} s{why}", err=True)

@@ -1,6 +1,6 @@
-"""Finds mistakes in the options of a local mesh before any of its processes begins to load.
+"""Checks of a local mesh's options, made before any of its processes starts to load.
 
-Each function with one argument is a callback of an option: it returns the value, or raises
+Each function with one argument is an option's callback: it returns the value or raises
 BadParameter.
 """
 
@@ -23,12 +23,12 @@ Value = TypeVar("Value")
 
 
 def check_model(name: str | None) -> str | None:
-    """Refuse a folder that is missing or holds no model."""
+    """Refuse a folder that is missing or does not hold a model."""
     return name if name is None else _refuse(model_names.check_model, name)
 
 
 def check_drafters(names: Sequence[str] | None) -> Sequence[str] | None:
-    """Refuse the same, and what is almost the name of a drafter without a model."""
+    """Refuse the same, and a misspelt name of a drafter without a model."""
     for name in names or ():
         if name in DRAFTER_BACKENDS:
             continue
@@ -39,26 +39,26 @@ def check_drafters(names: Sequence[str] | None) -> Sequence[str] | None:
 
 
 def check_folder(folder: Path | None) -> Path | None:
-    """Refuse what is no folder of a model or of heads."""
+    """Refuse anything but a folder with a model or heads."""
     return folder if folder is None else _refuse(model_names.check_folder, folder)
 
 
 def check_strategy(name: str) -> str:
-    """Refuse a strategy that there is not, or that may not be a default."""
+    """Refuse a strategy that does not exist or can't be the default."""
     try:
-        # Not at the top: most commands work without the packages of an orchestrator.
+        # Imported here, since most commands work without the orchestrator's packages.
         from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
-    except ModuleNotFoundError:  # the orchestrator will say so
+    except ModuleNotFoundError:  # the orchestrator will report it
         return name
     if name in LOSSLESS:
         return name
     if name in STRATEGIES:
         raise typer.BadParameter(
-            f"{name!r} may change the text, so only a request may name it; "
-            f"a default is one of: {', '.join(LOSSLESS)}"
+            f"{name!r} may change the text, so only a request may choose it; "
+            f"the default must be one of: {', '.join(LOSSLESS)}"
         )
     _refuse_misspelt(name, LOSSLESS)
-    raise typer.BadParameter(f"{name!r} is none of: {', '.join(LOSSLESS)}")
+    raise typer.BadParameter(f"{name!r} is not one of: {', '.join(LOSSLESS)}")
 
 
 def check_heads(strategy: str, heads: Path | None) -> None:
@@ -74,7 +74,7 @@ def check_heads(strategy: str, heads: Path | None) -> None:
 
 
 def check_trees(file: Path | None) -> Path | None:
-    """Refuse a file that holds no trees."""
+    """Refuse a file that does not hold trees."""
     try:
         from specmesh.orchestrator.driver.tree_file import read_trees
         from specmesh.serving.startup import CannotStart
@@ -88,50 +88,50 @@ def check_trees(file: Path | None) -> Path | None:
 
 
 def check_template(file: Path | None) -> Path | None:
-    """Refuse a chat template that is no text."""
+    """Refuse a chat template that is not UTF-8 text."""
     if file is not None:
         try:
             file.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise typer.BadParameter(f"can't read {file}: {error}") from None
+            raise typer.BadParameter(f"cannot read {file}: {error}") from None
     return file
 
 
 def check_redis_url(url: str | None) -> str | None:
-    """Refuse a URL that no Redis can have."""
+    """Refuse a URL that is not a valid one for Redis."""
     return url if url is None else _refuse(redis_url.check_redis_url, url)
 
 
 def check_port(port: int) -> int:
-    """Refuse a port of this machine that can't be listened on; 0 is any that is free."""
+    """Refuse a port on which this machine can't listen; 0 stands for any free one."""
     with socket.socket() as listener:
-        # As a server would: connections of an earlier one that still linger are no obstacle.
+        # As servers do, so that lingering connections of an earlier server are no obstacle.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("127.0.0.1", port))
         except OSError as error:
             why = os.strerror(error.errno or 0).lower()
             raise typer.BadParameter(
-                f"can't listen on port {port}: {why}; another mesh may run here, "
+                f"cannot listen on port {port}: {why}; another mesh may be running, "
                 "and --port 0 takes any free port"
             ) from None
     return port
 
 
 def check_backend(backend: EngineBackend) -> EngineBackend:
-    """Refuse vLLM in an environment that lacks it."""
+    """Refuse vLLM if it is not installed in this environment."""
     if backend is EngineBackend.VLLM and find_spec("vllm") is None:
-        raise typer.BadParameter("vLLM is not in this environment: see docs/vllm.md")
+        raise typer.BadParameter("vLLM is not installed in this environment: see docs/vllm.md")
     return backend
 
 
 def _refuse_misspelt(name: str, known: Iterable[str]) -> None:
-    """Raise BadParameter if ``name`` is almost one of ``known``."""
+    """Raise BadParameter if ``name`` looks like a misspelling of one of ``known``."""
     _refuse(lambda each: model_names.check_misspelt(each, known), name)
 
 
 def _refuse(check: Callable[[Value], object], value: Value) -> Value:
-    """``value``, or BadParameter with what ``check`` says against it."""
+    """Return ``value``; turn the ValueError of ``check`` into a BadParameter."""
     try:
         check(value)
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""Which process runs on which cores.
+"""The placement of processes on cores.
 
-A drafter works while the target does, so it gets a core of its own. Verifiers get ``threads``
-each, as far as there are cores; what is left is for orchestrator, Redis and client. With too
-few cores those share the verifiers': they work while a verifier waits, and the other way round.
+A drafter works while the target does, so it gets a core of its own. Each verifier gets ``threads``
+cores as far as they suffice, and the orchestrator, Redis and the client get the rest. Without a
+rest they share the verifiers' cores: they work while a verifier waits, and vice versa.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A set of core numbers for each process; an empty one stands for all cores."""
+    """A set of core numbers for each process; an empty set means all cores."""
 
     verifiers: tuple[frozenset[int], ...]
     drafter: frozenset[int]
@@ -23,8 +23,8 @@ class Placement:
 
 
 def place(cores: Sequence[int], num_verifiers: int, threads: int) -> Placement:
-    """Share out ``cores`` (numbers, in order); ``threads`` are those of each verifier."""
-    if len(cores) < 2:  # noqa: PLR2004 - nothing to share out
+    """Divide ``cores`` (core numbers, in order); each verifier has ``threads`` threads."""
+    if len(cores) < 2:  # noqa: PLR2004 - nothing to divide
         anywhere = frozenset(cores)
         return Placement((anywhere,) * num_verifiers, anywhere, anywhere)
     *others, last = cores
@@ -37,7 +37,7 @@ def place(cores: Sequence[int], num_verifiers: int, threads: int) -> Placement:
 
 
 def available() -> tuple[int, ...]:
-    """The cores this process may use; none where the system doesn't say."""
+    """Return the cores that this process may use; empty if the system doesn't tell."""
     if not hasattr(os, "sched_getaffinity"):
         return ()
     return tuple(sorted(os.sched_getaffinity(0)))
@@ -45,7 +45,7 @@ def available() -> tuple[int, ...]:
 
 @contextmanager
 def pinned_to(cores: frozenset[int]) -> Iterator[None]:
-    """Keep this thread, and those it starts, on some cores for the length of a block."""
+    """Pin this thread, and the threads it starts, to some cores while the block runs."""
     before = available()
     if cores and before:
         os.sched_setaffinity(0, cores)

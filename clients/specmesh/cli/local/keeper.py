@@ -1,4 +1,4 @@
-"""Keeps one process running."""
+"""The keeper of one process, which restarts it when it dies."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from specmesh.cli.local.process import Process, ProcessSpec, StartError
 _FIRST_BACKOFF_S = 0.2
 _LONGEST_BACKOFF_S = 10.0
 _STABLE_AFTER_S = 30.0
-"""A process that ran this long is restarted after the first backoff again."""
+"""Run time after which a process counts as stable, so that its backoff begins again."""
 
 Launch = Callable[[ProcessSpec, str], Awaitable[Process]]
 
 
 class Keeper:
-    """Starts a process, and restarts it at the same address whenever it dies."""
+    """A process that is restarted at the same address whenever it dies."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class Keeper:
         return self._spec.name
 
     async def start(self) -> str:
-        """Start the process; returns its address. Raises StartError."""
+        """Start the process and return its address. Raises StartError."""
         self.process = await self._launch(self._spec, "")
         self._keeping = asyncio.create_task(self._keep(self.process.address))
         return self.process.address
 
     async def stop(self) -> None:
-        """End it: SIGTERM, then SIGKILL after ``stop_timeout_s``."""
+        """Stop the process: SIGTERM, then SIGKILL after ``stop_timeout_s``."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait({self._keeping})
@@ -57,20 +57,20 @@ class Keeper:
             self.process = None
 
     def kill(self) -> None:
-        """Kill it at once; ``stop`` must still be called."""
+        """Kill the process immediately; ``stop`` must still be called."""
         if self._keeping is not None:
             self._keeping.cancel()
         if self.process is not None:
             self.process.kill()
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, if it runs."""
+        """Send the process a signal, if it is running."""
         if self.process is not None:
             self.process.send(number)
 
     async def end_and_restart(self, number: signal.Signals, after_s: float) -> None:
-        """Send it a signal that ends it, and return when a new one serves, started ``after_s``
-        seconds after its end."""
+        """End the process by a signal, start it again ``after_s`` seconds after its end, and return
+        when it serves."""
         self._restart_after_s = after_s
         restarted = self._restarted
         self.send(number)
@@ -82,7 +82,7 @@ class Keeper:
             began = time.monotonic()
             if self.process is not None:
                 status = await self.process.wait()
-                self._report(f"{self._spec.name} died with status {status}; starting it anew")
+                self._report(f"{self._spec.name} died with status {status}; restarting it")
             if time.monotonic() - began > _STABLE_AFTER_S:
                 backoff_s = _FIRST_BACKOFF_S
             pause_s, self._restart_after_s = self._restart_after_s, None
@@ -91,7 +91,7 @@ class Keeper:
             self.process = None
             try:
                 self.process = await self._launch(self._spec, address)
-                self._report(f"{self._spec.name} serves again at {address}")
+                self._report(f"{self._spec.name} is serving again at {address}")
                 self._restarted.set()
                 self._restarted = asyncio.Event()
             except StartError as error:

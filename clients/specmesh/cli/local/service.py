@@ -21,7 +21,8 @@ def service_spec(
     environment: Mapping[str, str] | None = None,
     cores: frozenset[int] = frozenset(),
 ) -> ProcessSpec:
-    """``python -m specmesh.ROLE`` as ``name``; ``threads`` is for libraries with thread pools."""
+    """Return the process ``python -m specmesh.ROLE`` called ``name``; ``threads`` is the size of
+    its libraries' thread pools."""
     return ProcessSpec(
         name=name,
         command=(

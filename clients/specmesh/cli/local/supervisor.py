@@ -1,4 +1,4 @@
-"""Starts processes, restarts those that die, and ends them all together."""
+"""The supervisor of a local mesh's processes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from specmesh.cli.local.process import Process, ProcessSpec, StartError
 from specmesh.cli.silence import SECONDS_BETWEEN_LINES
 
 TELL_AFTER_S = SECONDS_BETWEEN_LINES
-"""A process may take minutes to start, to fetch or read its model: this often it is told that it
-still does, whether it is one process after another that takes the time or a single one."""
+"""Interval of progress messages during a start, which may take minutes to fetch and load a model.
+It spans processes that start one after another."""
 EVENT_CHARS = 100
-"""Of what its log says last."""
+"""Longest excerpt of the latest event in a process's log."""
 
 
 class Supervisor:
-    """Starts processes in order, restarts those that die, and ends all in reverse order.
+    """Processes that are started in order, restarted when they die, and stopped in reverse order.
 
-    ``report`` is called with one line for each event after the start, while a start takes long, and
-    for each warning and error that a process logs.
-    Logs go to ``directory``.
+    ``report`` is called with one line for each death and restart, for the progress of a long start,
+    and for each warning and error that a process logs. Logs go to ``directory``.
     """
 
     def __init__(
@@ -45,18 +44,19 @@ class Supervisor:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids of what runs now, by name, in the order it was started."""
+        """Ids of the running processes by name, in the order of their start."""
         return {process.spec.name: process.pid for process in self._running()}
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where what runs now listens, by name, in the order it was started."""
+        """Addresses of the running processes by name, in the order of their start."""
         return {process.spec.name: process.address for process in self._running()}
 
     async def start(self, *specs: ProcessSpec) -> list[str]:
-        """Start some processes at once; returns their addresses when all can be used.
+        """Start some processes concurrently, and return their addresses when all serve.
 
-        If one fails, the other starts are cancelled; ``stop`` ends the rest. Raises StartError.
+        If one fails, the other starts are cancelled and StartError is raised; ``stop`` ends those
+        that run.
         """
         group = [Keeper(spec, self._launch, self._stop_timeout_s, self._report) for spec in specs]
         self._groups.append(group)
@@ -69,30 +69,30 @@ class Supervisor:
         return [task.result() for task in tasks]
 
     def send(self, name: str, number: signal.Signals) -> None:
-        """Send a process a signal, if it runs."""
+        """Send a process a signal, if it is running."""
         self._keeper(name).send(number)
 
     async def end_and_restart(self, name: str, number: signal.Signals, after_s: float) -> None:
-        """End a process by a signal; returns when a new one serves, started after ``after_s``."""
+        """End a process by a signal, start it again after ``after_s``, and return when it serves."""
         await self._keeper(name).end_and_restart(number, after_s)
 
     async def stop(self) -> None:
-        """End all processes, the last started first; those started together end together."""
+        """Stop all processes in reverse order; those started together stop together."""
         while self._groups:
             group = self._groups[-1]
             await asyncio.gather(*(keeper.stop() for keeper in group))
             self._groups.pop()
 
     def kill(self) -> None:
-        """Kill all processes at once; ``stop`` must still be called."""
+        """Kill all processes immediately; ``stop`` must still be called."""
         for group in self._groups:
             for keeper in group:
                 keeper.kill()
 
     async def _tell_who_is_late(self, starts: Sequence[asyncio.Task[str]]) -> None:
-        """Report, while some of ``starts`` last, how long and what they are at."""
+        """While some of ``starts`` last, report their duration and the latest event in their logs."""
         began = time.monotonic()
-        # What starts soon after others goes on with their silence; later it begins one of its own.
+        # A start soon after others continues their interval; a later one begins its own.
         if began - self._told_at > TELL_AFTER_S:
             self._told_at = began
         while True:

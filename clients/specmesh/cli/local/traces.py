@@ -1,4 +1,4 @@
-"""The process that keeps the traces of a local mesh, and what makes the others send them."""
+"""The process that collects the traces of a local mesh, and the environment to send them to it."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
 
 
 class Keep(StrEnum):
-    """Which traces are kept."""
+    """The traces that are kept."""
 
     OFF = "off"
-    """None, and none are made."""
+    """No traces are recorded."""
     RATIO = "ratio"
-    """Slow and failed ones, and a share of the others."""
+    """Slow and failed traces are kept, and a share of the others."""
     ALL = "all"
+    """All traces are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceKeeping:
-    """Traces are kept in the file ``store``."""
+    """The choice of traces to keep in the file ``store``."""
 
     keep: Keep
     store: Path
 
     def spec(self, cores: frozenset[int]) -> ProcessSpec:
-        """The collector's process."""
+        """Return the collector's process."""
         return ProcessSpec(
             name=COLLECTOR,
             command=(
@@ -50,11 +51,11 @@ class TraceKeeping:
 
 
 def sending_to(address: str) -> Mapping[str, str]:
-    """The environment of a process that sends all its spans to the collector at ``address``,
-    which then decides: no span may be left out before."""
+    """Return the environment of a process that sends all its spans to the collector at ``address``:
+    the collector samples whole traces, so the process must not drop any span before."""
     return {
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://{address}",
-        # Whatever is set for other programs: these spans are for the collector of this mesh.
+        # Override what the user's environment sets for other programs.
         "OTEL_SDK_DISABLED": "false",
         "OTEL_TRACES_EXPORTER": "otlp",
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc",
@@ -65,5 +66,5 @@ def sending_to(address: str) -> Mapping[str, str]:
 
 
 def sent_elsewhere() -> str | None:
-    """Where the environment has traces sent already."""
+    """Return the endpoint to which the environment already sends traces, if any."""
     return next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), None)

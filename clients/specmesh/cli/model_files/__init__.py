@@ -1,2 +1,2 @@
-"""A model's files: named by one digest, checked, and fetched: ``specmesh models sums``, ``verify``,
+"""The files of a model, identified by one digest: ``specmesh models sums``, ``verify`` and
 ``fetch``."""

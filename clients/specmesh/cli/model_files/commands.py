@@ -17,15 +17,18 @@ from specmesh.cli.model_files.sums import FILE, BadModelFiles, Sums
 Digest = Annotated[
     str,
     typer.Option(
-        metavar="SHA256", help=f"Of the model: the SHA-256 of its {FILE}, as 'sums' prints it."
+        metavar="SHA256",
+        help=f"Expect this digest of the model: the SHA-256 of its {FILE}, as 'sums' prints it.",
     ),
 ]
 
 
 def sums(
-    folder: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="Of one model.")],
+    folder: Annotated[
+        Path, typer.Argument(exists=True, file_okay=False, help="Read the model in this folder.")
+    ],
 ) -> None:
-    """List a model's files in its SHA256SUMS, and print the digest of all of it."""
+    """Write the SHA256SUMS of a model's files, and print the digest of the whole model."""
 
     def work() -> None:
         found = Sums.of(folder)
@@ -36,10 +39,12 @@ def sums(
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(help="Of one model, with its SHA256SUMS.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Check this folder, which holds a model and its SHA256SUMS.")
+    ],
     digest: Digest,
 ) -> None:
-    """Check that a folder holds a model, whole and unaltered, and nothing else."""
+    """Verify that a folder holds exactly the files of a model, complete and unaltered."""
 
     def work() -> None:
         found = Sums.parse((folder / FILE).read_text())
@@ -52,32 +57,39 @@ def verify(
 
 def fetch(
     source: Annotated[
-        str, typer.Argument(help="https://..., http://..., a folder or a Hugging Face id.")
+        str,
+        typer.Argument(
+            help="Fetch from this URL (https:// or http://), folder or Hugging Face id."
+        ),
     ],
-    folder: Annotated[Path, typer.Argument(help="Where to; what is there stays.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Write to this folder; correct files in it are kept.")
+    ],
     digest: Digest,
     revision: Annotated[
         str,
         typer.Option(
-            help="Branch, tag or commit of a Hugging Face id.", show_default="its main branch"
+            help="Fetch this branch, tag or commit of a Hugging Face id.",
+            show_default="its main branch",
         ),
     ] = "",
     sums: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The SHA256SUMS of a source that has none, such as a hub."
+            metavar="FILE",
+            help="Read SHA256SUMS from this file, for a source without one, such as Hugging Face.",
         ),
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
             exists=True,
-            help="File with a bearer token for the source; or the token itself as "
-            "SPECMESH_MODELS_TOKEN.",
+            help="Send the bearer token in this file to the source; or set SPECMESH_MODELS_TOKEN "
+            "to the token itself.",
         ),
     ] = None,
 ) -> None:
-    """Fetch a model, and check every file: for an init container. Done at once if it is there."""
+    """Fetch a model and verify every file, skipping those already present; for init containers."""
 
     def work() -> None:
         token = os.environ.get("SPECMESH_MODELS_TOKEN", "")

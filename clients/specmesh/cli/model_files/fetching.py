@@ -1,4 +1,4 @@
-"""Brings a model's files into a folder, each checked while it comes."""
+"""Fetching of a model's files into a folder; each is verified while it is transferred."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def read_sums(source: Source) -> Sums:
-    """The source's SHA256SUMS. Raises BadModelFiles."""
+    """Read the source's SHA256SUMS. Raises BadModelFiles."""
 
     def read() -> str:
         with source.open(FILE, 0) as transfer:
@@ -36,19 +36,19 @@ def read_sums(source: Source) -> Sums:
 
 
 def fetch(source: Source, sums: Sums, folder: Path, told: Told) -> None:
-    """Bring what ``sums`` lists into ``folder``, as far as it is not there; ``told`` gets a line a
-    file. SHA256SUMS is written last.
+    """Fetch the files that ``sums`` lists into ``folder``, unless they are there; call ``told`` with
+    a line for each. SHA256SUMS is written last.
 
-    A file has its name only once it is whole and as listed; what a broken try has brought is
-    kept for the next. Several processes may fetch into one folder: one brings a file, the others
-    wait for it. Raises BadModelFiles, OSError.
+    A file gets its name only when it is complete and matches its digest; a broken transfer is
+    continued by the next try. Several processes may fetch into one folder: one of them fetches a
+    file, the others wait for it. Raises BadModelFiles or OSError.
     """
     folder.mkdir(parents=True, exist_ok=True)
 
     def bring(path: str, digest: str) -> None:
         began = time.monotonic()
         fetched = _bring(source, path, digest, folder / path)
-        how = f"fetched in {time.monotonic() - began:.1f} s" if fetched else "was there"
+        how = f"fetched in {time.monotonic() - began:.1f} s" if fetched else "already present"
         told(f"{path}: {(folder / path).stat().st_size / 1e6:.1f} MB, {how}")
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
@@ -64,13 +64,13 @@ def fetch(source: Source, sums: Sums, folder: Path, told: Told) -> None:
 
 
 def _bring(source: Source, path: str, digest: str, file: Path) -> bool:
-    """Whether the file had to be fetched."""
+    """Fetch a file unless it is there; return whether it had to be fetched."""
     if file.is_file() and sha256_of(file) == digest:
         return False
     file.parent.mkdir(parents=True, exist_ok=True)
     part = _part_of(file)
     with _locked(part) as opened:
-        # Whoever held the lock before may have brought it.
+        # Another process, which held the lock before, may have fetched it.
         if file.is_file() and sha256_of(file) == digest:
             part.unlink(missing_ok=True)
             return False
@@ -80,12 +80,12 @@ def _bring(source: Source, path: str, digest: str, file: Path) -> bool:
 
 
 def _fill(source: Source, path: str, digest: str, part: BufferedRandom) -> None:
-    """Add to ``part`` what it lacks. One that turns out wrong is emptied, for the next try."""
+    """Fetch the rest of ``part``; if the digest is wrong, empty it for the next try."""
     part.seek(0)
     found = hashlib.file_digest(part, "sha256")
     start = part.tell()
     if start and found.hexdigest() == digest:
-        return  # whole, but its process ended before it could say so
+        return  # complete, but the process ended before it could rename the file
     with source.open(path, start) as transfer:
         if transfer.start != start:
             part.truncate(0)
@@ -99,13 +99,13 @@ def _fill(source: Source, path: str, digest: str, part: BufferedRandom) -> None:
         raise BrokenTransfer(f"{path} ended after {num_bytes} of {transfer.num_bytes} bytes")
     if found.hexdigest() != digest:
         part.truncate(0)
-        what = f"{path} is not as listed: SHA-256 {found.hexdigest()}, not {digest}"
+        what = f"{path} does not match its digest: SHA-256 {found.hexdigest()}, not {digest}"
         raise BrokenTransfer(what) if start else BadModelFiles(what)
 
 
 @contextmanager
 def _locked(part: Path) -> Iterator[BufferedRandom]:
-    """``part``, which no other process fills meanwhile."""
+    """Open ``part`` while no other process may fill it."""
     while True:
         with part.open("a+b") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX)
@@ -115,8 +115,8 @@ def _locked(part: Path) -> Iterator[BufferedRandom]:
 
 
 def _is_still(part: Path, opened: BufferedRandom) -> bool:
-    """Whether ``part`` is the file that was opened. Who held its lock before may have renamed or
-    removed it."""
+    """Return whether ``part`` is still the opened file: the previous holder of its lock may have
+    renamed or removed it."""
     try:
         return os.fstat(opened.fileno()).st_ino == part.stat().st_ino
     except FileNotFoundError:
@@ -124,7 +124,8 @@ def _is_still(part: Path, opened: BufferedRandom) -> bool:
 
 
 def _persistently(work: Callable[[], T]) -> T:
-    """``work``, tried again after growing pauses. Raises BadModelFiles in the end."""
+    """Return the result of ``work``, retrying with exponential backoff. Raises BadModelFiles if all
+    tries fail."""
     for tried in range(1, TRIES):
         try:
             return work()
@@ -145,7 +146,7 @@ def _write(file: Path, octets: bytes) -> None:
 
 
 def _part_of(file: Path) -> Path:
-    """What ``file`` is until it is whole."""
+    """Return the path that ``file`` has until it is complete."""
     return file.with_name(f".{file.name}.part")
 
 

@@ -1,4 +1,4 @@
-"""Where a model's files come from: a web server, a folder, or a hub."""
+"""Sources of a model's files: a web server, a folder, or Hugging Face."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 from specmesh.cli.model_files.sums import BadModelFiles
 
 SILENT_S = 60.0
-"""How long a server may say nothing."""
+"""Longest silence of a server."""
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -28,12 +28,12 @@ _HUGGING_FACE_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 class BrokenTransfer(Exception):
-    """A transfer ended early; another try may do better."""
+    """A transfer failed; another try may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Octets of a file from ``start`` on; ``num_bytes`` of them, if that is known."""
+    """The octets of a file from ``start`` on; ``num_bytes`` is their number, if known."""
 
     octets: BinaryIO
     start: int
@@ -41,17 +41,17 @@ class Transfer:
 
 
 class Source(Protocol):
-    """Gives out files."""
+    """A source of files."""
 
     def open(self, path: str, start: int) -> AbstractContextManager[Transfer]:
-        """A file from ``start`` on, or from its beginning if the source knows no other way.
+        """Open a file at ``start``, or at its beginning if the source can't do better.
 
-        Raises Broken, also from within the block, and BadModelFiles."""
+        Raises BrokenTransfer, also from within the block, and BadModelFiles."""
         ...
 
 
 class WebSource:
-    """Files below a URL. A ``token`` goes over TLS, to that host and not to where it redirects."""
+    """Files below a URL. A ``token`` is sent only over TLS, and not to hosts of redirects."""
 
     def __init__(self, url: str, token: str = "") -> None:
         if token and urlsplit(url).scheme != "https":
@@ -61,7 +61,7 @@ class WebSource:
 
     @contextmanager
     def open(self, path: str, start: int) -> Iterator[Transfer]:
-        """Asks for a range if ``start`` is above 0."""
+        """Request the file, or a range of it if ``start`` is above 0."""
         url = f"{self._url}/{quote(path)}"
         request = Request(url)  # noqa: S310 - source_of lets http and https through
         if start:
@@ -79,7 +79,7 @@ class WebSource:
         except HTTPError as error:
             error.close()
             if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                yield Transfer(BytesIO(), 0)  # what was there was not the beginning of this file
+                yield Transfer(BytesIO(), 0)  # our part is longer than the file, so it is wrong
             elif error.code in _WORTH_ANOTHER_TRY:
                 raise BrokenTransfer(f"{url}: status {error.code}") from error
             else:
@@ -96,7 +96,7 @@ class FolderSource:
 
     @contextmanager
     def open(self, path: str, start: int) -> Iterator[Transfer]:
-        """From ``start`` on."""
+        """Open the file at ``start``."""
         try:
             with (self._folder / path).open("rb") as file:
                 file.seek(start)
@@ -106,7 +106,7 @@ class FolderSource:
 
 
 def source_of(text: str, token: str = "", revision: str = "") -> Source:
-    """A URL with https or http, a folder, or a ``revision`` of a Hugging Face id, OWNER/NAME.
+    """Return the source for an https or http URL, a folder, or a Hugging Face id (OWNER/NAME).
 
     Raises BadModelFiles.
     """
@@ -115,7 +115,7 @@ def source_of(text: str, token: str = "", revision: str = "") -> Source:
         hub = os.environ.get("HF_ENDPOINT") or _HUB
         return WebSource(f"{hub}/{text}/resolve/{quote(revision or 'main', safe='')}", token)
     if revision:
-        raise BadModelFiles(f"{text} has no revisions: --revision is for Hugging Face ids")
+        raise BadModelFiles(f"{text} has no revisions: --revision is only for Hugging Face ids")
     if text.startswith(("https://", "http://")):
         return WebSource(text, token)
     if "://" in text:

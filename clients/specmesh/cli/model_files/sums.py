@@ -1,4 +1,4 @@
-"""What a model's folder holds, as ``sha256sum`` writes it, and one digest of all of it."""
+"""The files of a model in the format of ``sha256sum``, and one digest of the whole model."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path, PurePosixPath
 FILE = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 _HIDDEN = "."
-"""Begins what is under way: parts of files, locks."""
+"""Prefix of temporary files: partial files and locks."""
 
 
 class BadModelFiles(Exception):
-    """A folder does not hold what its digest says; the message is for who asked."""
+    """A folder does not match its digest; the message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
     """SHA-256 of each file, by its path in the folder.
 
-    ``text`` is that of the file SHA256SUMS, whose own SHA-256 is the digest of the whole model.
+    ``text`` is the content of SHA256SUMS, whose own SHA-256 is the digest of the whole model.
     """
 
     text: str
@@ -31,40 +31,40 @@ class Sums:
 
     @classmethod
     def parse(cls, text: str) -> Sums:
-        """Raises BadModelFiles for a line that is none, or that names a file elsewhere."""
+        """Parse SHA256SUMS. Raises BadModelFiles for a malformed line or a file elsewhere."""
         found: dict[str, str] = {}
         for number, line in enumerate(text.splitlines(), 1):
             matched = _LINE.fullmatch(line)
             if matched is None:
-                raise BadModelFiles(f"{FILE}, line {number}: not as sha256sum writes it")
+                raise BadModelFiles(f"{FILE}, line {number}: not in the format of sha256sum")
             digest, path = matched.groups()
             path = path.removeprefix("./")
             if not _stays_inside(path):
-                raise BadModelFiles(f"{FILE}, line {number}: {path!r} is not a file of the folder")
+                raise BadModelFiles(f"{FILE}, line {number}: {path!r} is outside the folder")
             found[path] = digest
         if not found:
-            raise BadModelFiles(f"{FILE} lists no file")
+            raise BadModelFiles(f"{FILE} lists no files")
         return cls(text, found)
 
     @classmethod
     def of(cls, folder: Path) -> Sums:
-        """Those of all files in ``folder``, read now. Raises OSError."""
+        """Compute the sums of all files in ``folder``. Raises OSError."""
         paths = _paths(folder)
         digests = _digests(folder, paths)
         return cls.parse("".join(f"{digests[path]}  {path}\n" for path in paths))
 
     @property
     def digest(self) -> str:
-        """The model's, in hex."""
+        """The digest of the whole model, in hex."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def expect(self, digest: str) -> None:
-        """Raises BadModelFiles if it is another than ``digest``."""
+        """Raise BadModelFiles if the model's digest is not ``digest``."""
         if self.digest != digest:
             raise BadModelFiles(f"the digest of {FILE} is {self.digest}, not {digest}")
 
     def check(self, folder: Path) -> None:
-        """Raises BadModelFiles if ``folder`` holds anything else, naming the first such files."""
+        """Raise BadModelFiles, naming the first wrong files, if ``folder`` differs from the sums."""
         present = _paths(folder)
         digests = _digests(folder, [path for path in present if path in self.by_path])
         problems = [f"{path} is missing" for path in self.by_path if path not in digests]
@@ -78,7 +78,7 @@ class Sums:
 
 
 def sha256_of(file: Path) -> str:
-    """In hex. Raises OSError."""
+    """Return the SHA-256 of a file in hex. Raises OSError."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
@@ -91,7 +91,7 @@ def _digests(folder: Path, paths: Iterable[str]) -> dict[str, str]:
 
 
 def _paths(folder: Path) -> list[str]:
-    """All files but SHA256SUMS and hidden ones, sorted."""
+    """Return all files except SHA256SUMS and hidden ones, sorted."""
     found = [
         file.relative_to(folder)
         for file in folder.rglob("*")
