@@ -51,7 +51,7 @@ def test_why_a_server_that_speaks_tls_is_not_reached(certs):
     with FakeMesh(credentials(mesh, both=False)) as fake:
         targets = [fake.address]
         for tls, said in (
-            (None, "speaks TLS: --tls-ca is missing"),
+            (None, "uses TLS: --tls-ca is missing"),
             (Tls(root_certificates=other / "ca.pem"), "can't be verified"),
         ):
             found = diagnose(targets, tls)
@@ -65,8 +65,8 @@ def test_why_a_client_without_the_right_certificate_is_not_let_in(certs):
     with FakeMesh(credentials(mesh, both=True)) as fake:
         targets = [fake.address]
         for tls, said in (
-            (None, "speaks TLS: --tls-ca is missing"),
-            (Tls(root_certificates=mesh / "ca.pem"), "wants --tls-cert and --tls-key"),
+            (None, "uses TLS: --tls-ca is missing"),
+            (Tls(root_certificates=mesh / "ca.pem"), "requires --tls-cert and --tls-key"),
             (client(other, trusts=mesh), "wants another --tls-cert"),
         ):
             found = diagnose(targets, tls)
@@ -79,9 +79,9 @@ def test_a_server_in_plain_text_and_nobody_at_all(certs):
     tls = Tls(root_certificates=certs["mesh"] / "ca.pem")
     with FakeMesh() as fake:
         assert diagnose([fake.address], None) is None
-        assert "speaks plain text" in diagnose([fake.address], tls).advice
+        assert "does not use TLS" in diagnose([fake.address], tls).advice
     nobody = diagnose([f"127.0.0.1:{free_port()}"], None)
-    assert "is a mesh up?" in nobody.advice
+    assert "is a mesh running?" in nobody.advice
     assert nobody.status is ExitStatus.UNAVAILABLE
 
 

@@ -62,7 +62,7 @@ def test_standard_input(command, locale, monkeypatch):
     with FakeMesh() as mesh:
         result = CliRunner().invoke(app, [*command, "-t", mesh.address], input=b"caf\xe9\n")
     assert result.exit_code == 2
-    assert "standard input: it is not UTF-8: byte 3 is 0xe9" in words(result)
+    assert "standard input: not UTF-8: byte 3 is 0xe9" in words(result)
     assert mesh.requests == []
 
 

@@ -84,8 +84,8 @@ async def test_a_process_that_dies_is_started_anew_at_its_address(supervisor, re
     first = supervisor.pids["one"]
     os.kill(first, signal.SIGKILL)
     async with asyncio.timeout(20):
-        assert await reports.get() == "one died with status -9; starting it anew"
-        assert await reports.get() == f"one serves again at {address}"
+        assert await reports.get() == "one died with status -9; restarting it"
+        assert await reports.get() == f"one is serving again at {address}"
     await accepts(address)
     assert supervisor.pids["one"] != first
 

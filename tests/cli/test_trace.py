@@ -81,7 +81,7 @@ def test_list_filters():
 def test_show_marks_what_is_missing():
     text = said("show", "bb", "--spans", "--path")
     assert "incomplete: 3 spans missing below specmesh.verify: its server's" in text
-    assert "of what is known: spans are missing" in text
+    assert "spans are missing: this is the critical path" in text
     assert text.count("incomplete: its server's span is missing") == 3
     found = told("show", "bb")
     assert [each["loss"] for each in found["incomplete"]] == ["server"] * 3
@@ -124,7 +124,7 @@ def test_stats_leave_out_incomplete_traces_from_the_path():
     found = told("stats")
     assert (found["answers"]["count"], found["num_incomplete"]) == (3, 1)
     text = said("stats")
-    assert "1 of them lost spans" in text
+    assert "1 of them lack spans" in text
     assert "Verifier/Verify" in text
 
 

@@ -34,7 +34,7 @@ def test_a_port_in_use():
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         said = refusal("up", "--port", str(port))
-    assert f"can't listen on port {port}: address already in use" in said
+    assert f"cannot listen on port {port}: address already in use" in said
     assert "--port" in said
 
 
@@ -46,8 +46,8 @@ def test_a_port_that_is_none():
     ("strategy", "said"),
     [
         ("dsii", "there is no 'dsii': did you mean 'dsi'?"),
-        ("best", "'best' is none of: autoregressive, speculative"),
-        ("filter", "'filter' may change the text, so only a request may name it"),
+        ("best", "'best' is not one of: autoregressive, speculative"),
+        ("filter", "'filter' may change the text, so only a request may choose it"),
     ],
 )
 def test_a_strategy_that_can_be_no_default(strategy, said):
@@ -122,13 +122,14 @@ def test_heads_as_a_default_where_there_are_none(target_model):
 
 def test_texts_for_traces_that_are_not_kept():
     said = refusal("up", "--port", "0", "--record-content", "--trace", "off")
-    assert "goes without --trace off" in said
+    assert "can't be used with --trace off" in said
 
 
 def test_vllm_where_it_is_not_installed(monkeypatch):
     monkeypatch.setattr("specmesh.cli.local.checks.find_spec", lambda _: None)
     for option in ("--backend", "--drafter-backend"):
-        assert "vLLM is not in this environment" in refusal("up", option, EngineBackend.VLLM.value)
+        said = refusal("up", option, EngineBackend.VLLM.value)
+        assert "vLLM is not installed in this environment" in said
 
 
 @pytest.mark.parametrize("command", [("demo",), ("bench", "strategies"), ("profile", "local")])

@@ -40,7 +40,13 @@ def test_nobody_is_told_a_revision_that_was_not_given():
 @pytest.mark.parametrize(
     ("target", "drafters", "revision", "revisions", "reason"),
     [
-        ("a/big", ("a/small", "ngram"), "", ("v1", "v2"), "2 times, and there are 1 "),
+        (
+            "a/big",
+            ("a/small", "ngram"),
+            "",
+            ("v1", "v2"),
+            "2 times, but the number of drafters that are models is 1",
+        ),
         ("{here}", ("a/small",), "v1", (), "--revision is for .*is a folder"),
         ("a/big", ("a/small", "{here}"), "", ("v1", "v2"), "--drafter-revision is for .* folder"),
     ],

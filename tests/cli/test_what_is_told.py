@@ -102,22 +102,25 @@ def test_time_that_runs_out_is_told_in_words():
         result = invoke("generate", "x", "-t", orchestrator.address, "--timeout", "0.5")
     assert result.exit_code == ExitStatus.TIMEOUT
     assert result.stdout == "half a line\n"
-    assert result.stderr == "specmesh: the time given has run out; the text is incomplete\n"
+    assert result.stderr == "specmesh: the timeout has expired; the text is incomplete\n"
 
 
 def test_statistics_say_that_there_is_no_drafter_and_that_nothing_is_stored():
     with serving() as orchestrator:
         result = invoke("generate", "x", "-t", orchestrator.address, "--stats")
-    assert "; no drafter; not stored; ended by stop" in result.stderr
+    assert "; no drafter; not stored; finish reason stop" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("-o", "width=4"), "the strategy 'speculative' has no width, only: lookahead"),
+        (
+            ("-o", "width=4"),
+            "the strategy 'speculative' has no option 'width'; its options are: lookahead",
+        ),
         (
             ("-o", "lookahead=4", "--strategy", "autoregressive"),
-            "the strategy 'autoregressive' has no lookahead, only: nothing",
+            "the strategy 'autoregressive' has no option 'lookahead'; its options are: none",
         ),
         (("-o", "width=4", "--strategy", "tree"), None),
         (("-o", "width=4", "--strategy", "unknown"), None),
@@ -134,7 +137,7 @@ def test_an_option_that_means_nothing_to_the_strategy_is_refused(command, given,
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("--logprobs", "3"), "goes with --json or --ndjson"),
+        (("--logprobs", "3"), "requires --json or --ndjson"),
         (("--max-tokens", "0"), "--max-tokens"),
         (("--timeout", "0"), "must be above 0 and finite"),
         (("--timeout", "inf"), "must be above 0 and finite"),
@@ -217,11 +220,11 @@ async def until_said(capsys, text):
 async def test_a_silent_wait_is_told_with_its_reason(quick, capsys):
     watch = waiting.Waiting()
     async with watch.watching():
-        await until_said(capsys, "specmesh: nothing has come for 0 s\n")
+        await until_said(capsys, "specmesh: nothing received for 0 s\n")
         watch.hooks.on_resume(broken("no replica is ready"))
-        await until_said(capsys, "specmesh: nothing has come for 0 s: no replica is ready\n")
+        await until_said(capsys, "specmesh: nothing received for 0 s: no replica is ready\n")
         watch.came("text")
-        said = await until_said(capsys, "specmesh: nothing has come for 0 s\n")
+        said = await until_said(capsys, "specmesh: nothing received for 0 s\n")
         assert "no replica" not in said.splitlines()[-1]
 
 
@@ -241,4 +244,4 @@ async def test_a_line_of_ours_does_not_stand_behind_half_a_line_of_the_answer(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     watch.came("half a line")
     async with watch.watching():
-        assert (await until_said(capsys, "nothing has come")).startswith("\nspecmesh: ")
+        assert (await until_said(capsys, "nothing received")).startswith("\nspecmesh: ")

@@ -320,8 +320,8 @@ def check_revisions(models: RealModels) -> None:
     revisions = models.drafter_revisions
     if revisions and len(revisions) != len(named):
         raise typer.BadParameter(
-            f"--drafter-revision is given {len(revisions)} times, but {len(named)} drafters are "
-            "models"
+            f"--drafter-revision is given {len(revisions)} times, but the number of drafters that "
+            f"are models is {len(named)}"
         )
     pairs = [("--revision", models.target)] if models.revision else []
     pairs += [("--drafter-revision", name) for name in named[: len(revisions)]]

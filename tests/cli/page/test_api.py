@@ -54,12 +54,12 @@ def test_filters_are_those_of_the_command(http):
     [
         ("acceptance_below", "3", "3 is not between 0 and 1"),
         ("slower_than", "nan", "nan is not between 0 and inf"),
-        ("slower_than", "much", "'much' is no number"),
-        ("outcome", "bad", "'bad' is none of ok, cancelled, failed"),
-        ("since", "yesterday", "'yesterday' is no number with s, m, h or d"),
+        ("slower_than", "much", "'much' is not a number"),
+        ("outcome", "bad", "'bad' is not one of ok, cancelled, failed"),
+        ("since", "yesterday", "'yesterday' is not a number with s, m, h or d"),
         ("incomplete", "1", "'1' is neither true nor false"),
         ("limit", "10001", "10001 is not between 1 and 10000"),
-        ("colour", "red", "unknown; there are slower_than, outcome"),
+        ("colour", "red", "unknown; the filters are slower_than, outcome"),
     ],
 )
 def test_a_bad_filter_is_refused_by_its_name(http, name, value, reason):

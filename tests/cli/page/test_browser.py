@@ -80,7 +80,7 @@ def test_a_filter_that_is_wrong_is_marked(browser, url):
     page.goto(url)
     page.get_by_label("since").fill("yesterday")
     page.wait_for_selector("[role=alert]:visible")
-    assert "'yesterday' is no number" in page.locator("[role=alert]").inner_text()
+    assert "'yesterday' is not a number" in page.locator("[role=alert]").inner_text()
     assert page.get_by_label("since").get_attribute("aria-invalid") == "true"
     context.close()
 

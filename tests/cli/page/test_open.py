@@ -46,7 +46,7 @@ def test_it_serves_the_page_until_ctrl_c(store):
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert said == "Ctrl-C ends it\n"
+    assert said == "press Ctrl-C to stop\n"
 
 
 def test_the_browser_of_the_user_is_opened(store, tmp_path):

@@ -73,7 +73,7 @@ class Supervisor:
         self._keeper(name).send(number)
 
     async def end_and_restart(self, name: str, number: signal.Signals, after_s: float) -> None:
-        """End a process by a signal, start it again after ``after_s``, and return when it serves."""
+        """End a process by a signal, restart it after ``after_s``, and return when it serves."""
         await self._keeper(name).end_and_restart(number, after_s)
 
     async def stop(self) -> None:
@@ -90,7 +90,7 @@ class Supervisor:
                 keeper.kill()
 
     async def _tell_who_is_late(self, starts: Sequence[asyncio.Task[str]]) -> None:
-        """While some of ``starts`` last, report their duration and the latest event in their logs."""
+        """Report the duration and the latest logged event of ``starts`` while they last."""
         began = time.monotonic()
         # A start soon after others continues their interval; a later one begins its own.
         if began - self._told_at > TELL_AFTER_S:

@@ -36,8 +36,8 @@ def read_sums(source: Source) -> Sums:
 
 
 def fetch(source: Source, sums: Sums, folder: Path, told: Told) -> None:
-    """Fetch the files that ``sums`` lists into ``folder``, unless they are there; call ``told`` with
-    a line for each. SHA256SUMS is written last.
+    """Fetch the files that ``sums`` lists into ``folder``, unless they are there; ``told`` gets a
+    line for each. SHA256SUMS is written last.
 
     A file gets its name only when it is complete and matches its digest; a broken transfer is
     continued by the next try. Several processes may fetch into one folder: one of them fetches a

@@ -79,7 +79,7 @@ class WebSource:
         except HTTPError as error:
             error.close()
             if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                yield Transfer(BytesIO(), 0)  # our part is longer than the file, so it is wrong
+                yield Transfer(BytesIO(), 0)  # our part is not shorter than the file, and yet wrong
             elif error.code in _WORTH_ANOTHER_TRY:
                 raise BrokenTransfer(f"{url}: status {error.code}") from error
             else:

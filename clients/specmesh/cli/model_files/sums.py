@@ -40,7 +40,7 @@ class Sums:
             digest, path = matched.groups()
             path = path.removeprefix("./")
             if not _stays_inside(path):
-                raise BadModelFiles(f"{FILE}, line {number}: {path!r} is outside the folder")
+                raise BadModelFiles(f"{FILE}, line {number}: {path!r} is not a valid path")
             found[path] = digest
         if not found:
             raise BadModelFiles(f"{FILE} lists no files")
@@ -64,7 +64,7 @@ class Sums:
             raise BadModelFiles(f"the digest of {FILE} is {self.digest}, not {digest}")
 
     def check(self, folder: Path) -> None:
-        """Raise BadModelFiles, naming the first wrong files, if ``folder`` differs from the sums."""
+        """Raise BadModelFiles, naming the first wrong files, if ``folder`` does not match."""
         present = _paths(folder)
         digests = _digests(folder, [path for path in present if path in self.by_path])
         problems = [f"{path} is missing" for path in self.by_path if path not in digests]

@@ -1,1 +1,1 @@
-"""``specmesh trace``: where the time of answers went, from the traces that were kept."""
+"""``specmesh trace``, which shows from stored traces where the time of answers went."""

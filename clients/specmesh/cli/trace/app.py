@@ -1,4 +1,4 @@
-"""``specmesh trace`` and its commands."""
+"""``specmesh trace`` and its subcommands."""
 
 from __future__ import annotations
 

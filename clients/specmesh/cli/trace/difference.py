@@ -1,4 +1,4 @@
-"""``specmesh trace diff``."""
+"""``specmesh trace diff``, which compares two traces."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ _WORTH_MS = 0.05
 
 def diff(
     first: TraceId,
-    second: Annotated[str, typer.Argument(metavar="ID", help="The same of the second one.")],
+    second: Annotated[
+        str, typer.Argument(metavar="ID", help="Select the second trace in the same way.")
+    ],
     store: TraceStore = None,
     json_: Json = False,
 ) -> None:
-    """Show where the second trace lost its time against the first."""
+    """Compare two traces: show where the second lost time against the first."""
     with opened(store) as reader:
         traces = [load(reader, name) for name in (first, second)]
     found = difference(*traces)
@@ -47,7 +49,7 @@ def diff(
             out.print(line, soft_wrap=True)
         out.print()
     more = "more" if found.lost_ms >= 0 else "less"
-    out.print(f"the second took {abs(found.lost_ms):.1f} ms {more}; where, on the critical path:\n")
+    out.print(f"the second took {abs(found.lost_ms):.1f} ms {more}, on the critical path:\n")
     out.print(_table(found))
 
 

@@ -1,4 +1,4 @@
-"""``specmesh trace export``."""
+"""``specmesh trace export``, which writes traces for other programs."""
 
 from __future__ import annotations
 
@@ -20,31 +20,36 @@ from specmesh.traces.trace import Trace
 
 
 class Format(StrEnum):
-    """What other programs read."""
+    """A format that other programs read."""
 
     OTLP = "otlp"
-    """All that was recorded, as a line of OTLP JSON."""
+    """OTLP JSON of all that was recorded, one line per trace."""
     CHROME = "chrome"
-    """For Perfetto (ui.perfetto.dev) and chrome://tracing; clocks are corrected."""
+    """Events for Perfetto (ui.perfetto.dev) and chrome://tracing, with corrected clocks."""
 
 
 def export(
     trace_ids: Annotated[
-        list[str], typer.Argument(metavar="ID...", help="As for 'show'; several for OTLP.")
+        list[str],
+        typer.Argument(
+            metavar="ID...",
+            help="Select traces by the beginning of their id, or by 'last' or 'slowest'; Chrome's "
+            "format holds only one.",
+        ),
     ],
     form: Annotated[
         Format,
-        typer.Option("--format", help="OTLP JSON lines, or Chrome's events, for Perfetto."),
+        typer.Option("--format", help="Write OTLP JSON lines, or Chrome's events for Perfetto."),
     ] = Format.OTLP,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File to write.", show_default="standard output"),
+        typer.Option("--output", "-o", help="Write to this file.", show_default="standard output"),
     ] = None,
     store: TraceStore = None,
 ) -> None:
-    """Write traces for other programs."""
+    """Export traces for other programs."""
     if form is Format.CHROME and len(trace_ids) > 1:
-        raise typer.BadParameter("one trace at a time for Chrome", param_hint="ID")
+        raise typer.BadParameter("Chrome's format holds only one trace", param_hint="ID")
     with opened(store) as reader:
         found = [reader.spans(reader.find(name)).resource_spans for name in trace_ids]
     if form is Format.CHROME:

@@ -1,4 +1,4 @@
-"""``specmesh trace import``."""
+"""``specmesh trace import``, which stores traces from files."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def import_(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="OTLP JSON (one object, or one a line), Jaeger's or Tempo's JSON; '-' is "
-            "standard input.",
+            help="Read OTLP JSON (one object, or one per line) or the JSON of Jaeger or Tempo; '-' "
+            "reads standard input.",
         ),
     ],
     store: TraceStore = None,
     json_: Json = False,
 ) -> None:
-    """Put traces from files into the store, for the other commands to show."""
+    """Import traces from files into the store, for the other commands to show."""
     with explained():
         traces = [StoredTrace.of(distinct(groups)) for file in files for groups in _read(file)]
         writer = StoreWriter(store or default_path(), StoreLimits())
@@ -44,11 +44,11 @@ def import_(
         told = {"trace_ids": ids, "num_spans": num_spans, "num_left_out": num_left_out}
         typer.echo(json.dumps(told))
         return
-    typer.echo(f"{len(ids)} traces with {num_spans} spans; show them by")
+    typer.echo(f"{len(ids)} traces with {num_spans} spans; show them with")
     for trace_id in ids[:10]:
         typer.echo(f"  specmesh trace show {trace_id[:8]}")
     if num_left_out:
-        typer.echo(f"{num_left_out} were left out: too large, or the store is in use", err=True)
+        typer.echo(f"{num_left_out} were skipped: too large, or the store is in use", err=True)
 
 
 def _read(file: Path) -> list[list[ResourceSpans]]:
@@ -67,5 +67,5 @@ def _traces(opened: BinaryIO, name: str) -> list[list[ResourceSpans]]:
     except UnreadableTraces as error:
         raise UnreadableTraces(f"{name}: {error}") from error
     if not found:
-        raise UnreadableTraces(f"{name}: it holds no spans")
+        raise UnreadableTraces(f"{name} contains no spans")
     return found

@@ -1,4 +1,4 @@
-"""``specmesh trace list``."""
+"""``specmesh trace list``, which lists stored traces."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def list_(
     since: Since = None,
     incomplete: Incomplete = False,
     internal: Internal = False,
-    slowest: Annotated[bool, typer.Option("--slowest", help="Slowest first.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
+    slowest: Annotated[bool, typer.Option("--slowest", help="List the slowest first.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="List at most this many traces.")] = 20,
     store: TraceStore = None,
     json_: Json = False,
 ) -> None:
-    """List traces, the newest first."""
+    """List traces, the newest first by default."""
     query = Query(
         min_ms=slower_than,
         outcome=outcome,
@@ -72,28 +72,28 @@ def list_(
         elif found:
             console().print(_table(found))
         else:
-            typer.echo("no such traces", err=True)
+            typer.echo("no matching traces", err=True)
 
 
 def summary_json(summary: TraceSummary) -> dict[str, Any]:
-    """What a program may want of a summary."""
+    """Return a summary as JSON."""
     return asdict(summary)
 
 
 def began(summary: TraceSummary) -> str:
-    """When it began, by this machine's time zone."""
+    """Return the time when the trace began, in the local time zone."""
     moment = datetime.fromtimestamp(summary.start_ns / 1e9).astimezone()
     return moment.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def percent(share: float | None) -> str:
-    """A share of 0 to 1 for people."""
+    """Format a share from 0 to 1 as a percentage."""
     return "" if share is None else f"{share:.0%}"
 
 
 def _table(found: Sequence[TraceSummary]) -> Table:
     headings = ("id", "began", "request", "outcome", "ms", "tokens", "accepted")
-    # Few have it; so it takes no room where none does.
+    # Missing spans are rare, so the column appears only if a trace lacks some.
     missing = ("spans missing",) if any(each.num_missing for each in found) else ()
     table = make_table("", *headings, *missing, num_left=4)
     for each in found:
@@ -112,7 +112,7 @@ def _table(found: Sequence[TraceSummary]) -> Table:
 
 
 def _began_briefly(summary: TraceSummary) -> str:
-    """When it began, without the date if that is today, or the year if that is this one."""
+    """Return the time when the trace began, without today's date or the current year."""
     moment, now = began(summary), datetime.now().astimezone()
     return moment.removeprefix(f"{now:%Y-%m-%d} ").removeprefix(f"{now.year}-")
 

@@ -1,4 +1,4 @@
-"""Opens the store for a command, and ends the command where that can't be."""
+"""Access of commands to the trace store; a command ends if it can't be opened."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STATUSES: dict[type[Exception], ExitStatus] = {
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """A block whose errors end the command with a line and a status of its own."""
+    """Turn errors of traces in the block into one line and the command's exit status."""
     try:
         yield
     except tuple(_STATUSES) as error:
@@ -38,21 +38,21 @@ def explained() -> Iterator[None]:
 
 @contextmanager
 def opened(store: Path | None) -> Iterator[StoreReader]:
-    """The store, for a block that may raise what ``explained`` explains."""
+    """Open the store for a block, with the errors of both handled by ``explained``."""
     with explained(), StoreReader(store or default_path()) as reader:
         yield reader
 
 
 def load(reader: StoreReader, name: str) -> Trace:
-    """The trace that ``name`` stands for. Of the last one it says so if a request that failed is
-    newer. Raises NoSuchTrace."""
+    """Load the trace that ``name`` selects. For 'last', print a hint if a newer request failed.
+    Raises NoSuchTrace."""
     if name == LAST:
         _tell_newer(reader)
     return Trace.of(list(spans_from(reader.spans(reader.find(name)).resource_spans)))
 
 
 def _tell_newer(reader: StoreReader) -> None:
-    """Point to a request that failed after the last answer, before an answer of its own began."""
+    """Print a hint to a request that failed after the last answer, before its own answer began."""
     last = reader.find(LAST)
     for newest in reader.select(Query(limit=_NUM_NEWEST)):
         if newest.trace_id == last:

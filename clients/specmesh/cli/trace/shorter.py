@@ -1,4 +1,4 @@
-"""What would have shortened an answer, as ``trace show`` tells it."""
+"""Simulation of the changes that would have shortened an answer, for ``trace show``."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _MIN_GAIN = 0.01
 _NUM_SHOWN = 8
 
 LIMIT_S = 10.0
-"""How long simulations may take by default; answers of some hundred tokens take less."""
+"""Default time limit of the simulations; answers of a few hundred tokens take less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shorter:
-    """The answer simulated with one thing changed; or why it can't be. ``interrupted``: by Ctrl-C,
-    and ``found`` is what there was by then."""
+    """The results of simulating the answer with one thing changed, or the reason why that is not
+    possible. If ``interrupted`` by Ctrl-C, ``found`` has the results until then."""
 
     found: WhatIf | str
     interrupted: bool = False
 
 
 def shorter(trace: Trace, limit_s: float = LIMIT_S) -> Shorter:
-    """Simulate until all is known, ``limit_s`` seconds have passed, or Ctrl-C."""
-    # The simulation runs the orchestrator's strategies, which a reader of traces may not have.
+    """Simulate until all changes are done, ``limit_s`` seconds have passed, or Ctrl-C."""
+    # The simulation runs the orchestrator's strategies, whose packages may not be installed here.
     try:
         from specmesh.simulation.replay.recorded import NotReplayable, recorded
         from specmesh.simulation.replay.what_if import Trials
@@ -56,31 +56,33 @@ def shorter(trace: Trace, limit_s: float = LIMIT_S) -> Shorter:
 
 
 def shorter_lines(found: WhatIf | str) -> Iterator[RenderableType]:
-    """A table of what saves time, how far the simulation may be believed, and what there was no
-    time for."""
+    """Yield a table of the changes that save time, the simulation's error, and the changes for
+    which there was no time."""
     title = "what would have shortened it"
     if isinstance(found, str):
         yield Text(f"{title}: {found}", "dim")
         return
     measured, simulated = (f"{s * 1e3:.1f} ms" for s in (found.measured_s, found.simulated_s))
-    yield Text(f"{title}: this request simulated again, with one thing changed")
+    yield Text(f"{title}: a simulation of this request with one thing changed")
     error = f"{found.error:+.1%}"
-    yield Text(f"unchanged it takes {simulated} there, {measured} were measured: {error}", "dim")
+    yield Text(
+        f"simulated unchanged it takes {simulated}; measured were {measured}: {error}", "dim"
+    )
     table = make_table("", "with", "ms", "")
     for each in found.predictions[:_NUM_SHOWN]:
         if each.gain > _MIN_GAIN:
             table.add_row(each.change.name, f"{each.duration_s * 1e3:.1f}", f"-{each.gain:.0%}")
-    yield table if table.row_count else Text("nothing that was tried", "dim")
+    yield table if table.row_count else Text("none of the changes that were tried", "dim")
     if found.left_out:
         names = ", ".join(each.name for each in found.left_out)
         yield Text(f"no time was left to simulate: {names} (see --what-if-seconds)", "dim")
     elif found.num_runs < found.num_planned_runs:
         runs = f"{found.num_runs} instead of {found.num_planned_runs} times"
-        yield Text(f"there was time to simulate each {runs} (see --what-if-seconds)", "dim")
+        yield Text(f"there was only time to simulate each {runs} (see --what-if-seconds)", "dim")
 
 
 def shorter_json(found: WhatIf | str) -> dict[str, Any]:
-    """The same for programs; durations in ms, gains as shares of the measured time."""
+    """Return the same as JSON, with durations in ms and gains as shares of the measured time."""
     if isinstance(found, str):
         return {"unknown": found}
     return {

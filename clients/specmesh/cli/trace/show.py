@@ -1,4 +1,4 @@
-"""``specmesh trace show``."""
+"""``specmesh trace show``, which shows one trace."""
 
 from __future__ import annotations
 
@@ -43,17 +43,22 @@ def show(
         bool,
         typer.Option(
             "--what-if/--no-what-if",
-            help="Simulate what would have shortened it; Ctrl-C shows what is known by then.",
+            help="Simulate what would have shortened it; Ctrl-C shows the results so far.",
         ),
     ] = True,
     what_if_seconds: Annotated[
-        float, typer.Option(min=0, help="How long that may take; what is left out is named.")
+        float,
+        typer.Option(
+            min=0,
+            help="Simulate for at most this many seconds; changes that were not simulated are "
+            "named.",
+        ),
     ] = LIMIT_S,
     store: TraceStore = None,
     json_: Json = False,
 ) -> None:
-    """Show one trace: who did what when, where the time went, what became of each token, and what
-    would have shortened it."""
+    """Show one trace: what each service did when, where the time went, the fate of each token, and
+    what would have shortened the answer."""
     with opened(store) as reader:
         trace = load(reader, trace_id)
     if json_:
@@ -78,7 +83,7 @@ def show(
 
 
 def _simulated(trace: Trace, limit_s: float) -> Shorter:
-    """With a sign of life on the terminal meanwhile."""
+    """Simulate, with a progress message on the terminal."""
     with Console(stderr=True).status("simulating what would have shortened it; Ctrl-C ends that"):
         return shorter(trace, limit_s)
 
@@ -89,7 +94,7 @@ def _status(simulated: Shorter | None) -> ExitStatus:
 
 
 def print_trace(trace: Trace, out: Console) -> None:
-    """What ``show`` prints without being asked for more."""
+    """Print what ``show`` prints without options."""
     for line in heading(trace):
         out.print(line, soft_wrap=True)
     out.print()
@@ -99,7 +104,7 @@ def print_trace(trace: Trace, out: Console) -> None:
     out.print()
     out.print(_parts(summed(trace.path), trace))
     if trace.gaps:
-        out.print("the critical path is that of what is known: spans are missing", style=_MISSING)
+        out.print("spans are missing: this is the critical path of those known", style=_MISSING)
     if (tree := token_tree(trace.spans)) is not None:
         out.print()
         for line in token_lines(tree):
@@ -107,13 +112,13 @@ def print_trace(trace: Trace, out: Console) -> None:
 
 
 def _print_lines(out: Console, lines: Iterable[Text]) -> None:
-    """Print lines that are cut off where the terminal ends."""
+    """Print lines, cut off at the width of the terminal."""
     for line in lines:
         out.print(line, no_wrap=True, overflow="crop")
 
 
 def heading(trace: Trace) -> Iterator[Text]:
-    """What trace this is, and what has to be known before it is believed."""
+    """Yield the trace's identity and outcome, and what limits its accuracy."""
     summary = trace.summary
     words = [summary.outcome.value, summary.reason, f"{summary.duration_ms:.1f} ms"]
     words += [summary.strategy, summary.model]
@@ -137,7 +142,7 @@ def heading(trace: Trace) -> Iterator[Text]:
 
 def _nodes(trace: Trace) -> Table:
     headings = ("node", "calls", "busy", "queue", "forward", "own", "network", "critical path", "")
-    caption = "queue, forward, own and network count each of the calls at a time"
+    caption = "queue, forward, own and network are sums over all calls, even concurrent ones"
     table = make_table("time by node, in ms", *headings, caption=caption)
     found = trace.breakdown()
     for node in found.nodes:
@@ -177,7 +182,7 @@ def _path_lines(trace: Trace) -> Iterator[Text]:
 
 
 def trace_json(trace: Trace) -> dict[str, Any]:
-    """All that ``show`` tells, for programs; times in ms since the root began."""
+    """Return all that ``show`` prints as JSON, with times in ms since the root began."""
     found = trace.breakdown()
     tree = token_tree(trace.spans)
     return {

@@ -1,4 +1,4 @@
-"""All spans of a trace as an indented list."""
+"""The spans of a trace as an indented list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specmesh.traces.trace import Trace
 
 
 def span_list(trace: Trace) -> Iterator[Text]:
-    """A line for each span, those on the critical path marked."""
+    """Yield a line for each span; those on the critical path are marked."""
     children = trace.children()
     critical = {stretch.span.span_id for stretch in trace.path}
     lost_servers = {

@@ -1,4 +1,4 @@
-"""``specmesh trace stats``."""
+"""``specmesh trace stats``, which shows percentiles over many traces."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ def stats(
     strategy: StrategyIs = None,
     node: NodeIs = None,
     since: Since = None,
-    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Use at most this many traces, the newest.")
+    ] = 100,
     store: TraceStore = None,
     json_: Json = False,
 ) -> None:
-    """Percentiles over many traces: of each node's part of the critical path, and of spans."""
+    """Show percentiles over many traces: of each node's part of the critical path, and of spans."""
     query = Query(
         min_ms=slower_than,
         outcome=outcome,
@@ -50,7 +52,7 @@ def stats(
     if json_:
         typer.echo(json.dumps(None if found is None else asdict(found)))
     elif found is None:
-        typer.echo("no such traces", err=True)
+        typer.echo("no matching traces", err=True)
     else:
         _print(found)
 
@@ -60,7 +62,7 @@ def _print(found: TraceStats) -> None:
     count = found.answers.count
     out.print(f"{count} traces: {_in_words(found.answers)}")
     if found.num_incomplete:
-        lost = f"{found.num_incomplete} of them lost spans: not counted for the critical path"
+        lost = f"{found.num_incomplete} of them lack spans: the critical path excludes them"
         out.print(lost, style="bold magenta")
     path = make_table(
         "\ncritical path, in ms", "node", "what", "share", "p50", "p90", "p99", num_left=2

@@ -1,4 +1,4 @@
-"""The tables that the commands print, and where."""
+"""The console that the ``trace`` commands print to."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 from rich.console import Console
 
 _FILE_WIDTH = 160
-"""Columns where the output goes to a file or another program."""
+"""Number of columns if the output goes to a file or another program."""
 
 
 def console() -> Console:
-    """Standard output, as wide as the terminal."""
+    """Return a console on standard output, as wide as the terminal."""
     width = None if sys.stdout.isatty() else _FILE_WIDTH
     return Console(highlight=False, width=width)
 
 
 def short_name(name: str) -> str:
-    """A span's name without the package of its service, and without the word service."""
+    """Return a span's name without its service's package and the suffix Service."""
     service, slash, method = name.rpartition("/")
     return f"{service.rpartition('.')[2].removesuffix('Service')}{slash}{method}"

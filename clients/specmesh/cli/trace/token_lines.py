@@ -1,4 +1,4 @@
-"""The tree of an answer's tokens as lines of a terminal."""
+"""The token tree of an answer as lines for a terminal."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _LOOKS = {
 
 
 def token_lines(tree: TracedTokenTree) -> Iterator[Text]:
-    """The counts, then the answer from its beginning; what was drafted in vain below the place
-    where it departs from the answer."""
+    """Yield the counts, then the answer from its beginning; each wasted branch follows below the
+    position where it leaves the answer."""
     counts = tree.counts()
     yield Text(f"tokens: {counts['committed']} committed, {counts['drafted']} drafted, ").append(
         f"{counts['wasted']} wasted"

@@ -1,4 +1,4 @@
-"""A trace as lines of a terminal: a node each, or more where its calls overlap."""
+"""A trace as lines for a terminal: one for each node, more if its calls overlap."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from specmesh.traces.spans import Node, Span, SpanKind
 from specmesh.traces.trace import Trace
 
 LEGEND = (
-    ("█", "at work", ""),
-    ("░", "waits in a queue", ""),
+    ("█", "working", ""),
+    ("░", "queued", ""),
     ("▒", "cancelled", ""),
     ("?", "lost", "magenta"),
     ("█", "on the critical path", "bold red"),
@@ -23,11 +23,11 @@ _CRITICAL = "bold red"
 _WORK, _QUEUE, _CANCELLED, _LOST, _IDLE = "█", "░", "▒", "?", " "
 _MAX_LANES = 6
 _SHORT_NS = 20_000_000
-"""Below this the axis has fractions of milliseconds."""
+"""Duration below which the axis shows fractions of milliseconds."""
 
 
 def waterfall(trace: Trace, width: int) -> Iterator[Text]:
-    """The lines, of at most ``width`` columns."""
+    """Yield the lines, of at most ``width`` columns."""
     by_node = _bars(trace)
     label_width = min(max(len(node.label) for node in by_node), 24)
     scale = _Scale(trace.root, width - label_width - 3)
@@ -52,7 +52,7 @@ def waterfall(trace: Trace, width: int) -> Iterator[Text]:
 
 
 class _Scale:
-    """Columns for moments."""
+    """The mapping of moments to columns."""
 
     def __init__(self, root: Span, width: int) -> None:
         self._root = root
@@ -60,7 +60,7 @@ class _Scale:
         self._length_ns = max(root.end_ns - root.start_ns, 1)
 
     def axis(self) -> str:
-        """The time at four places, in milliseconds."""
+        """Return the axis, with the time in milliseconds at each quarter."""
         line = ""
         digits = 0 if self._length_ns >= _SHORT_NS else 2
         for quarter in range(4):
@@ -70,7 +70,7 @@ class _Scale:
         return f"{line:<{self._width - len(end)}}{end}"
 
     def draw(self, spans: Sequence[Span], path: Sequence[Stretch]) -> Text:
-        """One lane."""
+        """Draw one lane."""
         cells = [_IDLE] * self._width
         styles = [""] * self._width
         for span in spans:
@@ -103,7 +103,8 @@ def _sign(span: Span) -> tuple[str, str]:
 
 
 def _bars(trace: Trace) -> dict[Node, list[Span]]:
-    """What is drawn of each node: its work for others; else, as for the root's, its topmost."""
+    """Return the spans to draw for each node: its SERVER spans, the root and lost spans, or all its
+    spans if there are none of these."""
     by_node: dict[Node, list[Span]] = defaultdict(list)
     for span in trace.spans:
         if span.kind is SpanKind.SERVER or span is trace.root or span.name == LOST:
@@ -115,7 +116,7 @@ def _bars(trace: Trace) -> dict[Node, list[Span]]:
 
 
 def _in_order(by_node: dict[Node, list[Span]], root: Span) -> list[Node]:
-    """The root's first, then by service and name."""
+    """Return the nodes, first the root's, then sorted by service and instance."""
     return sorted(by_node, key=lambda node: (node != root.node, node.service, node.instance))
 
 

@@ -1,4 +1,4 @@
-"""``specmesh trace open``."""
+"""``specmesh trace open``, which shows traces in a browser."""
 
 from __future__ import annotations
 
@@ -25,27 +25,30 @@ def open_(
         str | None,
         typer.Argument(
             metavar="ID",
-            help="Beginning of its id, or 'last' or 'slowest'.",
+            help="Select a trace by the beginning of its id, or by 'last' or 'slowest'.",
             show_default="the list of traces",
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on this machine; 0 is any free one.")
+        int,
+        typer.Option(
+            min=0, max=65535, help="Serve the page on this local port; 0 takes any free one."
+        ),
     ] = 0,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open it in your browser.")
+        bool, typer.Option("--browser/--no-browser", help="Open the page in your browser.")
     ] = True,
     export: Annotated[
         Path | None,
         typer.Option(
             "--export",
             metavar="FILE",
-            help="Write the trace as one HTML file that needs no server, and end.",
+            help="Write the trace as one HTML file that needs no server, and exit.",
         ),
     ] = None,
     store: TraceStore = None,
 ) -> None:
-    """Look at traces in a browser, until Ctrl-C."""
+    """Open traces in a browser and serve them until Ctrl-C."""
     path = store or default_path()
     if export is not None:
         if trace_id is None:
@@ -58,9 +61,10 @@ def open_(
 
     def ready(url: str, once: str) -> None:
         typer.echo(f"{url}{wanted}")
-        typer.echo("Ctrl-C ends it", err=True)
+        typer.echo("press Ctrl-C to stop", err=True)
         if browser:
-            # Some browsers return when they end; everybody can read what one is started with.
+            # In a thread, since some browsers return only when they end. The URL works once, since
+            # every user of the machine can read the arguments of a process.
             Thread(target=webbrowser.open, args=[f"{once}{wanted}"], daemon=True).start()
 
     try:
@@ -87,11 +91,11 @@ def _export(store: Path, trace_id: str, file: Path) -> None:
 
 
 def _server() -> Callable[[Path, int, Callable[[str, str], None]], NoReturn]:
-    # A web server is in another extra than what the other commands need.
+    # The web server is in an extra that the other commands don't need.
     try:
         from specmesh.cli.trace.page.server import serve
     except ModuleNotFoundError as error:
-        advice = "pip install 'specmesh[traces]' ('--export FILE' does without)"
+        advice = "pip install 'specmesh[traces]' (or use --export FILE)"
         typer.echo(f"specmesh: trace open needs {error.name}: {advice}", err=True)
         raise typer.Exit(ExitStatus.FAILED) from error
     return serve

@@ -1,2 +1,2 @@
-"""The page of ``specmesh trace open``: an HTML document that holds all it needs, and the server
-that it asks for traces."""
+"""The page of ``specmesh trace open``: a self-contained HTML document, and the server from which it
+fetches traces."""

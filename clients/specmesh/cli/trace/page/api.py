@@ -1,4 +1,4 @@
-"""What the page asks its server: the document, the list of traces, and single ones."""
+"""The HTTP API of the page: the document itself, the list of traces, and single traces."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _HEADERS = {
 
 
 def make_app(store: Path, keys: Keys) -> Starlette:
-    """The application over ``store``: ``/``, ``/api/traces``, ``/api/traces/ID`` and
-    ``/api/traces/ID/what-if``, which is simulated when it is asked for; all of it below the key.
+    """Make the application over ``store``: ``/``, ``/api/traces``, ``/api/traces/ID`` and
+    ``/api/traces/ID/what-if``, which simulates on each request; all paths begin with the key.
 
     Errors are ``{"error": text}``, with the ``field`` if one is wrong.
     """
@@ -68,8 +68,8 @@ def make_app(store: Path, keys: Keys) -> Starlette:
             Route("/api/traces/{trace_id}", trace),
             Route("/api/traces/{trace_id}/what-if", what_if),
         ],
-        # Traces may hold texts: a web page elsewhere must not read them by a name of its own
-        # that it has resolve to this machine (DNS rebinding), nor may another user of it.
+        # Traces may contain texts, which must be readable neither by a foreign web page whose name
+        # resolves to this machine (DNS rebinding) nor by other users of this machine.
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"]),
             Middleware(Keyed, keys),

@@ -1,8 +1,8 @@
-"""The page as one HTML document: styles, code and, for an export, one trace are in it.
+"""The page as one HTML document that contains its styles, its code and, if exported, one trace.
 
-Modules import each other by bare names ("page/dom"), which an import map resolves to data: URLs.
-So the same files work with a server and from a disk, without a bundler. The content security
-policy allows this code alone, and lets the page ask nobody but the server it came from.
+Modules import each other by bare names ("page/dom"), which an import map resolves to data: URLs, so
+that the same files work with a server and from a disk, without a bundler. The content security
+policy allows only this code, and requests only to the page's own server.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _START = 'import "page/main";'
 
 
 def document(trace: Mapping[str, Any] | None = None) -> str:
-    """The page; with ``trace`` (``trace_json``, and ``shorter_json`` as ``what_if``) it shows that
-    one and asks no server."""
+    """Return the page. With ``trace`` (``trace_json``, and ``shorter_json`` as ``what_if``) it
+    shows only that trace and makes no requests."""
     parts = _parts()
     style, modules = parts["style"], parts["modules"]
     asks = "'self'" if trace is None else "'none'"
@@ -59,13 +59,13 @@ def _parts() -> Mapping[str, str]:
 
 
 def _url(name: str, code: str) -> str:
-    # The last line names the file in the browser's messages.
+    # The last line gives the browser a file name for its messages.
     text = f"{code}\n//# sourceURL=page/{name}.js\n"
     return f"data:text/javascript;base64,{base64.b64encode(text.encode()).decode()}"
 
 
 def _data(trace: Mapping[str, Any]) -> str:
-    # Nothing in a script element ends it but "</", and "<!--" alone changes how it is read.
+    # Only "</" ends a script element, and only "<!--" changes how its content is parsed.
     text = json_text(trace).replace("<", "\\u003c")
     return f'<script type="application/json" id="data">{text}</script>'
 

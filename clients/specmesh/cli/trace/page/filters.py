@@ -1,4 +1,4 @@
-"""The filters of a list of traces, as a URL has them: those of ``specmesh trace list``."""
+"""The filters of ``specmesh trace list`` as URL parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BadFilter(ValueError):
 
 
 def query_from(parameters: Mapping[str, str]) -> Query:
-    """What ``parameters`` ask for; empty ones ask for nothing. Raises BadFilter."""
+    """Build the query of ``parameters``, ignoring empty ones. Raises BadFilter."""
     given = {name: text.strip() for name, text in parameters.items() if text.strip()}
     read: dict[str, tuple[str, Callable[[str], object]]] = {
         "slower_than": ("min_ms", _number(float, 0, float("inf"))),
@@ -46,7 +46,7 @@ def query_from(parameters: Mapping[str, str]) -> Query:
     wanted: dict[str, object] = {"limit": DEFAULT_TRACES}
     for name, text in given.items():
         if name not in read:
-            raise BadFilter(name, f"unknown; there are {', '.join(read)}")
+            raise BadFilter(name, f"unknown; the filters are {', '.join(read)}")
         field, reader = read[name]
         try:
             wanted[field] = reader(text)
@@ -60,7 +60,7 @@ def _number(kind: Callable[[str], _Number], low: float, high: float) -> Callable
         try:
             value = kind(text)
         except ValueError:
-            raise ValueError(f"{text!r} is no number") from None
+            raise ValueError(f"{text!r} is not a number") from None
         if not low <= value <= high:
             raise ValueError(f"{text} is not between {low:g} and {high:g}")
         return value
@@ -73,7 +73,7 @@ def _one_of(names: type[_Name]) -> Callable[[str], _Name]:
         try:
             return names(text)
         except ValueError:
-            raise ValueError(f"{text!r} is none of {', '.join(names)}") from None
+            raise ValueError(f"{text!r} is not one of {', '.join(names)}") from None
 
     return read
 

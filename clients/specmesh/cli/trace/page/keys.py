@@ -1,9 +1,9 @@
-"""Who may look at the page: everybody on this machine reaches its port, and traces are their
-owner's.
+"""Access control of the page: every user of this machine can reach its port, but only the owner of
+the traces may see them.
 
-All addresses begin with a key, which only the terminal shows. The browser is started with a ticket
-in its place, since every user of the machine can read the arguments of others' programs: a ticket
-opens the page once, and whoever comes with it later finds it used.
+All paths begin with a key, which only the terminal shows. Since every user can read the arguments
+of all processes, the browser is started with a ticket instead: it opens the page once, and is
+refused afterwards.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 KEY_BYTES = 16
-"""128 random bits cannot be guessed."""
+"""Size of keys and tickets; 128 random bits can't be guessed."""
 
 
 class Keys:
-    """The key of a server, and the tickets that were given out and not used."""
+    """The key of a server, and its unused tickets."""
 
     def __init__(self) -> None:
         self.key = secrets.token_urlsafe(KEY_BYTES)
         self._tickets: list[str] = []
 
     def ticket(self) -> str:
-        """A new ticket."""
+        """Issue a ticket."""
         ticket = secrets.token_urlsafe(KEY_BYTES)
         self._tickets.append(ticket)
         return ticket
 
     def fits(self, key: str) -> bool:
-        """Whether ``key`` is the server's."""
+        """Return whether ``key`` is the server's."""
         return _equal(key, self.key)
 
     def use(self, ticket: str) -> bool:
-        """Whether ``ticket`` is one that nobody has used before."""
+        """Use a ticket; return whether it is one that was not used before."""
         used = [each for each in self._tickets if _equal(each, ticket)]
         for each in used:
             self._tickets.remove(each)
@@ -44,8 +44,8 @@ class Keys:
 
 
 class Keyed:
-    """Lets requests through to ``app`` whose path begins with the key, which ``app`` does not see.
-    A ticket leads to the key."""
+    """Middleware that passes requests to ``app`` if their path begins with the key, which it
+    removes. A ticket redirects to the key."""
 
     def __init__(self, app: ASGIApp, keys: Keys) -> None:
         self._app = app
@@ -61,14 +61,14 @@ class Keyed:
             within = {**scope, "root_path": f"/{key}"}
             await self._app(within, receive, send)
         elif slash and not rest and self._keys.use(key):
-            # The fragment, which names the trace, goes on with the browser.
+            # The browser keeps the fragment, which names the trace, across the redirect.
             await RedirectResponse(f"/{self._keys.key}/", 303, _HEADERS)(scope, receive, send)
         else:
             refused = PlainTextResponse(_REFUSED, 403, _HEADERS)
             await refused(scope, receive, send)
 
 
-_REFUSED = "This is not the address that 'specmesh trace open' has printed.\n"
+_REFUSED = "This is not the address that 'specmesh trace open' printed.\n"
 _HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
 

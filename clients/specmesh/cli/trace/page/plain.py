@@ -1,4 +1,4 @@
-"""JSON that JavaScript reads as it was meant."""
+"""JSON that JavaScript reads without loss."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 _MAX_SAFE = 2**53 - 1
-"""Above it JavaScript's numbers skip integers (ECMA-262, Number.MAX_SAFE_INTEGER)."""
+"""The largest integer up to which JavaScript's numbers are exact (ECMA-262,
+Number.MAX_SAFE_INTEGER)."""
 
 
 def json_text(value: Any) -> str:
-    """``value`` as JSON. Numbers that JSON or JavaScript lacks are texts."""
+    """Return ``value`` as JSON, with numbers that JSON or JavaScript can't represent as strings."""
     return json.dumps(_plain(value), allow_nan=False, separators=(",", ":"))
 
 
@@ -28,4 +29,4 @@ def _plain(value: Any) -> Any:
             return {key: _plain(each) for key, each in value.items()}
         case list() | tuple():
             return [_plain(each) for each in value]
-    raise TypeError(f"no JSON: {type(value)}")
+    raise TypeError(f"can't be written as JSON: {type(value)}")

@@ -1,4 +1,4 @@
-"""Serves the page on this machine until Ctrl-C."""
+"""The local web server of the page."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from specmesh.cli.trace.page.keys import Keys
 
 
 def serve(store: Path, port: int, on_ready: Callable[[str, str], None]) -> NoReturn:
-    """Serve ``store`` on ``port`` of loopback (0: any free one); ``on_ready`` gets the URL once
-    requests are taken, and another that works once.
+    """Serve ``store`` on ``port`` of the loopback interface (0: any free one) until Ctrl-C.
 
-    Raises OSError if the port can't be had, and KeyboardInterrupt in the end.
+    Once it accepts requests, it calls ``on_ready`` with the page's URL and one that works once.
+    Raises OSError if it can't listen on the port, and KeyboardInterrupt at the end.
     """
     keys = Keys()
     with socket.create_server((LOOPBACK, port)) as listener:
-        # From here on requests wait for the server instead of failing.
-        # Else the body of an answer waits up to 40 ms for the browser to acknowledge the headers.
+        # From here on requests wait for the server instead of failing. Without TCP_NODELAY a
+        # response's body waits up to 40 ms until the browser has acknowledged the headers.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
         on_ready(f"{address}/{keys.key}/", f"{address}/{keys.ticket()}/")
         config = uvicorn.Config(make_app(store, keys), log_level="warning", access_log=False)
         config.timeout_graceful_shutdown = 1
         uvicorn.Server(config).run([listener])
-    # Ctrl-C alone ends it, after which uvicorn mostly raises this itself, and at times returns.
+    # Only Ctrl-C ends the server; then uvicorn usually raises this itself, but sometimes returns.
     raise KeyboardInterrupt
