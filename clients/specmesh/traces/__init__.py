@@ -1,6 +1,6 @@
-"""Receives traces and reads them: where did the time of one answer go?
+"""Collection, storage and analysis of traces, which show where the time of an answer went.
 
-Reading order: ``spans`` (what is kept), ``receiver`` (how it comes in), ``critical_path``
-and ``breakdown`` (what an answer waited for), ``speculation`` (latencies and acceptance),
-``cancellation`` (how soon cancelled work stops), ``timeline`` (who did what when).
+Reading order: ``spans`` (the data), ``receiver`` (a simple OTLP receiver), ``critical_path`` and
+``breakdown`` (the time of an answer), ``speculation`` (latencies and acceptance),
+``cancellation`` (the time until cancelled work stops), ``timeline`` (the work of each server).
 """

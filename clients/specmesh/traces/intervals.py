@@ -1,4 +1,4 @@
-"""Stretches of time as pairs (start, end), in nanoseconds."""
+"""Time intervals as pairs (start, end), in nanoseconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Interval = tuple[int, int]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """What at least one of them covers, as disjoint intervals in order."""
+    """Return the union of ``intervals`` as disjoint intervals in order."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
@@ -19,7 +19,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def without(whole: Interval, parts: Iterable[Interval]) -> list[Interval]:
-    """What none of ``parts`` covers of ``whole``."""
+    """Return the parts of ``whole`` that none of ``parts`` covers, in order."""
     left: list[Interval] = []
     reached, last = whole
     for start, end in union(parts):
@@ -32,5 +32,5 @@ def without(whole: Interval, parts: Iterable[Interval]) -> list[Interval]:
 
 
 def length_ms(disjoint: Iterable[Interval]) -> float:
-    """The total length of disjoint intervals."""
+    """Return the total length of disjoint intervals, in milliseconds."""
     return sum(end - start for start, end in disjoint) / 1e6

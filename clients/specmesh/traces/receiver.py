@@ -1,4 +1,4 @@
-"""An OTLP/gRPC receiver for one machine: point OTEL_EXPORTER_OTLP_ENDPOINT at it."""
+"""An OTLP/gRPC receiver for one machine, to be set as OTEL_EXPORTER_OTLP_ENDPOINT."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from specmesh.traces.spans import Span, spans_from
 
 
 class TraceReceiver(TraceServiceServicer):
-    """Keeps every span it is sent, in memory and, if asked, in a file of OTLP JSON lines.
+    """A receiver that keeps every span in memory and optionally in a file of OTLP JSON lines.
 
-    ``async with TraceReceiver() as receiver``: it listens on a free port of the loopback
-    interface while the block runs, and ``endpoint`` is its URL.
+    It listens on a free loopback port while its ``async with`` block runs; ``endpoint`` is its URL.
     """
 
     def __init__(self, json_file: Path | None = None) -> None:
@@ -40,7 +39,7 @@ class TraceReceiver(TraceServiceServicer):
             ExportTraceServiceRequest, ExportTraceServiceResponse
         ],
     ) -> ExportTraceServiceResponse:
-        """Keep the spans that an exporter sends."""
+        """Receive the spans that an exporter sends."""
         if self._json_file is not None:
             with self._json_file.open("a") as file:
                 file.write(to_line(request.resource_spans) + "\n")

@@ -1,4 +1,4 @@
-"""Spans as this package keeps them: frozen, small, no protobuf."""
+"""The spans of this package: small frozen values, no protobuf."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AttributeValue = str | bool | int | float | tuple["AttributeValue", ...]
 
 
 class SpanKind(Enum):
-    """Which end of a call a span stands for, if any."""
+    """The end of a call that a span records, if any."""
 
     INTERNAL = "internal"
     SERVER = "server"
@@ -27,20 +27,20 @@ class SpanKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The process a span comes from: ``service.name`` and ``service.instance.id``."""
+    """The process that recorded a span: ``service.name`` and ``service.instance.id``."""
 
     service: str
     instance: str
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """The name to show: the instance, else the service."""
         return self.instance or self.service or "?"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One span; ids are lower-case hex, times are nanoseconds since 1970."""
+    """One span; ids are in lower-case hex, times in nanoseconds since 1970."""
 
     trace_id: str
     span_id: str
@@ -54,39 +54,39 @@ class Span:
     attributes: Mapping[str, AttributeValue]
     is_error: bool
     message: str = ""
-    """What its status says of an error; for people."""
+    """The message of its status, for people."""
 
     @property
     def duration_ms(self) -> float:
-        """End minus start."""
+        """The duration: end minus start."""
         return (self.end_ns - self.start_ns) / 1e6
 
     @property
     def left_queue_ns(self) -> int:
-        """When its work began: a server's call may have waited in a queue first."""
+        """The time when its work began; a server's call may have waited in a queue first."""
         return self.start_ns + int(self.number(QUEUE_MS) * 1e6)
 
     @property
     def was_cancelled(self) -> bool:
-        """Whether it is a call that was cancelled on purpose."""
+        """True for a call that was cancelled on purpose."""
         return self.attributes.get(CANCELLED) is True
 
     def number(self, name: str) -> float:
-        """The value of a numeric attribute; 0 if the span has none of that name."""
+        """Return the value of a numeric attribute; 0 if the span has none of that name."""
         return self.maybe_number(name) or 0.0
 
     def maybe_number(self, name: str) -> float | None:
-        """The value of a numeric attribute; None if the span has none of that name."""
+        """Return the value of a numeric attribute; None if the span has none of that name."""
         value = self.attributes.get(name)
         return float(value) if isinstance(value, int | float) else None
 
     def text(self, name: str) -> str:
-        """The value of an attribute that is a text; empty if the span has none of that name."""
+        """Return the value of a string attribute; empty if the span has none of that name."""
         value = self.attributes.get(name)
         return value if isinstance(value, str) else ""
 
     def numbers(self, name: str) -> tuple[int, ...]:
-        """The value of an attribute that is a list of integers; empty likewise."""
+        """Return the value of an integer list attribute; empty if the span has none of that name."""
         value = self.attributes.get(name)
         listed = value if isinstance(value, tuple) else ()
         return tuple(each for each in listed if isinstance(each, int))
@@ -100,7 +100,7 @@ _KINDS = {
 
 
 def by_trace(spans: Iterable[Span]) -> list[list[Span]]:
-    """The spans of each trace."""
+    """Group spans by trace."""
     traces: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         traces[span.trace_id].append(span)
@@ -108,14 +108,14 @@ def by_trace(spans: Iterable[Span]) -> list[list[Span]]:
 
 
 def root_of(spans: Sequence[Span]) -> Span:
-    """The longest span without a parent in its trace: a lost span may leave several."""
+    """Return the longest span without a known parent; if spans were lost there may be several."""
     known = {span.span_id for span in spans}
     roots = [span for span in spans if span.parent_span_id not in known]
     return max(roots, key=lambda span: span.duration_ms)
 
 
 def servers_of(spans: Iterable[Span]) -> Mapping[str, Sequence[Span]]:
-    """The SERVER spans of each call, by the id of the caller's span."""
+    """Return the SERVER spans of each call, by the id of the caller's span."""
     servers: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         if span.kind is SpanKind.SERVER:
@@ -124,7 +124,7 @@ def servers_of(spans: Iterable[Span]) -> Mapping[str, Sequence[Span]]:
 
 
 def spans_from(resource_spans: Sequence[trace_pb2.ResourceSpans]) -> Iterator[Span]:
-    """All spans of an OTLP message."""
+    """Yield all spans of an OTLP message."""
     for group in resource_spans:
         node = _node_from(group.resource)
         for scope in group.scope_spans:
@@ -168,7 +168,7 @@ _PLAIN = frozenset({"string_value", "bool_value", "int_value", "double_value"})
 
 
 def _value_from(value: AnyValue) -> AttributeValue | None:
-    """The value; None for types that no attribute of this project has (bytes, maps)."""
+    """Return the value; None for types that specmesh does not use (bytes, maps)."""
     kind = value.WhichOneof("value")
     if kind in _PLAIN:
         plain: str | bool | int | float = getattr(value, kind)

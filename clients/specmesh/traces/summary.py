@@ -1,4 +1,4 @@
-"""What a list of traces shows of one: computed once, when it is stored."""
+"""Trace summaries, as lists of traces show them; computed once, when a trace is stored."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from specmesh.traces.analysis.completeness import gaps
 from specmesh.traces.spans import Span, SpanKind, root_of
 
 ANSWERING = "specmesh.v1.GenerationService/"
-"""What the name of an orchestrator's span of a request begins with."""
+"""Prefix of the name of an orchestrator's span for a request."""
 
 
 class Outcome(StrEnum):
-    """How a request ended."""
+    """The outcome of a request."""
 
     OK = "ok"
     CANCELLED = "cancelled"
@@ -24,33 +24,33 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """One trace. Texts are empty, and numbers None, where its spans do not tell."""
+    """The summary of a trace. Strings are empty, and numbers None, where its spans don't tell."""
 
     trace_id: str
     name: str
-    """That of the root."""
+    """Name of the root."""
     start_ns: int
     duration_ms: float
-    """The root's."""
+    """Duration of the root."""
     outcome: Outcome
     reason: str
-    """Of a failure: the mesh's reason, else the error's type."""
+    """Reason of a failure: the mesh's, else the error's type."""
     strategy: str
     model: str
     session: str
     acceptance: float | None
     """Share of the verified draft tokens that were accepted, 0 to 1."""
     num_tokens: int | None
-    """Output tokens."""
+    """Number of output tokens."""
     num_spans: int
     num_missing: int
-    """Spans that it has lost (``completeness``)."""
+    """Number of missing spans (``completeness``)."""
     nodes: tuple[str, ...]
-    """Instances, or services where those have no name."""
+    """Labels of its nodes: instances, or services if an instance has no name."""
 
 
 def summarise(spans: Sequence[Span]) -> TraceSummary:
-    """The summary of one trace, which has spans."""
+    """Summarise one trace, which must have spans."""
     root = root_of(spans)
     answered = _answered(spans, root)
     outcome = _outcome(root, answered)
@@ -73,8 +73,8 @@ def summarise(spans: Sequence[Span]) -> TraceSummary:
 
 
 def failure(spans: Sequence[Span]) -> str:
-    """What the caller of a failed request was told, with the field that is wrong if one is; empty
-    where its spans do not tell."""
+    """Return the error message of a failed request, with the name of a wrong field; empty if the
+    request did not fail or its spans don't tell."""
     root = root_of(spans)
     answered = _answered(spans, root)
     if _outcome(root, answered) is not Outcome.FAILED:
@@ -83,7 +83,8 @@ def failure(spans: Sequence[Span]) -> str:
 
 
 def _answered(spans: Sequence[Span], root: Span) -> Span:
-    """The orchestrator's span of the request; the last one, for a resumed answer has several."""
+    """Return the orchestrator's span of the request, or the root without one; of the several of a
+    resumed answer, the last."""
     served = [
         span for span in spans if span.kind is SpanKind.SERVER and span.name.startswith(ANSWERING)
     ]

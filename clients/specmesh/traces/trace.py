@@ -1,4 +1,4 @@
-"""One trace, ready to be looked at: on one clock, in one tree, and what it lacks."""
+"""One trace, prepared for analysis: on one clock, in one tree, with its gaps known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specmesh.traces.summary import TraceSummary, summarise
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The spans of one trace by its root's clock, with one in place of each lost parent."""
+    """The spans of one trace on its root's clock, with a placeholder for each lost parent."""
 
     spans: Sequence[Span]
     root: Span
@@ -27,11 +27,11 @@ class Trace:
     path: Sequence[Stretch]
     """The critical path, from the root's start to its end."""
     segments: Sequence[Segment]
-    """The same, not yet divided by what went on in it, from its end to its start."""
+    """The critical path before its division into activities, from its end to its start."""
 
     @classmethod
     def of(cls, spans: Sequence[Span]) -> Trace:
-        """That of ``spans`` as they were recorded; at least one."""
+        """Make the trace of ``spans`` as recorded, at least one."""
         by_one_clock, corrections = corrected(spans)
         found = gaps(by_one_clock)
         whole = mended(by_one_clock, found)
@@ -41,18 +41,18 @@ class Trace:
         return cls(whole, root, found, corrections, summarise(spans), path, segments)
 
     def children(self) -> Mapping[str, Sequence[Span]]:
-        """The spans below each, by its id, in order of start. The root's parent is not among them,
-        whether or not it is known."""
+        """Return the children of each span, by its id, in order of start. The root's own parent has
+        no entry, even if its id is known."""
         below: dict[str, list[Span]] = defaultdict(list)
         for span in sorted(self.spans, key=lambda span: span.start_ns):
             if span is not self.root:
                 below[span.parent_span_id].append(span)
         for gap in self.gaps:
             if gap.loss is MissingSpan.ROOT:
-                # Beside the root there may be others whose parent is the same.
+                # The root may have siblings, which have the same missing parent.
                 below[self.root.span_id] += [each for each in gap.above if each is not self.root]
         return below
 
     def breakdown(self) -> Breakdown:
-        """Where the time went, node by node."""
+        """Compute the time of each node."""
         return breakdown(self.spans, self.segments)

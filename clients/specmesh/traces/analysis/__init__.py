@@ -1,1 +1,1 @@
-"""Where the time of answers went."""
+"""Analyses of traces, mainly of where the time of answers went."""

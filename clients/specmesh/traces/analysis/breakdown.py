@@ -1,8 +1,8 @@
-"""Where the time of one answer went, node by node.
+"""The time of one answer, node by node.
 
-Two measures stand side by side, because work overlaps. ``busy_ms`` and the parts of it count
-what each node did, whoever waited for it. ``path_ms`` counts only what the answer waited
-for; over all nodes it sums up to the wall time.
+There are two measures, because work overlaps. ``busy_ms`` and its parts count all work of a node,
+even if nothing waited for it. ``path_ms`` counts only the time that the answer waited for; its sum
+over all nodes is the wall time.
 """
 
 from __future__ import annotations
@@ -18,44 +18,45 @@ from specmesh.traces.intervals import Interval, length_ms, union, without
 from specmesh.traces.spans import Node, Span, SpanKind, root_of, servers_of
 
 STORE = Node("redis", "")
-"""Stands for the session store, which sends no spans: its time is that of the commits."""
+"""The session store, which sends no spans: its time is that of the commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """What one node contributed, in milliseconds, summed over its calls unless said otherwise."""
+    """The time of one node in milliseconds, summed over its calls unless stated otherwise."""
 
     node: Node
     num_calls: int
     busy_ms: float
-    """Time in which it worked on at least one call itself; concurrent calls count once."""
+    """Time in which the node itself worked on at least one call; concurrent calls count once."""
     queue_ms: float
     forward_ms: float
     other_ms: float
-    """The rest of its time in the calls, without the calls it made in turn."""
+    """The rest of its own time in the calls, without the calls that it made."""
     hop_ms: float
-    """What its callers waited beyond that: network, gRPC, both sides' event loops."""
+    """The time its callers waited beyond the calls: network, gRPC, both sides' event loops."""
     path_ms: float
-    """Its part of the critical path, hops to it included."""
+    """Its part of the critical path, including the hops to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """One answer; nodes come in order of their part of the critical path, the largest first."""
+    """The times of one answer; nodes are in descending order of ``path_ms``."""
 
     wall_ms: float
     nodes: tuple[NodeTime, ...]
 
     def share(self, node: NodeTime) -> float:
-        """The node's part of the wall time, 0 to 1; all nodes' sum up to 1, unless it took none."""
+        """Return the node's share of the wall time, 0 to 1; the shares of all nodes add up to 1, or
+        to 0 if the wall time is 0."""
         return node.path_ms / self.wall_ms if self.wall_ms else 0.0
 
 
 def breakdown(spans: Sequence[Span], path: Sequence[Segment] | None = None) -> Breakdown:
-    """The breakdown of one trace, whose spans are by one clock (``clocks.corrected``). ``path`` is
-    its critical path, if that is known already.
+    """Compute the breakdown of one trace, whose spans are on one clock (``clocks.corrected``).
+    ``path`` is its critical path, which is computed if None.
 
-    Raises ValueError without spans, or for several traces.
+    Raises ValueError if ``spans`` is empty or of several traces.
     """
     if len({span.trace_id for span in spans}) != 1:
         raise ValueError("a breakdown needs the spans of exactly one trace")
@@ -70,7 +71,7 @@ def breakdown(spans: Sequence[Span], path: Sequence[Segment] | None = None) -> B
 
 
 class _Calls:
-    """The calls of one trace: those that each node served, and how long the way to it was."""
+    """The calls of one trace: those that each node served, and the duration of the hops to it."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self._servers = servers_of(spans)
@@ -84,12 +85,12 @@ class _Calls:
             elif span.name == COMMIT_SPAN:
                 self.by_node[STORE].append(span)
             elif servers := self._servers_of(span):
-                # A server's span may outlast a caller that cancelled; no way takes less than none.
+                # A server's span may outlast a caller that cancelled; a hop is never negative.
                 beyond_ms = span.duration_ms - sum(server.duration_ms for server in servers)
                 self._hop_ms[servers[0].node] += max(beyond_ms, 0.0)
 
     def responsible(self, span: Span) -> Node:
-        """The node responsible for a span's own time: for a call, the node that served it."""
+        """Return the node responsible for a span's own time: for a call, the node that served it."""
         if span.name == COMMIT_SPAN:
             return STORE
         servers = self._servers_of(span)
@@ -114,11 +115,12 @@ class _Calls:
         )
 
     def _servers_of(self, span: Span) -> Sequence[Span]:
-        """Who served a call; none if it was cancelled before it arrived, or is no call."""
+        """Return the SERVER spans of a call; empty if it was cancelled before it arrived, or if
+        ``span`` is not a call."""
         return self._servers.get(span.span_id, ()) if span.kind is SpanKind.CLIENT else ()
 
     def _own(self, span: Span) -> list[Interval]:
-        """The intervals in which no call or commit below the span was under way."""
+        """Return the intervals in which no call or commit below the span was running."""
         whole = (span.start_ns, span.end_ns)
         away = [(below.start_ns, below.end_ns) for below in self._calls_below(span)]
         return without(whole, away)

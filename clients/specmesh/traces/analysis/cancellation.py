@@ -1,9 +1,9 @@
-"""How soon work stops once a rejection has made it useless.
+"""The time until work stops after a rejection has made it useless.
 
-Each ``specmesh.cancel`` span begins with the orchestrator's decision. A server ends the span
-of a cancelled call only once the work has left its slot, so the last of these ends tells when
-the mesh is free again. Starts and ends are compared across processes, so their clocks must
-agree: on one machine they are the same clock.
+Each ``specmesh.cancel`` span begins with the orchestrator's decision. A server ends the span of a
+cancelled call only when its work has left its slot, so the last of these ends tells when the mesh
+is free again. Times are compared across processes, so their clocks must agree; on one machine they
+are the same clock.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from specmesh.traces.spans import Span, SpanKind, by_trace, servers_of
 
 @dataclass(frozen=True, slots=True)
 class CancelledCalls:
-    """One decision to cancel calls, and when the calls stopped."""
+    """One decision to cancel calls, and the times until they stopped."""
 
     start_ns: int
     calls: tuple[Span, ...]
-    """The CLIENT spans of the calls it cancelled, at least one."""
+    """The CLIENT spans of the cancelled calls, at least one."""
     ended_ms: float
-    """From the decision until the last of the calls had ended at the orchestrator."""
+    """Time from the decision until the last of the calls ended at the orchestrator."""
     stopped_ms: float
-    """From the decision until the last server working on them had stopped as well."""
+    """Time from the decision until the last server had stopped working on them, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,18 @@ class StopTimes:
     p50_ms: float
     p99_ms: float
     orchestrator_p50_ms: float
-    """As the orchestrator itself sees it: until its calls had ended."""
+    """The time that the orchestrator itself sees, until its calls ended."""
     orchestrator_p99_ms: float
     count: int
 
 
 def cancellations(spans: Iterable[Span]) -> list[CancelledCalls]:
-    """All cancellations in the traces that found a call under way."""
+    """Return all cancellations in the traces that cancelled at least one running call."""
     return [found for trace in by_trace(spans) for found in _in_trace(trace)]
 
 
 def stop_times(found: Sequence[CancelledCalls]) -> StopTimes | None:
-    """Percentiles over ``found``; None if it is empty."""
+    """Compute percentiles over ``found``; None if it is empty."""
     if not found:
         return None
     stopped = [each.stopped_ms for each in found]
@@ -65,7 +65,7 @@ def _in_trace(trace: Sequence[Span]) -> Iterator[CancelledCalls]:
         and span.was_cancelled
     ]
     for cancel in (span for span in trace if span.name == CANCEL_SPAN):
-        # The span lasts until every call that it cancels has ended.
+        # The span lasts until all the calls that it cancels have ended.
         calls = tuple(
             call
             for call in cancelled

@@ -1,9 +1,9 @@
-"""Puts the spans of different machines on one clock.
+"""Clock correction, which puts the spans of different machines on one clock.
 
-A call's server begins after its client has, and its answer is under way once the server's work is
-done. Each call so bounds how far the two clocks are apart (Cristian 1989 bounds it by one round
-trip; here all calls of a trace bound it together). Where equal clocks fit, they are believed;
-otherwise the middle of what fits is taken, and the rest is the uncertainty.
+A call's server begins after its client, and its client ends after the server's work. Each call
+thus bounds the offset of the two clocks (Cristian 1989 bounds it by one round trip; here all calls
+of a trace bound it together). If the bounds allow an offset of 0, it is assumed; otherwise the
+middle of the bounds is used, and half their distance is the uncertainty.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from specmesh.traces.spans import Node, Span, SpanKind, root_of, servers_of
 
 @dataclass(frozen=True, slots=True)
 class ClockCorrection:
-    """What was added to the times of a node's spans, in milliseconds, to get the root's clock."""
+    """The offset that was added to the times of a node's spans, in milliseconds, to put them on the
+    root's clock."""
 
     node: Node
     offset_ms: float
     uncertainty_ms: float
-    """The true offset is at most that far away, either way; unless the calls contradict each
-    other, as when a clock was set meanwhile: then by how much they do."""
+    """Largest distance to the true offset in either direction. If the calls contradict each other,
+    as when a clock was set meanwhile, it is the size of the contradiction."""
     contradictory: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Of what must be added to a server's times to get its client's clock, in nanoseconds."""
+    """Bounds of the offset that must be added to a server's times to put them on its client's
+    clock, in nanoseconds."""
 
     low: float = float("-inf")
     high: float = float("inf")
@@ -42,7 +44,7 @@ class _Bounds:
     def offset_ns(self) -> int:
         if self.low <= 0 <= self.high:
             return 0
-        # With one bound alone as little as it allows.
+        # With only one bound, take the smallest correction that satisfies it.
         if self.high == float("inf"):
             return int(self.low)
         return int(self.low + self.high) // 2
@@ -53,8 +55,8 @@ class _Bounds:
 
 
 def corrected(spans: Sequence[Span]) -> tuple[list[Span], list[ClockCorrection]]:
-    """The spans of one trace by its root's clock, and what that took; nothing for nodes whose
-    clock agrees with the root's, as far as their calls tell."""
+    """Return the spans of one trace on its root's clock, and the corrections; nodes whose clock
+    agrees with the root's, as far as their calls tell, have none."""
     found = list(_corrections(root_of(spans).node, _bounds(spans)))
     offsets = {each.node: int(each.offset_ms * 1e6) for each in found}
     return [_shifted(span, offsets.get(span.node, 0)) for span in spans], found
@@ -69,7 +71,7 @@ def _shifted(span: Span, offset_ns: int) -> Span:
 def _corrections(
     root: Node, bounds: Mapping[Node, Mapping[Node, _Bounds]]
 ) -> Iterator[ClockCorrection]:
-    """From the root's node to those it calls, and so on."""
+    """Yield corrections breadth-first, from the root's node to the nodes that it calls, and so on."""
     known = {root: ClockCorrection(root, 0.0, 0.0, contradictory=False)}
     reached = deque([root])
     while reached:
@@ -91,7 +93,7 @@ def _corrections(
 
 
 def _bounds(spans: Sequence[Span]) -> Mapping[Node, Mapping[Node, _Bounds]]:
-    """By the client's node and the server's."""
+    """Return the bounds by the client's node and the server's."""
     servers = servers_of(spans)
     done = _ends_of_children(spans)
     found: dict[Node, dict[Node, _Bounds]] = defaultdict(dict)
@@ -110,14 +112,14 @@ def _bounds_of(call: Span, server: Span, done: Mapping[str, int]) -> _Bounds:
     low = call.start_ns - server.start_ns
     if call.was_cancelled or server.was_cancelled or call.is_error:
         return _Bounds(low=low)  # the server may have ended later than its client
-    # Not the server's own end, which may come after its answer has been sent.
+    # Don't use the server's own end: it may come after its response has been sent.
     computed_ns = server.left_queue_ns + int(server.number(FORWARD_MS) * 1e6)
     over_ns = max(computed_ns, done.get(server.span_id, 0))
     return _Bounds(low=low, high=call.end_ns - min(over_ns, server.end_ns))
 
 
 def _ends_of_children(spans: Sequence[Span]) -> Mapping[str, int]:
-    """When the last child in the same process had ended, by the parent's id."""
+    """Return the end of the last child in the same process, by the parent's id."""
     by_id = {span.span_id: span for span in spans}
     ends: dict[str, int] = defaultdict(int)
     for span in spans:

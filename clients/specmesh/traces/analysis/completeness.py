@@ -1,8 +1,8 @@
-"""Which spans a trace has lost: those that others name, or that must have been there.
+"""The spans that a trace has lost: parents that other spans name, and servers of successful calls.
 
-Spans are lost when a process is killed before it exports, when an exporter's queue is full, and
-when a process sends its spans elsewhere. What is missing is told apart from what never was: a
-call that was cancelled or failed may never have reached its server.
+Spans are lost when a process is killed before it exports them, when an exporter's queue is full, or
+when a process sends its spans elsewhere. A span that never existed is not counted as missing: a
+call that was cancelled or failed may not have reached its server.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from specmesh.serving.conventions import GENERATE_SPAN, RPC_SYSTEM
 from specmesh.traces.spans import Node, Span, SpanKind, root_of
 
 LOST = "(lost)"
-"""The name of spans that stand for lost ones."""
+"""The name of the placeholders of lost spans."""
 
 _NOBODY = Node("", "")
 
 
 class MissingSpan(Enum):
-    """What kind of span is missing."""
+    """The kind of a missing span."""
 
     ROOT = "the caller's span above the root"
     PARENT = "a span between the root and others"
@@ -31,25 +31,26 @@ class MissingSpan(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """One span that must have been there."""
+    """One missing span."""
 
     loss: MissingSpan
     span_id: str
-    """Empty where nothing names it: that of a server."""
+    """Its id; empty for a server's span, whose id no other span names."""
     below: Span | None
-    """The known span that it hangs from: the call, for a server. None: not known."""
+    """The known span that is its parent or ancestor: for a server, the call. None if unknown."""
     above: tuple[Span, ...]
-    """The spans that hang from it."""
+    """Its children."""
 
 
 def gaps(spans: Sequence[Span]) -> list[Gap]:
-    """The spans that one trace has lost, as far as the others tell."""
+    """Return the spans that one trace has lost, as far as its other spans tell."""
     return [*_lost_parents(spans), *_lost_servers(spans)] if spans else []
 
 
 def mended(spans: Sequence[Span], found: Sequence[Gap]) -> list[Span]:
-    """``spans`` in one tree: spans called ``LOST`` hold those whose parent is missing, and last as
-    long as these. Each hangs from the shortest span that it may have been part of."""
+    """Return ``spans`` as one tree. Spans whose parent is missing get a placeholder called
+    ``LOST``, which covers their time; its parent is the shortest span that may have contained it.
+    """
     lost = [
         _stand_in(spans, gap.span_id, gap.above) for gap in found if gap.loss is MissingSpan.PARENT
     ]
@@ -87,7 +88,7 @@ def _stand_in(spans: Sequence[Span], span_id: str, above: Sequence[Span]) -> Spa
 
 
 def _subtree(spans: Sequence[Span], tops: Sequence[Span]) -> set[str]:
-    """The ids of ``tops`` and of all below them."""
+    """Return the ids of ``tops`` and all their descendants."""
     children: dict[str, list[str]] = defaultdict(list)
     for span in spans:
         children[span.parent_span_id].append(span.span_id)
@@ -102,20 +103,20 @@ def _subtree(spans: Sequence[Span], tops: Sequence[Span]) -> set[str]:
 
 
 def describe(gap: Gap) -> str:
-    """Where something is missing, in a few words."""
+    """Describe a gap in a few words."""
     match gap.loss:
         case MissingSpan.ROOT:
             return f"1 span missing above {gap.above[0].name}: its caller's"
         case MissingSpan.PARENT:
             named = ", ".join(sorted({span.name for span in gap.above}))
-            return f"1 span missing, of which are left: {len(gap.above)} x {named}"
+            return f"1 span missing, with its children left: {len(gap.above)} x {named}"
         case MissingSpan.SERVER:
             assert gap.below is not None
             return f"1 span missing below {gap.below.name}: its server's"
 
 
 def summed_up(found: Sequence[Gap]) -> list[str]:
-    """``describe`` of all, those alike as one line: "3 spans missing below ..."."""
+    """Describe all gaps, with equal ones counted on one line: "3 spans missing below ..."."""
     counts: dict[str, int] = defaultdict(int)
     for gap in found:
         counts[describe(gap)] += 1
@@ -153,6 +154,6 @@ def _must_have_arrived(span: Span) -> bool:
 
 
 def _node(spans: Sequence[Span]) -> Node:
-    """Whose the parent of ``spans`` was: the caller of a server is not known."""
+    """Return the node of the lost parent of ``spans``; a server's span does not tell its caller."""
     own = [span.node for span in spans if span.kind is not SpanKind.SERVER]
     return own[0] if own else _NOBODY

@@ -1,4 +1,4 @@
-"""Where one answer took longer than another: their critical paths side by side."""
+"""The difference of two answers, by their critical paths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specmesh.traces.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class PathChange:
-    """What the two answers waited for at the nodes of one service, by what went on there."""
+    """The times that two answers waited for one activity at the nodes of one service."""
 
     service: str
     part: PathActivity
@@ -19,13 +19,14 @@ class PathChange:
 
     @property
     def lost_ms(self) -> float:
-        """How much longer the second one waited."""
+        """The additional time that the second one waited."""
         return self.second_ms - self.first_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two answers; the changes add up to ``lost_ms``, the largest loss first."""
+    """The durations of two answers, and the changes, which add up to ``lost_ms``, the largest loss
+    first."""
 
     first_ms: float
     second_ms: float
@@ -33,12 +34,13 @@ class Difference:
 
     @property
     def lost_ms(self) -> float:
-        """How much longer the second one took."""
+        """The additional time that the second one took."""
         return self.second_ms - self.first_ms
 
 
 def difference(first: Trace, second: Trace) -> Difference:
-    """Of two traces. Replicas of a service count together: which of them answered is chance."""
+    """Compare two traces. The replicas of a service count together, since it is chance which one
+    answered."""
     times = [by_service(trace.path) for trace in (first, second)]
     changes = [
         PathChange(*key, times[0].get(key, 0.0), times[1].get(key, 0.0))

@@ -1,4 +1,4 @@
-"""What an answer waited for, in words: the critical path by node and by what went on there."""
+"""The critical path by node and activity."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from specmesh.traces.spans import Node, Span, SpanKind, servers_of
 
 
 class PathActivity(StrEnum):
-    """What a stretch of the critical path was spent on."""
+    """The activity in a stretch of the critical path."""
 
     NETWORK = "network"
-    """Between a call's client and its server: wire, gRPC, both event loops."""
+    """The way between a call's client and its server: wire, gRPC, both event loops."""
     QUEUE = "queue"
     FORWARD = "forward"
     OWN = "own"
-    """Whatever else the node did."""
+    """Any other work of the node."""
     CORE = "core"
-    """Ready to go on, while others had the cores."""
+    """The process was ready to run, but waited for a core."""
     STORE = "store"
-    """The session store."""
+    """A write to the session store."""
     UNKNOWN = "unknown"
-    """Below a span that is missing."""
+    """The span is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathPart:
-    """All stretches of the critical path that a node spent on one thing under one name."""
+    """All stretches of the critical path with the same node, activity and name."""
 
     node: Node
     part: PathActivity
     name: str
-    """The span's, and why it took its own time."""
+    """The span's name, and the phase of its own time, if known."""
     ms: float
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One stretch of the critical path, on one thing; nanoseconds by the root's clock."""
+    """One stretch of the critical path with one activity, in nanoseconds on the root's clock."""
 
     span: Span
     node: Node
@@ -52,16 +52,16 @@ class Stretch:
     start_ns: int
     end_ns: int
     name: str
-    """The span's, and why its time was its own, if that is known."""
+    """The span's name, and the phase of its own time, if known."""
 
     @property
     def ms(self) -> float:
-        """How long it is."""
+        """The duration in milliseconds."""
         return (self.end_ns - self.start_ns) / 1e6
 
 
 def stretches(path: Sequence[Segment], spans: Sequence[Span]) -> list[Stretch]:
-    """``path`` from its start to its end, its servers' time divided into queue, forward and own."""
+    """Return ``path`` from start to end, with servers' time divided into queue, forward and own."""
     servers = servers_of(spans)
     found: list[Stretch] = []
     for segment in reversed(path):
@@ -77,7 +77,7 @@ def _name(segment: Segment) -> str:
 
 
 def summed(found: Sequence[Stretch]) -> list[PathPart]:
-    """The longest first; together as long as the answer took."""
+    """Sum up stretches, the longest first; the parts add up to the duration of the answer."""
     totals: dict[tuple[Node, PathActivity, str], float] = defaultdict(float)
     for each in found:
         totals[each.node, each.part, each.name] += each.ms
@@ -86,7 +86,7 @@ def summed(found: Sequence[Stretch]) -> list[PathPart]:
 
 
 def by_service(found: Iterable[Stretch]) -> dict[tuple[str, PathActivity], float]:
-    """Milliseconds by service and part: which of several replicas it was is chance."""
+    """Sum up milliseconds by service and activity, since it is chance which replica answered."""
     totals: dict[tuple[str, PathActivity], float] = defaultdict(float)
     for each in found:
         service = each.node.service.removeprefix("specmesh-") or each.node.label
@@ -109,8 +109,8 @@ def _whose(span: Span, servers: Sequence[Span]) -> tuple[Node, PathActivity]:
 
 
 def _unserved(segment: Segment, servers: Sequence[Span]) -> Iterator[Stretch]:
-    """A stretch on one thing. When within it the node waited for a core isn't known: at first,
-    as it is shown."""
+    """Yield a segment as one stretch, after one for the wait for a core, if any. When within the
+    segment that wait occurred is unknown; it is shown first."""
     node, part = _whose(segment.span, servers)
     since_ns = segment.start_ns
     if segment.run_delay_ns > 0:
@@ -123,9 +123,9 @@ def _unserved(segment: Segment, servers: Sequence[Span]) -> Iterator[Stretch]:
 
 
 def _served(segment: Segment) -> Iterator[Stretch]:
-    """A server's stretch: it waits, then computes; what is left is its own.
+    """Yield a server's segment as queue, forward and own.
 
-    A draft computes a level at a time, with own work in between, which is put at its end.
+    A draft computes level by level, with own work in between, which is shown at its end.
     """
     span = segment.span
     computed_ns = span.left_queue_ns + int(span.number(FORWARD_MS) * 1e6)

@@ -1,4 +1,4 @@
-"""What traces say about speculation: latencies of its steps, and accepted tokens."""
+"""Latencies of speculation's steps, and counts of accepted tokens."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class TracedLatencies:
     """Medians over the calls that were answered, in milliseconds."""
 
     verify_ms: float
-    """One verification, as the orchestrator waits for it."""
+    """Duration of a verify call at the orchestrator."""
     target_ms: float
-    """The target's forward in it."""
+    """Duration of the target's forward pass in it."""
     draft_ms: float
-    """One draft, as the orchestrator waits for it."""
+    """Duration of a draft call at the orchestrator."""
     drafter_step_ms: float
-    """The drafter's forward for one level of a draft."""
+    """Duration of the drafter's forward pass for one level of a draft."""
 
 
 def latencies(spans: Sequence[Span]) -> TracedLatencies | None:
-    """The latencies in the spans; None without answered drafts and verifications."""
+    """Compute the latencies; None without answered drafts and verifications."""
     verifications = list(_answered(spans, VERIFY_SPAN))
     drafts = list(_answered(spans, DRAFT_SPAN))
     if not verifications or not drafts:
@@ -48,7 +48,7 @@ def latencies(spans: Sequence[Span]) -> TracedLatencies | None:
 
 
 def accepted_counts(spans: Iterable[Span], num_draft_tokens: int) -> list[int]:
-    """How often 0, 1, ... tokens were accepted of drafts of ``num_draft_tokens``."""
+    """Count the drafts of ``num_draft_tokens`` of which 0, 1, ... tokens were accepted."""
     counts = [0] * (num_draft_tokens + 1)
     for span in spans:
         answered = span.name == VERIFY_SPAN and ACCEPTED in span.attributes

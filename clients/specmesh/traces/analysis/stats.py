@@ -1,4 +1,4 @@
-"""Percentiles over many traces: per node, and per name of a span."""
+"""Percentiles over many traces, per node and per span name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specmesh.traces.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Of durations in milliseconds, by linear interpolation between the values."""
+    """Percentiles of durations in milliseconds, linearly interpolated between the values."""
 
     count: int
     mean_ms: float
@@ -25,7 +25,7 @@ class Percentiles:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Percentiles:
-        """Those of ``values``, at least one."""
+        """Compute the percentiles of ``values``, at least one."""
         ordered = sorted(values)
 
         def at(share: float) -> float:
@@ -39,41 +39,42 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class NamedPercentiles:
-    """Of the spans of one name at one node, each one's whole duration."""
+    """Percentiles of the durations of all spans with one name at one node."""
 
     node: str
     name: str
     durations: Percentiles
     queue: Percentiles | None
-    """For servers that have one."""
+    """Percentiles of queueing time, for servers with a queue."""
     forward: Percentiles | None
 
 
 @dataclass(frozen=True, slots=True)
 class PathShare:
-    """A node's part of the critical path, of each answer."""
+    """The part of one activity at one node in the critical paths of all answers."""
 
     node: str
     part: PathActivity
     ms: Percentiles
     share: float
-    """Its part of the time of all answers together, 0 to 1; all shares add up to 1."""
+    """Its share of the total time of all answers, 0 to 1; all shares add up to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceStats:
-    """What traces have in common."""
+    """Statistics over traces."""
 
     answers: Percentiles
     num_incomplete: int
     path: tuple[PathShare, ...]
-    """The largest share first."""
+    """Parts of the critical path, the largest share first."""
     spans: tuple[NamedPercentiles, ...]
-    """By node and name."""
+    """Durations of spans, sorted by node and name."""
 
 
 def trace_stats(traces: Iterable[Trace]) -> TraceStats | None:
-    """Over ``traces``; None if there are none. The critical path is that of complete traces."""
+    """Compute statistics over ``traces``; None if there are none. Only complete traces count for
+    the critical path."""
     totals: list[float] = []
     num_incomplete = 0
     path_ms: dict[tuple[str, PathActivity], list[float]] = defaultdict(list)
@@ -111,7 +112,7 @@ def _path(trace: Trace) -> dict[tuple[str, PathActivity], float]:
 def _share(
     key: tuple[str, PathActivity], parts_ms: Sequence[float], num_traces: int, whole_ms: float
 ) -> PathShare:
-    """Answers without it count as 0."""
+    """Compute the share of one part; answers without it count as 0."""
     absent = [0.0] * (num_traces - len(parts_ms))
     share = sum(parts_ms) / whole_ms if whole_ms else 0.0
     return PathShare(*key, Percentiles.of([*parts_ms, *absent]), share)

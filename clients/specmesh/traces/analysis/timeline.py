@@ -1,6 +1,6 @@
-"""Which server did what when in one answer: a trace as bars and marks on one time axis.
+"""The work of each server on one answer, as bars and marks on one time axis.
 
-Times of different processes are put side by side as they are, so their clocks must agree.
+Times of different processes are used as they are, so their clocks must agree.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from specmesh.traces.spans import Node, Span, SpanKind, root_of, servers_of
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One call running on a server, since it left the queue; nanoseconds since 1970."""
+    """One call running on a server after it left the queue, in nanoseconds since 1970."""
 
     start_ns: int
     end_ns: int
@@ -32,11 +32,11 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one server did, in order of start."""
+    """The calls that one server ran, in order of start."""
 
     node: Node
     what: str
-    """DRAFT or VERIFY_SPAN."""
+    """DRAFT_SPAN or VERIFY_SPAN."""
     bars: tuple[Bar, ...]
 
 
@@ -50,19 +50,19 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One answer, or a stretch of it."""
+    """The timeline of an answer, or of a part of it."""
 
     answer_start_ns: int
     start_ns: int
     end_ns: int
     rows: tuple[Row, ...]
-    """Verifiers, then drafters."""
+    """The verifiers, then the drafters."""
     commits: tuple[Committed, ...]
     rejections_ns: tuple[int, ...]
-    """When a draft token was found to be wrong."""
+    """The times at which a draft token was rejected."""
 
     def between(self, start_ns: int, end_ns: int) -> Timeline:
-        """The part of it from ``start_ns`` up to ``end_ns``; bars are not cut."""
+        """Return the part from ``start_ns`` up to ``end_ns``; bars are not cut."""
         return Timeline(
             answer_start_ns=self.answer_start_ns,
             start_ns=start_ns,
@@ -80,9 +80,9 @@ class Timeline:
         )
 
     def busiest(self, length_ms: float) -> Timeline:
-        """The stretch of that length in which most happens: rejections, cancellations, commits.
+        """Return the part of that length with most rejections, cancellations and commits.
 
-        It begins with a commit; the whole timeline, if that is shorter.
+        It begins with a commit. If the timeline is shorter, it is returned whole.
         """
         length_ns = int(length_ms * 1e6)
         starts = [c.at_ns for c in self.commits if c.at_ns + length_ns <= self.end_ns]
@@ -91,7 +91,7 @@ class Timeline:
 
 
 def timeline(trace: Sequence[Span]) -> Timeline:
-    """The timeline of one trace, from the first draft or verification on."""
+    """Build the timeline of one trace, from the first draft or verification on."""
     rows = tuple(_rows(trace))
     begun = [bar.start_ns for row in rows for bar in row.bars]
     root = root_of(trace)
@@ -123,16 +123,16 @@ def _rows(trace: Sequence[Span]) -> Iterator[Row]:
 
 
 def _rejections(trace: Sequence[Span]) -> Iterator[int]:
-    """Verdicts that accept fewer tokens than were drafted, and verdicts that end a draft: those
-    find that the next draft token, after the verified ones, is wrong."""
+    """Yield the times of rejections: verdicts that accept fewer tokens than were drafted, and
+    verdicts that end a draft because the draft token after the verified ones is wrong."""
     verdicts = [span for span in trace if span.name == VERIFY_SPAN and ACCEPTED in span.attributes]
     for verdict in verdicts:
         if verdict.number(ACCEPTED) < verdict.number(DRAFT_TOKENS):
             yield verdict.end_ns
     commits = sorted(span.end_ns for span in trace if span.name == ROUND_SPAN)
     for each in cancellations(trace):
-        # A draft may also be cancelled because it is long enough. Then a verification is sent,
-        # and its verdict is what is committed next.
+        # A draft may also be cancelled because it is long enough. Then a verification follows,
+        # whose verdict is the next to be committed.
         committed_ns = next((at for at in commits if at >= each.start_ns), each.start_ns)
         decided_before = not any(each.start_ns < v.end_ns <= committed_ns for v in verdicts)
         if decided_before and any(call.name == DRAFT_SPAN for call in each.calls):

@@ -1,7 +1,7 @@
-"""What became of every token that was drafted for an answer, from its spans alone.
+"""The fate of every token that was drafted for an answer, reconstructed from its spans.
 
-The orchestrator numbers the tokens (``traced_tokens``), so that drafts, verdicts and commits of
-one token are known to be of the same. Texts are there only where it was told to record them.
+The orchestrator numbers the tokens (``traced_tokens``), so that the drafts, verdicts and commits
+of one token can be matched. Texts are present only if it was configured to record them.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from specmesh.traces.spans import Span
 
 
 class Fate(StrEnum):
-    """What became of a token."""
+    """The fate of a token."""
 
     ACCEPTED = "accepted"
     RECOVERED = "recovered"
     BONUS = "bonus"
     UNCHECKED = "unchecked"
     REJECTED = "rejected"
-    """The target was asked and said otherwise."""
+    """The target verified and rejected it."""
     CANCELLED = "cancelled"
-    """Drafted after a token that turned out to be wrong, and never judged."""
+    """It was drafted after a token that turned out to be wrong, and never verified."""
     UNUSED = "unused"
-    """Drafted beyond the end of the answer."""
+    """It was drafted beyond the end of the answer."""
 
 
 COMMITTED = frozenset({Fate.ACCEPTED, Fate.RECOVERED, Fate.BONUS, Fate.UNCHECKED})
@@ -36,26 +36,26 @@ WASTED = frozenset({Fate.REJECTED, Fate.CANCELLED, Fate.UNUSED})
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of the tree. ``text`` is None where texts were not recorded."""
+    """A token of the tree. ``text`` is None if texts were not recorded."""
 
     number: int
     parent: int
-    """0: the beginning."""
+    """Number of its parent; 0 is the beginning of the answer."""
     fate: Fate
     text: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class TracedTokenTree:
-    """The tokens of an answer, and those that were only drafted."""
+    """The tokens of an answer, and the wasted draft tokens."""
 
     committed: tuple[Token, ...]
     """The answer, from its beginning."""
     below: Mapping[int, Sequence[Token]]
-    """The wasted tokens that hang from each token, by its number."""
+    """The wasted children of each token, by its number."""
 
     def counts(self) -> dict[str, int]:
-        """How many tokens had each fate, and how many were ``drafted`` and ``wasted`` in all."""
+        """Count the tokens of each fate, and those ``drafted`` and ``wasted`` in total."""
         wasted = [token for tokens in self.below.values() for token in tokens]
         found = Counter(token.fate for token in (*self.committed, *wasted))
         drafted = found[Fate.ACCEPTED] + found[Fate.UNCHECKED] + len(wasted)
@@ -63,7 +63,7 @@ class TracedTokenTree:
         return {"committed": len(self.committed), "drafted": drafted, **each, "wasted": len(wasted)}
 
     def branches(self, number: int) -> list[list[Token]]:
-        """The wasted tokens below a token as chains: where one forks, another begins."""
+        """Return the wasted tokens below a token as chains; a new chain begins at each fork."""
         chains = []
         heads = list(self.below.get(number, ()))
         while heads:
@@ -76,7 +76,7 @@ class TracedTokenTree:
 
 
 def token_tree(spans: Sequence[Span]) -> TracedTokenTree | None:
-    """The tree of one answer; None if its spans have no numbers."""
+    """Build the tree of one answer; None if its spans have no token numbers."""
     tree = _Read(spans)
     return tree.result() if tree.fates else None
 
@@ -95,7 +95,7 @@ class _Read:
                 self._committed(span)
 
     def result(self) -> TracedTokenTree:
-        """Tell the fates of those that were not committed."""
+        """Return the tree, with the fates of the tokens that were not committed."""
         end = self.order[-1] if self.order else 0
         below: dict[int, list[Token]] = defaultdict(list)
         for number in self.parents.keys() - self.fates.keys():

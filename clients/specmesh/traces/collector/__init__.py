@@ -1,6 +1,6 @@
-"""Receives the spans of a mesh over OTLP, decides which traces are kept, and stores those.
+"""The trace collector: it receives spans over OTLP, samples traces at the tail, and stores them.
 
-Reading order: ``sampling`` (which traces: pure), ``buffer`` (spans wait there for the decision:
-pure), ``arrival`` (what the two see of a span), ``otlp_grpc`` and ``otlp_http`` (how spans come
-in), ``storing`` (the thread that writes), ``__main__`` (the process).
+Reading order: ``sampling`` (the decision; pure), ``buffer`` (spans that wait for it; pure),
+``arrival`` (the form of spans in both), ``otlp_grpc`` and ``otlp_http`` (the receivers),
+``storing`` (the writing thread), ``__main__`` (the process).
 """

@@ -32,13 +32,13 @@ from specmesh.traces.store.writer import StoreWriter
 log = logging.getLogger(__name__)
 
 _NICENESS = 10
-"""The collector gives way to the mesh that it looks at."""
+"""Niceness of the collector, so that it yields the cores to the mesh that it observes."""
 _GRACE_S = 2
-"""How long requests under way may go on after SIGTERM."""
+"""Longest time that open requests may continue after SIGTERM."""
 
 
 async def collect(settings: CollectorSettings) -> int:
-    """Receive and store until SIGTERM or SIGINT; returns the exit status."""
+    """Receive and store spans until SIGTERM or SIGINT, and return the exit status."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -62,16 +62,16 @@ async def collect(settings: CollectorSettings) -> int:
 
 @asynccontextmanager
 async def _receiving(settings: CollectorSettings, take: Take) -> AsyncIterator[None]:
-    """Both receivers, for as long as the block runs. Raises OSError if one can't listen, and
-    UnusableFile for files of TLS."""
+    """Run both receivers while the block runs. Raises OSError if one can't listen, and UnusableFile
+    for bad TLS files."""
     with socket.create_server((settings.host, settings.http_port)) as listener:
         address = f"{settings.host}:{settings.grpc_port}"
-        # Else the body of an answer waits up to 40 ms for its client to acknowledge the headers.
+        # Otherwise a response's body waits up to 40 ms until its client acknowledges the headers.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server, port = await otlp_grpc.start(take, address, settings.tls)
         config = uvicorn.Config(
             make_app(take),
-            http="h11",  # httptools bounds no headers
+            http="h11",  # httptools does not limit the size of headers
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=_GRACE_S,
@@ -102,11 +102,11 @@ def _context(tls: TlsFiles | None) -> Callable[..., ssl.SSLContext] | None:
 
 
 class _WebServer(uvicorn.Server):
-    """Leaves signals to the process."""
+    """A server that leaves signals to the process."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Not here."""
+        """Capture none, since the process has its own handlers."""
         yield
 
 

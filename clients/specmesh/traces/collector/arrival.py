@@ -1,4 +1,4 @@
-"""A span on its way through the collector: bytes, and the little that decisions need of it."""
+"""Spans on their way through the collector: serialised, with the facts that sampling needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WELL = {"", "OK", "CANCELLED"}
 
 @dataclass(frozen=True, slots=True)
 class ArrivedSpan:
-    """One span. As bytes it holds no part of the message it came in."""
+    """One span. It is kept as bytes, so that it does not keep its whole message in memory."""
 
     trace_id: bytes
     resource: bytes
@@ -27,11 +27,11 @@ class ArrivedSpan:
     span: bytes
     is_root: bool
     facts: RootFacts
-    """As if it were the root."""
+    """The facts for sampling, as if it were the root."""
 
 
 def arrivals(groups: Iterable[ResourceSpans]) -> Iterator[ArrivedSpan]:
-    """The spans of an OTLP message."""
+    """Yield the spans of an OTLP message."""
     for group in groups:
         resource = group.resource.SerializeToString()
         for scope_spans in group.scope_spans:
@@ -48,7 +48,7 @@ def arrivals(groups: Iterable[ResourceSpans]) -> Iterator[ArrivedSpan]:
 
 
 def put_together(arrived: Iterable[ArrivedSpan]) -> list[ResourceSpans]:
-    """The OTLP message of ``arrived``, which ``arrivals`` took apart."""
+    """Rebuild the OTLP message of spans that ``arrivals`` took apart."""
     grouped: dict[bytes, dict[bytes, list[bytes]]] = defaultdict(lambda: defaultdict(list))
     for each in arrived:
         grouped[each.resource][each.scope].append(each.span)

@@ -1,9 +1,8 @@
-"""Where spans wait until their trace's root has ended and it is known which others come. Pure.
+"""The buffer in which spans wait until the sampling decision on their trace. Pure.
 
-A trace is decided about when its root arrives, or when no span of it has come for
-``patience_s``: then by its longest span. One that is kept leaves the buffer once no span of it
-has come for ``settle_s``. Spans that come later still are handed on as well, if their trace was
-kept, and dropped if it was not.
+A trace is sampled when its root arrives or, by its longest span, when none of its spans has arrived
+for ``patience_s``. A trace that is kept leaves the buffer when none of its spans has arrived for
+``settle_s``. Spans that arrive later follow the decision: they are handed on or dropped.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from specmesh.traces.collector.sampling import Sampler
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferLimits:
-    """How long spans wait, and how many there may be."""
+    """Limits of the time that spans wait, and of their number."""
 
     settle_s: float = 2.0
-    """Longer than it takes all processes to send their spans of one trace, usually."""
+    """Wait for further spans of a kept trace; usually long enough for all processes to send."""
     patience_s: float = 30.0
-    """The longest pause between two spans of a trace without a root."""
+    """Longest pause between two spans of a trace without a root."""
     max_spans: int = 200_000
-    """In the buffer; above it the trace that has waited longest is decided about at once."""
+    """Most spans in the buffer; above this, the trace that has waited longest leaves early."""
     max_spans_of_trace: int = 50_000
-    """More spans of one trace are dropped."""
+    """Most spans of one trace; further ones are dropped."""
     num_remembered: int = 100_000
-    """Traces whose decision is known, for late spans."""
+    """Number of past decisions that are remembered for late spans."""
 
 
 @dataclass(slots=True)
@@ -39,21 +38,21 @@ class _Trace:
 
 
 class TraceBuffer:
-    """Takes spans in and hands traces on; every ``now_s`` is of one clock that never goes back."""
+    """A buffer that turns spans into traces; every ``now_s`` is of the same monotonic clock."""
 
     def __init__(self, sampler: Sampler, limits: BufferLimits) -> None:
         self.num_dropped = 0
-        """Spans of traces that were to be kept, dropped for want of room."""
+        """Number of spans dropped because their trace was too large."""
         self._sampler = sampler
         self._limits = limits
-        # Both in the order in which their last span came.
+        # Both are in the order in which their last span arrived.
         self._undecided: OrderedDict[bytes, _Trace] = OrderedDict()
         self._kept: OrderedDict[bytes, _Trace] = OrderedDict()
         self._decisions: OrderedDict[bytes, bool] = OrderedDict()
         self._num_spans = 0
 
     def take(self, arrived: Iterable[ArrivedSpan], now_s: float) -> None:
-        """Take spans in."""
+        """Add spans."""
         for each in arrived:
             kept = self._decisions.get(each.trace_id)
             if kept is False:
@@ -71,7 +70,7 @@ class TraceBuffer:
                 self._decide(each.trace_id, each, now_s)
 
     def due(self, now_s: float) -> Iterator[Sequence[ArrivedSpan]]:
-        """Take out the traces that are kept and complete by now, as far as one can tell."""
+        """Remove and yield the kept traces that are probably complete by now."""
         for trace_id in self._silent(self._undecided, now_s - self._limits.patience_s):
             self._decide_without_root(trace_id, now_s)
         ready = list(self._silent(self._kept, now_s - self._limits.settle_s))
@@ -83,7 +82,7 @@ class TraceBuffer:
                 self._decide_without_root(next(iter(self._undecided)), now_s)
 
     def flush(self, now_s: float) -> Iterator[Sequence[ArrivedSpan]]:
-        """Decide about all that is left, and take out what is kept."""
+        """Decide on all remaining traces; remove and yield those that are kept."""
         for trace_id in list(self._undecided):
             self._decide_without_root(trace_id, now_s)
         yield from map(self._take_out, list(self._kept))
@@ -111,7 +110,7 @@ class TraceBuffer:
 
     @staticmethod
     def _silent(traces: OrderedDict[bytes, _Trace], until_s: float) -> list[bytes]:
-        """Those of which no span has come since."""
+        """Return the traces of which no span has arrived since ``until_s``."""
         silent = []
         for trace_id, trace in traces.items():
             if trace.last_s > until_s:

@@ -1,4 +1,4 @@
-"""OTLP over gRPC."""
+"""The receiver of OTLP over gRPC."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from specmesh.serving.identity.certificates import (
 )
 
 Take = Callable[[Iterable[ResourceSpans]], None]
-"""Receives the spans of a message; must not block."""
+"""A function that receives the spans of a message; it must not block."""
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
@@ -45,9 +45,9 @@ class _TraceService(TraceServiceServicer):
 async def start(
     take: Take, address: str, tls: TlsFiles | None = None
 ) -> tuple[grpc.aio.Server, int]:
-    """Start a server at ``address`` (host:port, 0 for any free port); returns it and its port.
+    """Start a server at ``address`` (host:port, 0 for any free port); return it and its port.
 
-    Raises OSError, and UnusableFile for files of TLS.
+    Raises OSError if it can't listen, and UnusableFile for bad TLS files.
     """
     options = (
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),

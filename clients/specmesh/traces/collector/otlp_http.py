@@ -1,4 +1,4 @@
-"""OTLP over HTTP: protobuf and JSON, plain or compressed with gzip."""
+"""The receiver of OTLP over HTTP: protobuf or JSON, plain or gzipped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Refused(Exception):
 
 
 def make_app(take: Take) -> Starlette:
-    """The application: POST /v1/traces."""
+    """Make the application, which serves POST /v1/traces."""
 
     async def export(request: Request) -> Response:
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -69,11 +69,11 @@ def _decompressed(body: bytes, encoding: str) -> bytes:
     try:
         plain = unzip.decompress(body, MAX_MESSAGE_BYTES)
     except zlib.error as error:
-        raise _Refused(400, f"the body is no gzip: {error}") from error
+        raise _Refused(400, f"the body is not gzip: {error}") from error
     if unzip.unconsumed_tail:
         raise _too_large()
     if not unzip.eof:
-        raise _Refused(400, "the gzip is cut off")
+        raise _Refused(400, "the gzipped body is truncated")
     return plain
 
 
@@ -84,9 +84,9 @@ def _read(body: bytes, media: str) -> ExportTraceServiceRequest:
         if media == JSON:
             return ExportTraceServiceRequest(resource_spans=groups_from_json(body))
     except (DecodeError, UnreadableTraces) as error:
-        raise _Refused(400, f"the body is no ExportTraceServiceRequest: {error}") from error
+        raise _Refused(400, f"the body is not an ExportTraceServiceRequest: {error}") from error
     raise _Refused(415, f"content-type {media!r} is neither {PROTOBUF} nor {JSON}")
 
 
 def _too_large() -> _Refused:
-    return _Refused(413, f"more than {MAX_MESSAGE_BYTES} bytes")
+    return _Refused(413, f"the body has more than {MAX_MESSAGE_BYTES} bytes")

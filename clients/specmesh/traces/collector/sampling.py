@@ -1,7 +1,7 @@
-"""Tail sampling: whether a trace is kept, decided once its root has ended. Pure.
+"""Tail sampling: the decision to keep a trace, made when its root has ended. Pure.
 
-Kept are all that failed, all that were slow, a share of the rest, and one now and then however
-small that share is, so that a mesh that answers seldom shows each answer.
+All failed and all slow traces are kept, and a share of the rest. One is also kept if none was for
+a while, so that a mesh with few requests keeps all of them, however small the share is.
 """
 
 from __future__ import annotations
@@ -12,54 +12,55 @@ from dataclasses import dataclass
 from typing import Protocol
 
 _WINDOW = 512
-"""Durations that the slowest are told by."""
+"""Number of recent durations that define which traces are slow."""
 _MIN_DURATIONS = 20
-"""With fewer nothing is known to be slow."""
+"""Fewest durations with which a trace can count as slow."""
 _MAX_KINDS = 64
 _TRACE_ID_HALF = 2**64
 
 
 @dataclass(frozen=True, slots=True)
 class RootFacts:
-    """What the decision goes by."""
+    """The facts about a trace's root that decide."""
 
     kind: str
-    """Name of the root and the strategy: only what is alike is compared."""
+    """Name of the root and the strategy; only traces of the same kind are compared."""
     duration_ms: float
     failed: bool
 
 
 class Sampler(Protocol):
-    """Decides about each trace once."""
+    """A sampling policy, called once for each trace."""
 
     def keeps(self, trace_id: bytes, root: RootFacts, now_s: float) -> bool:
-        """Whether the trace is kept. ``now_s`` is of any clock that never goes back."""
+        """Decide whether to keep the trace. ``now_s`` is of any monotonic clock."""
         ...
 
 
 class KeepAll:
-    """Keeps every trace."""
+    """The policy that keeps every trace."""
 
     def keeps(self, trace_id: bytes, root: RootFacts, now_s: float) -> bool:  # noqa: ARG002
-        """Always."""
+        """Return True."""
         return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailOptions:
-    """``ratio`` of the traces that are neither slow nor failed, from 0 to 1."""
+    """Options of tail sampling."""
 
     ratio: float = 0.1
+    """Share of the traces that are neither slow nor failed to keep, from 0 to 1."""
     slow_ms: float | None = None
-    """From which duration on a trace is slow; None leaves it to ``slow_quantile``."""
+    """Duration from which a trace is slow; None uses ``slow_quantile`` instead."""
     slow_quantile: float = 0.95
-    """The share of recent traces of the same kind that a slow one is slower than."""
+    """Share of recent traces of the same kind than which a slow trace is slower."""
     quiet_s: float = 1.0
-    """A trace is kept anyway if none was for so long."""
+    """Time without a kept trace after which the next one is kept in any case."""
 
 
 class TailSampler:
-    """Keeps a part, and what is worth looking at."""
+    """The policy that keeps slow and failed traces, and a share of the others."""
 
     def __init__(self, options: TailOptions) -> None:
         self._options = options
@@ -67,8 +68,8 @@ class TailSampler:
         self._last_kept_s = float("-inf")
 
     def keeps(self, trace_id: bytes, root: RootFacts, now_s: float) -> bool:
-        """Whether the trace is kept. By its id, a trace is in the share or not wherever one asks:
-        several collectors agree."""
+        """Decide whether to keep the trace. Its id decides whether it is in the share, so several
+        collectors agree."""
         options = self._options
         slow = self._is_slow(root)
         drawn = int.from_bytes(trace_id[8:]) < options.ratio * _TRACE_ID_HALF
@@ -91,14 +92,14 @@ class TailSampler:
 
 
 class RecentDurations:
-    """The last ``_WINDOW`` durations, in order of time and of length."""
+    """The last ``_WINDOW`` durations, ordered by time and by length."""
 
     def __init__(self) -> None:
         self._by_time: deque[float] = deque()
         self._by_length: list[float] = []
 
     def add(self, duration_ms: float) -> None:
-        """Take one in; the oldest goes if there are too many."""
+        """Add a duration, which replaces the oldest if the window is full."""
         if len(self._by_time) == _WINDOW:
             oldest = self._by_time.popleft()
             del self._by_length[bisect_left(self._by_length, oldest)]
@@ -106,7 +107,7 @@ class RecentDurations:
         insort(self._by_length, duration_ms)
 
     def quantile(self, share: float) -> float | None:
-        """The duration that ``share`` of them do not exceed; None while there are too few."""
+        """Return the duration that ``share`` of them do not exceed; None while there are too few."""
         count = len(self._by_length)
         if count < _MIN_DURATIONS:
             return None

@@ -1,4 +1,4 @@
-"""Between the buffer and the store: a thread that writes, so that spans are taken in meanwhile."""
+"""The path from the buffer to the store: a thread writes, so that receiving is not blocked."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from specmesh.traces.store.writer import StoredTrace, StoreWriter
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 0.5
-"""How often traces that are complete are written."""
+"""Interval at which complete traces are written."""
 _TIDY_S = 60.0
 
 
 class Storing:
-    """Takes spans in from the receivers, and writes the traces that are kept."""
+    """The sink of the receivers, which writes the traces that are kept."""
 
     def __init__(self, buffer: TraceBuffer, writer: StoreWriter) -> None:
         self._buffer = buffer
         self._writer = writer
-        # One thread: it alone uses the writer.
+        # A single thread, since only one may use the writer.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trace-store")
         self._tidied_s = time.monotonic()
         self._num_dropped = 0
 
     def take(self, groups: Iterable[ResourceSpans]) -> None:
-        """Take in the spans of an OTLP message; those without a trace id are left out."""
+        """Add the spans of an OTLP message, except those without a trace id."""
         self._buffer.take((each for each in arrivals(groups) if each.trace_id), time.monotonic())
 
     async def run(self) -> None:
-        """Write until cancelled; then write what is left."""
+        """Write complete traces until cancelled; then write the rest."""
         try:
             while True:
                 await asyncio.sleep(INTERVAL_S)
@@ -48,7 +48,7 @@ class Storing:
                     self._tidied_s = now_s
                     await self._on_thread(self._tidy)
         finally:
-            # After what the thread may still be writing.
+            # The thread may still be writing; this comes after that.
             left = list(self._buffer.flush(time.monotonic()))
             self._thread.submit(self._write_now, left).result()
             self._thread.shutdown()
@@ -72,10 +72,10 @@ class Storing:
             log.exception("traces lost", extra={"count": len(traces), "reason": str(error)})
             return
         if num_left_out:
-            log.warning("traces left out", extra={"count": num_left_out})
+            log.warning("traces skipped", extra={"count": num_left_out})
 
     def _tidy(self) -> None:
         try:
             self._writer.tidy()
         except StoreError:
-            log.exception("store not tidied")
+            log.exception("cannot tidy the store")

@@ -1,4 +1,4 @@
-"""Traces as files: OTLP's JSON, that of Jaeger and of Tempo, and Chrome's for Perfetto.
+"""File formats of traces: the JSON of OTLP, Jaeger and Tempo, and Chrome's events for Perfetto.
 
-Inside the program there is one form, OTLP's messages; ``files`` finds out which one a file has.
+Inside the program all traces are OTLP messages; ``files`` detects the format of a file.
 """

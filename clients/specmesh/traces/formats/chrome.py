@@ -1,7 +1,7 @@
-"""Chrome's trace events, which Perfetto shows: a process for each node, a lane for what overlaps.
+"""Chrome's trace events, which Perfetto shows: a process for each node, lanes for its spans.
 
-The format: "Trace Event Format", Google 2016. Spans of one lane nest; concurrent ones need lanes
-of their own.
+The format is "Trace Event Format", Google 2016. The spans of one lane must nest; spans that overlap
+otherwise need lanes of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NS_PER_US = 1000
 
 
 def to_chrome(trace: Trace) -> dict[str, Any]:
-    """The trace as a JSON object; times are microseconds since the root began."""
+    """Return the trace as a JSON object, with times in microseconds since the root began."""
     by_node: dict[str, list[Span]] = defaultdict(list)
     for span in trace.spans:
         by_node[span.node.label].append(span)
@@ -49,7 +49,7 @@ def _event(span: Span, origin_ns: int, pid: int, lane: int, critical: bool) -> d
 
 
 def _in_lanes(spans: Sequence[Span]) -> Iterator[tuple[int, Span]]:
-    """Each span with the first lane in which it overlaps others only by lying inside them."""
+    """Yield each span with the first lane in which it lies inside all spans that it overlaps."""
     lanes: list[list[int]] = []
     """The ends of the spans open in each lane, the outermost first."""
     for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):

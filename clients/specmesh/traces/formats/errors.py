@@ -1,7 +1,7 @@
-"""What every reader may raise."""
+"""The error of all readers."""
 
 from __future__ import annotations
 
 
 class UnreadableTraces(Exception):
-    """A text holds no traces in a form that is known; the text says what is wrong where."""
+    """The input does not contain traces in a known format; the message says what is wrong where."""

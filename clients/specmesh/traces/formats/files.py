@@ -1,4 +1,4 @@
-"""Reads traces from a file, whichever of the known forms it has."""
+"""A reader of trace files that detects their format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specmesh.traces.formats.tempo import groups_from_tempo, is_tempos
 
 
 def read_traces(file: BinaryIO) -> list[list[ResourceSpans]]:
-    """The spans of each trace in ``file``: one JSON document, or one a line.
+    """Return the spans of each trace in ``file``, which is one JSON document, or one per line.
 
     Raises UnreadableTraces.
     """
@@ -50,9 +50,9 @@ def _document(text: bytes, where: str) -> Mapping[str, Any]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise UnreadableTraces(f"{where}no JSON: {error}") from error
+        raise UnreadableTraces(f"{where}not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise UnreadableTraces(f"{where}no JSON object")
+        raise UnreadableTraces(f"{where}not a JSON object")
     return document
 
 
@@ -64,11 +64,11 @@ def _groups(document: Mapping[str, Any]) -> list[ResourceSpans]:
     if "resourceSpans" in document:
         return groups_from(document)
     known = "'resourceSpans' (OTLP), 'data' (Jaeger), 'batches' or 'trace' (Tempo)"
-    raise UnreadableTraces(f"it has none of {known}")
+    raise UnreadableTraces(f"the document has none of the keys {known}")
 
 
 def _by_trace(group: ResourceSpans) -> Iterable[tuple[bytes, ResourceSpans]]:
-    """``group``, divided by trace."""
+    """Divide ``group`` by trace."""
     parts: dict[bytes, ResourceSpans] = {}
     for scope in group.scope_spans:
         by_trace = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Jaeger's JSON: what ``GET /api/traces`` answers and the UI saves."""
+"""Jaeger's JSON, as ``GET /api/traces`` returns it and the UI saves it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _STATUSES = {
 _KIND, _ERROR = "span.kind", "error"
 _STATUS, _DESCRIPTION = "otel.status_code", "otel.status_description"
 _OWN = "specmesh."
-"""Jaeger has no lists and makes texts of them; of attributes that begin so, lists again."""
+"""Prefix of attributes whose lists are restored: Jaeger has no lists and stores them as texts."""
 _NS_PER_US = 1000
 
 
 def is_jaegers(document: Mapping[str, Any]) -> bool:
-    """Whether this is Jaeger's."""
+    """Return whether ``document`` is Jaeger's."""
     return "data" in document
 
 
 def groups_from_jaeger(document: Mapping[str, Any]) -> list[ResourceSpans]:
-    """The spans of a parsed document, a group for each process. Raises UnreadableTraces."""
+    """Return the spans of a parsed document, in a group for each process. Raises UnreadableTraces."""
     try:
         return [group for trace in document["data"] for group in _groups(trace)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UnreadableTraces(f"no trace of Jaeger: {error!r}") from error
+        raise UnreadableTraces(f"not a trace in Jaeger's format: {error!r}") from error
 
 
 def _groups(trace: Mapping[str, Any]) -> Iterator[ResourceSpans]:
@@ -97,7 +97,7 @@ def _status(tags: Mapping[str, Any]) -> trace_pb2.Status:
 
 
 def _id(written: str, size: int) -> bytes:
-    """Jaeger leaves out zeros at the beginning."""
+    """Parse an id in hex, of which Jaeger omits leading zeros."""
     return bytes.fromhex(written.zfill(2 * size))
 
 

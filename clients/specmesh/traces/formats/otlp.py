@@ -1,7 +1,7 @@
-"""OTLP as JSON: what the OpenTelemetry Collector, Jaeger and others read and write.
+"""OTLP's JSON, which the OpenTelemetry Collector, Jaeger and others read and write.
 
-OTLP departs from Protobuf's JSON in writing ids in hex instead of base64; Tempo does not. Their
-lengths differ, so that both are read. Enums may be numbers or names.
+Unlike Protobuf's JSON, OTLP writes ids in hex instead of base64; Tempo keeps base64. The two have
+different lengths, so both can be read. Enums may be numbers or names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ID_BYTES = {"traceId": 16, "spanId": 8, "parentSpanId": 8}
 
 
 def to_document(groups: Iterable[ResourceSpans]) -> dict[str, Any]:
-    """``groups`` as an OTLP JSON object."""
+    """Return ``groups`` as an OTLP JSON object."""
     document = MessageToDict(TracesData(resource_spans=groups), use_integers_for_enums=True)
     for element in _with_ids(document.get("resourceSpans", ())):
         for name in _ID_BYTES.keys() & element.keys():
@@ -30,23 +30,23 @@ def to_document(groups: Iterable[ResourceSpans]) -> dict[str, Any]:
 
 
 def to_line(groups: Iterable[ResourceSpans]) -> str:
-    """The same as one line, without its end."""
+    """Return ``groups`` as one line of OTLP JSON, without the line end."""
     return json.dumps(to_document(groups), separators=(",", ":"))
 
 
 def groups_from_json(text: bytes) -> list[ResourceSpans]:
-    """The spans of an OTLP JSON object. Raises UnreadableTraces."""
+    """Parse an OTLP JSON object. Raises UnreadableTraces."""
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise UnreadableTraces(f"no JSON: {error}") from error
+        raise UnreadableTraces(f"not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise UnreadableTraces("no JSON object")
+        raise UnreadableTraces("not a JSON object")
     return groups_from(document)
 
 
 def groups_from(document: Mapping[str, Any]) -> list[ResourceSpans]:
-    """The spans of a parsed OTLP JSON object, which is changed by that. Raises UnreadableTraces."""
+    """Return the spans of a parsed OTLP JSON object, which this modifies. Raises UnreadableTraces."""
     groups = document.get("resourceSpans", [])
     try:
         for element in _with_ids(groups):
@@ -59,7 +59,7 @@ def groups_from(document: Mapping[str, Any]) -> list[ResourceSpans]:
 
 
 def _with_ids(groups: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Spans and their links."""
+    """Yield the spans and their links."""
     for group in groups:
         for scope in group.get("scopeSpans", ()):
             for span in scope.get("spans", ()):
@@ -68,7 +68,7 @@ def _with_ids(groups: Iterable[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _base64(name: str, written: str) -> str:
-    """An id in base64, from hex or base64."""
+    """Convert an id from hex or base64 to base64."""
     size = _ID_BYTES[name]
     try:
         is_hex = len(written) == 2 * size

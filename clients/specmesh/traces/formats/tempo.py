@@ -1,7 +1,7 @@
-"""Tempo's JSON of one trace: OTLP's messages under names of its own.
+"""Tempo's JSON of one trace: OTLP's messages under other names.
 
 ``GET /api/traces/ID`` calls the list ``batches``, ``GET /api/v2/traces/ID`` puts it into
-``trace``; older versions have ``instrumentationLibrarySpans`` for ``scopeSpans``.
+``trace``; older versions write ``instrumentationLibrarySpans`` instead of ``scopeSpans``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _OLD_SCOPES = "instrumentationLibrarySpans"
 
 
 def is_tempos(document: Mapping[str, Any]) -> bool:
-    """Whether this is Tempo's."""
+    """Return whether ``document`` is Tempo's."""
     return "batches" in document or "trace" in document
 
 
 def groups_from_tempo(document: Mapping[str, Any]) -> list[ResourceSpans]:
-    """The spans of a parsed document. Raises UnreadableTraces."""
+    """Return the spans of a parsed document. Raises UnreadableTraces."""
     trace = document.get("trace", document)
     try:
         groups = trace.get("batches") or trace.get("resourceSpans") or []
@@ -31,5 +31,5 @@ def groups_from_tempo(document: Mapping[str, Any]) -> list[ResourceSpans]:
             if _OLD_SCOPES in group:
                 group["scopeSpans"] = group.pop(_OLD_SCOPES)
     except (AttributeError, TypeError) as error:
-        raise UnreadableTraces(f"no trace of Tempo: {error}") from error
+        raise UnreadableTraces(f"not a trace in Tempo's format: {error}") from error
     return groups_from({"resourceSpans": groups})

@@ -1,5 +1,5 @@
-"""Traces on disk: one SQLite file with a row to list and a blob of spans for each trace.
+"""The trace store: one SQLite file with a summary row and a blob of spans for each trace.
 
-Reading order: ``schema`` (what is where), ``blob`` (how spans are kept), ``limits`` (how much),
-``writer`` (adds, and makes room first), ``reader`` (lists and finds), ``query`` (what to list).
+Reading order: ``schema`` (the tables), ``blob`` (the form of spans), ``limits`` (the size),
+``writer`` (makes room and adds), ``reader`` (lists and finds), ``query`` (the filters of a list).
 """

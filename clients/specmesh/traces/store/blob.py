@@ -1,6 +1,6 @@
 """The spans of one trace as bytes: OTLP's own message, compressed.
 
-Nothing that a process has sent is lost, whatever this version reads of it.
+So everything that a process sent is kept, even fields that this version does not read.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 
 _LEVEL = 1
-"""Spans repeat each other: higher levels take three times as long for a tenth less."""
+"""Compression level; since spans are repetitive, higher levels take three times as long to save a
+tenth."""
 
 
 def distinct(groups: Iterable[ResourceSpans]) -> list[ResourceSpans]:
-    """``groups`` with the first span of each id."""
+    """Return ``groups`` without repeated spans; the first one of each id stays."""
     seen: set[tuple[bytes, bytes]] = set()
     kept = []
     for group in groups:
@@ -32,10 +33,10 @@ def distinct(groups: Iterable[ResourceSpans]) -> list[ResourceSpans]:
 
 
 def pack(groups: Iterable[ResourceSpans]) -> bytes:
-    """The blob of ``groups``."""
+    """Return the blob of ``groups``."""
     return zlib.compress(TracesData(resource_spans=groups).SerializeToString(), _LEVEL)
 
 
 def unpack(blob: bytes) -> TracesData:
-    """What ``pack`` was given."""
+    """Return the message in a blob that ``pack`` made."""
     return TracesData.FromString(zlib.decompress(blob))

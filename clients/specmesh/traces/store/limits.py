@@ -1,8 +1,8 @@
-"""How much a store may hold, and how its size is kept below that: arithmetic alone.
+"""Size limits of a store, by pure arithmetic.
 
-SQLite writes first to a log (WAL) beside the database, so the limit is shared out between the
-two. The database is held by SQLite itself (``max_page_count``); the log by writing little at a
-time, and nothing before the log has been emptied.
+SQLite first writes to a log (WAL) beside the database, so the limit is divided between the two.
+SQLite itself bounds the database (``max_page_count``). The log is bounded by small transactions,
+each of which begins only when the log has been emptied.
 """
 
 from __future__ import annotations
@@ -13,52 +13,52 @@ from typing import Protocol, TypeVar
 
 PAGE_BYTES = 4096
 _SHARED_MEMORY_BYTES = 64 * 1024
-"""The -shm file, for as long a log as is allowed here."""
+"""Size of the -shm file for the longest log that is allowed here."""
 _MAX_LOG_BYTES = 32 * 1024 * 1024
 _PAGES_OF_A_ROW = 2
-"""What a trace needs in tables and indexes, beside its blob; at most."""
+"""Most pages that a trace needs in tables and indexes, besides its blob."""
 _LOG_PER_PAGE = 3
-"""Pages in the log for each page written: itself, those freed for it, their map."""
+"""Pages in the log for each page written: itself, those freed for it, and their map."""
 
 MIN_BYTES = 4 * 1024 * 1024
-"""The smallest limit: below it there is no room for a log and a trace."""
+"""The smallest limit, which leaves room for a log and a trace."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """``max_bytes`` on disk, all files together, at least ``MIN_BYTES``; traces older than
-    ``max_age_s`` seconds go as well."""
+    """Limits of a store: ``max_bytes`` on disk of all files together, at least ``MIN_BYTES``, and
+    ``max_age_s``, the age in seconds above which traces are deleted."""
 
     max_bytes: int = 512 * 1024 * 1024
     max_age_s: float = 7 * 86400.0
 
     @property
     def log_bytes(self) -> int:
-        """How long the log may become."""
+        """Most bytes of the log."""
         return min(self.max_bytes // 4, _MAX_LOG_BYTES)
 
     @property
     def num_pages(self) -> int:
-        """How many pages the database may have."""
+        """Most pages of the database."""
         return (self.max_bytes - self.log_bytes - _SHARED_MEMORY_BYTES) // PAGE_BYTES
 
     @property
     def batch_pages(self) -> int:
-        """Pages that one transaction may write, so that the log can take them."""
+        """Most pages that one transaction may write without exceeding the log."""
         return self.log_bytes // (2 * _LOG_PER_PAGE * PAGE_BYTES)
 
 
 def pages_for(blob_bytes: int) -> int:
-    """How many pages a trace with a blob of that size takes, at most."""
+    """Return the most pages that a trace with a blob of that size takes."""
     return _PAGES_OF_A_ROW + -(-blob_bytes // (PAGE_BYTES - 4))
 
 
 class Sized(Protocol):
-    """Something with a blob."""
+    """An item with a blob."""
 
     @property
     def blob(self) -> bytes:
-        """Its bytes."""
+        """The blob's bytes."""
         ...
 
 
@@ -66,7 +66,7 @@ Item = TypeVar("Item", bound=Sized)
 
 
 def batches(items: Iterable[Item], max_pages: int) -> Iterator[Sequence[Item]]:
-    """``items`` in lists of at most ``max_pages``; one that is larger has a list of its own."""
+    """Divide ``items`` into batches of at most ``max_pages``; a larger item is a batch of its own."""
     batch: list[Item] = []
     size = 0
     for item in items:

@@ -1,4 +1,4 @@
-"""Which traces to list."""
+"""Queries for lists of traces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specmesh.traces.summary import Outcome
 
 
 class Order(StrEnum):
-    """What comes first."""
+    """The order of a list."""
 
     NEWEST = "newest"
     SLOWEST = "slowest"
@@ -21,28 +21,28 @@ _ORDERS = {Order.NEWEST: "start_ns DESC", Order.SLOWEST: "duration_ms DESC"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What a trace must be to be listed; None: anything."""
+    """The filters, order and length of a list of traces; a filter of None matches all."""
 
     min_ms: float | None = None
     outcome: Outcome | None = None
     strategy: str | None = None
     acceptance_below: float | None = None
-    """From 0 to 1."""
+    """Acceptance below this share, from 0 to 1."""
     session: str | None = None
     node: str | None = None
     since_s: float | None = None
-    """The root began after that; seconds since 1970."""
+    """Earliest start of the root, in seconds since 1970."""
     incomplete: bool = False
-    """Only those that have lost spans."""
+    """Select only traces that lack spans."""
     begun: bool = False
-    """Only answers that began: no request that was refused, and no list of models."""
+    """Select only answers that began, not refused requests or calls such as ListModels."""
     internal: bool = False
-    """Also what the mesh asks itself outside any answer, such as which model a replica serves."""
+    """Include calls inside the mesh that belong to no answer, such as for a replica's model."""
     order: Order = Order.NEWEST
     limit: int = 20
 
     def sql(self) -> tuple[str, list[object]]:
-        """What follows ``SELECT ... FROM traces``, and its parameters."""
+        """Return the SQL that follows ``SELECT ... FROM traces``, and its parameters."""
         clauses = dict(self._clauses())
         where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
         parameters = [value for value in clauses.values() if value is not None]

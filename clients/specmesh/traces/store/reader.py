@@ -1,4 +1,4 @@
-"""Lists and finds the traces of a store."""
+"""The reader of a trace store."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from specmesh.traces.summary import Outcome, TraceSummary
 LAST = "last"
 SLOWEST = "slowest"
 _WORDS = {LAST: Order.NEWEST, SLOWEST: Order.SLOWEST}
-"""What may stand for an id."""
+"""Words that may be used in place of an id."""
 
 
 class NoSuchTrace(Exception):
-    """No trace, or several, have the id asked for; the text says which."""
+    """No trace, or several, match the requested id; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much a store holds."""
+    """The size of a store."""
 
     num_traces: int
     num_spans: int
     num_bytes: int
-    """On disk, the log included."""
+    """Size on disk, including the log."""
 
 
 class StoreReader:
-    """The store at ``path`` while a ``with`` block lasts. Raises StoreError, also from each call
-    if the file is damaged."""
+    """The store at ``path``, open while a ``with`` block runs. Raises StoreError, also from each
+    call if the file is damaged."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -57,7 +57,7 @@ class StoreReader:
         self._connection.close()
 
     def select(self, query: Query) -> list[TraceSummary]:
-        """The summaries of the traces that ``query`` asks for, in its order."""
+        """Return the summaries of the traces that match ``query``, in its order."""
         tail, parameters = query.sql()
         columns = ", ".join(SUMMARY_COLUMNS)
         with self._reading() as connection:
@@ -65,7 +65,7 @@ class StoreReader:
             return [_summary(row) for row in rows]
 
     def find(self, name: str) -> str:
-        """The id that begins with ``name``, or that the word ``last`` or ``slowest`` stands for.
+        """Return the trace id that begins with ``name``, or that ``last`` or ``slowest`` selects.
 
         Raises NoSuchTrace.
         """
@@ -89,7 +89,7 @@ class StoreReader:
         return str(rows[0][0])
 
     def spans(self, trace_id: str) -> TracesData:
-        """All spans of a trace. Raises NoSuchTrace."""
+        """Return all spans of a trace. Raises NoSuchTrace."""
         with self._reading() as connection:
             row = connection.execute(
                 "SELECT otlp FROM traces JOIN spans USING (id) WHERE trace_id = ?", (trace_id,)
@@ -99,7 +99,7 @@ class StoreReader:
         return unpack(row[0])
 
     def extent(self) -> Extent:
-        """How much there is."""
+        """Return the size of the store."""
         with self._reading() as connection:
             num_traces, num_spans = connection.execute(
                 "SELECT count(*), coalesce(sum(num_spans), 0) FROM traces"
@@ -115,7 +115,7 @@ class StoreReader:
 
 
 def bytes_on_disk(path: Path) -> int:
-    """The size of a store with its log."""
+    """Return the size of a store, including its log."""
     files = (path, Path(f"{path}-wal"), Path(f"{path}-shm"))
     return sum(file.stat().st_size for file in files if file.exists())
 

@@ -1,4 +1,4 @@
-"""The tables, and the file they are in."""
+"""The tables of a trace store, and its file."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ import sqlite3
 from pathlib import Path
 
 VERSION = 1
-"""Of the tables: a store of another version is refused."""
+"""Version of the tables; a store of another version is refused."""
 
 _APPLICATION_ID = 0x53504D54
-"""Tells a store from any other SQLite file."""
+"""SQLite application id, which distinguishes a store from other SQLite files."""
 _BUSY_S = 5.0
-"""How long one process waits for another that writes."""
+"""Longest wait for another process that is writing."""
 
 SUMMARY_COLUMNS = (
     *("trace_id", "name", "start_ns", "duration_ms", "outcome", "reason"),
     *("strategy", "model", "session", "acceptance", "num_tokens", "num_spans", "num_missing"),
     "nodes",
 )
-"""The fields of ``TraceSummary`` in its order; ``nodes`` as lines, the first and last empty."""
+"""The fields of ``TraceSummary`` in its order. ``nodes`` is stored as lines, between an empty first
+and last line."""
 
 _TABLES = """
 CREATE TABLE traces (
-    id INTEGER PRIMARY KEY,  -- in the order in which they were stored
+    id INTEGER PRIMARY KEY,  -- in the order of storing
     stored_s REAL NOT NULL,  -- since 1970
     trace_id TEXT NOT NULL UNIQUE,
     name TEXT NOT NULL,
@@ -50,17 +51,18 @@ CREATE TABLE spans (
 
 
 class StoreError(Exception):
-    """The store cannot be used; the text says why, and names the file."""
+    """The store can't be used; the message says why and names the file."""
 
 
 def default_path() -> Path:
-    """Where traces are kept: ``specmesh/traces.sqlite`` in the user's state directory (XDG)."""
+    """Return the default store: ``specmesh/traces.sqlite`` in the user's state directory (XDG)."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "specmesh" / "traces.sqlite"
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """The store at ``path``, made if there is none; for its user alone, since it may hold texts.
+    """Open the store at ``path`` for writing, and create it if there is none. Only its user may
+    read it, since it may contain texts.
 
     Raises StoreError.
     """
@@ -68,7 +70,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         connection = _connect(path)
-        # Before there is a table: it can't be changed later.
+        # Must be set before the first table is created.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -81,15 +83,15 @@ def open_to_write(path: Path) -> sqlite3.Connection:
         connection.execute("COMMIT")
         _check(connection, path)
     except (OSError, sqlite3.Error) as error:
-        raise StoreError(f"cannot keep traces in {path}: {error}") from error
+        raise StoreError(f"cannot store traces in {path}: {error}") from error
     return connection
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """The store at ``path``, which must be there. Raises StoreError."""
+    """Open the existing store at ``path`` for reading. Raises StoreError."""
     if not path.is_file():
         raise StoreError(
-            f"no traces at {path}: 'specmesh up' and 'specmesh trace import' make them"
+            f"no trace store at {path}: 'specmesh up' and 'specmesh trace import' create it"
         )
     try:
         connection = _connect(path)
@@ -101,16 +103,16 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # Autocommit: transactions begin where the code says so.
+    # Autocommit, so that transactions begin only where the code says so.
     return sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     if _number(connection, "application_id") != _APPLICATION_ID:
-        raise StoreError(f"{path} is no store of traces")
+        raise StoreError(f"{path} is not a trace store")
     version = _number(connection, "user_version")
     if version != VERSION:
-        raise StoreError(f"{path} has version {version} of the tables, this program {VERSION}")
+        raise StoreError(f"{path} has table version {version}, but this program needs {VERSION}")
 
 
 def _number(connection: sqlite3.Connection, pragma: str) -> int:

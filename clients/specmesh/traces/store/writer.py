@@ -1,4 +1,4 @@
-"""Adds traces to a store and makes room for them first, the oldest going."""
+"""The writer of a trace store, which deletes the oldest traces to make room."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specmesh.traces.summary import TraceSummary, summarise
 
 _DELETED_AT_ONCE = 32
 _VACUUM_ABOVE = 0.25
-"""Share of free pages above which they are given back."""
+"""Share of free pages above which they are returned to the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class StoredTrace:
 
     @classmethod
     def of(cls, groups: Sequence[ResourceSpans]) -> StoredTrace:
-        """That of ``groups``, which must be of one trace and hold a span."""
+        """Make the stored form of ``groups``, which must be of one trace and hold a span."""
         return cls(summarise(list(spans_from(groups))), pack(groups))
 
 
 class StoreWriter:
-    """The store at ``path``; raises StoreError if that can't be written, then and later.
+    """A writer to the store at ``path``; all methods raise StoreError if it can't be written.
 
-    Several processes may write to one store: each batch is one transaction, in which room is made.
+    Several processes may write to one store: each batch is one transaction, which makes its room.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class StoreWriter:
             self._shrink()
 
     def close(self) -> None:
-        """Write everything to the database itself, and close it."""
+        """Write the log to the database, and close it."""
         self._connection.close()
 
     def add(self, traces: Sequence[StoredTrace]) -> int:
-        """Store ``traces``, each the whole of what is there by now or late spans of a stored one.
+        """Store ``traces``, each of which is a new trace or late spans of a stored one.
 
-        Returns how many were left out, because a reader kept the log from being emptied, or
-        because one alone is larger than a batch may be.
+        Returns the number that was skipped, because a reader prevented the log from being emptied
+        or because a trace exceeds the size of a batch.
         """
         num_left_out = 0
         max_pages = self._limits.batch_pages
@@ -76,7 +76,7 @@ class StoreWriter:
         return num_left_out
 
     def tidy(self) -> None:
-        """Delete what is too old, and give free pages back to the disk; a part at a time."""
+        """Delete some of the expired traces, and return some of the free pages to the disk."""
         if not self._log_is_short():
             return
         with self._transaction():
@@ -86,7 +86,7 @@ class StoreWriter:
         self._log_is_short()
 
     def _shrink(self) -> None:
-        """Bring a store that was made under a higher limit below this one, in one step."""
+        """Shrink a store that was created with a higher limit below this one, in one step."""
         surplus = self._number("page_count") - self._limits.num_pages
         with self._transaction():
             self._free(surplus - self._number("freelist_count"))
@@ -94,9 +94,9 @@ class StoreWriter:
         self._log_is_short()
 
     def _vacuum(self, num_pages: int) -> None:
-        """Give so many free pages back to the disk. A transaction of its own."""
+        """Return ``num_pages`` free pages to the disk, in a transaction of its own."""
         with self._complaining():
-            # As a script: sqlite3 gives up a statement without columns after its first step,
+            # As a script, because sqlite3 runs only the first step of a statement without columns,
             # which frees one page.
             self._connection.executescript(f"PRAGMA incremental_vacuum({num_pages})")
 
@@ -113,7 +113,7 @@ class StoreWriter:
         )
 
     def _joined(self, trace: StoredTrace) -> StoredTrace:
-        """``trace`` with what is stored of it, which is taken out."""
+        """Delete the stored part of ``trace``, if any, and return ``trace`` joined with it."""
         found = self._connection.execute(
             "SELECT id, otlp FROM traces JOIN spans USING (id) WHERE trace_id = ?",
             (trace.summary.trace_id,),
@@ -130,7 +130,7 @@ class StoreWriter:
         self._free(num_pages - available - self._number("freelist_count"))
 
     def _free(self, num_pages: int) -> None:
-        """Delete the oldest traces until so many more pages are free."""
+        """Delete the oldest traces until ``num_pages`` more pages are free."""
         aim = self._number("freelist_count") + num_pages
         while num_pages > 0 and self._number("freelist_count") < aim:
             oldest = self._connection.execute(
@@ -155,8 +155,8 @@ class StoreWriter:
         self._connection.executemany("DELETE FROM traces WHERE id = ?", rows)
 
     def _log_is_short(self) -> bool:
-        """Write the log to the database; False if a reader still needs so much of it that another
-        batch would not fit."""
+        """Write the log to the database; return False if a reader still needs so much of it that
+        another batch would not fit."""
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         log = Path(f"{self._path}-wal")
         size = log.stat().st_size if log.exists() else 0
@@ -179,7 +179,7 @@ class StoreWriter:
         try:
             yield
         except sqlite3.Error as error:
-            raise StoreError(f"cannot keep traces in {self._path}: {error}") from error
+            raise StoreError(f"cannot store traces in {self._path}: {error}") from error
 
     def _number(self, pragma: str) -> int:
         return int(self._connection.execute(f"PRAGMA {pragma}").fetchone()[0])
