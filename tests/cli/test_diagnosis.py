@@ -52,7 +52,7 @@ def test_why_a_server_that_speaks_tls_is_not_reached(certs):
         targets = [fake.address]
         for tls, said in (
             (None, "uses TLS: --tls-ca is missing"),
-            (Tls(root_certificates=other / "ca.pem"), "can't be verified"),
+            (Tls(root_certificates=other / "ca.pem"), "cannot verify the certificate"),
         ):
             found = diagnose(targets, tls)
             assert said in found.advice
@@ -102,7 +102,7 @@ def test_a_failed_handshake_is_told_of_in_one_line(certs):
         )
     assert done.returncode == ExitStatus.DENIED
     (line,) = done.stderr.splitlines()
-    assert "can't be verified" in line
+    assert "cannot verify the certificate" in line
 
 
 @pytest.mark.parametrize("option", ["--tls-ca", "--token-file"])

@@ -114,10 +114,10 @@ def test_what_is_not_there_has_a_status_of_its_own(tmp_path):
     )
     done = run("list", "--store", tmp_path / "none.sqlite")
     assert done.exit_code == 1
-    assert "no traces at" in done.stderr
+    assert "no trace store at" in done.stderr
     done = run("import", "-", typed="{}")
     assert done.exit_code == 2
-    assert done.stderr.startswith("specmesh: standard input: it has none of")
+    assert done.stderr.startswith("specmesh: standard input: the document has none of")
 
 
 def test_stats_leave_out_incomplete_traces_from_the_path():

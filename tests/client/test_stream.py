@@ -136,9 +136,7 @@ async def test_values_no_request_can_hold_are_refused_before_any_call():
                 client.generate("hello", **options)
         with pytest.raises(TypeError, match="threshold"):
             client.generate("hello", filter=Filter(threshold="high"))
-        with pytest.raises(
-            TypeError, match="stop_strings: expected a sequence of strings, got one"
-        ):
+        with pytest.raises(TypeError, match="stop_strings: expected a sequence of strings"):
             client.generate("hello", stop_strings="end")
         with pytest.raises(TypeError, match="did you mean 'lookahead'"):
             client.generate("hello", lookahed=1)

@@ -109,11 +109,11 @@ def test_it_takes_spans_by_every_way_of_otlp(collector):
 @pytest.mark.parametrize(
     ("body", "media", "headers", "status", "said"),
     [
-        (b"{", "application/json", {}, 400, "no JSON"),
+        (b"{", "application/json", {}, 400, "not JSON"),
         (b'{"resourceSpans": [{"scopeSpans": 3}]}', "application/json", {}, 400, "is no Export"),
-        (b"\xff\xff", "application/x-protobuf", {}, 400, "is no ExportTraceServiceRequest"),
+        (b"\xff\xff", "application/x-protobuf", {}, 400, "is not an ExportTraceServiceRequest"),
         (b"x", "text/plain", {}, 415, "text/plain"),
-        (b"x" * 9, "application/json", {"content_encoding": "gzip"}, 400, "no gzip"),
+        (b"x" * 9, "application/json", {"content_encoding": "gzip"}, 400, "not gzip"),
         (b"x", "application/json", {"content_encoding": "br"}, 415, "'br'"),
     ],
 )

@@ -58,7 +58,7 @@ def test_a_call_that_was_cancelled_or_failed_needs_no_server():
         (
             "r1",
             MissingSpan.PARENT,
-            "1 span missing, of which are left: 2 x specmesh.commit, specmesh.ver",
+            "1 span missing, with its children left: 2 x specmesh.commit, specmesh.ver",
         ),
         ("c", MissingSpan.ROOT, "1 span missing above specmesh.v1.GenerationService/Generate"),
     ],

@@ -68,11 +68,11 @@ def test_json_lines_may_spread_a_trace_over_several_lines():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"", "no JSON"),
-        (b"[1]", "no JSON object"),
+        (b"", "not JSON"),
+        (b"[1]", "not a JSON object"),
         (b'{"spans": []}', "none of"),
         (b'{"resourceSpans": []}\n{"resourceSpans": [}', "line 2"),
-        (b'{"data": [{"spans": [{}]}]}', "no trace of Jaeger"),
+        (b'{"data": [{"spans": [{}]}]}', "not a trace in Jaeger's format"),
         (b'{"batches": [3]}', "no trace of Tempo"),
         (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "xyz"}]}]}]}', "traceId"),
         (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"kind": {}}]}]}]}', "kind"),

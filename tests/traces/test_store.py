@@ -198,14 +198,14 @@ def test_two_processes_may_write_to_one_store(path):
 
 
 def test_other_files_are_refused_with_the_reason(path, tmp_path):
-    with pytest.raises(StoreError, match="no traces at"):
+    with pytest.raises(StoreError, match="no trace store at"):
         StoreReader(path)
     other = tmp_path / "other.sqlite"
     with sqlite3.connect(other) as connection:
         connection.execute("CREATE TABLE t (x)")
     connection.close()
     for open_ in (StoreReader, writer):
-        with pytest.raises(StoreError, match="no store of traces"):
+        with pytest.raises(StoreError, match="is not a trace store"):
             open_(other)
     text = tmp_path / "text"
     text.write_text("x" * 2000)

@@ -86,7 +86,7 @@ class Span:
         return value if isinstance(value, str) else ""
 
     def numbers(self, name: str) -> tuple[int, ...]:
-        """Return the value of an integer list attribute; empty if the span has none of that name."""
+        """Return the integers of a list attribute; empty if the span has none of that name."""
         value = self.attributes.get(name)
         listed = value if isinstance(value, tuple) else ()
         return tuple(each for each in listed if isinstance(each, int))

@@ -115,7 +115,7 @@ def test_what_is_not_there_is_not_found(http, tmp_path):
     assert answered.json() == {"error": "no trace has an id that begins with 'ff'"}
     answered = client(tmp_path / "none.sqlite").get("/api/traces")
     assert answered.status_code == 503
-    assert "no traces at" in answered.json()["error"]
+    assert "no trace store at" in answered.json()["error"]
 
 
 PATHS = ("/", "/api/traces", f"/api/traces/{EVENTFUL}", f"/api/traces/{EVENTFUL}/what-if", "/x")

@@ -90,7 +90,7 @@ class _Calls:
                 self._hop_ms[servers[0].node] += max(beyond_ms, 0.0)
 
     def responsible(self, span: Span) -> Node:
-        """Return the node responsible for a span's own time: for a call, the node that served it."""
+        """Return the node responsible for a span's own time: for a call, the one that served it."""
         if span.name == COMMIT_SPAN:
             return STORE
         servers = self._servers_of(span)

@@ -71,7 +71,7 @@ def _shifted(span: Span, offset_ns: int) -> Span:
 def _corrections(
     root: Node, bounds: Mapping[Node, Mapping[Node, _Bounds]]
 ) -> Iterator[ClockCorrection]:
-    """Yield corrections breadth-first, from the root's node to the nodes that it calls, and so on."""
+    """Yield corrections breadth-first along the calls, beginning at the root's node."""
     known = {root: ClockCorrection(root, 0.0, 0.0, contradictory=False)}
     reached = deque([root])
     while reached:

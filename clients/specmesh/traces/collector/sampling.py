@@ -107,7 +107,7 @@ class RecentDurations:
         insort(self._by_length, duration_ms)
 
     def quantile(self, share: float) -> float | None:
-        """Return the duration that ``share`` of them do not exceed; None while there are too few."""
+        """Return the duration that ``share`` of them don't exceed; None while there are too few."""
         count = len(self._by_length)
         if count < _MIN_DURATIONS:
             return None

@@ -37,7 +37,7 @@ def is_jaegers(document: Mapping[str, Any]) -> bool:
 
 
 def groups_from_jaeger(document: Mapping[str, Any]) -> list[ResourceSpans]:
-    """Return the spans of a parsed document, in a group for each process. Raises UnreadableTraces."""
+    """Return a parsed document's spans, grouped by process. Raises UnreadableTraces."""
     try:
         return [group for trace in document["data"] for group in _groups(trace)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -46,7 +46,7 @@ def groups_from_json(text: bytes) -> list[ResourceSpans]:
 
 
 def groups_from(document: Mapping[str, Any]) -> list[ResourceSpans]:
-    """Return the spans of a parsed OTLP JSON object, which this modifies. Raises UnreadableTraces."""
+    """Return the spans of a parsed OTLP JSON object, which is modified. Raises UnreadableTraces."""
     groups = document.get("resourceSpans", [])
     try:
         for element in _with_ids(groups):

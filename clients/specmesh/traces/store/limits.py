@@ -66,7 +66,7 @@ Item = TypeVar("Item", bound=Sized)
 
 
 def batches(items: Iterable[Item], max_pages: int) -> Iterator[Sequence[Item]]:
-    """Divide ``items`` into batches of at most ``max_pages``; a larger item is a batch of its own."""
+    """Divide ``items`` into batches of at most ``max_pages``; a larger item has its own batch."""
     batch: list[Item] = []
     size = 0
     for item in items:
