@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A mesh from a shell: grpcurl.sh [HOST:PORT] [PROMPT]
+# Call a mesh from a shell: grpcurl.sh [HOST:PORT] [PROMPT]
 set -euo pipefail
 target=${1:-127.0.0.1:50051}
 prompt=${2:-def fibonacci(n):}

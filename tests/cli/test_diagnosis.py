@@ -67,7 +67,7 @@ def test_why_a_client_without_the_right_certificate_is_not_let_in(certs):
         for tls, said in (
             (None, "uses TLS: --tls-ca is missing"),
             (Tls(root_certificates=mesh / "ca.pem"), "requires --tls-cert and --tls-key"),
-            (client(other, trusts=mesh), "wants another --tls-cert"),
+            (client(other, trusts=mesh), "requires another --tls-cert"),
         ):
             found = diagnose(targets, tls)
             assert said in found.advice

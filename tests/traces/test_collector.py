@@ -110,7 +110,13 @@ def test_it_takes_spans_by_every_way_of_otlp(collector):
     ("body", "media", "headers", "status", "said"),
     [
         (b"{", "application/json", {}, 400, "not JSON"),
-        (b'{"resourceSpans": [{"scopeSpans": 3}]}', "application/json", {}, 400, "is no Export"),
+        (
+            b'{"resourceSpans": [{"scopeSpans": 3}]}',
+            "application/json",
+            {},
+            400,
+            "is not an Export",
+        ),
         (b"\xff\xff", "application/x-protobuf", {}, 400, "is not an ExportTraceServiceRequest"),
         (b"x", "text/plain", {}, 415, "text/plain"),
         (b"x" * 9, "application/json", {"content_encoding": "gzip"}, 400, "not gzip"),

@@ -73,7 +73,7 @@ def test_json_lines_may_spread_a_trace_over_several_lines():
         (b'{"spans": []}', "none of"),
         (b'{"resourceSpans": []}\n{"resourceSpans": [}', "line 2"),
         (b'{"data": [{"spans": [{}]}]}', "not a trace in Jaeger's format"),
-        (b'{"batches": [3]}', "no trace of Tempo"),
+        (b'{"batches": [3]}', "not a trace in Tempo's format"),
         (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "xyz"}]}]}]}', "traceId"),
         (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"kind": {}}]}]}]}', "kind"),
     ],

@@ -14,22 +14,22 @@ import (
 	specmeshv1 "specmesh.dev/go/specmesh/v1"
 )
 
-// patience is the longest wait for the first event of a call, and for each one of a stream without
-// heartbeats.
+// patience is the longest wait for the first event of a call, and for each event of a stream
+// without heartbeats.
 const patience = 15 * time.Second
 
-// answer is what a client remembers of an answer, so that any orchestrator can go on with it.
+// answer is the state that a client keeps, so that any orchestrator can continue the answer.
 type answer struct {
 	request   *specmeshv1.GenerateRequest
 	epoch     uint32                        // of the latest call
-	started   *specmeshv1.GenerationStarted // by the latest stream that began
-	stored    bool                          // whether Resume can carry it on
+	started   *specmeshv1.GenerationStarted // of the latest stream that began
+	stored    bool                          // whether Resume can continue it
 	tokenIDs  []uint32
 	unchecked []uint32 // positions in tokenIDs
 	finished  *specmeshv1.GenerationFinished
 }
 
-// read makes the next call, and prints the text that it brings until the answer is complete.
+// read makes the next call, and prints the received text until the answer is complete.
 func (a *answer) read(ctx context.Context, client specmeshv1.GenerationServiceClient) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
@@ -55,7 +55,7 @@ func (a *answer) read(ctx context.Context, client specmeshv1.GenerationServiceCl
 	return nil
 }
 
-// open starts the first stream, or one that goes on after what there is.
+// open starts the first stream, or one that continues after the received tokens.
 func (a *answer) open(
 	ctx context.Context, client specmeshv1.GenerationServiceClient,
 ) (func() (*specmeshv1.GenerationEvent, error), error) {
@@ -85,7 +85,7 @@ func (a *answer) open(
 	return events[*specmeshv1.GenerateResponse](client.Generate(ctx, request))
 }
 
-// events makes one of the streams of Generate and Resume, whose responses differ in name only.
+// events unifies the streams of Generate and Resume, whose responses differ only in name.
 func events[R interface {
 	GetEvent() *specmeshv1.GenerationEvent
 }](
@@ -98,7 +98,7 @@ func events[R interface {
 	return receive, err
 }
 
-// take remembers what an event tells, and returns its text.
+// take stores the data of an event, and returns its text.
 func (a *answer) take(event *specmeshv1.GenerationEvent) string {
 	switch kind := event.Kind.(type) {
 	case *specmeshv1.GenerationEvent_Started:
@@ -120,7 +120,7 @@ func (a *answer) take(event *specmeshv1.GenerationEvent) string {
 	return ""
 }
 
-// longestSilence is that of an open stream whose orchestrator is alive.
+// longestSilence returns the longest silence of an open stream whose orchestrator is alive.
 func (a *answer) longestSilence() time.Duration {
 	if heartbeat := a.started.GetHeartbeatMs(); heartbeat > 0 {
 		return 4 * time.Duration(heartbeat) * time.Millisecond
@@ -129,7 +129,7 @@ func (a *answer) longestSilence() time.Duration {
 }
 
 // isNotStored tells whether a call failed only because the session is not in the store; the next
-// one does without.
+// call then continues without it.
 func (a *answer) isNotStored(failed failure) bool {
 	switch failed.reason {
 	case "NO_STORE", "STORE_UNAVAILABLE", "SESSION_NOT_FOUND":

@@ -13,7 +13,7 @@ import (
 	specmeshv1 "specmesh.dev/go/specmesh/v1"
 )
 
-// failure is what a server says of a failed call.
+// failure is the error of a failed call.
 type failure struct {
 	code       codes.Code
 	reason     string // of ErrorReason, by which to decide; empty if something between failed
@@ -21,7 +21,7 @@ type failure struct {
 	retryAfter time.Duration
 }
 
-// explain reads the details of a status, whose types are in google/rpc/error_details.proto.
+// explain reads a status and its details, whose types are in google/rpc/error_details.proto.
 func explain(err error) failure {
 	of := status.Convert(err)
 	failed := failure{code: of.Code(), message: of.Message()}
@@ -45,7 +45,7 @@ func (f failure) String() string {
 	return fmt.Sprintf("%v %s: %s", f.code, f.reason, f.message)
 }
 
-// retry tells whether to call again, and after how long.
+// retry tells whether to retry the call, and after which delay.
 func (f failure) retry() (time.Duration, bool) {
 	switch f.advice() {
 	case specmeshv1.Retry_RETRY_ELSEWHERE:
@@ -56,7 +56,7 @@ func (f failure) retry() (time.Duration, bool) {
 	return 0, false
 }
 
-// advice is what errors.proto says of the reason; of one that it lacks, what the status suggests.
+// advice returns the rule that errors.proto declares for the reason, or else for the status.
 func (f failure) advice() specmeshv1.Retry {
 	name := protoreflect.Name("ERROR_REASON_" + f.reason)
 	if reason := specmeshv1.ErrorReason(0).Descriptor().Values().ByName(name); reason != nil {

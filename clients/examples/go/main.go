@@ -1,10 +1,10 @@
-// Streams an answer, and carries it on where its stream breaks:
+// Streams an answer, and resumes it if its stream breaks:
 //
 //	generate PROMPT [HOST:PORT ...]
 //
-// This is all that a client in any language has to do for it: count epochs, remember what it has
-// received, leave an orchestrator that has fallen silent, and go on by Resume where the session
-// is stored, else by Generate with `received`. README.md tells how to build it.
+// A client in any language has to do this for it: count epochs, remember what it has received, leave
+// an orchestrator that has fallen silent, and continue by Resume if the session is stored, or else
+// by Generate with `received`. README.md tells how to build it.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 
 const (
 	deadline  = time.Minute // for the whole answer, however many calls it takes
-	maxBroken = 12          // calls in a row that brought nothing
+	maxBroken = 12          // calls in a row that received nothing
 	pause     = 250 * time.Millisecond
 )
 
@@ -62,7 +62,7 @@ func request(prompt string) *specmeshv1.GenerateRequest {
 	}
 }
 
-// stream prints the answer as it comes, from one target after the other until it is complete.
+// stream prints the answer as it arrives, calling one target after the other until it is complete.
 func (a *answer) stream(ctx context.Context, targets []string) error {
 	clients, err := connect(targets)
 	if err != nil {
@@ -95,7 +95,7 @@ func (a *answer) stream(ctx context.Context, targets []string) error {
 	}
 }
 
-// connect makes a client of each target; connections are opened by the first call.
+// connect makes a client for each target; the first call opens its connection.
 func connect(targets []string) ([]specmeshv1.GenerationServiceClient, error) {
 	clients := make([]specmeshv1.GenerationServiceClient, len(targets))
 	for index, target := range targets {

@@ -1,4 +1,4 @@
-// Reads what a specmesh server says of a failed call besides its status (protos/specmesh/v1/errors.proto).
+// Reads the details of a failed call's status (protos/specmesh/v1/errors.proto).
 
 import protobuf from 'protobufjs';
 
@@ -12,7 +12,7 @@ const rpc = protobuf.parse(`
   message RetryInfo { Duration retry_delay = 1; }
 `, { keepCase: true }).root.lookup('google.rpc');
 
-// The reason by which to decide ('' if there is none), its values, and when to come again.
+// Returns the reason, by which programs decide ('' if there is none), its values, and the retry delay.
 export function explain(error) {
   const explained = { reason: '', metadata: {}, retryMs: undefined };
   const [packed] = error.metadata?.get('grpc-status-details-bin') ?? [];

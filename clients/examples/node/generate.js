@@ -1,10 +1,10 @@
-// Streams an answer, and carries it on where its stream breaks:
+// Streams an answer, and resumes it if its stream breaks:
 //
 //   node generate.js PROMPT [HOST:PORT ...]
 //
-// This is all that a client in any language has to do for it: count epochs, remember what it has
-// received, leave an orchestrator that has fallen silent, and go on by Resume where the session
-// is stored, else by Generate with `received`.
+// A client in any language has to do this for it: count epochs, remember what it has received, leave
+// an orchestrator that has fallen silent, and continue by Resume if the session is stored, or else
+// by Generate with `received`.
 
 import { fileURLToPath } from 'node:url';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -12,17 +12,17 @@ import grpc from '@grpc/grpc-js';
 import protoLoader from '@grpc/proto-loader';
 import { explain } from './errors.js';
 
-const MAX_BROKEN = 12; // calls in a row that brought nothing
+const MAX_BROKEN = 12; // calls in a row that received nothing
 const PAUSE_MS = 250;
 const DEADLINE_MS = 60_000;
-const PATIENCE_MS = 15_000; // for the first event of a call; without heartbeats, for each
+const PATIENCE_MS = 15_000; // for the first event of a call; without heartbeats, for each event
 const NOT_STORED = ['NO_STORE', 'STORE_UNAVAILABLE', 'SESSION_NOT_FOUND'];
 
 const { specmesh } = grpc.loadPackageDefinition(
   protoLoader.loadSync('specmesh/v1/generation.proto', {
     includeDirs: [fileURLToPath(new URL('../../../protos', import.meta.url))],
     keepCase: true,
-    longs: Number, // seeds are below 2**53
+    longs: Number, // exact, since seeds are below 2**53
     enums: String,
     defaults: true,
   }),
@@ -38,7 +38,7 @@ const request = {
   stopping: { max_tokens: 64 },
 };
 
-let started; // what the latest stream told at its beginning
+let started; // the `started` event of the latest stream
 let stored = false;
 let epoch = 0;
 let broken = 0;
@@ -63,7 +63,7 @@ function open(client) {
   );
 }
 
-// Reads one stream; returns its `finished`.
+// Reads one stream and returns its `finished` event.
 async function read(call) {
   let fellSilent = false;
   const leave = () => {
@@ -88,7 +88,7 @@ async function read(call) {
 
 const broke = (message) => Object.assign(new Error(message), { code: grpc.status.UNAVAILABLE });
 
-// Remembers what an event tells, and writes its text; returns the last one's `finished`.
+// Remembers the data of an event and writes its text; returns `finished` if the event has it.
 function take({ started: begun, chunk, finished }) {
   if (begun) {
     started = begun;
@@ -109,7 +109,7 @@ function take({ started: begun, chunk, finished }) {
   return finished;
 }
 
-// Whether to call again after an error, and when.
+// Decides whether to retry after an error, and when.
 async function mayGoOn(error) {
   const { reason, retryMs } = explain(error);
   if (stored && NOT_STORED.includes(reason)) {

@@ -1,4 +1,4 @@
-"""Many prompts, eight at a time, answered in their order:
+"""A batch of prompts, eight at a time, with answers in their order:
 python batch.py [HOST:PORT] < prompts.txt > answers.jsonl"""
 
 import json

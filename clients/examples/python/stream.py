@@ -1,4 +1,4 @@
-"""An answer as it comes: python stream.py [HOST:PORT]"""
+"""An answer, printed as it arrives: python stream.py [HOST:PORT]"""
 
 import sys
 

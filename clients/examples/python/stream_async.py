@@ -1,4 +1,4 @@
-"""Two answers at once, in one event loop: python stream_async.py [HOST:PORT]"""
+"""Two concurrent answers in one event loop: python stream_async.py [HOST:PORT]"""
 
 import asyncio
 import sys
