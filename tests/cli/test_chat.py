@@ -55,6 +55,6 @@ def test_a_model_without_a_template_says_so_and_ends_where_nobody_watches():
         mesh.fail(grpc.StatusCode.FAILED_PRECONDITION, "NO_CHAT_TEMPLATE", "there is none")
         result = talk(mesh, "Hi", "again")
     assert result.exit_code == 6
-    advice = "--chat-template FILE of 'specmesh up', or of the verifiers, gives it one"
+    advice = "set one by --chat-template FILE of 'specmesh up' or of the verifiers"
     assert result.stderr == f"specmesh: there is none ({advice}) [NO_CHAT_TEMPLATE]\n"
     assert len(mesh.requests) == 1

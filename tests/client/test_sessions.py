@@ -207,7 +207,7 @@ async def test_a_chat_reaches_the_server_as_messages(serve):
     async with AsyncClient(fake.address) as client:
         await client.chat(messages, template_arguments={"enable_thinking": False}, max_tokens=3)
         await client.chat([ChatMessage("user", "hi")], continue_final_message=True)
-        with pytest.raises(TypeError, match="has 'role' and 'content'"):
+        with pytest.raises(TypeError, match="has 'role', 'content' and optionally"):
             client.chat([{"role": "user", "text": "hi"}])
     first, second = (each.chat for each in fake.requests)
     assert [(each.role, each.content, each.name) for each in first.messages] == [

@@ -218,7 +218,7 @@ import threading
 from specmesh.client import testing
 
 silent, gone = threading.Event(), threading.Event()
-class Silent(testing._Generation):
+class Silent(testing._FakeGeneration):
     def Generate(self, request, context):
         if silent.is_set():
             yield from super().Generate(request, context)
@@ -228,7 +228,7 @@ class Silent(testing._Generation):
         print("waiting", flush=True)
         os.kill(os.getpid(), signal.SIGINT)
         gone.wait(20)
-testing._Generation = Silent
+testing._FakeGeneration = Silent
 with testing.FakeMesh() as mesh, Client(mesh.address) as client:
     try:
         client.complete("hello")
