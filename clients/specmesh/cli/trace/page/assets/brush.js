@@ -1,12 +1,12 @@
-// Choosing a stretch of an axis: by dragging, or by keys on its two ends.
+// Selection of an interval on an axis, by dragging or by keys on its two ends.
 
 import { el } from "page/dom";
 
 const STEP = 0.02;
 const LEAST_PX = 4;
 
-/** A layer over a chart. `onChange` gets the stretch as shares of the axis, [from, to], or null
- * where nothing is chosen; `told` says a share in words. */
+/** Makes a layer over a chart. `onChange` gets the interval as shares of the axis, [from, to], or
+ * null if nothing is selected; `told` describes a share in words. */
 export function brush({ label, told, onChange }) {
   let chosen = null;
   const window_ = el("div", { class: "brush-window", hidden: true });

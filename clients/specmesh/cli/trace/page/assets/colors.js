@@ -1,4 +1,4 @@
-// What the canvas is painted with: the theme's colours, and hatchings made of them.
+// The palette of the canvas: the theme's colours, and hatchings made of them.
 
 import { color } from "page/theme";
 
@@ -21,7 +21,7 @@ const NAMES = [
   "header",
 ];
 
-/** The colours of the theme, and hatchings made of them. */
+/** Returns the theme's colours and hatchings. */
 export function palette(context) {
   const colors = Object.fromEntries(NAMES.map((name) => [name, color(name)]));
   const hatched = new Map();

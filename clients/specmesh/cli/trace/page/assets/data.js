@@ -1,21 +1,21 @@
-// Where traces come from: the server, or in an export the page itself.
+// The source of traces: the server or, in an export, the page itself.
 
 const inlined = document.getElementById("data");
 
-/** The trace that this document holds; null where a server has them. */
+/** The trace in this document; null if a server has the traces. */
 export const only = inlined ? JSON.parse(inlined.textContent) : null;
 
-/** The traces that `filters` ask for. Throws an Error with the `field` that is wrong, if one is. */
+/** Fetches the traces that match `filters`. Throws an Error, with the wrong `field` if any. */
 export function listed(filters, signal) {
   return asked(`api/traces?${new URLSearchParams(filters)}`, signal);
 }
 
-/** One trace by the beginning of its id, or "last" or "slowest". */
+/** Fetches one trace by the beginning of its id, or by "last" or "slowest". */
 export async function trace(id, signal) {
   return only ?? asked(`api/traces/${encodeURIComponent(id)}`, signal);
 }
 
-/** What would have shortened a trace of the server's, or the one in this document. */
+/** Fetches the changes that would have shortened a trace, or returns those in this document. */
 export async function whatIf(id, signal) {
   return only ? only.what_if : asked(`api/traces/${encodeURIComponent(id)}/what-if`, signal);
 }

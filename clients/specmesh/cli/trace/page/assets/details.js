@@ -1,4 +1,4 @@
-// What is known of one span: beside the pointer in short, in a panel in full.
+// The details of one span: a summary beside the pointer, and a panel with all of them.
 
 import { el } from "page/dom";
 import { counted, duration, shortName } from "page/format";
@@ -13,12 +13,12 @@ const STATES = {
 const EDGE_PX = 12;
 const NUM_CHILDREN = 8;
 
-/** A box beside the pointer. */
+/** Makes a box beside the pointer. */
 export function tooltip() {
   const element = el("div", { class: "tooltip", role: "tooltip", hidden: true });
   return {
     element,
-    /** Show lines of text at the place of an event; nothing hides it. */
+    /** Shows lines of text at the position of an event; without lines, hides the box. */
     show(lines, event) {
       element.hidden = !lines;
       if (!lines) return;
@@ -34,7 +34,7 @@ export function tooltip() {
   };
 }
 
-/** A span in a few lines. */
+/** Describes a span in a few lines. */
 export function inShort(span) {
   const critical = span.path.reduce((sum, stretch) => sum + stretch.ms, 0);
   return [
@@ -50,7 +50,7 @@ export function inShort(span) {
   ];
 }
 
-/** A panel; `select` goes to another span, `tokens` shows those of a span. */
+/** Makes the panel; `select` goes to another span, `tokens` shows the tokens of a span. */
 export function details(root, select) {
   const element = el("aside", { class: "details", "aria-label": "details of a span" });
   const live = el("p", { class: "spoken", role: "status" });
@@ -113,7 +113,7 @@ function told(span, root, select) {
   ];
 }
 
-/** What the answer waited for in a span, by part. */
+/** Sums up, by activity, the time that the answer waited for a span. */
 function onPath(span) {
   const sums = new Map();
   for (const { part, ms } of span.path) sums.set(part, (sums.get(part) ?? 0) + ms);
@@ -134,7 +134,7 @@ function table(rows) {
   );
 }
 
-/** A dotted name that may be broken after its dots. */
+/** Returns a dotted name that may be broken after its dots. */
 function breakable(name) {
   return name.split(/(?<=\.)/).flatMap((part) => [part, el("wbr")]);
 }

@@ -1,14 +1,14 @@
-// Elements from plain values. Texts become text nodes, never markup, whatever is in a trace.
+// DOM elements from plain values. Texts of a trace become text nodes, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element; `properties` beginning with "on" are listeners, the others attributes (true: set
- * and empty; false, null and undefined: left out). Children that are null are left out. */
+/** Makes an element; `properties` beginning with "on" are listeners, the others attributes (true:
+ * present and empty; false, null and undefined: absent). Null children are omitted. */
 export function el(tag, properties = {}, ...children) {
   return filled(document.createElement(tag), properties, children);
 }
 
-/** The same for SVG. */
+/** Makes an SVG element in the same way. */
 export function svg(tag, properties = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), properties, children);
 }
@@ -23,7 +23,7 @@ function filled(element, properties, children) {
   return element;
 }
 
-/** A listener that runs once `ms` have passed without another call. */
+/** Returns a debounced listener, which runs once `ms` have passed without another call. */
 export function settled(ms, listener) {
   let timer = 0;
   return (...values) => {
@@ -32,7 +32,7 @@ export function settled(ms, listener) {
   };
 }
 
-/** A function that has `paint` run once before the next frame, however often it is called. */
+/** Returns a function that schedules `paint` once for the next frame, however often it is called. */
 export function painter(paint) {
   let waiting = false;
   return () => {

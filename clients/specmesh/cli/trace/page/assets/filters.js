@@ -5,7 +5,7 @@ import { el, settled } from "page/dom";
 const OUTCOMES = ["ok", "cancelled", "failed"];
 const WAIT_MS = 250;
 
-/** The form; `onChange` gets the filters that are set, by name. */
+/** Makes the form; `onChange` gets the filters that are set, by name. */
 export function filters(onChange) {
   const fields = {
     slower_than: number("slower than (ms)", { min: 0, step: "any" }),

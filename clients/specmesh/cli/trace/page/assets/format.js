@@ -1,35 +1,35 @@
-// Numbers and moments as people read them.
+// Formats of numbers and times.
 
-/** Milliseconds with three digits that count, in s from 10 s on. */
+/** Formats milliseconds with three significant digits, in s from 10 s on. */
 export function duration(ms) {
   const size = Math.abs(ms);
   if (size >= 10_000) return `${(ms / 1000).toFixed(size < 100_000 ? 2 : 1)} s`;
   return `${milliseconds(ms)} ms`;
 }
 
-/** The same without a unit. */
+/** Formats milliseconds without a unit. */
 export function milliseconds(ms) {
   const size = Math.abs(ms);
   return ms.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : size === 0 ? 0 : 3);
 }
 
-/** The same with thousands set apart, for columns. */
+/** Formats milliseconds with separated thousands, for columns. */
 export function grouped(ms) {
   return ms >= 1000 ? Math.round(ms).toLocaleString("en") : milliseconds(ms);
 }
 
-/** The same with two digits that count, for axes. */
+/** Formats milliseconds with two significant digits, for axes. */
 export function roughly(ms) {
   const rounded = Number(ms.toPrecision(2));
   return rounded >= 1000 ? `${rounded / 1000} s` : `${rounded} ms`;
 }
 
-/** A share of 0 to 1. */
+/** Formats a share from 0 to 1. */
 export function percent(share) {
   return share == null ? "" : `${Math.round(share * 100)} %`;
 }
 
-/** A moment in nanoseconds since 1970, by this machine's time zone. */
+/** Formats a time in nanoseconds since 1970, in the local time zone. */
 export function moment(ns) {
   const date = new Date(Number(ns) / 1e6);
   const two = (number) => String(number).padStart(2, "0");
@@ -37,19 +37,19 @@ export function moment(ns) {
   return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
-/** A span's name without the package of its service. */
+/** Returns a span's name without the package of its service. */
 export function shortName(name) {
   const slash = name.lastIndexOf("/");
   if (slash < 0) return name;
   return name.slice(name.lastIndexOf(".", slash) + 1);
 }
 
-/** One thing, or several: "1 span", "2 spans". */
+/** Formats a count with its noun: "1 span", "2 spans". */
 export function counted(number, word) {
   return `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
 }
 
-/** Round steps for an axis: `about` of them between two values. */
+/** Returns round ticks for an axis, about `about` of them between two values. */
 export function ticks(from, to, about) {
   const rough = (to - from) / Math.max(about, 1);
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -59,7 +59,7 @@ export function ticks(from, to, about) {
   return found;
 }
 
-/** What to call a tick, so that neighbours differ. */
+/** Formats a tick's label with enough digits that neighbours differ. */
 export function tickLabel(ms, step) {
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   return step >= 1000 ? `${(ms / 1000).toFixed(0)} s` : `${ms.toFixed(Math.min(digits, 6))} ms`;

@@ -1,9 +1,9 @@
-// What trace this is, and what has to be known before it is believed.
+// The identity of a trace, and what limits its accuracy.
 
 import { el } from "page/dom";
 import { counted, duration, moment, percent, shortName } from "page/format";
 
-/** The heading. */
+/** Makes the heading. */
 export function heading(trace) {
   const { summary } = trace;
   const facts = [
@@ -62,7 +62,7 @@ function notices({ failure, incomplete, clocks }) {
   ];
 }
 
-/** What was added to a node's times. */
+/** Describes the offset that was added to a node's times. */
 export function correction({ offset_ms, uncertainty_ms, contradictory }) {
   const sign = offset_ms < 0 ? "−" : "+";
   const doubt = contradictory ? ", calls contradict each other" : "";

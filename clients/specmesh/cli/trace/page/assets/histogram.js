@@ -1,4 +1,4 @@
-// How long the listed traces took, by outcome, on a logarithmic axis that can be brushed.
+// A histogram of the listed durations, by outcome, on a logarithmic axis that can be brushed.
 
 import { brush } from "page/brush";
 import { el, svg } from "page/dom";
@@ -9,7 +9,7 @@ const OUTCOMES = ["ok", "cancelled", "failed"];
 const WIDTH = 960;
 const HEIGHT = 90;
 
-/** The axis over some durations in ms: shares of 0 to 1, both ways. */
+/** Maps some durations in ms to shares of the axis from 0 to 1, and back. */
 export function axisOf(durations) {
   const positive = durations.filter((ms) => ms > 0);
   const low = Math.log(positive.length ? Math.min(...positive) / 1.05 : 0.1);
@@ -20,7 +20,7 @@ export function axisOf(durations) {
   };
 }
 
-/** How many traces each bin has of each outcome. */
+/** Counts the traces of each outcome in each bin. */
 export function bins(traces, axis) {
   const found = Array.from({ length: NUM_BINS }, () => ({ ok: 0, cancelled: 0, failed: 0 }));
   for (const trace of traces) {
@@ -30,7 +30,7 @@ export function bins(traces, axis) {
   return found;
 }
 
-/** The chart; `onChange` gets the durations brushed over, [from, to] in ms, or null. */
+/** Makes the chart; `onChange` gets the brushed durations, [from, to] in ms, or null. */
 export function histogram(onChange) {
   let axis = axisOf([]);
   const chart = svg("svg", {

@@ -1,9 +1,9 @@
-// Keys, and the dialog that tells them.
+// Keyboard shortcuts, and the dialog that explains them.
 
 import { el } from "page/dom";
 
-/** Call the action of the key pressed, unless somebody types. Returns what ends it.
- * `keys`: [key or keys, what it does, action]; a key may be "Shift+x". */
+/** Calls the action of a pressed key, except in text fields. Returns a function that stops this.
+ * `keys`: [key or keys, description, action]; a key may be "Shift+x". */
 export function bind(keys) {
   const actions = new Map(keys.flatMap(([names, , act]) => names.map((name) => [name, act])));
   const listener = (event) => {
@@ -24,7 +24,7 @@ export function bind(keys) {
   return () => document.removeEventListener("keydown", listener);
 }
 
-/** Show what the keys do, and `more` that can be done with a pointer. */
+/** Shows what the keys do, and `more`, which lists what a pointer can do. */
 export function help(keys, more = []) {
   const rows = keys.map(([names, what]) =>
     el(

@@ -1,10 +1,10 @@
-// Where each span is drawn: nodes below each other, in lanes of spans that do not overlap.
+// The layout of spans: nodes below each other, in lanes of spans that do not overlap.
 
 export const LANE = 18;
 export const HEADER = 20;
 const GAP = 8;
 
-/** The groups, and the height of all; each span gets `group`, `lane` and `top`. */
+/** Returns the groups and their total height; each span gets `group`, `lane` and `top`. */
 export function layoutOf(model) {
   const byNode = new Map();
   for (const span of model.spans) {
@@ -34,7 +34,7 @@ export function layoutOf(model) {
   return { groups, height: top };
 }
 
-/** Lanes: children lie below their parents, as high up as there is room. */
+/** Assigns lanes: children lie below their parents, as high as there is room. */
 function packed(spans) {
   const lanes = [];
   const ends = [];
@@ -60,7 +60,7 @@ function depth(span) {
   return found;
 }
 
-/** The number of the first span in a lane that ends after `at`. */
+/** Returns the index of the first span in a lane that ends after `at`. */
 export function firstAfter(lane, at) {
   let [low, high] = [0, lane.length];
   while (low < high) {
@@ -71,7 +71,7 @@ export function firstAfter(lane, at) {
   return low;
 }
 
-/** The span at a moment (give or take `slack` ms) and a height; undefined: none. */
+/** Returns the span at a time (within `slack` ms) and a height, or undefined. */
 export function spanAt(layout, at, y, slack) {
   const group = layout.groups.find((each) => y >= each.top && y < each.top + each.height);
   const lane = group?.lanes[Math.floor((y - group.top - HEADER) / LANE)];

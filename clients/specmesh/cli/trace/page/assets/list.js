@@ -19,8 +19,8 @@ const HEADINGS = [
   ["spans", "number"],
 ];
 
-/** The view; `parameters` are the filters, and `brush=FROM,TO` in ms, and `rename` changes its
- * address. Returns what it shows, and what ends it. */
+/** Makes the view; `parameters` are the filters and `brush=FROM,TO` in ms, and `rename` changes its
+ * address. Returns its content and a function that ends it. */
 export function list(parameters, rename) {
   const form = filters((wanted) => {
     state.filters = wanted;

@@ -1,4 +1,4 @@
-// Shows what the address names.
+// Shows the view that the address names.
 
 import { only, trace as asked } from "page/data";
 import { el } from "page/dom";

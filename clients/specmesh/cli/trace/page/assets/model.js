@@ -1,4 +1,4 @@
-// A trace as the page works with it: spans that know their parent, children, state and tokens.
+// The page's model of a trace: spans that know their parent, children, state and tokens.
 
 const LOST = "(lost)";
 const CANCELLED = "specmesh.cancelled";
@@ -7,7 +7,7 @@ const FORWARD_MS = "specmesh.forward_ms";
 const TREE_NODES = "specmesh.tree.nodes";
 const COMMITTED_NODES = "specmesh.committed.nodes";
 
-/** What spans do, by their names; the first that fits. */
+/** Activities of spans by patterns of their names; the first match counts. */
 const ACTIVITIES = [
   ["draft", /draft/i],
   ["verify", /verif/i],
@@ -16,7 +16,7 @@ const ACTIVITIES = [
   ["round", /round/i],
 ];
 
-/** The model of what /api/traces/ID tells. Times are ms since the root began. */
+/** Builds the model of a response of /api/traces/ID. Times are ms since the root began. */
 export function modelOf(trace) {
   const spans = trace.spans.map(spanOf);
   const byId = new Map(spans.map((span) => [span.id, span]));
@@ -69,7 +69,7 @@ function activityOf(name) {
 
 function stateOf(span, root) {
   if (span.name === LOST) return "lost";
-  // A root says so where its client has left, perhaps with all it wanted.
+  // A root is marked whenever its client left, even if that had received all it wanted.
   if (span.attributes[CANCELLED] === true && span !== root) return "cancelled";
   return span.isError ? "failed" : "ok";
 }
@@ -91,7 +91,7 @@ function extentOf(spans) {
   return { from, to: Math.max(to, from + 0.001) };
 }
 
-/** By token number: the spans that drafted, verified and committed it. */
+/** Returns the spans that drafted, verified and committed each token, by its number. */
 function tokensOf(spans) {
   const found = new Map();
   const add = (number, role, span) => {
@@ -106,13 +106,13 @@ function tokensOf(spans) {
   return found;
 }
 
-/** The numbers of the tokens that a span, or the call it serves, is about. */
+/** Returns the numbers of the tokens that a span, or the call it serves, concerns. */
 export function tokensIn(span) {
   const own = [...(span.attributes[TREE_NODES] ?? []), ...(span.attributes[COMMITTED_NODES] ?? [])];
   return own.length || span.kind !== "server" || !span.parent ? own : tokensIn(span.parent);
 }
 
-/** The node that a call went to: its server's, or the caller's where none is known. */
+/** Returns the node that a call went to: its server's, or the caller's if that is unknown. */
 export function servedAt(span) {
   return span.children.find((child) => child.kind === "server")?.node ?? span.node;
 }

@@ -1,4 +1,4 @@
-// The whole trace in a strip: how much goes on when, and which stretch is looked at.
+// A strip of the whole trace, which shows the activity over time and the interval in view.
 
 import { brush } from "page/brush";
 import { el, painter } from "page/dom";
@@ -9,7 +9,7 @@ import { isWhole } from "page/view";
 const HEIGHT = 36;
 const ACTIVITIES = ["store", "assess", "draft", "verify"];
 
-/** The strip; `onView` gets the stretch chosen. */
+/** Makes the strip; `onView` gets the selected interval. */
 export function overview(model, onView) {
   const whole = model.extent;
   const length = whole.to - whole.from;
@@ -79,12 +79,12 @@ function paint(canvas, width, model) {
   }
 }
 
-/** How many spans of an activity are under way in each column; a share of one for parts of it. */
+/** Counts the running spans of an activity in each column, with fractions for parts of it. */
 function running(model, activity, columns) {
   const found = new Float32Array(columns);
   const perMs = columns / (model.extent.to - model.extent.from);
   for (const span of model.spans) {
-    // A call and its server are one activity.
+    // A call and its server count as one activity.
     if (span.activity !== activity || span.parent?.activity === activity) continue;
     const from = (span.from - model.extent.from) * perMs;
     const to = Math.min((span.to - model.extent.from) * perMs, columns);

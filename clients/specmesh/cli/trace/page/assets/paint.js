@@ -1,21 +1,21 @@
-// Draws what is visible of a layout on a canvas.
+// Draws the visible part of a layout on a canvas.
 
 import { milliseconds, tickLabel, ticks } from "page/format";
 import { firstAfter, HEADER, LANE } from "page/layout";
 
 export const AXIS = 24;
 export const PATH = 30;
-/** The height of what stays above the lanes: the axis, and the critical path. */
+/** The height of the fixed part above the lanes: the axis, and the critical path. */
 export const ABOVE = AXIS + PATH;
 
-/** Parts of the path in which a node waits for something else. */
+/** Activities on the path in which a node waits for something else. */
 const WAITS = new Set(["queue", "network", "core"]);
 const BAR = LANE - 3;
 const LETTER = 6.4;
 const FONT = "11px system-ui, sans-serif";
 
-/** One frame. `scene`: {model, layout, view, width, height, scroll, selected, hovered, marked,
- * pointer} in CSS pixels and ms; `marked` are spans to point out. */
+/** Draws one frame. `scene`: {model, layout, view, width, height, scroll, selected, hovered, marked,
+ * pointer} in CSS pixels and ms; `marked` are spans to highlight. */
 export function paint(context, colors, scene) {
   const { view, width, height } = scene;
   const perMs = width / (view.to - view.from);
@@ -55,7 +55,7 @@ function paintLane(context, colors, scene, lane, y, x) {
     const right = Math.max(x(span.to), left + 1);
     const pixel = Math.floor(right);
     const plain = span.state === "ok" || span.state === "cancelled";
-    // What ends within a pixel that is drawn already would not be seen.
+    // A span that ends within a pixel that is already drawn would not be visible.
     if (pixel === drawn && plain && !span.lostServer) continue;
     drawn = pixel;
     paintSpan(
@@ -116,7 +116,7 @@ function paintSpan(context, colors, scene, span, left, y, right, x) {
   }
 }
 
-/** The queue as dots on the ground: nothing was done. Returns where it ends. */
+/** Draws the queue as dots on the background, since no work was done. Returns its end. */
 function paintQueue(context, colors, span, left, y, right, x) {
   const end = Math.min(x(span.from + span.queueMs), right);
   if (end - left < 1) return left;
@@ -145,7 +145,7 @@ function label(context, colors, span, left, y, wide) {
   if (name.length > room) name = `${name.slice(0, Math.max(room - 1, 1))}…`;
   else if (name.length + 10 < room) name += `  ${milliseconds(span.ms)} ms`;
   if (span.state === "cancelled") {
-    // Letters on a hatching need a ground of their own.
+    // Text on a hatching needs a background of its own.
     context.fillStyle = colors.surface;
     context.fillRect(Math.max(left, 0) + 2, y + 2, name.length * LETTER, BAR - 4);
   }

@@ -1,6 +1,6 @@
-// What the address names: "#/?outcome=failed" is a list, "#/trace/ID?from=1&to=2" a stretch of one.
+// Addresses: "#/?outcome=failed" is a list, "#/trace/ID?from=1&to=2" an interval of a trace.
 
-/** The route of a hash. */
+/** Parses the route in a hash. */
 export function parsed(hash) {
   const [path, query = ""] = hash.replace(/^#/, "").split("?", 2);
   const parameters = Object.fromEntries(new URLSearchParams(query));
@@ -9,7 +9,7 @@ export function parsed(hash) {
   return { view: "list", parameters };
 }
 
-/** The hash of a route; parameters that are empty are left out. */
+/** Returns the hash of a route, without empty parameters. */
 export function hashOf({ view, id, parameters = {} }) {
   const told = Object.entries(parameters).filter(([, value]) => value != null && value !== "");
   const query = new URLSearchParams(told).toString();
@@ -19,9 +19,9 @@ export function hashOf({ view, id, parameters = {} }) {
 
 let latest = null;
 
-/** What the view that is about to be shown changes its address with, without going anywhere. It
- * does nothing once another view is shown, or the address has gone elsewhere: what a view waits for
- * may come late. */
+/** Returns a function with which the next view changes its address without navigating. It does
+ * nothing once another view is shown or the address has changed, since a view's data may arrive
+ * late. */
 export function arrived() {
   const address = { hash: location.hash };
   latest = address;

@@ -1,4 +1,4 @@
-// What would have shortened the answer: simulated when it is asked for, which takes a while.
+// The changes that would have shortened the answer, simulated on request, which takes a while.
 
 import { whatIf } from "page/data";
 import { el } from "page/dom";
@@ -9,7 +9,7 @@ const TITLE = "what would have shortened it";
 const MIN_GAIN = 0.01;
 const NUM_SHOWN = 8;
 
-/** Of the trace with that id; fills itself. */
+/** Makes the section for a trace's id; it fills itself when the simulation is done. */
 export function shorter(id) {
   const element = el("div", { "aria-live": "polite" }, hint("is being simulated …"));
   const asking = new AbortController();
@@ -40,7 +40,7 @@ function told(found) {
   );
 }
 
-/** What there was no time to simulate. */
+/** Describes the changes that there was no time to simulate. */
 function shortage(found) {
   if (found.left_out.length) return `. No time was left to simulate: ${found.left_out.join(", ")}`;
   if (found.num_runs === found.num_planned_runs) return "";

@@ -1,4 +1,4 @@
-// Where the time went: by node, and along the critical path.
+// Tables of the time by node, and along the critical path.
 
 import { el } from "page/dom";
 import { milliseconds, percent, shortName } from "page/format";
@@ -11,7 +11,7 @@ const PARTS = [
 ];
 const NUM_PARTS = 12;
 
-/** Time by node. */
+/** Makes the table of time by node. */
 export function nodes(trace) {
   const sum = (node) => PARTS.reduce((total, [, field]) => total + node[field], 0);
   const most = Math.max(...trace.nodes.map(sum), 1e-9);
@@ -46,8 +46,8 @@ function stacked(node, most) {
   return el("div", { class: "stack", "aria-hidden": "true" }, bars);
 }
 
-/** The critical path by node and by what went on there; `select` gets the span of the longest
- * stretch of a part. */
+/** Makes the table of the critical path by node and activity; `select` gets the span of a part's
+ * longest stretch. */
 export function pathParts(model, select) {
   const { trace } = model;
   const whole = trace.summary.duration_ms || 1;
@@ -88,7 +88,7 @@ function link(model, part, select) {
   return el("button", attributes, shortName(part.name));
 }
 
-/** A table under a title; the first cell of a row heads it. */
+/** Makes a table with a title; the first cell of each row is its heading. */
 export function panel(title, headings, rows, caption) {
   const isNumber = (row, column) =>
     typeof row[column] === "number" || /^[\d.,]+( %)?$/.test(row[column]);

@@ -1,4 +1,4 @@
-// Dark or light: as the system has it, until the reader chooses.
+// The dark or light theme: the system's, until the user chooses.
 
 import { el } from "page/dom";
 
@@ -10,7 +10,7 @@ function chosen() {
   try {
     return localStorage.getItem(KEY);
   } catch {
-    return null; // a page from a file may have no storage
+    return null; // a page opened from a file may have no storage
   }
 }
 
@@ -19,7 +19,7 @@ function apply() {
   for (const listener of listeners) listener();
 }
 
-/** The other of the two. */
+/** Returns the other theme. */
 export function toggle() {
   const now = document.documentElement.dataset.theme;
   try {
@@ -32,18 +32,18 @@ export function toggle() {
   apply();
 }
 
-/** Have `listener` called after each change; returns what ends that. */
+/** Calls `listener` after each change; returns a function that stops this. */
 export function onChange(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
 }
 
-/** The value of a custom property of the page's style. */
+/** Returns the value of a custom property of the page's style. */
 export function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-/** The button that toggles. */
+/** Makes the button that switches the theme. */
 export function button() {
   return el(
     "button",

@@ -1,11 +1,11 @@
-// The tree of an answer's tokens: the answer in rows, what was drafted in vain below the place where
-// it departs from the answer.
+// The token tree of an answer: the answer in rows, and each wasted branch below the position where it
+// leaves the answer.
 
 import { el } from "page/dom";
 import { duration } from "page/format";
 import { servedAt } from "page/model";
 
-/** Each fate's sign where texts were not recorded, and what it means. */
+/** Each fate's mark, which is used if texts were not recorded, and its meaning. */
 const FATES = {
   accepted: ["●", "drafted, and what the target says"],
   recovered: ["◆", "the target's own, in place of a rejected one"],
@@ -16,7 +16,7 @@ const FATES = {
   unused: ["–", "drafted beyond the end of the answer"],
 };
 
-/** The section; null where the trace has no numbers of tokens. `on`: {hover(spans, lines, event),
+/** Makes the section; null if the trace has no token numbers. `on`: {hover(spans, lines, event),
  * select(span)}. */
 export function tokens(model, on) {
   const told = model.trace.tokens;
@@ -78,7 +78,7 @@ export function tokens(model, on) {
 
   return {
     element,
-    /** Point out the tokens with these numbers. */
+    /** Highlights the tokens with these numbers. */
     mark(numbers) {
       for (const each of marked) each.classList.remove("marked");
       marked = numbers.map((number) => byNumber.get(number)?.element).filter(Boolean);
@@ -101,7 +101,7 @@ function lines(token, { drafted, verified, committed }) {
   ];
 }
 
-/** Rows of the answer, {first, tokens}, and branches, {first: null, tokens}. */
+/** Yields rows of the answer, {first, tokens}, and branches, {first: null, tokens}. */
 function* rowsOf({ committed, wasted }) {
   const below = new Map();
   for (const token of wasted) {
@@ -124,7 +124,7 @@ function* rowsOf({ committed, wasted }) {
   for (const chain of chains(below, number)) yield { first: null, tokens: chain };
 }
 
-/** The wasted tokens below one; where a chain forks, another begins. */
+/** Returns the wasted tokens below one as chains; a new chain begins at each fork. */
 function chains(below, number) {
   const found = [];
   const heads = [...(below.get(number) ?? [])];

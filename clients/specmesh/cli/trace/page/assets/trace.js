@@ -24,8 +24,8 @@ const POINTER = [
   ["click", "select a span; twice: zoom to it"],
 ];
 
-/** The view of a trace as /api/traces/ID tells it; `parameters`: `from` and `to` in ms, `span`;
- * `rename` changes its address. */
+/** Makes the view of a trace in the form of /api/traces/ID; `parameters`: `from` and `to` in ms,
+ * `span`; `rename` changes its address. */
 export function trace(told, parameters, rename) {
   const model = modelOf(told);
   const whole = model.extent;
@@ -155,7 +155,7 @@ export function trace(told, parameters, rename) {
   const [from, to] = [Number(parameters.from), Number(parameters.to)];
   look(to > from ? { from, to } : whole);
   if (model.byId.has(parameters.span)) {
-    // Once it has its size.
+    // Only now does the element have its size.
     requestAnimationFrame(() => select(model.byId.get(parameters.span)));
   }
   return {

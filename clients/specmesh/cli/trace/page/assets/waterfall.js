@@ -1,4 +1,4 @@
-// The waterfall: a canvas that scrolls, zooms and pans, and says what is under the pointer.
+// The waterfall: a canvas that scrolls, zooms and pans, and reports the span under the pointer.
 
 import { palette } from "page/colors";
 import { el, painter } from "page/dom";
@@ -12,8 +12,8 @@ const LINE_PX = 18;
 const SLACK_PX = 3;
 const CLICK_PX = 5;
 
-/** The element. `on`: {view(view), select(span), hover(span, event), open(span)}; `labels` has the
- * heading of each node. */
+/** Makes the element. `on`: {view(view), select(span), hover(span, event), open(span)}; `labels` has
+ * the heading of each node. */
 export function waterfall(model, labels, on) {
   const layout = layoutOf(model);
   const canvas = el("canvas", { "aria-hidden": "true" });
@@ -95,7 +95,7 @@ export function waterfall(model, labels, on) {
             moment(event),
           ),
         );
-      } // else the page scrolls on
+      } // otherwise the page itself scrolls
     },
     { passive: false },
   );
@@ -174,7 +174,7 @@ export function waterfall(model, labels, on) {
       Object.assign(scene, changes);
       draw();
     },
-    /** Scroll until a span can be seen. */
+    /** Scrolls until a span is visible. */
     reveal(span) {
       const above = span.top - element.scrollTop;
       const room = element.clientHeight - ABOVE;
