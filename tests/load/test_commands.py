@@ -195,7 +195,7 @@ def test_a_search_ends_where_objectives_are_missed(stub, tmp_path):
     objective = ("--slo", "e2e=1us", "--from", "64", "--duration", "50ms")
     done = specmesh("load", "search", "--target", stub, *objective)
     assert done.returncode == 1
-    assert "no rate was found at which 95% meet the objectives" in done.stdout
+    assert "found no rate at which 95% of requests meet the objectives" in done.stdout
 
 
 def test_two_runs_are_compared(stub, tmp_path):
@@ -219,23 +219,31 @@ def test_two_runs_are_compared(stub, tmp_path):
         (("run",), 2, "one of --rate (open loop), --users (closed loop) and --trace"),
         (("run", "--rate", "1", "--users", "2"), 2, "not --rate and --users"),
         (("run", "--rate", "1", "--duration", "5"), 2, "write it with a unit"),
-        (("run", "--rate", "1", "-o", "lookahaed=4"), 2, "there is no 'lookahaed'"),
-        (("run", "--rate", "1", "--arrivals", "ramp"), 2, "goes with --ramp-to"),
-        (("run", "--rate", "1", "--openai", "localhost:8000"), 2, "is no http:// URL"),
+        (("run", "--rate", "1", "-o", "lookahaed=4"), 2, "'lookahaed' is not an option"),
+        (("run", "--rate", "1", "--arrivals", "ramp"), 2, "it requires --ramp-to"),
+        (
+            ("run", "--rate", "1", "--openai", "localhost:8000"),
+            2,
+            "is not an http:// or https:// URL",
+        ),
         (
             ("run", "--rate", "1", "--openai", "http://a", "--leave-out", "model"),
-            *(2, "'model' is none of seed, stream_options, max_tokens"),
+            *(2, "'model' is not one of seed, stream_options, max_tokens"),
         ),
         (
             ("run", "--rate", "1", "--openai", "http://a", "--rename", "seed"),
             *(2, "'seed' is not NAME=OTHER"),
         ),
-        (("run", "--rate", "1", "--mix", "1", "--strategy", "dsi"), 2, "goes without --strategy"),
-        (("search", "--from", "1"), 2, "is needed: what the rate is to meet"),
-        (("sweep", "--rates", "a,b"), 2, "are no rates: write 5,10,20"),
-        (("sweep", "--rates", "1", "--over", "colour=red"), 2, "there is no 'colour'"),
+        (("run", "--rate", "1", "--mix", "1", "--strategy", "dsi"), 2, "it excludes --strategy"),
+        (("search", "--from", "1"), 2, "a search requires the objectives"),
+        (("sweep", "--rates", "a,b"), 2, "is not a list of positive rates: write 5,10,20"),
+        (("sweep", "--rates", "1", "--over", "colour=red"), 2, "'colour' is not an option"),
         (("sweep", "--rates", "1", "--users", "2"), 2, "see 'specmesh load run'"),
-        (("run", "--rate", "1", "--json", "/no/such/f.json"), 2, "there is no folder /no/such"),
+        (
+            ("run", "--rate", "1", "--json", "/no/such/f.json"),
+            2,
+            "the folder /no/such does not exist",
+        ),
         (("run", "--rate", "1", "--target", "127.0.0.1:1"), 3, "[UNAVAILABLE]"),
         (("run", "--rate", "1", "--openai", "http://127.0.0.1:1"), 3, "[CONNECTION]"),
     ],
@@ -294,14 +302,14 @@ def test_a_pause_between_turns_needs_a_conversation_that_has_some(tmp_path):
     asked = ("run", "--rate", "1", "--think", "1s", "--prompts", str(file))
     done = CliRunner(env={"COLUMNS": "400"}).invoke(app, asked)
     assert done.exit_code == 2
-    assert "Invalid value for --think: goes with --users: no conversation of" in done.stderr
+    assert "Invalid value for --think: it requires --users: no conversation in" in done.stderr
 
 
 def test_a_token_is_not_sent_in_clear_text():
     asked = ("run", "--rate", "1", "--openai", "http://192.0.2.1:8000")
     done = CliRunner(env={"SPECMESH_TOKEN": "s3cret", "COLUMNS": "200"}).invoke(app, asked)
     assert done.exit_code == 2
-    assert "a token is not sent in clear text" in done.stderr
+    assert "a token is never sent in clear text" in done.stderr
     assert "s3cret" not in done.stderr
 
 

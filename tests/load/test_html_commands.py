@@ -65,9 +65,9 @@ def test_a_comparison_writes_a_page_as_well(tmp_path):
 @pytest.mark.parametrize(
     ("report", "why"),
     [
-        ({"schema": "other/1"}, "is no report with schema specmesh.load/1"),
-        ({"schema": "specmesh.load/1", "kind": "run"}, "there is no 'setting'"),
-        ([], "is no report"),
+        ({"schema": "other/1"}, "is not a report with schema specmesh.load/1"),
+        ({"schema": "specmesh.load/1", "kind": "run"}, "the field 'setting' is missing"),
+        ([], "is not a report"),
     ],
 )
 def test_other_files_are_refused_in_one_message(tmp_path, report, why):
@@ -82,6 +82,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     html = tmp_path / "missing" / "page.html"
     done = call("report", written(tmp_path, "x", run_report()), "--html", str(html))
     assert done.exit_code == 2
-    why = f"Invalid value for --html: there is no folder {html.parent}"
+    why = f"Invalid value for --html: the folder {html.parent} does not exist"
     # A long path goes on in the next line.
     assert why.replace(" ", "") in re.sub(r"[│╭╮╰╯─\s]", "", done.output)

@@ -198,13 +198,13 @@ def test_samples_that_a_server_never_tells_are_left_out():
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (Poisson(4.0), "open loop, Poisson, 4 conversations a second"),
-        (ConstantArrivals(4.0), "open loop, evenly spaced, 4 conversations a second"),
-        (Gamma(4.0, 2.0), "open loop, gamma with burstiness 2, 4 conversations a second"),
-        (Ramp(1.0, 9.0, 60.0), "open loop, ramp from 1 to 9 conversations a second in 60 s"),
+        (Poisson(4.0), "open loop, Poisson, 4 conversations per second"),
+        (ConstantArrivals(4.0), "open loop, evenly spaced, 4 conversations per second"),
+        (Gamma(4.0, 2.0), "open loop, gamma with burstiness 2, 4 conversations per second"),
+        (Ramp(1.0, 9.0, 60.0), "open loop, ramp from 1 to 9 conversations per second in 60 s"),
         (ReplayedArrivals((0.0, 1.0), 2.0), "replay of 2 conversations at 2 times their pace"),
         (Users(8), "closed loop, 8 users"),
-        (Users(8, 2.0), "closed loop, 8 users, 2 s of thought on average"),
+        (Users(8, 2.0), "closed loop, 8 users, thinking 2 s on average"),
     ],
 )
 def test_every_kind_of_arrivals_has_its_words(made, said):
@@ -228,7 +228,7 @@ def test_every_distribution_of_lengths_has_its_words(made, said):
 def test_prompts_of_a_file_are_told_by_their_number():
     listed = Listed([Conversation((Turn("hi"),))] * 3)
     found = page([("", run_report(load=workload(conversations=listed)))])
-    assert fact(found, "Requests") == ["3 conversations of a file"]
+    assert fact(found, "Requests") == ["3 conversations from a file"]
 
 
 def test_the_model_is_named_as_it_was_asked_for():
@@ -237,9 +237,9 @@ def test_the_model_is_named_as_it_was_asked_for():
 
 
 def test_other_files_are_refused_by_name():
-    with pytest.raises(ValueError, match=r"a\.json is no report"):
+    with pytest.raises(ValueError, match=r"a\.json is not a report"):
         page([("a.json", {"schema": "other/1", "kind": "run"})])
-    with pytest.raises(ValueError, match="don't go in one page"):
+    with pytest.raises(ValueError, match="can't share a page"):
         page([("a", run_report()), ("b", sweep_report([point(1.0)]))])
 
 

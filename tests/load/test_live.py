@@ -21,7 +21,7 @@ TIMED = RunLength(warm_up_s=5.0, duration_s=30.0, cool_down_s=5.0)
         (TIMED, 2.0, "warm-up, 2 of 40 s"),
         (TIMED, 12.0, "12 of 40 s"),
         (TIMED, 38.0, "cool-down, 38 of 40 s"),
-        (TIMED, 43.0, "all is sent; waiting for the last answers, 3 s"),
+        (TIMED, 43.0, "everything is sent; waiting for the last answers, 3 s"),
         (RunLength(max_conversations=9), 43.0, "43 s"),
     ],
 )

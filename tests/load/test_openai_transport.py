@@ -383,7 +383,7 @@ async def test_a_strategy_that_the_server_would_pass_over_is_refused(server):
     door = OpenAiDoor(server.url, model="mine")
     plan = RunPlan(workload=workload(variations=(Variation(strategy="dsi"),)), door=door)
     with pytest.raises(
-        RequestFailed, match=r"is not specmesh's and would pass over .*: dsi"
+        RequestFailed, match=r"is not a specmesh server and would ignore .*: dsi"
     ) as failed:
         await conduct(plan)
     assert failed.value.reason == "NO_STRATEGIES"

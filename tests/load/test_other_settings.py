@@ -48,7 +48,8 @@ def of(*texts):
             {"arrivals": Poisson(4.0)},
             {"arrivals": Users(8)},
             [
-                "arrivals: open loop, Poisson, 4 conversations a second, then closed loop, 8 users",
+                "arrivals: open loop, Poisson, 4 conversations per second, "
+                "then closed loop, 8 users",
             ],
         ),
         (

@@ -101,7 +101,7 @@ def test_of_sharegpt_the_humans_turns_are_asked(tmp_path):
         ("bad.jsonl", '{"prompt": "a"}\n{', "line 2: "),
         ("bad.json", '[{"conversations": [{"from": "human"}]}]', "object 0: .* has no 'value'"),
         ("bad.json", '[{"text": "a"}, {"txt": "b"}]', "object 1: has no prompt, text, "),
-        ("bad.json", '["a"]', "object 0: is no object"),
+        ("bad.json", '["a"]', "object 0: is not an object"),
     ],
 )
 def test_what_is_wrong_with_a_file_of_prompts_is_said(tmp_path, name, content, why):
@@ -138,7 +138,7 @@ def test_mooncakes_trace_tells_which_prompts_begin_alike(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("t.csv", "a,b\n1,2\n", "neither Mooncake's JSON lines, nor CSV"),
+        ("t.csv", "a,b\n1,2\n", "neither Mooncake's JSON lines nor CSV"),
         ("t.csv", AZURE + "yesterday,1,2\n", "line 5: "),
         ("t.jsonl", '{"timestamp": 1}', "line 1: has no 'input_length'"),
         ("t.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n", "has no requests"),

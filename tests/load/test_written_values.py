@@ -43,7 +43,7 @@ def test_a_length_is_a_number_or_a_distribution(text, expected):
 
 @pytest.mark.parametrize("text", ["0", "ten", "uniform:9-3", "normal:5", "lognormal:0,1", "-4"])
 def test_a_length_that_there_is_not_is_refused_with_what_there_is(text):
-    with pytest.raises(ValueError, match=r"is no length: write 128, uniform:64-256"):
+    with pytest.raises(ValueError, match=r"is not a length: write 128, uniform:64-256"):
         length(text)
 
 
@@ -64,7 +64,7 @@ def test_lengths_are_distributed_as_their_names_say():
 def test_objectives_are_named_and_each_is_optional():
     assert objectives("ttft=200ms,tpot=50ms,e2e=2s") == Objectives(0.2, 0.05, 2.0)
     assert objectives("e2e=1m") == Objectives(e2e_s=60.0)
-    with pytest.raises(ValueError, match="there are ttft, tpot and e2e"):
+    with pytest.raises(ValueError, match="the objectives are ttft, tpot and e2e"):
         objectives("itl=3ms")
 
 
@@ -83,8 +83,8 @@ def test_a_variation_has_a_weight_and_any_setting():
     ("text", "why"),
     [
         ("dsi", "does not begin with a weight"),
-        ("0 strategy=dsi", "a weight is above 0"),
-        ("1 lokahead=4", "there is no 'lokahead'; there are: strategy, temperature"),
+        ("0 strategy=dsi", "a weight must be finite and above 0"),
+        ("1 lokahead=4", "'lokahead' is not an option; the options are: strategy, temperature"),
         ("1 lookahead=many", "lookahead must be a whole number, not 'many'"),
     ],
 )

@@ -1,6 +1,6 @@
-"""Load tests: how much a mesh, or any server of OpenAI's API, bears, and at which latency.
+"""Load tests of a mesh, or of any OpenAI-compatible server: throughput and latency under load.
 
-Reading order: ``workload`` (what is sent), ``arrivals`` and ``conversations`` (when, and what
-about), ``generator`` (sends it and takes the times), ``fleet`` (several of them), ``summary``
-(what came out), ``report`` (its schema; docs/load.md explains it).
+Reading order: ``workload`` (the requests and their arrival times), ``generators`` (processes that
+send them and measure latencies), ``runs`` (the course of a run and its summary), ``results`` (the
+report; docs/load.md explains its schema).
 """

@@ -10,7 +10,7 @@ from specmesh.load.commands.sweep import sweep
 from specmesh.serving.process.typer_app import App
 
 app = App(
-    help="Find out how much a mesh, or any server of OpenAI's API, bears, and at which latency.",
+    help="Measure a mesh, or any OpenAI-compatible server, under load: throughput and latency.",
     no_args_is_help=True,
 )
 app.command()(run)

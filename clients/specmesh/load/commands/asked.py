@@ -1,4 +1,4 @@
-"""Makes a plan of what the user asked for, or says what is wrong with it."""
+"""The conversion of command-line options into a run plan, with their validation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ R = TypeVar("R")
 
 
 def plan_of(asked: LoadOptions, rate: float | None) -> RunPlan:
-    """The run that ``asked`` describes, at ``rate`` conversations a second. Raises
+    """Return the run that ``asked`` describes, at ``rate`` conversations per second. Raises
     BadParameter."""
     entries = None if asked.trace is None else _read(read_trace, asked.trace, "--trace")
     if asked.trace_slowest:
@@ -79,7 +79,7 @@ def _arrivals(
     given = [name for name, value in named.items() if value is not None]
     if len(given) != 1:
         raise typer.BadParameter(
-            "one of --rate (open loop), --users (closed loop) and --trace (replay) is needed"
+            "give exactly one of --rate (open loop), --users (closed loop) and --trace (replay)"
             + (f", not {' and '.join(given)}" if given else "")
         )
     if entries is not None:
@@ -94,7 +94,7 @@ def _arrivals(
             return Gamma(rate, asked.burstiness)
         case ArrivalPattern.RAMP:
             if asked.ramp_to is None:
-                raise typer.BadParameter("goes with --ramp-to", param_hint="--arrivals ramp")
+                raise typer.BadParameter("it requires --ramp-to", param_hint="--arrivals ramp")
             total_s = _extent(asked).total_s
             return Ramp(rate, asked.ramp_to, DEFAULT_DURATION_S if total_s is None else total_s)
         case ArrivalPattern.POISSON:
@@ -106,7 +106,7 @@ def _conversations(asked: LoadOptions, entries: tuple[TraceEntry, ...] | None) -
         listed = _read(read_prompts, asked.prompts, "--prompts")
         if asked.think and asked.users is None and all(len(each.turns) == 1 for each in listed):
             raise typer.BadParameter(
-                f"goes with --users: no conversation of {asked.prompts} has several turns",
+                f"it requires --users: no conversation in {asked.prompts} has several turns",
                 param_hint="--think",
             )
         return Listed(listed)
@@ -135,7 +135,7 @@ def _extent(asked: LoadOptions) -> RunLength:
 def _variations(asked: LoadOptions) -> tuple[Variation, ...]:
     if asked.mixed:
         if asked.strategy or asked.option:
-            raise typer.BadParameter("goes without --strategy and -o", param_hint="--mix")
+            raise typer.BadParameter("it excludes --strategy and -o", param_hint="--mix")
         return tuple(asked.mixed)
     one = Variation(strategy=asked.strategy)
     for each in asked.option or ():
@@ -160,12 +160,14 @@ def _door(asked: LoadOptions) -> ServerAddress:
         )
     parts = urlsplit(asked.openai)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise typer.BadParameter(f"{asked.openai!r} is no http:// URL", param_hint="--openai")
+        raise typer.BadParameter(
+            f"{asked.openai!r} is not an http:// or https:// URL", param_hint="--openai"
+        )
     token = os.environ.get("SPECMESH_TOKEN")
     if asked.token_file is not None:
         token = _read(lambda file: file.read_text().strip(), asked.token_file, "--token-file")
     if token and parts.scheme == "http" and not is_loopback(f"{parts.hostname}:80"):
-        raise typer.BadParameter("a token is not sent in clear text: use https://")
+        raise typer.BadParameter("a token is never sent in clear text: use https://")
     return OpenAiDoor(
         asked.openai,
         asked.model,
@@ -179,7 +181,7 @@ def _door(asked: LoadOptions) -> ServerAddress:
 
 def _optional(name: str, option: str) -> str:
     if name not in OPTIONAL:
-        raise typer.BadParameter(f"{name!r} is none of {', '.join(OPTIONAL)}", param_hint=option)
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(OPTIONAL)}", param_hint=option)
     return name
 
 

@@ -1,4 +1,4 @@
-"""``specmesh load compare``: two runs, and what has changed."""
+"""``specmesh load compare``: the differences between two runs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from specmesh.load.html.contents import comparison
 from specmesh.load.html.document import write_page
 from specmesh.load.html.other_settings import other_settings
 
-_File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Report of a run.")]
+_File = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, help="The JSON report of a run.")
+]
 
 
 def compare(
     before: _File,
     after: _File,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a page with charts of both as well."),
+        typer.Option(metavar="FILE", help="Also write an HTML page with charts of both runs."),
     ] = None,
 ) -> None:
-    """Say with 95 % confidence how AFTER differs from BEFORE, two reports of runs."""
-    # numpy takes as long to import as all else.
+    """Estimate, with 95 % confidence, how AFTER differs from BEFORE (reports of two runs)."""
+    # numpy takes as long to import as everything else together.
     from specmesh.load.results.compare import METRICS, differences
 
     check_writable(html, "--html")

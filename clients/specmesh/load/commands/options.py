@@ -1,4 +1,4 @@
-"""The options of all commands that make load, declared once."""
+"""The options that all commands that generate load share."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from specmesh.load.workload import durations, lengths
 from specmesh.load.workload.variations import SAMPLING, Variation, variation
 
 _SERVER = "Server"
-_ARRIVALS = "When"
-_REQUESTS = "What"
-_EXTENT = "How long"
-_FINDINGS = "Findings"
+_ARRIVALS = "Arrivals"
+_REQUESTS = "Requests"
+_EXTENT = "Duration"
+_FINDINGS = "Results"
 
 _MAX_SEED = 2**53 - 1
 
@@ -34,8 +34,10 @@ P = TypeVar("P")
 
 
 def parsed_by(parse: Callable[[str], P]) -> Callable[[str | P], P]:
-    """``parse`` for an option: its ValueError is what the user reads. A default, which is what
-    ``parse`` returns, stays as it is."""
+    """Wrap ``parse`` for an option, so that the user reads the message of its ValueError.
+
+    Values other than strings, which are defaults, pass unchanged.
+    """
 
     def wrapped(given: str | P) -> P:
         try:
@@ -70,27 +72,29 @@ def _length(help_: str, panel: str, name: str, shown: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """What the user asks for, as it was written; ``asked.py`` makes a plan of it."""
+    """The options as the user gave them; ``asked.py`` makes a plan of them."""
 
     target: Targets
     openai: Annotated[
         str,
         typer.Option(
             metavar="URL",
-            help="A server of OpenAI's API instead, such as http://127.0.0.1:8000/v1.",
+            help="Load an OpenAI-compatible server instead, such as http://127.0.0.1:8000/v1.",
             rich_help_panel=_SERVER,
         ),
     ] = ""
     chat: Annotated[
         bool,
-        typer.Option("--chat", help="Send chats, not texts.", rich_help_panel=_SERVER),
+        typer.Option(
+            "--chat", help="Send chats instead of plain prompts.", rich_help_panel=_SERVER
+        ),
     ] = False
     leave_out: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help=f"Of --openai: a parameter that the server refuses, of {', '.join(OPTIONAL)}. "
-            "Repeat it for several.",
+            help="With --openai: omit a parameter that the server refuses, one of "
+            f"{', '.join(OPTIONAL)}. May be repeated.",
             rich_help_panel=_SERVER,
         ),
     ] = None
@@ -98,22 +102,22 @@ class LoadOptions:
         list[str] | None,
         typer.Option(
             metavar="NAME=OTHER",
-            help="Of --openai: what the server calls one of them, such as "
-            "max_tokens=max_completion_tokens. Repeat it for several.",
+            help="With --openai: send one of these parameters under another name, such as "
+            "max_tokens=max_completion_tokens. May be repeated.",
             rich_help_panel=_SERVER,
         ),
     ] = None
     model: Annotated[
         str,
         typer.Option(
-            help="Its name; default: the first that the server names.", rich_help_panel=_SERVER
+            help="Model name; default: the first that the server lists.", rich_help_panel=_SERVER
         ),
     ] = ""
     retries: Annotated[
         int,
         typer.Option(
             min=0,
-            help="How often the SDK tries again to start an answer that was refused.",
+            help="Number of times the SDK retries to start an answer that was refused.",
             rich_help_panel=_SERVER,
         ),
     ] = 0
@@ -121,8 +125,8 @@ class LoadOptions:
         str,
         typer.Option(
             metavar="ADDR,...",
-            help="Where servers have /metrics, host:port: their processor time and queues go into "
-            "the report.",
+            help="Addresses (host:port) whose /metrics to scrape, to report the CPU time and "
+            "queues of the servers.",
             rich_help_panel=_SERVER,
         ),
     ] = ""
@@ -133,23 +137,21 @@ class LoadOptions:
 
     arrivals: Annotated[
         ArrivalPattern,
-        typer.Option(
-            help="How an open loop's conversations are spaced.", rich_help_panel=_ARRIVALS
-        ),
+        typer.Option(help="Arrival process of an open loop.", rich_help_panel=_ARRIVALS),
     ] = ArrivalPattern.POISSON
     burstiness: Annotated[
         float,
         typer.Option(
             min=0.01,
             max=100,
-            help="Of --arrivals gamma: coefficient of variation of the gaps; 1 is Poisson.",
+            help="With --arrivals gamma: coefficient of variation of the gaps; 1 is Poisson.",
             rich_help_panel=_ARRIVALS,
         ),
     ] = 2.0
     ramp_to: Annotated[
         float | None,
         typer.Option(
-            min=1e-6, help="Of --arrivals ramp: the rate at its end.", rich_help_panel=_ARRIVALS
+            min=1e-6, help="With --arrivals ramp: the final rate.", rich_help_panel=_ARRIVALS
         ),
     ] = None
     trace: Annotated[
@@ -157,27 +159,28 @@ class LoadOptions:
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="Replay a recording: Azure's CSV or Mooncake's JSON lines; times, lengths and "
-            "shared prefixes are its own.",
+            help="Replay the arrival times, lengths and shared prefixes of a recording: Azure's "
+            "CSV or Mooncake's JSON lines.",
             rich_help_panel=_ARRIVALS,
         ),
     ] = None
     speed: Annotated[
         float,
-        typer.Option(min=1e-6, help="Of --trace: how much faster.", rich_help_panel=_ARRIVALS),
+        typer.Option(min=1e-6, help="With --trace: speed-up factor.", rich_help_panel=_ARRIVALS),
     ] = 1.0
     users: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Closed loop: so many, each of whom waits for an answer, thinks, and asks again.",
+            help="Closed loop: number of users; each waits for an answer, thinks, and asks again.",
             rich_help_panel=_ARRIVALS,
         ),
     ] = None
     think: Annotated[
         float,
         _time(
-            "Mean pause of a user, or between turns of a conversation.", _ARRIVALS, "--think", "0s"
+            "Mean pause of a user, or between the turns of a conversation.",
+            *(_ARRIVALS, "--think", "0s"),
         ),
     ] = 0.0
 
@@ -186,14 +189,14 @@ class LoadOptions:
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="File with prompts: .jsonl, .json such as ShareGPT's, or a text, one a line.",
+            help="File of prompts: .jsonl, .json such as ShareGPT's, or text with one per line.",
             rich_help_panel=_REQUESTS,
         ),
     ] = None
     prompt_tokens: Annotated[
         Any,
         _length(
-            f"Of random prompts, without --prompts: {lengths.FORMS}.",
+            f"Length of random prompts, used without --prompts: {lengths.FORMS}.",
             _REQUESTS,
             "--prompt-tokens",
             "128",
@@ -203,30 +206,33 @@ class LoadOptions:
         int,
         typer.Option(
             min=0,
-            help="Each random prompt begins with one of so many prefixes.",
+            help="Number of prefixes; each random prompt begins with one of them.",
             rich_help_panel=_REQUESTS,
         ),
     ] = 0
     prefix_tokens: Annotated[
-        int, typer.Option(min=1, help="Of each prefix.", rich_help_panel=_REQUESTS)
+        int, typer.Option(min=1, help="Length of each prefix.", rich_help_panel=_REQUESTS)
     ] = 256
     turns: Annotated[
-        Any, _length("Of each conversation of random prompts.", _REQUESTS, "--turns", "1")
+        Any, _length("Turns of each random conversation.", _REQUESTS, "--turns", "1")
     ] = lengths.ConstantLength(1)  # noqa: RUF009 - it is frozen
     output_tokens: Annotated[
         Any,
         _length(
-            "Limit of answers for which the prompt sets none.", _REQUESTS, "--output-tokens", "64"
+            "Length limit of answers whose prompt sets none.", _REQUESTS, "--output-tokens", "64"
         ),
     ] = lengths.ConstantLength(64)  # noqa: RUF009 - it is frozen
     ignore_end: Annotated[
         bool,
         typer.Option(
-            "--ignore-end", help="Let answers go on to their limit.", rich_help_panel=_REQUESTS
+            "--ignore-end",
+            help="Generate up to the limit, past the end of text.",
+            rich_help_panel=_REQUESTS,
         ),
     ] = False
     strategy: Annotated[
-        str, typer.Option(help="See 'specmesh models'.", rich_help_panel=_REQUESTS)
+        str,
+        typer.Option(help="Decoding strategy; see 'specmesh models'.", rich_help_panel=_REQUESTS),
     ] = ""
     option: Annotated[
         list[str] | None,
@@ -234,7 +240,7 @@ class LoadOptions:
             "--option",
             "-o",
             metavar="NAME=VALUE",
-            help=f"One of {', '.join((*SAMPLING, *STRATEGY_OPTIONS))}. Repeat it for several.",
+            help=f"Set one of {', '.join((*SAMPLING, *STRATEGY_OPTIONS))}. May be repeated.",
             rich_help_panel=_REQUESTS,
         ),
     ] = None
@@ -243,7 +249,7 @@ class LoadOptions:
         typer.Option(
             parser=parsed_by(variation),
             metavar="'WEIGHT NAME=VALUE...'",
-            help="Several kinds of requests by weight: --mix '3 strategy=dsi' --mix '1 "
+            help="Mix several kinds of requests by weight: --mix '3 strategy=dsi' --mix '1 "
             "strategy=autoregressive temperature=0.8'.",
             rich_help_panel=_REQUESTS,
         ),
@@ -253,42 +259,46 @@ class LoadOptions:
         typer.Option(
             min=0,
             max=1,
-            help="Share of requests that are cancelled.",
+            help="Share of the requests to cancel.",
             rich_help_panel=_REQUESTS,
         ),
     ] = 0.0
     cancel_after: Annotated[
-        Any, _length("Tokens after which they are.", _REQUESTS, "--cancel-after", "uniform:1-32")
+        Any,
+        _length(
+            "Number of tokens after which to cancel.", _REQUESTS, "--cancel-after", "uniform:1-32"
+        ),
     ] = lengths.Uniform(1, 32)  # noqa: RUF009 - it is frozen
     timeout: Annotated[
-        float, _time("Of each request, from when it is due.", _REQUESTS, "--timeout", "60s")
+        float,
+        _time("Deadline of each request, from when it is due.", _REQUESTS, "--timeout", "60s"),
     ] = 60.0
     seed: Annotated[
         int,
         typer.Option(
             min=0,
             max=_MAX_SEED,
-            help="Equal seeds send the same at the same times.",
+            help="Equal seeds send equal requests at equal times.",
             rich_help_panel=_REQUESTS,
         ),
     ] = 0
 
     warm_up: Annotated[
-        float, _time("Load before the measured time; not counted.", _EXTENT, "--warm-up", "0s")
+        float, _time("Load before the measured time, not counted.", _EXTENT, "--warm-up", "0s")
     ] = 0.0
     duration: Annotated[
         float | None,
         _time(
-            "The measured time.",
+            "Measured time.",
             _EXTENT,
             "--duration",
-            "30s; with --requests or --trace until all are answered",
+            "30s; with --requests or --trace, until all are answered",
         ),
     ] = None
     cool_down: Annotated[
         float,
         _time(
-            "Load after the measured time, while its last answers end.",
+            "Load after the measured time, kept up while its last answers end.",
             _EXTENT,
             "--cool-down",
             "0s",
@@ -296,11 +306,15 @@ class LoadOptions:
     ] = 0.0
     requests: Annotated[
         int | None,
-        typer.Option(min=1, help="At most so many conversations in all.", rich_help_panel=_EXTENT),
+        typer.Option(min=1, help="Maximum number of conversations.", rich_help_panel=_EXTENT),
     ] = None
     processes: Annotated[
         int,
-        typer.Option(min=1, help="Generators; each drives some 1,500/s.", rich_help_panel=_EXTENT),
+        typer.Option(
+            min=1,
+            help="Generator processes; each sends about 1,500 requests/s.",
+            rich_help_panel=_EXTENT,
+        ),
     ] = 1
 
     slo: Annotated[
@@ -308,7 +322,7 @@ class LoadOptions:
         typer.Option(
             parser=parsed_by(objectives),
             metavar="ttft=TIME,tpot=TIME,e2e=TIME",
-            help="Objectives of each request, one or several: ttft=200ms,tpot=50ms.",
+            help="Objectives (one or more) for each request, such as ttft=200ms,tpot=50ms.",
             rich_help_panel=_FINDINGS,
         ),
     ] = None
@@ -316,7 +330,7 @@ class LoadOptions:
         int,
         typer.Option(
             min=0,
-            help="Start traces, and name those of so many of the slowest and the failed requests.",
+            help="Trace requests, and list this many of the slowest and of the failed ones.",
             rich_help_panel=_FINDINGS,
         ),
     ] = 0
@@ -325,7 +339,7 @@ class LoadOptions:
         typer.Option(
             "--json",
             metavar="FILE|-",
-            help="Write the report, as docs/load.md describes it.",
+            help="Write the report as JSON (described in docs/load.md).",
             rich_help_panel=_FINDINGS,
         ),
     ] = None
@@ -333,26 +347,29 @@ class LoadOptions:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the report as a page with charts, which needs no network.",
+            help="Write the report as an HTML page with charts, which needs no network.",
             rich_help_panel=_FINDINGS,
         ),
     ] = None
 
     @property
     def objectives(self) -> Objectives | None:
-        """``--slo``."""
+        """Return the value of ``--slo``."""
         found: Objectives | None = self.slo
         return found
 
     @property
     def mixed(self) -> list[Variation]:
-        """``--mix``."""
+        """Return the values of ``--mix``."""
         return self.mix or []
 
 
 def with_load_options(command: Callable[..., None]) -> Callable[..., None]:
-    """``command``, whose first parameter is ``LoadOptions``, with an option for each of their
-    fields: after the first of its own, for that is the one that matters, and before the others."""
+    """Give ``command``, whose first parameter is ``LoadOptions``, an option for each of its fields.
+
+    They follow the first option of the command's own, which is the one that matters most, and
+    precede its others.
+    """
     hints = get_type_hints(LoadOptions, include_extras=True)
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
     shared = [
@@ -383,7 +400,9 @@ def with_load_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _is_written(context: typer.Context, name: str) -> bool:
-    """Whether an option is on the command line itself: neither a default nor a variable of the
-    environment, which are for all commands."""
+    """Return whether an option is on the command line itself.
+
+    Defaults and environment variables do not count: the latter apply to all commands.
+    """
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"

@@ -1,4 +1,4 @@
-"""How arrivals of an open loop are spaced."""
+"""The arrival processes of an open loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class ArrivalPattern(StrEnum):
-    """Values of ``--arrivals``."""
+    """The values of ``--arrivals``."""
 
     POISSON = "poisson"
     CONSTANT = "constant"

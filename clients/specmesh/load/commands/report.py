@@ -1,4 +1,4 @@
-"""``specmesh load report``: reports of earlier runs as a page with charts."""
+"""``specmesh load report``: a page with charts from the reports of earlier runs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def report(
             exists=True,
             dir_okay=False,
             metavar="RESULT.json...",
-            help="What --json wrote: runs, or sweeps and searches; several are shown together.",
+            help="Files written by --json: runs, or sweeps and searches. They share a page.",
         ),
     ],
-    html: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")],
+    html: Annotated[Path, typer.Option(metavar="FILE", help="The HTML page to write.")],
 ) -> None:
-    """Make a page with charts, in one file that needs no network."""
+    """Write a page with charts, as one HTML file that needs no network."""
     check_writable(html, "--html")
     reports = [(file.stem, read_report(file)) for file in results]
     try:
         made = page(reports)
     except KeyError as error:
-        raise typer.BadParameter(f"{_named(results)}: there is no {error}") from None
+        raise typer.BadParameter(f"{_named(results)}: the field {error} is missing") from None
     except (TypeError, ValueError) as error:
         raise typer.BadParameter(f"{_named(results)}: {error}") from None
     try:

@@ -1,4 +1,4 @@
-"""Reads the reports that earlier commands wrote."""
+"""Reading of the reports that earlier commands wrote."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import typer
 
 
 def read_report(file: Path) -> Mapping[str, Any]:
-    """The JSON object in ``file``. Raises BadParameter."""
+    """Return the JSON object in ``file``. Raises BadParameter."""
     try:
         report = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise typer.BadParameter(f"{file}: {error}") from None
     if not isinstance(report, dict):
-        raise typer.BadParameter(f"{file} is no report")
+        raise typer.BadParameter(f"{file} is not a report: it is not a JSON object")
     return report

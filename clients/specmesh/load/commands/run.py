@@ -1,4 +1,4 @@
-"""``specmesh load run``: one load, and what came of it."""
+"""``specmesh load run``: one run at a given load, and its report."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ def run(
         float | None,
         typer.Option(
             min=1e-6,
-            help="Open loop: conversations a second that begin, however long answers take.",
+            help="Open loop: conversations started per second, however long answers take.",
         ),
     ] = None,
     csv: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write a row for each request.", rich_help_panel="Findings"
+            metavar="FILE",
+            help="Write a CSV file with a row for each request.",
+            rich_help_panel="Results",
         ),
     ] = None,
 ) -> None:
-    """Send requests and take the times.
+    """Send requests and measure their latencies.
 
-    One of --rate, --users and --trace says when they are sent. A TIME has its unit: 200ms, 30s, 5m.
+    Exactly one of --rate, --users and --trace sets when they are sent. A TIME has a unit: 200ms,
+    30s, 5m.
     """
     plan = plan_of(asked, rate)
     session = RunSession(asked.json_, asked.html)

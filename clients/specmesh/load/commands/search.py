@@ -22,15 +22,15 @@ def search(
     asked: LoadOptions,
     first_rate: Annotated[
         float,
-        typer.Option("--from", min=1e-3, help="Conversations a second that are tried first."),
+        typer.Option("--from", min=1e-3, help="First rate to try, in conversations per second."),
     ] = 1.0,
     share: Annotated[
         float,
         typer.Option(
             min=0.01,
             max=1,
-            help="Of the requests that must meet the objectives.",
-            rich_help_panel="Findings",
+            help="Share of the requests that must meet the objectives.",
+            rich_help_panel="Results",
         ),
     ] = 0.95,
     within: Annotated[
@@ -38,14 +38,17 @@ def search(
         typer.Option(
             min=0.005,
             max=1,
-            help="How near the rate that is met and the one that is missed must be.",
-            rich_help_panel="Findings",
+            help="Stop once the lowest failing rate exceeds the highest passing one by at most "
+            "this share.",
+            rich_help_panel="Results",
         ),
     ] = 0.05,
 ) -> None:
     """Find the highest rate that meets the objectives, by bisection."""
     if asked.objectives is None:
-        raise typer.BadParameter("is needed: what the rate is to meet", param_hint="--slo")
+        raise typer.BadParameter(
+            "a search requires the objectives that the rate must meet", param_hint="--slo"
+        )
     plan = plan_of(asked, first_rate)
     session = RunSession(asked.json_, asked.html)
     bisection = Bisection(first_rate, within)
@@ -65,7 +68,7 @@ def search(
         points.sort(key=lambda each: each.rate)
         show_points(session.console, points)
         _say(session, bisection, share)
-        assert setting is not None, "a search tries one rate at least"
+        assert setting is not None, "a search tries at least one rate"
         session.write(
             SearchReport(
                 setting=setting,
@@ -85,9 +88,9 @@ def search(
 def _say(session: RunSession, bisection: Bisection, share: float) -> None:
     met, missed = bisection.highest_met, bisection.lowest_missed
     if met is None:
-        session.console.print(f"no rate was found at which {share:.0%} meet the objectives")
+        session.console.print(f"found no rate at which {share:.0%} of requests meet the objectives")
     else:
         session.console.print(
-            f"{share:.0%} meet the objectives up to {met:.3g} a second"
+            f"{share:.0%} of requests meet the objectives up to {met:.3g} per second"
             + ("" if missed is None else f"; at {missed:.3g} they do not")
         )

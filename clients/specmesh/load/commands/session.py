@@ -1,4 +1,4 @@
-"""What all commands do around their runs: signals, live view, the report at the end."""
+"""The parts that all commands share around their runs: signals, live view, final report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STATUSES = {
 
 
 class RunSession:
-    """A command's runs, one after the other. ``stopped`` says that the user wants no more."""
+    """The consecutive runs of a command. ``stopped`` is set once the user has ended them."""
 
     def __init__(self, json_file: Path | None, html_file: Path | None) -> None:
         check_writable(json_file, "--json")
@@ -73,7 +73,10 @@ class RunSession:
                 loop.remove_signal_handler(each)
 
     def setting(self, plan: RunPlan) -> RunSetting:
-        """What the report says of a run of ``plan``, as ``FinishedRun`` has it."""
+        """Return the settings that the report lists for a run of ``plan``.
+
+        ``plan`` is the one of ``FinishedRun``, which names the model.
+        """
         return RunSetting(
             command=shlex.join(["specmesh", "load", *sys.argv[1:]]),
             server=plan.door.description,
@@ -87,7 +90,7 @@ class RunSession:
         )
 
     def write(self, report: RunReport | SweepReport | SearchReport) -> None:
-        """Write the report where ``--json`` and ``--html`` say. Raises OSError."""
+        """Write the report to the files of ``--json`` and ``--html``. Raises OSError."""
         found = asdict(report)
         if self._json_file is not None:
             text = json.dumps(found, allow_nan=False)
@@ -100,13 +103,16 @@ class RunSession:
 
 
 def check_writable(file: Path | None, option: str) -> None:
-    """Raise BadParameter now if ``file`` has no folder to be in, and not after a long run."""
+    """Raise BadParameter if the folder of ``file`` does not exist: now, not after a long run."""
     if file is not None and not file.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {file.parent}", param_hint=option)
+        raise typer.BadParameter(f"the folder {file.parent} does not exist", param_hint=option)
 
 
 def carry_out(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
-    """Run a command's coroutine; what it can't do is one line, and an exit status."""
+    """Run the coroutine of a command, and exit with its status.
+
+    An expected failure is reported as one line on standard error, and an exit status.
+    """
     try:
         status = asyncio.run(work())
     except RequestFailed as failure:
@@ -121,7 +127,7 @@ def carry_out(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
 
 
 def described(workload: Workload) -> dict[str, Any]:
-    """The workload without what files hold."""
+    """Return the workload without the contents of files."""
     return {
         "arrivals": _summary(workload.arrivals),
         "conversations": _summary(workload.conversations),
@@ -138,7 +144,7 @@ def described(workload: Workload) -> dict[str, Any]:
 
 
 def _summary(value: Any) -> dict[str, Any]:
-    """The kind and the fields of a dataclass; long ones by their length."""
+    """Return the kind and the fields of a dataclass, with the length in place of each sequence."""
     found: dict[str, Any] = {"kind": value.kind}
     for name, each in asdict(value).items():
         found[name] = len(each) if isinstance(each, list | tuple) else each

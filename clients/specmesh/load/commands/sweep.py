@@ -1,4 +1,4 @@
-"""``specmesh load sweep``: the same at several rates, and with several options."""
+"""``specmesh load sweep``: runs at several rates, and with several options."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def _rates(text: str) -> tuple[float, ...]:
     except ValueError:
         rates = ()
     if not rates or rates[0] <= 0:
-        raise ValueError(f"{text!r} are no rates: write 5,10,20")
+        raise ValueError(f"{text!r} is not a list of positive rates: write 5,10,20")
     return rates
 
 
 def _settings(text: str) -> tuple[str, tuple[str, ...]]:
     name, _, values = text.partition("=")
     if not name or not values:
-        raise ValueError(f"{text!r}: write NAME=VALUE,VALUE")
+        raise ValueError(f"{text!r} is not of the form NAME=VALUE,VALUE")
     return name, tuple(values.split(","))
 
 
@@ -44,8 +44,8 @@ def sweep(
         typer.Option(
             parser=parsed_by(_rates),
             metavar="RATE,RATE...",
-            help="Conversations a second; the higher ones are left out once the server can't keep "
-            "up.",
+            help="Rates in conversations per second, in ascending order until the server "
+            "can't keep up.",
         ),
     ],
     over: Annotated[
@@ -53,13 +53,13 @@ def sweep(
         typer.Option(
             parser=parsed_by(_settings),
             metavar="NAME=VALUE,VALUE...",
-            help="And with each of these: strategy=dsi,speculative or any option of -o. Repeat it "
-            "for all combinations.",
-            rich_help_panel="What",
+            help="Also vary the strategy (strategy=dsi,speculative) or an option of -o. May be "
+            "repeated; all combinations are run.",
+            rich_help_panel="Requests",
         ),
     ] = None,
 ) -> None:
-    """Run at one rate after the other until the server can't keep up."""
+    """Run at increasing rates until the server can't keep up."""
     combinations = _combinations(over or ())
     plans = [(each, _changed(plan_of(asked, rates[0]), each)) for each in combinations]
     session = RunSession(asked.json_, asked.html)
@@ -90,7 +90,10 @@ def point(
     result: Result,
     share: float | None = None,
 ) -> Point:
-    """What a run at ``rate`` says; it meets the objectives if ``share`` of its requests do."""
+    """Return the point of a run at ``rate``.
+
+    It meets the objectives if the server kept up and ``share`` of the requests met them.
+    """
     why = saturated(result)
     meets = None
     if share is not None and result.goodput is not None:

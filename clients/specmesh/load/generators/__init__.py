@@ -1,1 +1,1 @@
-"""Processes that send a workload together and take the times."""
+"""The processes that together send a workload and measure latencies."""

@@ -1,7 +1,7 @@
-"""An event loop that wakes in time: asyncio's own is up to a millisecond late.
+"""An event loop with microsecond timers; those of asyncio are up to a millisecond late.
 
-epoll waits in whole milliseconds, and asyncio rounds up. That would be the lag of each request, so
-the wait is done by select on the epoll's own file descriptor, which counts in microseconds.
+epoll waits in whole milliseconds, and asyncio rounds up, which would delay every request. Here
+select, whose timeout is in microseconds, waits on the file descriptor of the epoll instead.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from specmesh.serving.process.event_loop import GrpcEventLoop
 
 
 class _PreciseSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-type, unused-ignore]
-    """Waits for as long as it is told, to the microsecond."""
+    """A selector whose timeouts are exact to the microsecond."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """As the selector it derives from."""
+        """Return the ready keys, as the base class does."""
         if timeout is not None and timeout > 0:
             select.select([self.fileno()], [], [], timeout)
             timeout = 0
@@ -27,7 +27,7 @@ class _PreciseSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-t
 
 
 def precise_loop() -> asyncio.AbstractEventLoop:
-    """A new event loop; where there is no epoll, the one that asyncio makes."""
+    """Return a new event loop; outside Linux, which alone has epoll, the default one of asyncio."""
     if sys.platform != "linux":
         return asyncio.new_event_loop()
     return GrpcEventLoop(_PreciseSelector())

@@ -1,4 +1,4 @@
-"""Several generators, each a process, that send one workload together."""
+"""A fleet of generator processes that share one workload."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ from specmesh.load.transports.transport import RequestFailed, ServerAddress
 from specmesh.load.workload.plan import Workload
 
 _AHEAD_S = 0.1
-"""How long after the last worker is ready the run starts, so that all start together."""
+"""Delay from the readiness of the last worker to the start of the run, so that all start
+together."""
 _READY_S = 120.0
 _STOP_S = 10.0
 
 R = TypeVar("R")
 
 Listener = Callable[[int, WorkerProgress], None]
-"""Called with the number of a worker and what it tells."""
+"""A callback that receives the number of a worker and its progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Processor time that a worker had used ``at_s`` seconds after the start."""
+    """The CPU time that a worker had used ``at_s`` seconds after the start."""
 
     at_s: float
     cpu_s: float
@@ -49,7 +50,7 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class FleetSeen:
-    """All that a fleet has seen; ``busy`` has a list for each worker."""
+    """Everything that a fleet has observed; ``busy`` has a list for each worker."""
 
     observations: Sequence[Observation]
     chunks: Chunks
@@ -69,7 +70,7 @@ class Fleet:
         self._stopped = False
 
     def stop(self) -> None:
-        """End the run early: what is under way is cancelled, and what was seen returned."""
+        """End the run early: cancel the requests under way, and return what was observed."""
         self._stopped = True
         for worker in self._workers:
             worker.tell(Stop())
@@ -77,7 +78,7 @@ class Fleet:
     async def run(self, started: Callable[[float], None], listener: Listener) -> FleetSeen:
         """Send the workload. ``started`` is called with the monotonic time of the start.
 
-        Raises Failed if a worker can't connect or breaks.
+        Raises RequestFailed if a worker can't connect or breaks.
         """
         try:
             await _together(worker.begin() for worker in self._workers)
@@ -100,7 +101,7 @@ class Fleet:
 
 
 async def _together(work: Iterable[Coroutine[Any, Any, R]]) -> list[R]:
-    """What all return; if one raises, the others are cancelled first."""
+    """Return the results of all; if one raises, cancel the others before raising."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
         return await asyncio.gather(*tasks)
@@ -111,7 +112,7 @@ async def _together(work: Iterable[Coroutine[Any, Any, R]]) -> list[R]:
 
 
 class _Worker:
-    """One process, from outside."""
+    """The parent's view of one worker process."""
 
     def __init__(self, assignment: Assignment) -> None:
         self.busy: list[Busy] = []
@@ -119,7 +120,7 @@ class _Worker:
         self._process: asyncio.subprocess.Process | None = None
 
     async def begin(self) -> None:
-        """Return when it is connected. Raises Failed."""
+        """Start the process, and return once it is connected. Raises RequestFailed."""
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "specmesh.load.generators.worker"), stdin=PIPE, stdout=PIPE
         )
@@ -129,12 +130,12 @@ class _Worker:
                 message = await self._hear()
         except TimeoutError:
             raise RequestFailed(
-                "GENERATOR", f"no generator was ready after {_READY_S:g} s"
+                "GENERATOR", f"a generator process was not ready after {_READY_S:g} s"
             ) from None
         assert isinstance(message, Ready), message
 
     async def carry_out(self, epoch_s: float, listener: Listener) -> WorkerResult:
-        """Return what it has seen. Raises Failed."""
+        """Let it send its part of the workload, and return its result. Raises RequestFailed."""
         self.tell(Start(epoch_s))
         while True:
             message = await self._hear()
@@ -145,13 +146,13 @@ class _Worker:
             listener(self._assignment.part.number, message)
 
     def tell(self, message: Message) -> None:
-        """Send it something, if it runs."""
+        """Send it a message, if it runs."""
         if self._process is not None and self._process.returncode is None:
             assert self._process.stdin is not None
             self._process.stdin.write(packed(message))
 
     async def end(self) -> None:
-        """Wait for its end, and not for long."""
+        """Wait for its end; after ``_STOP_S`` seconds, kill it."""
         process = self._process
         if process is None:
             return
@@ -172,7 +173,7 @@ class _Worker:
             data = await self._process.stdout.readexactly(int.from_bytes(length, "big"))
         except asyncio.IncompleteReadError:
             status = await self._process.wait()
-            raise RequestFailed("GENERATOR", f"a generator process ended with {status}") from None
+            raise RequestFailed("GENERATOR", f"a generator process exited with {status}") from None
         message = unpacked(data)
         if isinstance(message, WorkerBroken):
             raise RequestFailed(message.reason, message.message)

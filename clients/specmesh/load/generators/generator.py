@@ -1,8 +1,8 @@
-"""Sends a workload, or its part of one, and takes the times.
+"""The generator: it sends a workload, or its part of one, and measures latencies.
 
-In an open loop nothing waits for anything else: a request that is due begins although those before
-it have not ended. All times count from when a request was due, so that neither a slow server nor a
-slow generator hides behind requests that it kept from being sent (coordinated omission).
+In an open loop no request waits for another: each begins when it is due, although earlier ones have
+not ended. All latencies count from when a request was due, so that neither a slow server nor a slow
+generator can hide requests that it delayed (coordinated omission).
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Chunks:
-    """What the chunks of measured answers were like."""
+    """Statistics of the chunks of measured answers."""
 
     gaps: Histogram = field(default_factory=Histogram)
-    """Time from one chunk of an answer to its next."""
+    """Time from one chunk of an answer to the next."""
     token_gaps: Histogram = field(default_factory=Histogram)
-    """The same, divided among the tokens of the next; empty where the server does not count."""
+    """The same, divided by the number of tokens of the later chunk; empty if the server does not
+    count tokens."""
     sizes: Counter[int] = field(default_factory=Counter)
-    """How many chunks there were of so many tokens; empty where the server does not count."""
+    """Number of chunks by their number of tokens; empty if the server does not count tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPart:
-    """Generator ``number`` of ``count`` that share a workload; ``traced``: it starts traces."""
+    """The share of generator ``number`` of ``count``; if ``traced``, it starts traces."""
 
     number: int
     count: int
@@ -50,8 +51,11 @@ class WorkloadPart:
 
 
 class Generator:
-    """Runs once. ``observed`` is called with each request that has ended, ``now`` gives the
-    seconds since the start."""
+    """A generator, which runs once.
+
+    ``observed`` is called with each request that has ended; ``now`` returns the seconds since the
+    start.
+    """
 
     def __init__(
         self,
@@ -71,8 +75,10 @@ class Generator:
         self._known: set[type[Exception]] = set()
 
     async def run(self) -> None:
-        """Send everything, and return when all has ended. Cancelling it cancels what is under
-        way."""
+        """Send everything, and return when all requests have ended.
+
+        Cancelling it cancels the requests under way.
+        """
         async with asyncio.TaskGroup() as group:
             if isinstance(self._workload.arrivals, Users):
                 for user in range(
@@ -88,7 +94,7 @@ class Generator:
             group.create_task(self._converse(number, at_s))
 
     async def _use(self, user: int, users: Users) -> None:
-        """What one user does. Conversations are numbered so that no two users have the same."""
+        """Hold the conversations of one user, numbered so that no two users share one."""
         extent = self._workload.extent
         rng = drawn_for(self._workload.seed, "user", user)
         for number in itertools.count(user, users.count):
@@ -102,11 +108,11 @@ class Generator:
 
     async def _until(self, at_s: float) -> None:
         wait_s = at_s - self._now()
-        # Those that are late begin at once, but let the event loop breathe.
+        # A late one begins immediately, but still yields to the event loop.
         await asyncio.sleep(max(0.0, wait_s))
 
     async def _converse(self, number: int, due_s: float, users: Users | None = None) -> None:
-        """All turns of a conversation; one that fails or is cancelled is its last."""
+        """Send all turns of a conversation; it ends with the first that fails or is cancelled."""
         conversation = self._workload.conversation(number)
         rng = drawn_for(self._workload.seed, "think", number)
         think = users or Users(1, self._workload.think_s)
@@ -134,7 +140,7 @@ class Generator:
         return self._workload.fate(number, turn, conversation.turns[turn].num_output_tokens)
 
     async def _ask(self, said: tuple[str, ...], fate: RequestDraw, seen: Observation) -> str:
-        """Send a request and note in ``seen`` what becomes of it; returns the answer."""
+        """Send a request, record its outcome in ``seen``, and return the answer."""
         workload = self._workload
         call = LoadRequest(
             said=said,
@@ -155,7 +161,7 @@ class Generator:
         except RequestFailed as failure:
             seen.reason = failure.reason
         except Exception as error:
-            # No answer, however odd, may cost more than its own request.
+            # An unexpected answer must fail its own request only, never the run.
             seen.reason = type(error).__name__
             self._complain(error)
         else:
@@ -169,7 +175,7 @@ class Generator:
         return answer
 
     def _complain(self, error: Exception) -> None:
-        """Log an error that should not be, the first of its kind."""
+        """Log an unexpected error, once for each type."""
         if type(error) not in self._known:
             self._known.add(type(error))
             log.error("a request failed in the generator itself", exc_info=error)
@@ -179,7 +185,7 @@ class Generator:
 
 
 class _Reading:
-    """Notes the chunks of one answer."""
+    """Records the chunks of one answer."""
 
     def __init__(
         self,
@@ -195,9 +201,9 @@ class _Reading:
         self._chunks = chunks
 
     def heard(self, num_tokens: int | None, text: str) -> bool:
-        """Note a chunk; returns whether to go on."""
+        """Record a chunk, and return whether to go on."""
         self.texts.append(text)
-        if num_tokens == 0:  # what a server held back of the text until the end
+        if num_tokens == 0:  # text that the server held back until the end
             return True
         now_s, seen = self._now(), self._seen
         if seen.last_s is None:
@@ -216,7 +222,7 @@ class _Reading:
 
 
 def digest_of(text: str) -> str:
-    """As in ``Observation.text_digest``."""
+    """Return the digest of ``Observation.text_digest``."""
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -230,6 +236,8 @@ def _keep(told: Told, seen: Observation) -> None:
 
 
 def monotonic_since(epoch_s: float) -> Callable[[], float]:
-    """The seconds since ``epoch_s`` of the monotonic clock, which is the same in all processes of
-    a machine."""
+    """Return a clock of the seconds since ``epoch_s`` of the monotonic clock.
+
+    All processes of a machine share the monotonic clock.
+    """
     return lambda: time.monotonic() - epoch_s

@@ -1,4 +1,4 @@
-"""What a fleet and its workers say to each other, over pipes."""
+"""The messages between a fleet and its workers, sent over pipes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LENGTH_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a worker is to do; it answers Ready or CannotConnect."""
+    """The work of a worker, which answers Ready or WorkerBroken."""
 
     workload: Workload
     door: ServerAddress
@@ -26,24 +26,24 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """It is connected."""
+    """The worker is connected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Begin when the monotonic clock shows ``epoch_s``."""
+    """The order to begin when the monotonic clock shows ``epoch_s``."""
 
     epoch_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Cancel what is under way, and say what there is."""
+    """The order to cancel the requests under way, and to send the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerBroken:
-    """The worker can't go on; ``reason`` is as of a failed request."""
+    """The worker can't go on; ``reason`` is that of a ``RequestFailed``."""
 
     reason: str
     message: str
@@ -51,8 +51,10 @@ class WorkerBroken:
 
 @dataclass(slots=True)
 class WorkerProgress:
-    """What happened since the one before, for the live view, at ``at_s`` from the start. ``cpu_s``
-    is the processor time of the process so far."""
+    """The events since the previous message, for the live view.
+
+    ``at_s`` counts from the start; ``cpu_s`` is the CPU time of the process so far.
+    """
 
     at_s: float
     cpu_s: float
@@ -65,7 +67,7 @@ class WorkerProgress:
 
 @dataclass(frozen=True, slots=True)
 class WorkerResult:
-    """The last message: all that was seen."""
+    """The last message: everything that the worker observed."""
 
     observations: list[Observation]
     chunks: Chunks
@@ -75,19 +77,20 @@ Message = Assignment | Ready | Start | Stop | WorkerBroken | WorkerProgress | Wo
 
 
 def packed(message: Message) -> bytes:
-    """With its length before it. A pickle, for processes of one user and version."""
+    """Return ``message`` as its length and a pickle, safe because both ends are our own
+    processes."""
     data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
 def unpacked(data: bytes) -> Message:
-    """The message in ``data``, which has no length before it."""
+    """Return the message in ``data``, which has no length before it."""
     message: Message = pickle.loads(data)  # noqa: S301 - written by our own process
     return message
 
 
 def read(stream: IO[bytes]) -> Message | None:
-    """The next message; None at the end of the stream."""
+    """Return the next message; None at the end of the stream."""
     length = stream.read(LENGTH_BYTES)
     if len(length) < LENGTH_BYTES:
         return None

@@ -1,7 +1,7 @@
-"""A generator in a process of its own, ``python -m specmesh.load.generators.worker``.
+"""A generator in its own process, ``python -m specmesh.load.generators.worker``.
 
-The fleet starts it. It gets its orders on standard input and ends when that does, however its
-parent ends.
+The fleet starts it. It reads its orders from standard input, and ends when that closes, even if its
+parent was killed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from specmesh.load.transports.tracing import exporting
 from specmesh.load.transports.transport import RequestFailed
 
 TELL_S = 0.5
-"""How often it tells of its progress."""
+"""Interval between reports of progress."""
 
 
 class Worker:
-    """Carries out one assignment; ``said`` is what it writes messages to."""
+    """Carries out one assignment, reading ``orders`` and writing its messages to ``said``."""
 
     def __init__(self, assignment: Assignment, orders: IO[bytes], said: IO[bytes]) -> None:
         self._assignment = assignment
@@ -50,7 +50,7 @@ class Worker:
         self._now = monotonic_since(0.0)
 
     async def run(self) -> None:
-        """Connect, wait for the start, send everything, say what was seen."""
+        """Connect, wait for the start, send everything, and report the result."""
         try:
             async with self._assignment.door.open() as transport:
                 self._say(Ready())
@@ -72,7 +72,7 @@ class Worker:
             self._say(WorkerBroken(failure.reason, str(failure)))
 
     async def _generate(self, generator: Generator) -> None:
-        # What was imported is never garbage: collections are shorter without it.
+        # Imported modules never become garbage; without them collections are shorter.
         gc.collect()
         gc.freeze()
         sending = asyncio.create_task(generator.run())
@@ -89,7 +89,7 @@ class Worker:
         loop = asyncio.get_running_loop()
 
         def wait() -> None:
-            read(self._orders)  # Stop, or the end of the stream: the parent is gone.
+            read(self._orders)  # Stop, or the end of the stream because the parent is gone.
             try:
                 loop.call_soon_threadsafe(sending.cancel)
             except RuntimeError:  # The loop has ended meanwhile.
@@ -123,8 +123,8 @@ class Worker:
 
 
 def main() -> None:
-    """Do what standard input says; standard output is for messages alone."""
-    # Ctrl-C is for the parent, which says Stop.
+    """Carry out the orders from standard input; standard output carries messages only."""
+    # Ctrl-C reaches the parent, too, which then sends Stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     said = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -141,7 +141,7 @@ def main() -> None:
         status = 0
     except Exception:
         traceback.print_exc()
-    # A thread still waits for orders, and would keep the interpreter from ending.
+    # A thread still reads the orders and would block the end of the interpreter.
     os._exit(status)
 
 

@@ -1,4 +1,4 @@
-"""What changed over time, in columns that stay small: the timeline, and samples of servers."""
+"""Values over time in columns of bounded size: the timeline, and samples of servers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _DIGITS = 4
 
 
 def timeline(seconds: Sequence[Read], most: int) -> dict[str, Any]:
-    """The timeline in at most ``most`` steps of ``every_s`` whole seconds: counts become means a
-    second, requests under way and latencies the highest of their seconds."""
+    """Return the timeline in at most ``most`` steps of ``every_s`` whole seconds.
+
+    Counts become means per second; of requests under way and latencies, the highest second remains.
+    """
     steps = _steps(seconds, most)
     columns: dict[str, list[float | None]] = {"t_s": [each[0]["t_s"] for each in steps]}
     for name in _SUMMED:
@@ -29,8 +31,11 @@ def timeline(seconds: Sequence[Read], most: int) -> dict[str, Any]:
 
 
 def samples(found: Sequence[Read], most: int) -> dict[str, Any]:
-    """What a server told, in at most ``most`` steps: shares are means, queues the highest. What it
-    never told is left out."""
+    """Return the samples of a server in at most ``most`` steps.
+
+    Shares are averaged, queues become the maximum. Metrics that the server never reported are left
+    out.
+    """
     steps = _steps(found, most)
     columns: dict[str, list[float | None]] = {"t_s": [each[-1]["t_s"] for each in steps]}
     for name in _SAMPLED:
@@ -42,15 +47,15 @@ def samples(found: Sequence[Read], most: int) -> dict[str, Any]:
 
 
 def cdf(pairs: Sequence[Sequence[float]], most: int) -> dict[str, list[float]]:
-    """Times in milliseconds, and the share up to each, at about ``most`` of the ``pairs``: the
-    first and the last are among them."""
+    """Return times in milliseconds and the share up to each, thinned to about ``most`` of
+    ``pairs``. The first and the last are kept."""
     step = max(1, -(-len(pairs) // most))
     kept = [*pairs[:-1:step], *pairs[-1:]]
     return {"ms": [each[0] for each in kept], "share": [each[1] for each in kept]}
 
 
 def _steps(found: Sequence[Read], most: int) -> list[Sequence[Read]]:
-    """``found``, as many together as make at most ``most`` steps."""
+    """Split ``found`` into at most ``most`` steps of equal length."""
     length = max(1, -(-len(found) // most))
     return [found[n : n + length] for n in range(0, len(found), length)]
 

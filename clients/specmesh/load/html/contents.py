@@ -1,6 +1,6 @@
-"""What the page is made of, from reports as their JSON has them; ``assets`` draws it.
+"""The contents of the page, from reports in JSON form; ``assets`` draws them.
 
-Nothing is computed anew but means over time steps: where a report doesn't say, the page doesn't.
+Only means over time steps are computed here: the page shows nothing that a report does not contain.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from specmesh.load.results.report import SCHEMA
 
 METRICS = {f"{name}_ms": label for name, label in verdict.NAMES.items()}
 POINTS = frozenset({"sweep", "search"})
-"""Kinds of reports that have a run for each of several rates."""
+"""Kinds of reports that have runs at several rates."""
 
 _MAX_STEPS = 600
 _ALL_STEPS = 2500
-"""Of all runs of a page together, so that it stays below a megabyte."""
+"""Bound on the steps of all runs of a page together, which keeps it below a megabyte."""
 _LEAST_STEPS = 20
 _ALL_TRACES = 400
 _LEAST_TRACES = 3
@@ -29,14 +29,17 @@ _PERCENTS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
 
 
 def page(reports: Sequence[tuple[str, Read]]) -> dict[str, Any]:
-    """A page of one report or several, each with its name. Raises ValueError for reports of
-    another schema, or that don't go together, and KeyError for what one lacks."""
+    """Return a page of one or several reports, each with its name.
+
+    Raises ValueError for reports of another schema, or of kinds that can't share a page, and
+    KeyError if a report lacks a field.
+    """
     for name, report in reports:
         if report.get("schema") != SCHEMA or report.get("kind") not in {"run", *POINTS}:
-            raise ValueError(f"{name} is no report with schema {SCHEMA}")
+            raise ValueError(f"{name} is not a report with schema {SCHEMA}")
     kinds = {report["kind"] in POINTS for _, report in reports}
     if len(kinds) > 1:
-        raise ValueError("runs and sweeps don't go in one page: give the one or the other")
+        raise ValueError("runs can't share a page with sweeps or searches")
     return _of_points(reports) if kinds == {True} else _of_runs(reports)
 
 
@@ -46,8 +49,10 @@ def comparison(
     differences: Sequence[Read],
     others: Sequence[str],
 ) -> dict[str, Any]:
-    """A page of two runs and their ``differences``, those of ``load compare --json``. Raises as
-    ``page``."""
+    """Return a page of two runs and their ``differences``, those of ``load compare --json``.
+
+    Raises the same errors as ``page``.
+    """
     reports = [
         (name if name == role else f"{role}: {name}", report)
         for role, (name, report) in (("before", before), ("after", after))
@@ -135,7 +140,7 @@ def _group(name: str, changed: Mapping[str, str]) -> str:
 
 
 def _varied(changes: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """The values that each option had."""
+    """Return the values of each varied option."""
     names = dict.fromkeys(name for changed in changes for name in changed)
     return {
         name: list(dict.fromkeys(changed[name] for changed in changes if name in changed))
@@ -149,7 +154,7 @@ def _rates(points: Sequence[Read]) -> str:
 
 
 def _run(name: str, result: Read, num_runs: int) -> dict[str, Any]:
-    """One run as the page shows it, beside ``num_runs`` in all."""
+    """Return one run as the page shows it, among ``num_runs`` in all."""
     steps = min(_MAX_STEPS, max(_LEAST_STEPS, _ALL_STEPS // num_runs))
     traces = max(_LEAST_TRACES, _ALL_TRACES // num_runs)
     parts = _parts(result)
@@ -190,16 +195,16 @@ def _run(name: str, result: Read, num_runs: int) -> dict[str, Any]:
 
 
 def _parts(result: Read) -> list[tuple[str, Read]]:
-    """All requests, then those of each variation."""
+    """Return the latencies of all requests, then those of each variation."""
     variations = [(each["name"], each["latency"]) for each in result["variations"]]
     return [("all" if variations else "", result["latency"]), *variations]
 
 
 def _percentiles(result: Read) -> list[dict[str, Any]]:
-    """The rows of the table."""
+    """Return the rows of the table of percentiles."""
     chunks = {int(size): count for size, count in result["tokens_per_chunk"].items()}
     between = ("inter_chunk_ms", "inter_token_ms")
-    # Older reports have no time between tokens.
+    # Older reports lack the time between tokens.
     found = _times({**result["latency"], **{each: result.get(each) for each in between}})
     if "inter_token_ms" not in {each["metric"] for each in found}:
         found += _mean_between_tokens(result)
@@ -209,7 +214,7 @@ def _percentiles(result: Read) -> list[dict[str, Any]]:
 
 
 def _mean_between_tokens(result: Read) -> list[dict[str, Any]]:
-    """All that is known between tokens if the server counts them at the end of an answer only."""
+    """Return the row for a server that counts tokens only at the end of an answer."""
     mean = result.get("mean_inter_token_ms")
     if mean is None:
         return []
@@ -226,7 +231,7 @@ def _times(latency: Read) -> list[dict[str, Any]]:
 
 
 def _of_sizes(chunks: Mapping[int, int]) -> dict[str, Any]:
-    """The same of whole numbers, each with how often there was one."""
+    """Return the same statistics of whole numbers, given the count of each."""
     sizes = sorted(chunks)
     cumulated = list(accumulate(chunks[size] for size in sizes))
     total = cumulated[-1]

@@ -1,4 +1,4 @@
-"""The file itself: page, styles, scripts and data in one, which fetches nothing."""
+"""The HTML file: page, styles, scripts and data in one, which loads nothing else."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def write_page(file: Path, page: Mapping[str, Any]) -> None:
 
 
 def document(page: Mapping[str, Any]) -> str:
-    """The HTML of ``page``, as ``contents`` makes it.
+    """Return the HTML of ``page``, made by ``contents``.
 
-    Its policy allows these very scripts and styles and nothing else, so that what a report says can
-    neither run nor fetch anything.
+    Its content security policy allows exactly these scripts and styles, so that text in a report
+    can neither run nor load anything.
     """
-    # Lines begin and end each, for a script may end in a comment.
+    # Line breaks separate them, because a script may end in a comment.
     library, scripts, styles = (
         "\n".join(("", *map(_asset, names), "")) for names in ((_LIBRARY,), _SCRIPTS, _STYLES)
     )
@@ -46,8 +46,8 @@ def document(page: Mapping[str, Any]) -> str:
 
 
 def embedded(data: Mapping[str, Any]) -> str:
-    """``data`` as JSON that can stand in a script element: no text in it can close the element, or
-    begin a comment."""
+    """Return ``data`` as JSON for a script element, escaped so that it cannot close the element or
+    open a comment."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
 

@@ -1,4 +1,4 @@
-"""What was run, in words: the settings of a report for people."""
+"""The settings of a report in words."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def facts(
     rates: str = "",
     varied: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
-    """A label and a value for each of ``settings``; what none of them has is left out.
+    """Return a label and a value for each of ``settings``; labels without any value are left out.
 
-    ``rates`` and ``varied``, options with their values, are those of a sweep or a search, whose
+    ``rates`` and ``varied`` (options with their values) belong to a sweep or a search, whose
     settings are those of one of its runs.
     """
     rows: list[tuple[str, Callable[[Read], str]]] = [
@@ -47,30 +47,30 @@ def facts(
 
 
 def arrivals(found: Read, rates: str = "") -> str:
-    """When requests came, such as ``open loop, Poisson, 4 conversations a second``."""
+    """Describe the arrivals, such as ``open loop, Poisson, 4 conversations per second``."""
     rate = rates or f"{found.get('rate', 0):g}"
     match found["kind"]:
         case "users":
-            pause = f", {found['think_s']:g} s of thought on average" if found["think_s"] else ""
+            pause = f", thinking {found['think_s']:g} s on average" if found["think_s"] else ""
             return f"closed loop, {found['count']} users{pause}"
         case "replay":
             pace = "their own" if found["speed"] == 1 else f"{found['speed']:g} times their"
             return f"replay of {found['seconds']} conversations at {pace} pace"
         case "ramp":
             first, last, over_s = found["first"], found["last"], found["over_s"]
-            return (
-                f"open loop, ramp from {first:g} to {last:g} conversations a second in {over_s:g} s"
-            )
+            rates = f"{first:g} to {last:g} conversations per second"
+            return f"open loop, ramp from {rates} in {over_s:g} s"
         case "gamma":
             burstiness = f"gamma with burstiness {found['burstiness']:g}"
-            return f"open loop, {burstiness}, {rate} conversations a second"
+            return f"open loop, {burstiness}, {rate} conversations per second"
         case kind:
             name = {"poisson": "Poisson", "constant": "evenly spaced"}.get(kind, str(kind))
-            return f"open loop, {name}, {rate} conversations a second"
+            return f"open loop, {name}, {rate} conversations per second"
 
 
 def mix(variations: Sequence[Read], leaving_out: Set[str] = frozenset()) -> str:
-    """Strategies with their options and shares, but for those ``leaving_out`` names."""
+    """Describe the strategies with their options and shares, except for settings in
+    ``leaving_out``."""
     total = sum(each["weight"] for each in variations)
     named = []
     for each in variations:
@@ -84,7 +84,7 @@ def mix(variations: Sequence[Read], leaving_out: Set[str] = frozenset()) -> str:
 
 
 def length(found: Read) -> str:
-    """A distribution of lengths."""
+    """Describe a distribution of lengths."""
     match found:
         case {"value": value}:
             return str(value)
@@ -98,21 +98,21 @@ def length(found: Read) -> str:
 
 
 def prompts(found: Read) -> str:
-    """What is asked: the conversations of a workload."""
+    """Describe the conversations of a workload."""
     match found["kind"]:
         case "listed":
-            return f"{found['conversations']} conversations of a file"
+            return f"{found['conversations']} conversations from a file"
         case "recorded":
             return f"as recorded, {found['entries']} entries"
     text = f"random prompts of {length(found['prompt_tokens'])} tokens"
     if found["prefix_groups"]:
         text += f" after {found['prefix_groups']} prefixes of {found['prefix_tokens']}"
     turns = length(found["turns"])
-    return text if turns == "1" else f"{text}, {turns} turns a conversation"
+    return text if turns == "1" else f"{text}, {turns} turns per conversation"
 
 
 def extent(found: Read) -> str:
-    """How long a run lasts."""
+    """Describe the length of a run."""
     parts = []
     if found["duration_s"] is not None:
         parts.append(f"{found['duration_s']:g} s")
@@ -127,14 +127,14 @@ def extent(found: Read) -> str:
 
 
 def machine(found: Read) -> str:
-    """What the generator ran on."""
+    """Describe the machine of the generator."""
     memory = f"{found['memory_bytes'] / _GIB:.0f} GiB"
     return f"{found['cores']} cores of {found['processor']}, {memory}, {found['system']}"
 
 
 def _model(setting: Read) -> str:
     chat = ", as chats" if setting["chat"] else ""
-    return f"{setting['model'] or 'the default of the server, for none was named'}{chat}"
+    return f"{setting['model'] or 'the default of the server'}{chat}"
 
 
 def _answers(workload: Read) -> str:

@@ -1,4 +1,4 @@
-"""What two runs did not have in common, in words."""
+"""The settings in which two runs differ, in words."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _WORDS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "cancelled_after": ("tokens before users leave", lambda each: length(each) if each else "none"),
     "timeout_s": ("deadline", lambda each: f"{each:g} s"),
 }
-"""A name, and how a value is said, for each key of a workload but the variations."""
+"""The name and the formatter of each key of a workload except the variations."""
 _UNREMARKABLE = frozenset({"words_per_token", "variations"})
 
 
 def other_settings(before: Read, after: Read) -> list[str]:
-    """Say in what two reports of runs differ but for the server, as in ``seed: 0, then 1``."""
+    """Describe the settings, other than the server, in which two reports differ, as in ``seed: 0,
+    then 1``."""
     return [
         f"{name}: {old}, then {new}" if old != new else name
         for name, old, new in _different(before["setting"], after["setting"])
@@ -31,16 +32,16 @@ def other_settings(before: Read, after: Read) -> list[str]:
 
 
 def _different(old: Read, new: Read) -> Iterator[tuple[str, str, str]]:
-    """The name of each setting that is not the same, and its two values."""
+    """Yield the name of each setting that differs, and its two values."""
     loads = old["workload"], new["workload"]
     yield from _of_variations(*(each.get("variations", ()) for each in loads))
     for key in loads[0]:
-        # A key that one of the reports lacks came with a later version: its value isn't known.
+        # A key missing from one report came with a later version: its value is unknown.
         if key in _UNREMARKABLE or key not in loads[1] or loads[0][key] == loads[1][key]:
             continue
         name, said = _WORDS.get(key, (key.replace("_", " "), str))
         yield name, said(loads[0][key]), said(loads[1][key])
-    # Reports of old name the model only if the command did.
+    # Older reports name the model only if the command did.
     if "" not in (old["model"], new["model"]) and old["model"] != new["model"]:
         yield "model", old["model"], new["model"]
     for key, name, said in (
@@ -55,7 +56,8 @@ def _different(old: Read, new: Read) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_variations(old: Sequence[Read], new: Sequence[Read]) -> Iterator[tuple[str, str, str]]:
-    """Setting by setting where each run had one variation; otherwise the mixes as wholes."""
+    """Compare setting by setting if each run had one variation; otherwise compare the mixes as
+    wholes."""
     if len(old) == len(new) == 1:
         settings = [{"strategy": each[0]["strategy"], **_options(each[0])} for each in (old, new)]
         for name in dict.fromkeys(name for each in settings for name in each):

@@ -1,4 +1,4 @@
-"""What a report comes to, in a few sentences, each with the tone it is to be read in."""
+"""The verdict of a report: a few sentences, each with a tone."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from specmesh.load.html.facts import Read
 from specmesh.load.workload.durations import written
 
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
-"""Of objectives and metrics, without their unit."""
+"""Names of objectives and metrics, without units."""
 
 Sentence = dict[str, str]
 
 
 class Tone(StrEnum):
-    """How a sentence is set."""
+    """The tone of a sentence, which decides its style."""
 
     MAIN = "main"
     PLAIN = "plain"
@@ -25,11 +25,13 @@ class Tone(StrEnum):
 
 
 def of_run(result: Read, name: str = "") -> list[Sentence]:
-    """Goodput, or what there was of answers; then what puts it in doubt."""
+    """Return the goodput or throughput of a run, then what puts it in doubt."""
     prefix = f"{name}: " if name else ""
     found = [_sentence(Tone.MAIN, prefix + _outcome(result))]
     if result["interrupted"]:
-        found.append(_sentence(Tone.WARNING, f"{prefix}interrupted; this is what was seen so far."))
+        found.append(
+            _sentence(Tone.WARNING, f"{prefix}interrupted; the results cover the time until then.")
+        )
     counts = result["counts"]
     if counts["failed"]:
         reason, most = max(result["errors"].items(), key=lambda item: item[1])
@@ -39,7 +41,8 @@ def of_run(result: Read, name: str = "") -> list[Sentence]:
 
 
 def of_sweep(points: Sequence[Read], groups: Sequence[str]) -> list[Sentence]:
-    """Where each group of points stopped keeping up; ``groups`` has the name of each point's."""
+    """Return where each group of points stopped keeping up; ``groups`` names the group of each
+    point."""
     found = []
     for name, own in itertools.groupby(zip(groups, points, strict=True), key=lambda pair: pair[0]):
         text = _of_group([point for _, point in own])
@@ -48,7 +51,7 @@ def of_sweep(points: Sequence[Read], groups: Sequence[str]) -> list[Sentence]:
 
 
 def of_search(report: Read, name: str = "") -> list[Sentence]:
-    """The highest rate that met the objectives."""
+    """Return the highest rate that met the objectives."""
     prefix = f"{name}: " if name else ""
     met, missed, share = report["highest_rate"], report["lowest_missed_rate"], report["share"]
     if met is None:
@@ -66,7 +69,7 @@ def of_search(report: Read, name: str = "") -> list[Sentence]:
 def of_comparison(
     differences: Sequence[Read], others: Sequence[str], reports: Sequence[tuple[str, Read]]
 ) -> list[Sentence]:
-    """How the means have changed, what else was not the same, and how each run went."""
+    """Return how the means have changed, which settings differ, and how each run went."""
     means = [
         f"{each['label']} {each['in_words']}" for each in differences if each["statistic"] == "mean"
     ]
@@ -134,7 +137,7 @@ def _generator(result: Read, prefix: str) -> list[Sentence]:
 
 
 def _generators(points: Sequence[Read]) -> list[Sentence]:
-    """One sentence for all points."""
+    """Return one sentence about the generators of all points."""
     late = [each for each in points if each["result"]["generator"]["bottleneck"]]
     if not late:
         return [_sentence(Tone.PLAIN, "The generator was not the bottleneck at any rate.")]
@@ -150,7 +153,7 @@ def _generators(points: Sequence[Read]) -> list[Sentence]:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """Such as ``92.1 %``."""
+    """Format a share, such as ``92.1 %``."""
     return f"{share * 100:.{digits}f} %"
 
 

@@ -1,1 +1,1 @@
-"""What a run found, and how it is told."""
+"""The results of a run, and their presentation."""

@@ -1,8 +1,8 @@
-"""Whether one run was faster than another, and by how much, with its uncertainty.
+"""The comparison of two runs: whether one was faster, by how much, and with what uncertainty.
 
-By the moving block bootstrap (Künsch 1989): latencies under load depend on those before, so whole
-stretches of a run are drawn anew, not single requests. What the runs had is read from their own
-distributions; the bootstrap adds how far that may be off.
+It uses the moving block bootstrap (Künsch 1989): latencies under load depend on the ones before, so
+whole stretches of a run are resampled, not single requests. The statistics themselves are those
+that the reports give; the bootstrap only adds their uncertainty.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from specmesh.load.results.histograms import nearest_rank
 from specmesh.load.results.report import SCHEMA
 
 NUM_BLOCKS = 50
-"""That a run is cut into: enough to vary, and long enough to hold what hangs together."""
+"""Number of blocks of a run: enough of them to vary, and each long enough to keep dependent
+requests together."""
 NUM_RESAMPLES = 1000
 MIN_REQUESTS = 50
 PERCENTILES = (50, 95, 99)
@@ -27,13 +28,16 @@ METRICS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "end to end"}
 _CONFIDENCE = 95
 _SEED = 0
 _CELLS_AT_ONCE = 1 << 20
-"""Bounds the memory that resampling takes."""
+"""Bound on the number of values resampled at the same time, and so on memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticDifference:
-    """Of one statistic of one metric, in milliseconds; ``low`` and ``high`` bound the change from
-    ``before`` to ``after`` with 95 % confidence, as shares of ``before``."""
+    """The change of one statistic of one metric.
+
+    ``before`` and ``after`` are in milliseconds. ``low`` and ``high`` bound the change with 95 %
+    confidence, as shares of ``before``.
+    """
 
     metric: str
     statistic: str
@@ -44,7 +48,7 @@ class StatisticDifference:
 
     @property
     def in_words(self) -> str:
-        """Such as ``slower by 3 to 7 %``."""
+        """Return the change in words, such as ``slower by 3 to 7 %``."""
         if self.low > 0:
             return f"slower by {_range(self.low, self.high)}"
         if self.high < 0:
@@ -53,15 +57,17 @@ class StatisticDifference:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[StatisticDifference]:
-    """Between two reports of runs, read from JSON. Raises ValueError for other reports, or too
-    few requests."""
+    """Return the differences between two reports of runs, read from JSON.
+
+    Raises ValueError if one is not a report of a run, or has too few requests.
+    """
     found = []
     for metric in METRICS:
         old, new = _column(before, metric), _column(after, metric)
         if old is None or new is None:
             continue
         reported = [_reported(each, metric) for each in (before, after)]
-        # Where all of an answer comes at once the TPOT is nothing, and no share of it is known.
+        # TPOT is zero if answers come in one chunk; a relative change is then undefined.
         with np.errstate(divide="ignore", invalid="ignore"):
             low, high = _bounds(old, new, reported[1] / reported[0])
         found += [
@@ -80,19 +86,21 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Sta
 
 
 def _column(report: Mapping[str, Any], metric: str) -> NDArray[np.float64] | None:
-    """The times of a metric; None if there are none."""
+    """Return the latencies of a metric; None if there are none."""
     if report.get("schema") != SCHEMA or report.get("kind") != "run":
-        raise ValueError(f"is no report of 'specmesh load run' with schema {SCHEMA}")
+        raise ValueError(f"is not a report of 'specmesh load run' with schema {SCHEMA}")
     values = [each for each in report["result"]["requests"][metric] if each is not None]
     if not values:
         return None
     if len(values) < MIN_REQUESTS:
-        raise ValueError(f"has {len(values)} answers; {MIN_REQUESTS} are the least to compare")
+        raise ValueError(
+            f"has {len(values)} answers; a comparison requires at least {MIN_REQUESTS}"
+        )
     return np.array(values)
 
 
 def _reported(report: Mapping[str, Any], metric: str) -> NDArray[np.float64]:
-    """The statistics that the report itself gives, [len(STATISTICS)]."""
+    """Return the statistics that the report itself gives, [len(STATISTICS)]."""
     found = report["result"]["latency"][metric]
     return np.array([found[name] for name in STATISTICS], dtype=np.float64)
 
@@ -100,10 +108,10 @@ def _reported(report: Mapping[str, Any], metric: str) -> NDArray[np.float64]:
 def _bounds(
     old: NDArray[np.float64], new: NDArray[np.float64], reported: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Both bounds of the change of each statistic, [2, len(STATISTICS)].
+    """Return both bounds of the relative change of each statistic, [2, len(STATISTICS)].
 
-    ``reported`` is after over before. The listed answers may be fewer than those reported, so their
-    resamples only tell how far such a ratio spreads around the one of all.
+    ``reported`` is after over before. The listed answers may be a part of those reported, so their
+    resamples only tell how far such a ratio spreads around the reported one.
     """
     listed = _statistics(new[None, :])[0] / _statistics(old[None, :])[0]
     changes = _resampled(new) / _resampled(old) / listed * reported - 1
@@ -113,16 +121,16 @@ def _bounds(
 
 
 def _statistics(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of each row, [rows, len(STATISTICS)]."""
+    """Return the statistics of each row, [rows, len(STATISTICS)]."""
     places = [nearest_rank(percent, rows.shape[1]) - 1 for percent in PERCENTILES]
     return np.column_stack((rows.mean(axis=1), np.partition(rows, places, axis=1)[:, places]))
 
 
 def _resampled(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The statistics of each resample, [NUM_RESAMPLES, len(STATISTICS)]."""
+    """Return the statistics of each resample, [NUM_RESAMPLES, len(STATISTICS)]."""
     rng = np.random.default_rng((_SEED, len(values)))
     length = -(-len(values) // NUM_BLOCKS)
-    # The end is followed by the beginning, so that all places are drawn alike.
+    # The values wrap around, so that every position is drawn with equal probability.
     around = np.concatenate((values, values[: length - 1]))
     blocks = np.lib.stride_tricks.sliding_window_view(around, length)
     starts = rng.integers(len(values), size=(NUM_RESAMPLES, NUM_BLOCKS))

@@ -1,4 +1,4 @@
-"""A row a request, for spreadsheets and scripts."""
+"""A CSV file with a row for each request, for spreadsheets and scripts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ COLUMNS = ("phase", "variation", *_OWN, "ttft_s", "tpot_s", "e2e_s", *_WORK)
 
 
 def write_csv(file: Path, workload: Workload, observations: Iterable[Observation]) -> None:
-    """Write all requests, measured or not, in the order in which they were due. Raises
-    OSError."""
+    """Write all requests, measured or not, in the order in which they were due. Raises OSError."""
     with file.open("w", newline="") as opened:
         rows = csv.writer(opened)
         rows.writerow(COLUMNS)

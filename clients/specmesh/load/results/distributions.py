@@ -1,4 +1,4 @@
-"""Distributions of the report, made of times or histograms."""
+"""The distributions of the report, computed from latencies or histograms."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _CDF_PERCENTS = (
     *(round(99.9 + n / 100, 2) for n in range(0, 11)),
 )
 _DIGITS = 4
-"""Of milliseconds: tenths of a microsecond."""
+"""Decimals of milliseconds, down to tenths of a microsecond."""
 
 
 def distribution(seconds: Sequence[float]) -> LatencyDistribution | None:
-    """That of ``seconds``, whose mean and extremes are exact; None if there are none."""
+    """Return the distribution of ``seconds``, with exact mean and extremes; None if it is empty."""
     if not seconds:
         return None
     mean = fmean(seconds)
@@ -28,7 +28,7 @@ def distribution(seconds: Sequence[float]) -> LatencyDistribution | None:
 
 
 def of_histogram(histogram: Histogram) -> LatencyDistribution | None:
-    """The one that ``histogram`` holds, to three digits; None if it is empty."""
+    """Return the distribution in ``histogram``, to three digits; None if it is empty."""
     if not histogram.count:
         return None
     return _of(
@@ -65,5 +65,5 @@ def _of(
 
 
 def ms(seconds: float) -> float:
-    """Rounded milliseconds."""
+    """Convert to rounded milliseconds."""
     return round(seconds * 1e3, _DIGITS)

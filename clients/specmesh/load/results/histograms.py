@@ -1,4 +1,4 @@
-"""Histograms of high dynamic range, as Gil Tene's: three digits, mergeable, small."""
+"""HdrHistograms (Gil Tene's high dynamic range histograms): three digits, mergeable, small."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ _US = 1e6
 
 
 def nearest_rank(percent: float, count: int) -> int:
-    """Return the place, from 1, of a percentile among ``count`` ascending values.
+    """Return the rank, from 1, of a percentile among ``count`` ascending values.
 
-    HdrHistogram picks by this rule; whatever else has percentiles follows it, so that two numbers
-    for the same thing are equal.
+    HdrHistogram uses this rule. All other percentiles follow it, so that two figures for the same
+    quantity are equal.
     """
     return max(1, int(percent * count / 100 + 0.5))
 
 
 def percentile_of(values: Iterable[float], percent: float) -> float:
-    """Return the percentile of ``values``, of which there must be one at least."""
+    """Return the percentile of ``values``, which must not be empty."""
     ascending = sorted(values)
     return ascending[nearest_rank(percent, len(ascending)) - 1]
 
 
 class Histogram:
-    """Of times, from a microsecond to an hour; what is beyond counts as that."""
+    """A histogram of times from a microsecond to an hour; times beyond count as these limits."""
 
     def __init__(self) -> None:
         self._hdr = HdrHistogram(_LOWEST_US, _HIGHEST_US, _DIGITS)
 
     @classmethod
     def of(cls, seconds: Iterable[float]) -> Histogram:
-        """With all of ``seconds``."""
+        """Return a histogram of ``seconds``."""
         histogram = cls()
         for each in seconds:
             histogram.record(each)
@@ -43,7 +43,7 @@ class Histogram:
 
     @classmethod
     def decoded(cls, encoded: str) -> Histogram:
-        """The one that ``encoded`` wrote."""
+        """Return the histogram that ``encoded`` wrote."""
         histogram = cls()
         histogram._hdr.decode_and_add(encoded.encode())
         return histogram
@@ -53,38 +53,39 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Return the number of recorded times."""
         return int(self._hdr.get_total_count())
 
     def record(self, seconds: float, count: int = 1) -> None:
-        """Add one, or ``count`` that are equal."""
+        """Add a time ``count`` times."""
         us = round(seconds * _US)
         self._hdr.record_value(min(max(us, _LOWEST_US), _HIGHEST_US), count)
 
     def add(self, other: Histogram) -> None:
-        """Add all of another."""
+        """Add all times of another histogram."""
         self._hdr.add(other._hdr)
 
     def percentile(self, percent: float) -> float:
-        """The seconds that ``percent`` in a hundred don't exceed; 0 if there are none."""
+        """Return a percentile in seconds; 0 if the histogram is empty."""
         return self.percentiles((percent,))[0]
 
     def percentiles(self, percents: Sequence[float]) -> list[float]:
-        """Those of several, ascending, in one pass: a pass takes a millisecond or more."""
+        """Return several percentiles, ascending, in one pass; a pass takes a millisecond or
+        more."""
         if not self.count:
             return [0.0] * len(percents)
         found = self._hdr.get_percentile_to_value_dict(list(percents))
         return [float(found[percent]) / _US for percent in percents]
 
     def mean(self) -> float:
-        """In seconds."""
+        """Return the mean in seconds."""
         return float(self._hdr.get_mean_value()) / _US
 
     def sd(self) -> float:
-        """Standard deviation in seconds."""
+        """Return the standard deviation in seconds."""
         return float(self._hdr.get_stddev()) / _US
 
     def encoded(self) -> str:
-        """HdrHistogram's V2 format, compressed, in base64; every implementation reads it."""
+        """Return HdrHistogram's V2 format, compressed, in base64; every implementation reads it."""
         encoded: bytes = self._hdr.encode()
         return encoded.decode()

@@ -1,4 +1,4 @@
-"""The machine and the versions that a report is about: the generator's, not the servers'."""
+"""The machine and versions in a report: those of the generator, not of the servers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the packages that make the load."""
+    """Return the versions of Python and of the packages that generate the load."""
     return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
 
 
 def machine() -> dict[str, Any]:
-    """What runs the generator."""
+    """Describe the machine that runs the generator."""
     return {
         "system": f"{platform.system()} {platform.release()}",
         "processor": _processor(),

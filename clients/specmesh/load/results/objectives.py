@@ -1,4 +1,4 @@
-"""Objectives of latency, and whether a request met them."""
+"""Latency objectives, and the check whether a request met them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from specmesh.load.workload.durations import seconds
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """Upper bounds in seconds; None where there is none."""
+    """Upper bounds in seconds; None means no bound."""
 
     ttft_s: float | None = None
     tpot_s: float | None = None
     e2e_s: float | None = None
 
     def met_by(self, seen: Observation) -> bool:
-        """Whether an answer came, within all bounds. One of a single token has no time per
-        output token, and so meets any."""
+        """Return whether an answer came within all bounds.
+
+        An answer of a single token has no time per output token, so it meets any bound on that.
+        """
         if seen.outcome is not RequestOutcome.ANSWERED:
             return False
         times = (
@@ -30,11 +32,11 @@ class Objectives:
 
 
 def objectives(text: str) -> Objectives:
-    """Those written as ``ttft=200ms,tpot=50ms,e2e=2s``. Raises ValueError."""
+    """Parse objectives such as ``ttft=200ms,tpot=50ms,e2e=2s``. Raises ValueError."""
     bounds: dict[str, float] = {}
     for each in text.split(","):
         name, _, value = each.strip().partition("=")
         if name not in {"ttft", "tpot", "e2e"}:
-            raise ValueError(f"{name!r} is no objective; there are ttft, tpot and e2e")
+            raise ValueError(f"{name!r} is not an objective; the objectives are ttft, tpot and e2e")
         bounds[f"{name}_s"] = seconds(value)
     return Objectives(**bounds)

@@ -1,7 +1,6 @@
-"""What a run, a sweep or a search found: the JSON that ``--json`` writes. docs/load.md explains it.
+"""The report of a run, sweep or search: the JSON that ``--json`` writes. docs/load.md explains it.
 
-Field names have their units. A change that takes a field away, or gives it another meaning, counts
-``SCHEMA`` up.
+Field names include units. ``SCHEMA`` is incremented when a field is removed or changes its meaning.
 """
 
 from __future__ import annotations
@@ -15,8 +14,11 @@ SCHEMA = "specmesh.load/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyDistribution:
-    """Of times, in milliseconds. ``cdf`` has pairs of a time and the share of those up to it;
-    ``hdr`` is the whole histogram, in HdrHistogram's V2 format."""
+    """A distribution of times, in milliseconds.
+
+    ``cdf`` has pairs of a time and the share of times up to it; ``hdr`` is the whole histogram, in
+    HdrHistogram's V2 format.
+    """
 
     count: int
     mean: float
@@ -34,31 +36,31 @@ class LatencyDistribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedLatencies:
-    """Counted from when a request was due; None where nothing was seen."""
+    """Latencies, counted from when a request was due; None if there are none."""
 
     ttft_ms: LatencyDistribution | None
-    """To the first token, of requests that were not refused or broken."""
+    """Time to first token, of requests that did not fail."""
     tpot_ms: LatencyDistribution | None
-    """(e2e − TTFT) / (tokens − 1), of answers with two tokens or more."""
+    """(e2e − TTFT) / (tokens − 1), of answers with at least two tokens."""
     e2e_ms: LatencyDistribution | None
-    """To the end, of answers."""
+    """Time to the end, of complete answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Requests that were due while it was measured."""
+    """The number of requests that were due in the measured time, by outcome."""
 
     due: int
     answered: int
     failed: int
     cancelled: int
     resumed: int
-    """Answers whose stream broke and was carried on."""
+    """Answers whose stream broke and was resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
-    """In the measured time, by when requests were due, and when answers ended."""
+    """Throughput in the measured time, of requests due and of answers that ended in it."""
 
     offered_per_s: float
     answered_per_s: float
@@ -70,27 +72,27 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
-    """Answers that met all objectives."""
+    """The answers that met all objectives."""
 
     objectives_ms: Mapping[str, float]
     share: float
-    """Of the requests that were due in the measured time and not cancelled."""
+    """Share of the requests that were due in the measured time and not cancelled."""
     per_s: float
-    """Of the answers that ended in the measured time, as in ``Throughput.answered_per_s``, which
-    it never exceeds."""
+    """Rate of such answers that ended in the measured time; never above
+    ``Throughput.answered_per_s``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationTotals:
-    """What the answers cost the mesh, as its statistics say; ratios of sums."""
+    """The cost of the answers, from the mesh's statistics, as ratios of sums."""
 
     acceptance: float | None
-    """Accepted over verified draft tokens; None without drafts."""
+    """Accepted over verified draft tokens; None if nothing was drafted."""
     wasted_per_token: float
-    """Tokens drafted in vain, for each token of the answers."""
+    """Wasted draft tokens per output token."""
     target_calls_per_token: float
     target_tokens_per_token: float
-    """Positions that the target was asked for, likewise."""
+    """Positions that the target computed, per output token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,7 @@ class VariationResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Second:
-    """A second of the run, ``t_s`` after its start; latencies are of the requests due in it."""
+    """A second of the run, ``t_s`` after its start; latencies are those of requests due in it."""
 
     t_s: int
     due: int
@@ -113,7 +115,7 @@ class Second:
     failed: int
     output_tokens: int
     under_way: int
-    """Requests at its end."""
+    """Requests under way at its end."""
     ttft_p50_ms: float | None
     ttft_p99_ms: float | None
     e2e_p50_ms: float | None
@@ -121,7 +123,8 @@ class Second:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorProcess:
-    """One process: ``cpu_share`` of a core that it used while it was measured."""
+    """One generator process; ``cpu_share`` is the share of a core that it used in the measured
+    time."""
 
     requests: int
     lag_p99_ms: float
@@ -130,39 +133,41 @@ class GeneratorProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorResult:
-    """How well the load was made. ``lag_ms``: how much later than due requests were sent."""
+    """The quality of the generated load. ``lag_ms`` is how long after they were due requests were
+    sent."""
 
     lag_ms: LatencyDistribution | None
     processes: Sequence[GeneratorProcess]
     bottleneck: Sequence[str]
-    """Why the generator, and not the server, may be what was measured; empty if it was not."""
+    """Reasons why the generator may have been the bottleneck instead of the server; empty if it was
+    not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSample:
-    """What a process told at one moment, ``t_s`` after the start. None is what it does not tell."""
+    """Metrics of a process ``t_s`` after the start; None if it lacks a metric."""
 
     t_s: float
     cpu_cores: float | None
-    """Since the sample before."""
+    """Mean since the previous sample."""
     forward_share: float | None
-    """Of the time since then in which a forward ran."""
+    """Share of the time since the previous sample in which a forward ran."""
     queue_depth: float | None
     waiting: float | None
-    """Answers that wait to begin."""
+    """Requests that wait for their answer to begin."""
     resident_bytes: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLoad:
-    """A process that was scraped, while it was measured."""
+    """The load of a scraped process in the measured time."""
 
     address: str
     role: str
     cpu_cores: float | None
     forward_share: float | None
     queue_mean_ms: float | None
-    """Time of its calls from arrival to the first forward."""
+    """Mean time of its calls from arrival to the first forward."""
     max_queue_depth: float | None
     max_waiting: float | None
     samples: Sequence[ServerSample]
@@ -170,7 +175,7 @@ class ServerLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedRequest:
-    """A request to look at: ``specmesh trace show TRACE_ID``."""
+    """A request to inspect with ``specmesh trace show TRACE_ID``."""
 
     trace_id: str
     conversation: int
@@ -184,8 +189,11 @@ class TracedRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """Measured answers in columns, in the order in which they were due, for ``compare`` and
-    scatter plots. If there are more than some thousands, every so many-th: ``every``."""
+    """The measured answers in columns, ordered by when they were due, for ``compare`` and scatter
+    plots.
+
+    If there are too many, only one in ``every`` is listed.
+    """
 
     every: int
     due_s: Sequence[float]
@@ -197,7 +205,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one run found."""
+    """The result of one run."""
 
     began: str
     """The start, in ISO 8601."""
@@ -210,21 +218,21 @@ class Result:
     throughput: Throughput
     latency: ReportedLatencies
     inter_chunk_ms: LatencyDistribution | None
-    """From one chunk of an answer to its next: inter-token latency as vLLM counts it."""
+    """Time from one chunk of an answer to the next: inter-token latency as vLLM defines it."""
     inter_token_ms: LatencyDistribution | None
-    """The same, divided among the tokens of the next chunk, each of which counts: inter-token
-    latency as SGLang counts it. None for servers that do not tell how many there are."""
+    """The same, divided by the tokens of the later chunk, each of which counts: inter-token latency
+    as SGLang defines it. None if the server does not count tokens."""
     mean_inter_token_ms: float | None
     """(last chunk − first chunk) / (tokens − 1), both summed over the answers whose tokens the
-    server counted, if only at their end. None if it counted those of no answer."""
+    server counted, if only at their end. None if it counted no answer's."""
     tokens_per_chunk: Mapping[str, int]
-    """How many chunks there were of so many tokens; empty if the server does not tell."""
+    """Number of chunks by their number of tokens; empty if the server does not count tokens."""
     mean_tokens_per_chunk: float | None
     goodput: Goodput | None
     speculation: SpeculationTotals | None
-    """None for servers that do not tell."""
+    """None if the server reports no such statistics."""
     variations: Sequence[VariationResult]
-    """Empty if there is but one."""
+    """Empty if there is only one."""
     generator: GeneratorResult
     servers: Sequence[ServerLoad]
     timeline: Sequence[Second]
@@ -235,14 +243,14 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSetting:
-    """What was run, on what."""
+    """The settings of a run, and the server and machine."""
 
     command: str
     server: str
     model: str
-    """The one asked for: by its name, or else the first that the server names."""
+    """The requested model: the one named in the command, or the first that the server lists."""
     chat: bool
-    """Whether chats were sent, not texts."""
+    """Whether chats were sent instead of plain prompts."""
     seed: int
     processes: int
     workload: Mapping[str, Any]
@@ -252,7 +260,7 @@ class RunSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """Of ``specmesh load run``."""
+    """The report of ``specmesh load run``."""
 
     schema: str = SCHEMA
     kind: str = "run"
@@ -262,8 +270,11 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One run of a sweep or a search. ``changed`` is what it has of its own, ``saturated`` why the
-    server could not keep up, empty if it could."""
+    """One run of a sweep or a search.
+
+    ``changed`` has the settings that are varied, ``saturated`` the reason why the server could not
+    keep up, empty if it could.
+    """
 
     rate: float
     changed: Mapping[str, str]
@@ -276,7 +287,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepReport:
-    """Of ``specmesh load sweep``."""
+    """The report of ``specmesh load sweep``."""
 
     schema: str = SCHEMA
     kind: str = "sweep"
@@ -286,14 +297,16 @@ class SweepReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchReport:
-    """Of ``specmesh load search``. ``highest_rate`` met the objectives, None if none did;
-    ``lowest_missed_rate`` did not."""
+    """The report of ``specmesh load search``.
+
+    ``highest_rate`` met the objectives (None if no rate did), ``lowest_missed_rate`` did not.
+    """
 
     schema: str = SCHEMA
     kind: str = "search"
     setting: RunSetting
     share: float
-    """Of the requests, that must meet the objectives."""
+    """Share of the requests that must meet the objectives."""
     highest_rate: float | None
     lowest_missed_rate: float | None
     points: Sequence[Point]

@@ -1,4 +1,4 @@
-"""Whether a server kept up with what it was offered."""
+"""The check whether a server kept up with the offered load."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from specmesh.load.results.report import Result
 
 MAX_FAILED_SHARE = 0.05
 MAX_LEFT_SHARE = 0.1
-"""Of the requests that were due: what more are under way at the end than in the middle."""
+"""Allowed growth of the requests under way from the middle to the end, as a share of those due."""
 _MIN_SECONDS = 4
 
 
 def saturated(result: Result) -> str:
-    """Why it did not keep up, in words; empty if it did, or if the run was too short to tell.
+    """Return why the server did not keep up; empty if it did, or if the run was too short to tell.
 
-    Requests that pile up are told from a steady number of long ones by their growth, from the
-    second quarter of the measured time to the last; luck makes it grow by the root of their number.
+    Requests that pile up differ from a steady number of long ones by growth from the second quarter
+    of the measured time to the last. By chance alone, growth is about the square root of their
+    number.
     """
     counts = result.counts
     if counts.failed > MAX_FAILED_SHARE * counts.due:
@@ -29,7 +30,7 @@ def saturated(result: Result) -> str:
     quarter_s = (until_s - from_s) / 4
     before = _mean_under_way(result, from_s + quarter_s, from_s + 2 * quarter_s)
     after = _mean_under_way(result, until_s - quarter_s, until_s)
-    # From the middle of the one to the middle of the other it is half the time.
+    # The middles of the two quarters are half of the measured time apart.
     num_due = counts.due / 2
     if after - before > MAX_LEFT_SHARE * num_due + 2 * sqrt(num_due):
         return f"requests pile up: {before:.0f} under way, later {after:.0f}"

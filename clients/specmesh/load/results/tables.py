@@ -1,4 +1,4 @@
-"""What was found, for people."""
+"""The results as tables and lines for a terminal."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from specmesh.load.results.report import (
 
 _PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
 _THOUSAND = 1000
-"""From here on decimals only take room."""
+"""Values from here on are shown without decimals."""
 
 
 def show_result(console: Console, result: Result) -> None:
-    """All of a run."""
+    """Show the whole result of a run."""
     _show_counts(console, result)
     _show_latencies(console, result)
     if result.speculation is not None:
@@ -31,7 +31,7 @@ def show_result(console: Console, result: Result) -> None:
         acceptance = "-" if cost.acceptance is None else f"{cost.acceptance:.1%}"
         console.print(
             f"speculation  acceptance {acceptance}, {cost.target_calls_per_token:.3f} target calls "
-            f"and {cost.wasted_per_token:.2f} wasted draft tokens a token"
+            f"and {cost.wasted_per_token:.2f} wasted draft tokens per token"
         )
     for each in result.variations:
         ttft, e2e = each.latency.ttft_ms, each.latency.e2e_ms
@@ -44,14 +44,14 @@ def show_result(console: Console, result: Result) -> None:
     _show_traces(console, "slowest", result.slowest)
     _show_traces(console, "failed", result.failed)
     if result.slowest or result.failed:
-        console.print("[dim]'specmesh up --trace all' keeps every trace; else some are not kept")
+        console.print("[dim]traces may be missing unless 'specmesh up --trace all' keeps every one")
     show_generator(console, result)
 
 
 def _show_counts(console: Console, result: Result) -> None:
     counts, throughput = result.counts, result.throughput
     if result.interrupted:
-        console.print("[yellow]interrupted: what was measured until then")
+        console.print("[yellow]interrupted: the results cover the time until then")
     console.print(
         f"requests     {counts.due} due, {counts.answered} answered, {counts.failed} failed, "
         f"{counts.cancelled} cancelled, {counts.resumed} resumed"
@@ -60,7 +60,7 @@ def _show_counts(console: Console, result: Result) -> None:
         console.print(f"             [red]{count} {reason}")
     console.print(
         f"throughput   {throughput.offered_per_s:.2f} offered, {throughput.answered_per_s:.2f} "
-        f"answered, {throughput.output_tokens_per_s:.1f} output tokens a second"
+        f"answered, {throughput.output_tokens_per_s:.1f} output tokens per second"
     )
     if result.goodput is not None:
         bounds = ", ".join(
@@ -68,7 +68,7 @@ def _show_counts(console: Console, result: Result) -> None:
         )
         console.print(
             f"goodput      {result.goodput.share:.1%} within {bounds}: "
-            f"{result.goodput.per_s:.2f} a second"
+            f"{result.goodput.per_s:.2f} per second"
         )
 
 
@@ -124,7 +124,7 @@ def _show_traces(console: Console, title: str, requests: Sequence[TracedRequest]
 
 
 def show_generator(console: Console, result: Result) -> None:
-    """How well the load was made."""
+    """Show how punctually the load was generated."""
     made = result.generator
     if made.lag_ms is not None:
         busiest = max(each.cpu_share for each in made.processes)
@@ -137,8 +137,10 @@ def show_generator(console: Console, result: Result) -> None:
 
 
 def show_points(console: Console, points: Sequence[Point]) -> None:
-    """A sweep or a search, a line a run."""
-    console.print("[dim]offered and answered: requests a second; TTFT, TPOT and e2e: milliseconds")
+    """Show a sweep or a search, one line for each run."""
+    console.print(
+        "[dim]offered and answered: requests per second; TTFT, TPOT and e2e: milliseconds"
+    )
     for changed, group in itertools.groupby(points, key=lambda each: each.changed):
         own = list(group)
         if changed:
@@ -186,7 +188,7 @@ def _rate(value: float) -> str:
 
 
 def _short(value: float | None, digits: int = 1) -> str:
-    """With ``digits`` behind the point, but none where thousands make them noise."""
+    """Format with ``digits`` decimals, but with none for values of a thousand or more."""
     return _number(value, ".0f" if value is not None and value >= _THOUSAND else f".{digits}f")
 
 

@@ -1,4 +1,4 @@
-"""A run second by second."""
+"""The timeline of a run, second by second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specmesh.load.transports.observation import Observation, RequestOutcome
 
 
 def timeline(observations: Sequence[Observation]) -> list[Second]:
-    """All seconds from the start to the last end, of all requests, measured or not."""
+    """Return all seconds from the start to the last end, with all requests, measured or not."""
     if not observations:
         return []
     due = defaultdict[int, list[Observation]](list)

@@ -1,1 +1,1 @@
-"""A run from its start to its result."""
+"""The course of a run from its start to its result."""

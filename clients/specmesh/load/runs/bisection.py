@@ -1,4 +1,4 @@
-"""The search for the highest rate that is good enough. No clock, no I/O."""
+"""The search for the highest rate that meets the objectives, without clock or I/O."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from math import sqrt
 
 FACTOR = 2.0
 LOWEST_SHARE = 1 / 64
-"""Of the first rate: below it nothing is tried."""
+"""Lowest rate that is tried, as a share of the first one."""
 
 
 class Bisection:
-    """Doubles the rate until one is missed (or halves it until one is met), then halves the gap,
-    as ratios, until it is at most ``within``, such as 0.05 for 5 %."""
+    """Doubles the rate until one is missed (or halves it until one is met), then bisects.
+
+    It bisects the ratio of the two until they are at most ``within`` apart, such as 0.05 for 5 %.
+    """
 
     def __init__(self, first_rate: float, within: float) -> None:
         self._first_rate = first_rate
@@ -21,7 +23,7 @@ class Bisection:
 
     @property
     def next_rate(self) -> float | None:
-        """The rate to try; None when there is nothing left to find out."""
+        """Return the rate to try next; None once the search has ended."""
         met, missed = self.highest_met, self.lowest_missed
         if met is None and missed is None:
             return self._first_rate
@@ -34,8 +36,10 @@ class Bisection:
         return None if missed <= met * (1 + self._within) else sqrt(met * missed)
 
     def tried(self, rate: float, *, met: bool) -> None:
-        """Note how ``rate`` went. Where luck has a higher one met and a lower one missed, the
-        lower one counts."""
+        """Record whether ``rate`` met the objectives.
+
+        Noise may make a higher rate meet them and a lower one miss them; then the lower one counts.
+        """
         if met:
             self.highest_met = rate
         else:

@@ -1,4 +1,4 @@
-"""Whether the generator was itself what limited the load, or added to the latencies."""
+"""The check whether the generator itself limited the load or added to the latencies."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from specmesh.load.results.report import GeneratorProcess
 from specmesh.load.workload.durations import written
 
 MAX_LAG_S = 1e-3
-"""Of 99 requests in 100."""
+"""Allowed 99th percentile of the time from when a request was due until it was sent."""
 MAX_CPU_SHARE = 0.9
-"""Of a core: Python uses one, and near its limit requests queue in the generator."""
+"""Share of a core: Python uses one, and near its limit requests queue in the generator."""
 
 
 def cpu_share(busy: Sequence[Busy], from_s: float, until_s: float) -> float:
-    """The cores that a process used from one time to another, as far as it has told."""
+    """Return how many cores a process used between two times, as far as it has reported."""
     within = [each for each in busy if from_s <= each.at_s <= until_s]
     if len(within) < 2:  # noqa: PLR2004
         within = list(busy)
@@ -26,7 +26,7 @@ def cpu_share(busy: Sequence[Busy], from_s: float, until_s: float) -> float:
 
 
 def reasons(processes: Sequence[GeneratorProcess], lag_p99_s: float) -> list[str]:
-    """Why the generator was the bottleneck, in words; empty if it was not."""
+    """Return the reasons why the generator was the bottleneck; empty if it was not."""
     found = []
     if lag_p99_s > MAX_LAG_S:
         found.append(

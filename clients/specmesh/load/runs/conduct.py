@@ -1,4 +1,4 @@
-"""One run, from the start of the generators to its result."""
+"""The conduct of one run, from the start of the generators to its result."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from specmesh.load.workload.conversations import WORDS, Listed
 from specmesh.load.workload.plan import Workload
 
 NO_STRATEGIES = "NO_STRATEGIES"
-"""The reason of Failed for a server that can't do what was asked for."""
+"""Reason of RequestFailed for a server that does not know specmesh's strategies."""
 _SAMPLE = " ".join(WORDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """A run. ``metrics`` are the addresses of servers that are looked at."""
+    """The settings of a run. ``metrics`` has the addresses of the servers to scrape."""
 
     workload: Workload
     door: ServerAddress
@@ -36,8 +36,8 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """What came of it; ``plan`` is the one asked for, with the model's name and what was measured
-    of its tokenizer."""
+    """A run that has ended. ``plan`` is the requested one, completed by the name of the model and
+    by the measured words per token."""
 
     plan: RunPlan
     seen: FleetSeen
@@ -49,10 +49,10 @@ async def conduct(
     listener: Listener = lambda number, progress: None,  # noqa: ARG005
     fleet_made: Callable[[Fleet], None] = lambda fleet: None,  # noqa: ARG005
 ) -> FinishedRun:
-    """Run it. ``fleet_made`` gets what can stop it early.
+    """Run ``plan``. ``fleet_made`` is called with the fleet, which can be stopped early.
 
-    Raises Failed if the server can't be reached or does not know strategies that the plan has,
-    and CannotScrape.
+    Raises RequestFailed if the server can't be reached or does not know strategies of the plan, and
+    CannotScrape if an address of ``metrics`` does not answer.
     """
     watch = ServerWatch(plan.metrics)
     await watch.check()
@@ -79,8 +79,10 @@ async def conduct(
 
 
 async def _for_server(plan: RunPlan) -> RunPlan:
-    """With the name of the model, and as many words for a token as its tokenizer has; prompts of a
-    file need none. Raises Failed."""
+    """Return ``plan`` with the name of the model and the words per token of its tokenizer.
+
+    Prompts from a file need no words per token. Raises RequestFailed.
+    """
     door, workload = plan.door, plan.workload
     strategies = [each.name for each in workload.variations if each.strategy or each.options]
     if strategies or not door.model:
@@ -89,8 +91,8 @@ async def _for_server(plan: RunPlan) -> RunPlan:
         if strategies and not served.has_strategies:
             raise RequestFailed(
                 NO_STRATEGIES,
-                f"{door.description} is not specmesh's and would pass over the strategy, or its "
-                f"options, of: {'; '.join(strategies)}",
+                f"{door.description} is not a specmesh server and would ignore the strategy or "
+                f"options of: {'; '.join(strategies)}",
             )
         door = door.asking_for(served.model)
     if not isinstance(workload.conversations, Listed):

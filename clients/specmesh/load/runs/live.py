@@ -1,4 +1,4 @@
-"""What a run looks like while it goes on: live in a terminal, elsewhere a line now and then."""
+"""The display of a run in progress: live in a terminal, otherwise a line now and then."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ _REFRESH_PER_S = 2
 
 
 class LiveView:
-    """Shows the last seconds of a run, of which ``extent`` is all of it, on ``console``; if that is
-    no terminal, says on ``elsewhere``, by default standard error, how far the run is."""
+    """A live view of the last seconds of a run on ``console``.
+
+    If ``console`` is no terminal, lines on ``elsewhere`` (by default standard error) say how far
+    the run, which lasts ``extent``, is.
+    """
 
     def __init__(
         self, console: Console, title: str, extent: RunLength, elsewhere: Console | None = None
@@ -64,7 +67,7 @@ class LiveView:
         self._saying.close()
 
     def heard(self, worker: int, progress: WorkerProgress) -> None:
-        """Take in what a worker tells."""
+        """Record the progress of a worker."""
         now_s = time.monotonic()
         self._at_s = max(self._at_s or 0.0, progress.at_s)
         self._under_way[worker] = progress.num_under_way
@@ -84,7 +87,7 @@ class LiveView:
         )
 
     def __rich__(self) -> Text:
-        """What is shown now."""
+        """Return the current text."""
         if self._at_s is None:
             return Text(f"{self._title}  connecting")
         within_s = min(_WINDOW_S, max(self._at_s, 1.0))
@@ -103,11 +106,11 @@ class LiveView:
 
 
 def progress_of(extent: RunLength, at_s: float) -> str:
-    """How far a run is: ``warm-up, 3 of 40 s``."""
+    """Return how far a run is, such as ``warm-up, 3 of 40 s``."""
     if extent.total_s is None:
         return f"{at_s:.0f} s"
     if at_s >= extent.total_s:
-        return f"all is sent; waiting for the last answers, {at_s - extent.total_s:.0f} s"
+        return f"everything is sent; waiting for the last answers, {at_s - extent.total_s:.0f} s"
     phase = extent.phase(at_s)
     named = "" if phase is RunPhase.MEASURED else f"{phase.value}, "
     return f"{named}{at_s:.0f} of {extent.total_s:.0f} s"

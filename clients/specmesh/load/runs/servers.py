@@ -1,4 +1,4 @@
-"""What the servers tell of themselves while they are under load: their ``/metrics``, by role."""
+"""The ``/metrics`` of the servers, scraped while they are under load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from specmesh.load.results.report import ServerLoad, ServerSample
 
 INTERVAL_S = 2.0
-"""Between two looks at a process, each of which costs it some milliseconds."""
+"""Interval between two scrapes of a process, each of which costs it some milliseconds."""
 _TIMEOUT_S = 5.0
 
 _SERVICE_LABEL = "service_name"
@@ -29,7 +29,7 @@ _KNOWN = frozenset({_CPU, _RESIDENT, _FORWARDS, _QUEUED, _QUEUED_COUNT, _QUEUE_D
 
 @dataclass(frozen=True, slots=True)
 class ServerReading:
-    """What a process told at a time, in seconds since the start: sums over a metric's labels."""
+    """The metrics of a process, summed over labels, ``at_s`` seconds after the start."""
 
     at_s: float
     role: str
@@ -37,11 +37,11 @@ class ServerReading:
 
 
 class CannotScrape(Exception):
-    """An address does not answer with metrics."""
+    """An address that does not answer with metrics."""
 
 
 async def scrape(session: aiohttp.ClientSession, address: str, at_s: float) -> ServerReading:
-    """Ask ``address``, ``host:port``. Raises CannotScrape."""
+    """Scrape ``address``, ``host:port``. Raises CannotScrape."""
     url = f"http://{address}/metrics"
     try:
         async with session.get(url) as response:
@@ -54,7 +54,7 @@ async def scrape(session: aiohttp.ClientSession, address: str, at_s: float) -> S
 
 
 def parsed(text: str, at_s: float) -> ServerReading:
-    """What the text format of Prometheus says."""
+    """Parse the text format of Prometheus."""
     role, values = "", dict[str, float]()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -66,19 +66,19 @@ def parsed(text: str, at_s: float) -> ServerReading:
 
 @dataclass(slots=True)
 class ServerWatch:
-    """Looks at processes at intervals, until it is cancelled; those that don't answer once it has
-    begun are passed over."""
+    """Scrapes processes at intervals until cancelled. Failed scrapes after the start are
+    skipped."""
 
     addresses: Sequence[str]
     scrapes: dict[str, list[ServerReading]] = field(default_factory=dict)
 
     async def check(self) -> None:
-        """Ask each once. Raises CannotScrape."""
+        """Scrape each address once. Raises CannotScrape."""
         async with _session() as session:
             await asyncio.gather(*(scrape(session, each, 0.0) for each in self.addresses))
 
     async def run(self, now: Callable[[], float]) -> None:
-        """Look at all until cancelled; ``now`` gives the seconds since the start."""
+        """Scrape all addresses until cancelled; ``now`` returns the seconds since the start."""
         async with _session() as session:
             while True:
                 found = await asyncio.gather(
@@ -91,7 +91,7 @@ class ServerWatch:
                 await asyncio.sleep(INTERVAL_S)
 
     def servers(self, from_s: float, until_s: float) -> list[ServerLoad]:
-        """What they did from one time to another."""
+        """Return the load of each server between two times."""
         return [
             server(address, self.scrapes[address], from_s, until_s)
             for address in self.addresses
@@ -102,7 +102,7 @@ class ServerWatch:
 def server(
     address: str, scrapes: Sequence[ServerReading], from_s: float, until_s: float
 ) -> ServerLoad:
-    """What one process did; ``scrapes`` are in order, and there is one at least."""
+    """Return the load of one process; ``scrapes`` are in order, and not empty."""
     first = max((each for each in scrapes if each.at_s <= from_s), key=_when, default=scrapes[0])
     last = min((each for each in scrapes if each.at_s >= until_s), key=_when, default=scrapes[-1])
     within = [each for each in scrapes if first.at_s <= each.at_s <= last.at_s]

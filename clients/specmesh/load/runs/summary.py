@@ -1,4 +1,4 @@
-"""Makes the result of a run of what its generators saw."""
+"""The summary of a run: its result, computed from the observations of the generators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from specmesh.load.transports.observation import Observation, RequestOutcome
 from specmesh.load.workload.plan import RunPhase, Workload
 
 MAX_LISTED = 20_000
-"""Answers whose times the report lists one by one."""
+"""Maximum number of answers whose latencies the report lists one by one."""
 
 
 def summarise(
@@ -41,7 +41,7 @@ def summarise(
     servers: Sequence[ServerLoad] = (),
     num_slowest: int = 0,
 ) -> Result:
-    """The result; ``num_slowest`` is how many of the slowest, and of the failed, it names."""
+    """Compute the result; it names ``num_slowest`` of the slowest and as many failed requests."""
     extent = workload.extent
     measured = [each for each in seen.observations if extent.phase(each.due_s) is RunPhase.MEASURED]
     from_s, until_s = measured_time(workload, seen)
@@ -78,8 +78,11 @@ def summarise(
 
 
 def measured_time(workload: Workload, seen: FleetSeen) -> tuple[float, float]:
-    """From when to when was measured: the set time, or, where a number of requests or a trace set
-    the end, until the last of them had ended."""
+    """Return the beginning and the end of the measured time.
+
+    The end is the configured one, or, if a number of requests or a trace ended the run, the end of
+    the last request.
+    """
     extent = workload.extent
     last_s = max((each.ended_s for each in seen.observations), default=extent.warm_up_s)
     if extent.duration_s is None or seen.interrupted:

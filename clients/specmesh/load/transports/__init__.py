@@ -1,1 +1,1 @@
-"""The protocols that a generator speaks."""
+"""The protocols in which a generator sends requests."""

@@ -1,4 +1,4 @@
-"""A mesh, through the SDK."""
+"""The transport to a mesh, through the SDK."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LONGEST_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class MeshDoor:
-    """Orchestrators, ``host:port``.
+    """The addresses of orchestrators, ``host:port``, and how to call them.
 
-    ``connection`` has the client's keywords for TLS and tokens. ``max_retries`` is how often a
-    start is made again that an orchestrator refused or did not answer: above 0 what is measured
-    is no open loop any more, but what users of the SDK see.
+    ``connection`` has the client's keywords for TLS and tokens. ``max_retries`` is how many times
+    the SDK retries a start that an orchestrator refused or did not answer. Above 0 the load is no
+    longer an open loop, but what users of the SDK experience.
     """
 
     targets: tuple[str, ...]
@@ -37,33 +37,34 @@ class MeshDoor:
 
     @property
     def description(self) -> str:
-        """Such as ``gRPC 127.0.0.1:50051``."""
+        """Return a name such as ``gRPC 127.0.0.1:50051``."""
         return f"gRPC {', '.join(self.targets)}"
 
     def asking_for(self, model: str) -> MeshDoor:
-        """The same, with that model."""
+        """Return a copy for that model."""
         return replace(self, model=model)
 
     def open(self) -> MeshTransport:
-        """A client of its own."""
+        """Create a transport with its own client."""
         return MeshTransport(self)
 
 
 class MeshTransport:
-    """Asks through an ``AsyncClient``."""
+    """A transport that sends requests through an ``AsyncClient``."""
 
     def __init__(self, door: MeshDoor) -> None:
         self._door = door
         self._client = AsyncClient(
             *door.targets,
             max_retries=door.max_retries,
-            # A request's own deadline ends it, and nothing before: a long wait is a finding.
+            # Only a request's own deadline may end it: a long wait is a result, too.
             timeouts=Timeouts(start_s=_LONGEST_S, idle_s=_LONGEST_S),
             **door.connection,
         )
 
     async def ask(self, call: LoadRequest, heard: Heard) -> Told | None:
-        """Read an answer to its end; None if ``heard`` cancelled it. Raises Failed."""
+        """Read an answer to its end; return None if ``heard`` cancelled it. Raises
+        RequestFailed."""
         stream = self._stream(call)
         try:
             async with stream:
@@ -82,19 +83,19 @@ class MeshTransport:
         )
 
     async def served(self) -> Served:
-        """By ``ListModels``. Raises Failed."""
+        """Call ``ListModels``. Raises RequestFailed."""
         try:
             models = await self._client.list_models()
         except SpecmeshError as error:
             raise _failed(error) from error
         if not models:
             raise RequestFailed(
-                "UNAVAILABLE", "the mesh serves no model yet: no verifier is reached"
+                "UNAVAILABLE", "the mesh serves no model yet: it has reached no verifier"
             )
         return Served(self._door.model or models[0].target.name, has_strategies=True)
 
     async def count_tokens(self, text: str) -> int:
-        """By the mesh's tokenizer. Raises Failed."""
+        """Count tokens with the mesh's tokenizer. Raises RequestFailed."""
         try:
             return len(await self._client.tokenize(text, model=self._door.model))
         except SpecmeshError as error:
@@ -123,7 +124,7 @@ class MeshTransport:
 
 
 def messages(said: tuple[str, ...]) -> list[dict[str, str]]:
-    """What was said, as a chat."""
+    """Return what was said as the messages of a chat."""
     roles = ("user", "assistant")
     return [{"role": roles[n % 2], "content": text} for n, text in enumerate(said)]
 
@@ -140,6 +141,7 @@ def _work(stats: GenerationStats) -> MeshWork:
 
 
 def _failed(error: SpecmeshError) -> RequestFailed:
-    """Counted by the mesh's reason, a deadline by its status, whichever side it passed on first."""
+    """Map an SDK error to its reason: a deadline to its status, whichever side it passed on first,
+    any other error to the mesh's reason."""
     late = isinstance(error, DeadlineExceeded)
     return RequestFailed(error.code.name if late else error.reason or error.code.name, str(error))

@@ -1,4 +1,4 @@
-"""What is noted of each request."""
+"""The record of each request."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from enum import StrEnum
 
 
 class RequestOutcome(StrEnum):
-    """How a request ended."""
+    """The outcome of a request."""
 
     ANSWERED = "answered"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    """By the workload, after some tokens."""
+    """Cancelled by the workload, after some tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeshWork:
-    """What an answer cost the mesh, as its statistics say; other servers don't tell."""
+    """The cost of an answer to the mesh, from its statistics; other servers report none."""
 
     num_verify_calls: int
     num_target_tokens: int
@@ -29,10 +29,10 @@ class MeshWork:
 
 @dataclass(slots=True)
 class Observation:
-    """One request. Times are seconds from the start of the run.
+    """One request. Times are in seconds from the start of the run.
 
-    ``due_s`` is when it was to begin, and what latencies are counted from; ``sent_s`` when it
-    did. ``first_s`` and ``last_s`` are when the first and the last chunk came, None if none did.
+    ``due_s`` is when it was due, from which latencies count, and ``sent_s`` when it was sent.
+    ``first_s`` and ``last_s`` are when the first and the last chunk came, None if there was none.
     """
 
     conversation: int
@@ -45,34 +45,35 @@ class Observation:
     ended_s: float = 0.0
     outcome: RequestOutcome = RequestOutcome.FAILED
     reason: str = ""
-    """Of a failure: what a program decides by, such as OVERLOADED, UNAVAILABLE or HTTP_429."""
+    """Machine-readable reason of a failure, such as OVERLOADED, UNAVAILABLE or HTTP_429."""
     num_prompt_tokens: int | None = None
     num_output_tokens: int = 0
     is_counted: bool = False
-    """Whether the server told ``num_output_tokens``; otherwise each chunk counts as one."""
+    """Whether the server counted ``num_output_tokens``; otherwise each chunk counts as one."""
     num_chunks: int = 0
     num_resumes: int = 0
     text_digest: str = ""
-    """Of an answer: 16 hexadecimal digits. Two answers with the same have the same text."""
+    """Digest of an answer in 16 hexadecimal digits; answers with equal digests have the same
+    text."""
     work: MeshWork | None = None
     trace_id: str = ""
     part: int = 0
-    """The generator that sent it."""
+    """Number of the generator that sent it."""
 
     @property
     def ttft_s(self) -> float | None:
-        """Time to first token, from when the request was due."""
+        """Return the time to first token, from when the request was due."""
         return None if self.first_s is None else self.first_s - self.due_s
 
     @property
     def e2e_s(self) -> float:
-        """Until the end, from when the request was due."""
+        """Return the time to the end, from when the request was due."""
         return self.ended_s - self.due_s
 
     @property
     def tpot_s(self) -> float | None:
-        """Time per output token after the first: (e2e − TTFT) / (tokens − 1); None for fewer than
-        two."""
+        """Return the time per output token after the first, (e2e − TTFT) / (tokens − 1); None for
+        fewer than two tokens."""
         if self.first_s is None or self.num_output_tokens < 2:  # noqa: PLR2004
             return None
         return (self.ended_s - self.first_s) / (self.num_output_tokens - 1)

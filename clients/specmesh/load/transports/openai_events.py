@@ -1,7 +1,7 @@
-"""What an event of OpenAI's streams says, by whatever server it was written.
+"""The events of OpenAI's streams, as various servers write them.
 
-Servers differ: fields are null, absent, or their own. What says nothing is passed over; what is
-said in no known form is a failure of that request.
+Servers differ: fields are null, absent, or their own. Fields without information are ignored;
+information in an unknown form fails that request.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from specmesh.load.transports.observation import MeshWork
 from specmesh.load.transports.transport import RequestFailed, Told
 
 REASONING = ("reasoning_content", "reasoning")
-"""Where servers put what a model thinks before it answers: tokens, but no part of the answer."""
+"""Fields for the reasoning of a model: its tokens count, but it is not part of the answer."""
 
 
 def parsed(data: bytes) -> Mapping[str, Any]:
-    """The JSON of one event. Raises Failed, also for one that tells of an error."""
+    """Parse one event. Raises RequestFailed, also for an event that reports an error."""
     try:
         event = json.loads(data)
     except (ValueError, RecursionError):
         event = None
     if not isinstance(event, dict):
-        raise RequestFailed("BAD_STREAM", f"an event is no object: {data[:80]!r}")
+        raise RequestFailed("BAD_STREAM", f"an event is not a JSON object: {data[:80]!r}")
     if error := event.get("error"):
         raise failed(error, "STREAM_ERROR")
     return event
@@ -33,21 +33,22 @@ def parsed(data: bytes) -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class StreamedAnswer:
-    """What the events of one answer have said so far."""
+    """The state of one answer, from its events so far."""
 
     has_finished: bool = False
-    """Whether it was told why the answer ended."""
+    """Whether the server has said why the answer ended."""
     _num_read: int | None = 0
-    """Tokens of all chunks so far, by continuous usage; None once that proved to be none."""
+    """Tokens of all chunks so far, from continuous usage; None once usage proves not to be
+    continuous."""
     _num_prompt_tokens: int | None = None
     _num_output_tokens: int | None = None
     _num_resumes: int = 0
     _work: MeshWork | None = None
 
     def read(self, event: Mapping[str, Any]) -> list[tuple[int | None, str]]:
-        """Return the number of tokens, if it is told, and the text of each chunk of the event.
+        """Return the number of tokens, if known, and the text of each chunk of the event.
 
-        The text of reasoning is empty. Raises Failed.
+        Reasoning counts as a chunk with empty text. Raises RequestFailed.
         """
         usage = event.get("usage")
         self._keep_usage(usage)
@@ -68,7 +69,7 @@ class StreamedAnswer:
 
     @property
     def told(self) -> Told:
-        """What there is to know at its end."""
+        """Return the server's figures at the end of the answer."""
         return Told(
             num_prompt_tokens=self._num_prompt_tokens,
             num_output_tokens=self._num_output_tokens,
@@ -77,12 +78,12 @@ class StreamedAnswer:
         )
 
     def _newly_counted(self, usage: object, num_chunks: int) -> int | None:
-        """Return how many tokens the event's only chunk has, if usage grows with every chunk."""
+        """Return the tokens of the event's only chunk, if usage grows with every chunk."""
         told = count(usage.get("completion_tokens")) if isinstance(usage, Mapping) else None
         before = self._num_read
         if not num_chunks:
             return None
-        # Usage that stands still while text comes, or that one chunk lacks, counts no chunks.
+        # Usage that does not grow with every chunk says nothing about single chunks.
         if num_chunks > 1 or told is None or before is None or told <= before:
             self._num_read = None
             return None
@@ -97,7 +98,7 @@ class StreamedAnswer:
                 self._num_output_tokens = output
 
     def _keep_cost(self, cost: object) -> None:
-        """Keep what specmesh's gateway says of the answer."""
+        """Keep the statistics that specmesh's gateway adds to the answer."""
         if isinstance(cost, Mapping):
             stats = cost.get("stats")
             told = stats if isinstance(stats, Mapping) else {}
@@ -108,14 +109,14 @@ class StreamedAnswer:
 
 
 def count(value: object) -> int | None:
-    """A number of tokens, if it is one."""
+    """Return ``value`` if it is a number of tokens, otherwise None."""
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if value >= 0 else None
 
 
 def failed(error: object, otherwise: str) -> RequestFailed:
-    """The failure that a server tells of in OpenAI's shape, or in one of its own."""
+    """Return the failure that a server reports in OpenAI's form, or in one of its own."""
     said = error if isinstance(error, Mapping) else {"message": str(error)}
     return RequestFailed(str(said.get("code") or otherwise), str(said.get("message") or otherwise))
 
@@ -130,7 +131,7 @@ def _choices(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _text(content: object, choice: object) -> str:
-    """Text, or the parts of it that some servers send."""
+    """Return the text, joined if the server sends it in parts."""
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
@@ -140,7 +141,7 @@ def _text(content: object, choice: object) -> str:
 
 
 def _num_scored(logprobs: object) -> int | None:
-    """Return for how many tokens there are log-probabilities: a chat's, or a completion's."""
+    """Return the number of tokens with log-probabilities, of a chat or of a completion."""
     if isinstance(logprobs, Mapping):
         for name in ("content", "tokens"):
             if isinstance(scored := logprobs.get(name), list) and scored:
@@ -149,4 +150,4 @@ def _num_scored(logprobs: object) -> int | None:
 
 
 def _unknown(found: object) -> RequestFailed:
-    return RequestFailed("BAD_STREAM", f"choices of no known form: {str(found)[:80]}")
+    return RequestFailed("BAD_STREAM", f"the choices have an unknown form: {str(found)[:80]}")

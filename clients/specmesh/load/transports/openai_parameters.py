@@ -1,4 +1,4 @@
-"""Parameters of OpenAI's API that not every server takes."""
+"""The parameters of OpenAI's API that some servers refuse."""
 
 OPTIONAL = ("seed", "stream_options", "max_tokens")
-"""What requests can do without, or have by another name."""
+"""Parameters that can be left out or renamed."""

@@ -1,4 +1,5 @@
-"""Any server of OpenAI's API: ``/v1/completions`` or ``/v1/chat/completions``, as a stream."""
+"""The transport to any OpenAI-compatible server, by streamed ``/v1/completions`` or
+``/v1/chat/completions``."""
 
 from __future__ import annotations
 
@@ -27,9 +28,12 @@ _propagator = TraceContextTextMapPropagator()
 
 @dataclass(frozen=True, slots=True)
 class OpenAiDoor:
-    """A server at ``url``. ``token`` is sent as a bearer token, and over plain HTTP to this machine
-    alone, which ``commands/asked.py`` sees to. Of the parameters of requests some are ``left_out``,
-    and some ``renamed``, for servers that refuse them or call them otherwise."""
+    """An OpenAI-compatible server at ``url``.
+
+    ``token`` is sent as a bearer token; ``commands/asked.py`` ensures that plain HTTP carries it
+    only on this machine. Parameters in ``left_out`` are omitted from requests, and those in
+    ``renamed`` are sent under another name.
+    """
 
     url: str
     model: str = ""
@@ -41,38 +45,39 @@ class OpenAiDoor:
 
     @property
     def description(self) -> str:
-        """Such as ``OpenAI http://127.0.0.1:8000/v1/completions``."""
+        """Return a name such as ``OpenAI http://127.0.0.1:8000/v1/completions``."""
         return f"OpenAI {self.endpoint}"
 
     @property
     def base(self) -> str:
-        """The address that paths are added to: ``/v1``, unless ``url`` has a path of its own."""
+        """Return the base of all paths: ``url``, with ``/v1`` unless it has a path of its own."""
         url = self.url.rstrip("/")
         return url if urlsplit(url).path else f"{url}/v1"
 
     @property
     def endpoint(self) -> str:
-        """Where requests go."""
+        """Return the URL of requests."""
         return f"{self.base}/{'chat/' if self.chat else ''}completions"
 
     def asking_for(self, model: str) -> OpenAiDoor:
-        """The same, with that model."""
+        """Return a copy for that model."""
         return replace(self, model=model)
 
     def open(self) -> OpenAiTransport:
-        """A connection pool of its own."""
+        """Create a transport with its own connection pool."""
         return OpenAiTransport(self)
 
 
 class OpenAiTransport:
-    """Asks over HTTP, on as many connections as there are requests under way."""
+    """A transport over HTTP, with one connection for each request under way."""
 
     def __init__(self, door: OpenAiDoor) -> None:
         self._door = door
         self._session: aiohttp.ClientSession | None = None
 
     async def ask(self, call: LoadRequest, heard: Heard) -> Told | None:
-        """Read an answer to its end; None if ``heard`` cancelled it. Raises Failed."""
+        """Read an answer to its end; return None if ``heard`` cancelled it. Raises
+        RequestFailed."""
         body = {
             **self._asked(call),
             "stream": True,
@@ -87,19 +92,22 @@ class OpenAiTransport:
                     if not all(heard(*chunk) for chunk in answer.read(parsed(data))):
                         return None
                 else:
-                    # Not every server says more once it has said why an answer ended.
+                    # Some servers omit [DONE] after the finish reason.
                     if not answer.has_finished:
                         raise RequestFailed("BAD_STREAM", "the stream ended before the answer did")
         except TimeoutError:
-            raise RequestFailed(_DEADLINE, f"no end after {call.timeout_s:g} s") from None
+            raise RequestFailed(
+                _DEADLINE, f"the answer did not end within {call.timeout_s:g} s"
+            ) from None
         except aiohttp.ClientError as error:
             raise _broken(error) from error
-        except HttpProcessingError as error:  # a line that is longer than _MAX_LINE_BYTES
+        except HttpProcessingError as error:  # A line exceeds _MAX_LINE_BYTES.
             raise RequestFailed("BAD_STREAM", error.message) from error
         return answer.told
 
     async def served(self) -> Served:
-        """By ``/v1/models``, where specmesh's gateway tells of its strategies. Raises Failed."""
+        """Call ``/v1/models``, where specmesh's gateway names its strategies. Raises
+        RequestFailed."""
         assert self._session is not None, "the transport is not open"
         url = f"{self._door.base}/models"
         try:
@@ -112,12 +120,13 @@ class OpenAiTransport:
         except aiohttp.ClientError as error:
             raise _broken(error) from error
         if not found:
-            raise RequestFailed("UNAVAILABLE", f"{url}: the server names no model")
+            raise RequestFailed("UNAVAILABLE", f"{url}: the server lists no model")
         model = self._door.model or next(iter(found))
         return Served(model, any("specmesh" in each for each in found.values()))
 
     async def count_tokens(self, text: str) -> int:
-        """As the server counts them in its usage. Raises Failed."""
+        """Return the number of prompt tokens that the server reports as usage. Raises
+        RequestFailed."""
         limits = {"max_tokens": 1, "temperature": 0}
         said = {"model": self._door.model, **limits, **self._prompt((text,))}
         try:
@@ -127,11 +136,11 @@ class OpenAiTransport:
         except (LookupError, TypeError, ValueError):
             found = None
         except TimeoutError:
-            raise RequestFailed(_DEADLINE, f"no answer after {_LOOK_UP_S:g} s") from None
+            raise RequestFailed(_DEADLINE, f"no answer within {_LOOK_UP_S:g} s") from None
         except aiohttp.ClientError as error:
             raise _broken(error) from error
         if not found:
-            raise RequestFailed("NO_USAGE", "the server does not say how long a prompt is")
+            raise RequestFailed("NO_USAGE", "the server does not report the tokens of a prompt")
         return found
 
     async def __aenter__(self) -> Self:
@@ -185,7 +194,7 @@ class OpenAiTransport:
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """The data of each server-sent event. Raises Failed."""
+    """Yield the data of each server-sent event. Raises RequestFailed."""
     await _check(response)
     async for line in response.content:
         if line.startswith(b"data:"):

@@ -1,7 +1,7 @@
-"""Traces that begin here, so that a slow request can be looked up: ``specmesh trace show ID``.
+"""Traces that begin in the generator, so that ``specmesh trace show ID`` finds a slow request.
 
-The spans of the generator and of the SDK are sent as the environment asks, by an OTLP endpoint;
-without one only the ids travel with the request, and the servers' spans are the trace.
+The spans of the generator and of the SDK go to the OTLP endpoint that the environment sets. Without
+one only the trace ids travel with requests, and a trace consists of the servers' spans.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ids = RandomIdGenerator()
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Send the spans of the block as the environment asks. Raises `UnsupportedExporter`."""
+    """Export the spans of the block as the environment sets. Raises `UnsupportedExporter`."""
     exporter = span_exporter()
     if exporter is None:
         yield
@@ -38,7 +38,7 @@ def exporting() -> Iterator[None]:
 
 @contextmanager
 def traced() -> Iterator[str]:
-    """A sampled trace that calls in the block are part of; gives its id, 32 hexadecimal digits."""
+    """Make calls in the block part of a new sampled trace; yields its id, 32 hexadecimal digits."""
     with trace.get_tracer("specmesh.load").start_as_current_span("specmesh.load") as span:
         if span.get_span_context().is_valid:
             yield trace.format_trace_id(span.get_span_context().trace_id)

@@ -1,4 +1,4 @@
-"""What a generator needs of a server, whichever protocol it speaks."""
+"""The interface between a generator and a server, for any protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specmesh.load.workload.variations import Variation
 
 
 class RequestFailed(Exception):
-    """A request failed; ``reason`` is what failures are counted by."""
+    """A failed request; failures are counted by ``reason``."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -20,8 +20,8 @@ class RequestFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """A request. ``said`` is what was said before and the prompt: the user's words and the
-    model's in turn, the user's first and last."""
+    """A request. ``said`` has the messages of the user and the model in turn; the first and the
+    last are the user's."""
 
     said: tuple[str, ...]
     variation: Variation
@@ -33,7 +33,7 @@ class LoadRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a server says at the end of an answer; None is what it doesn't tell."""
+    """The figures that a server reports at the end of an answer; None if it does not."""
 
     num_prompt_tokens: int | None
     num_output_tokens: int | None
@@ -43,31 +43,32 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a server says that it serves. ``model`` is the first, if none was asked for;
-    ``has_strategies``: it is specmesh, and does not pass over a request's strategy."""
+    """The offer of a server. ``model`` is the requested one, or else the first that it lists;
+    ``has_strategies`` means that it is specmesh, and heeds a request's strategy."""
 
     model: str
     has_strategies: bool
 
 
 Heard = Callable[[int | None, str], bool]
-"""Called with each chunk of an answer: its tokens, if the server counts them, and its text.
-Returns whether to go on reading; if not, the answer is cancelled."""
+"""A callback for each chunk of an answer: its number of tokens, if the server counts them, and its
+text. It returns whether to go on reading; if not, the answer is cancelled."""
 
 
 class Transport(Protocol):
-    """A connection to servers, of one event loop."""
+    """A connection to servers, bound to one event loop."""
 
     async def ask(self, call: LoadRequest, heard: Heard) -> Told | None:
-        """Read an answer to its end; None if ``heard`` cancelled it. Raises Failed."""
+        """Read an answer to its end; return None if ``heard`` cancelled it. Raises
+        RequestFailed."""
         ...
 
     async def served(self) -> Served:
-        """What the server says. Raises Failed, also where it serves nothing."""
+        """Return what the server offers. Raises RequestFailed, also if it serves no model."""
         ...
 
     async def count_tokens(self, text: str) -> int:
-        """The tokens of a text. Raises Failed."""
+        """Count the tokens of a text. Raises RequestFailed."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -76,27 +77,28 @@ class Transport(Protocol):
 
 
 class ServerAddress(Protocol):
-    """Where and how to connect; can be sent to another process."""
+    """The address of a server and the way to connect. It is picklable, because workers receive
+    it."""
 
     @property
     def description(self) -> str:
-        """The protocol and the addresses, for the report."""
+        """Return the protocol and the addresses, for the report."""
         ...
 
     @property
     def model(self) -> str:
-        """The one to ask for; empty: the first that the server names."""
+        """Return the model to request; empty for the first that the server lists."""
         ...
 
     def asking_for(self, model: str) -> ServerAddress:
-        """The same, with that model."""
+        """Return a copy for that model."""
         ...
 
     @property
     def chat(self) -> bool:
-        """Whether to send chats, not texts."""
+        """Return whether to send chats instead of plain prompts."""
         ...
 
     def open(self) -> Transport:
-        """A connection of the running event loop."""
+        """Create a transport for the running event loop."""
         ...

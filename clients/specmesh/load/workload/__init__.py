@@ -1,1 +1,1 @@
-"""What is asked, and when."""
+"""The requests of a run and their arrival times."""

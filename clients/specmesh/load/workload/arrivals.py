@@ -1,4 +1,7 @@
-"""When conversations begin. Open loop: times that don't depend on how fast the server is."""
+"""The times at which conversations begin.
+
+In an open loop they don't depend on how fast the server is.
+"""
 
 from __future__ import annotations
 
@@ -11,48 +14,50 @@ from typing import ClassVar, Protocol
 
 
 class Arrivals(Protocol):
-    """An open loop."""
+    """The arrival process of an open loop."""
 
     kind: ClassVar[str]
     """The name of the class in reports."""
 
     def times(self, rng: Random) -> Iterator[float]:
-        """Seconds from the start at which conversations begin, in order; most are endless."""
+        """Yield the start times of conversations in ascending order, in seconds from the start of
+        the run. Most processes never end."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantArrivals:
-    """One every ``1 / rate`` seconds."""
+    """Evenly spaced arrivals, one every ``1 / rate`` seconds."""
 
     kind: ClassVar[str] = "constant"
 
     rate: float
 
     def times(self, rng: Random) -> Iterator[float]:  # noqa: ARG002
-        """Evenly spaced, the first after one interval."""
+        """Yield evenly spaced times, the first after one interval."""
         return (number / self.rate for number in itertools.count(1))
 
 
 @dataclass(frozen=True, slots=True)
 class Poisson:
-    """Independent of one another, ``rate`` a second: what many users together look like."""
+    """Independent arrivals, ``rate`` per second, as many users together produce."""
 
     kind: ClassVar[str] = "poisson"
 
     rate: float
 
     def times(self, rng: Random) -> Iterator[float]:
-        """With exponential gaps."""
+        """Yield times with exponential gaps."""
         gaps = (rng.expovariate(self.rate) for _ in itertools.repeat(None))
         return itertools.accumulate(gaps)
 
 
 @dataclass(frozen=True, slots=True)
 class Gamma:
-    """In bursts: gaps of a gamma distribution whose coefficient of variation is ``burstiness``.
+    """Bursts: gaps with a gamma distribution whose coefficient of variation is ``burstiness``.
 
-    1 is Poisson, 0 would be constant; the higher, the denser the bursts and the longer the pauses.
+    A ``burstiness`` of 1 is Poisson, 0 would be constant. The higher it is, the denser the bursts
+    and the longer the pauses.
     """
 
     kind: ClassVar[str] = "gamma"
@@ -61,7 +66,7 @@ class Gamma:
     burstiness: float
 
     def times(self, rng: Random) -> Iterator[float]:
-        """With gamma gaps."""
+        """Yield times with gamma-distributed gaps."""
         shape = 1 / self.burstiness**2
         scale = 1 / (self.rate * shape)
         gaps = (rng.gammavariate(shape, scale) for _ in itertools.repeat(None))
@@ -70,8 +75,8 @@ class Gamma:
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """Poisson at a rate that goes from ``first`` to ``last`` over ``over_s`` seconds, evenly, and
-    stays there."""
+    """Poisson arrivals whose rate changes linearly from ``first`` to ``last`` in ``over_s``
+    seconds, and then stays there."""
 
     kind: ClassVar[str] = "ramp"
 
@@ -80,26 +85,27 @@ class Ramp:
     over_s: float
 
     def times(self, rng: Random) -> Iterator[float]:
-        """By inverting the expected number of arrivals: a unit Poisson process on its axis."""
+        """Yield times by mapping a unit Poisson process through the inverse of the expected number
+        of arrivals."""
         expected = 0.0
         while True:
             expected += rng.expovariate(1.0)
             yield self._time_of(expected)
 
     def _time_of(self, expected: float) -> float:
-        """When ``expected`` arrivals have come in the mean."""
+        """Return the time by which ``expected`` arrivals are expected."""
         on_ramp = (self.first + self.last) / 2 * self.over_s
         if expected >= on_ramp:
             return self.over_s + (expected - on_ramp) / self.last
         slope = (self.last - self.first) / self.over_s
-        # The positive root of slope/2 t² + first t = expected, in the form that bears slope 0.
+        # The positive root of slope/2 t² + first t = expected, in a form that allows slope 0.
         root = math.sqrt(self.first**2 + 2 * slope * expected)
         return 2 * expected / (self.first + root)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedArrivals:
-    """At given ``seconds``, ascending from 0, ``speed`` times as fast."""
+    """Arrivals at the given ``seconds``, ascending from 0, replayed ``speed`` times as fast."""
 
     kind: ClassVar[str] = "replay"
 
@@ -107,14 +113,14 @@ class ReplayedArrivals:
     speed: float = 1.0
 
     def times(self, rng: Random) -> Iterator[float]:  # noqa: ARG002
-        """The given ones; they end."""
+        """Yield the given times, and end."""
         return (each / self.speed for each in self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """Closed loop: ``count`` users, each of whom waits for an answer, thinks for ``think_s``
-    seconds in the mean (exponential), and asks again."""
+    """A closed loop of ``count`` users. Each waits for an answer, thinks for ``think_s`` seconds on
+    average (exponential), and asks again."""
 
     kind: ClassVar[str] = "users"
 
@@ -122,5 +128,5 @@ class Users:
     think_s: float = 0.0
 
     def think(self, rng: Random) -> float:
-        """One pause in seconds."""
+        """Draw one pause, in seconds."""
         return rng.expovariate(1 / self.think_s) if self.think_s else 0.0

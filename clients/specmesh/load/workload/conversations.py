@@ -1,4 +1,4 @@
-"""What is asked: conversations of one turn or several, made up or taken from files."""
+"""The conversations to send, of one or several turns: random, or read from files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ into time has look two more write go see number no way could people my than firs
 call who oil its now find long down day did get come made may part
 """
 WORDS = tuple(_WORDS.split())
-"""Short and common, so that most tokenizers have a token for each, with the space before it."""
+"""Short, common words: most tokenizers have a single token for each with its leading space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request of a conversation. ``num_output_tokens`` limits its answer; None leaves that to
-    the workload."""
+    """One request of a conversation. ``num_output_tokens`` limits its answer; None leaves the limit
+    to the workload."""
 
     text: str
     num_output_tokens: int | None = None
@@ -33,28 +33,28 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Turns, of which each is sent with all before it and their answers."""
+    """The turns of a conversation; each is sent with all previous turns and their answers."""
 
     turns: tuple[Turn, ...]
 
 
 class Conversations(Protocol):
-    """Where they come from."""
+    """A source of conversations."""
 
     kind: ClassVar[str]
     """The name of the class in reports."""
 
     def conversation(self, number: int, seed: int, words_per_token: float) -> Conversation:
-        """That of a number, the same whenever it is asked for."""
+        """Return the conversation of a number, always the same for equal arguments."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synthetic:
-    """Made of random words, so that no two prompts begin alike unless they are to.
+    """Conversations of random words, so that prompts share a beginning only on purpose.
 
-    ``prefix_groups`` is how many different prefixes of ``prefix_tokens`` there are, of which each
-    conversation begins with one; lengths are in tokens, met to within the variation of the words.
+    Each conversation begins with one of ``prefix_groups`` prefixes of ``prefix_tokens`` tokens.
+    Lengths are in tokens; the actual ones vary slightly with the words drawn.
     """
 
     kind: ClassVar[str] = "synthetic"
@@ -65,7 +65,7 @@ class Synthetic:
     prefix_tokens: int = 0
 
     def conversation(self, number: int, seed: int, words_per_token: float) -> Conversation:
-        """One with a prefix, if there are any, in its first turn."""
+        """Return a conversation whose first turn begins with a prefix, if there are prefixes."""
         rng = drawn_for(seed, "conversation", number)
         begins_with = ""
         if self.prefix_groups:
@@ -81,7 +81,7 @@ class Synthetic:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Those of a file in its order, from the first again after the last."""
+    """The conversations of a file in order, starting over after the last."""
 
     kind: ClassVar[str] = "listed"
 
@@ -93,20 +93,20 @@ class Listed:
         seed: int,  # noqa: ARG002
         words_per_token: float,  # noqa: ARG002
     ) -> Conversation:
-        """The one whose turn it is."""
+        """Return the conversation at position ``number``, modulo their count."""
         return self.conversations[number % len(self.conversations)]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedPrompts:
-    """Prompts as long as those of a trace, with the prefixes that its blocks say they share."""
+    """Random prompts with the lengths of a trace, sharing the prefixes that its blocks describe."""
 
     kind: ClassVar[str] = "recorded"
 
     entries: Sequence[TraceEntry]
 
     def conversation(self, number: int, seed: int, words_per_token: float) -> Conversation:
-        """The one of the entry ``number``, from the first again after the last."""
+        """Return the prompt of entry ``number``, starting over after the last."""
         entry = self.entries[number % len(self.entries)]
         if not entry.blocks:
             rng = drawn_for(seed, "conversation", number)
@@ -120,7 +120,7 @@ class RecordedPrompts:
 
 
 def _blocks(entry: TraceEntry) -> list[tuple[int, int]]:
-    """The blocks of a prompt with their tokens: the last may be cut short."""
+    """Return the blocks of a prompt with their token counts; the last may be shorter."""
     left = entry.num_prompt_tokens
     found = []
     for block in entry.blocks:
@@ -131,5 +131,5 @@ def _blocks(entry: TraceEntry) -> list[tuple[int, int]]:
 
 
 def text_of(num_tokens: int, rng: Random, words_per_token: float) -> str:
-    """Random words that make about ``num_tokens`` tokens; at least one."""
+    """Return random words that make about ``num_tokens`` tokens; at least one word."""
     return " ".join(rng.choices(WORDS, k=max(1, round(num_tokens * words_per_token))))

@@ -1,6 +1,6 @@
-"""Randomness: every draw has a generator of its own, named after what it is for.
+"""Randomness: every draw has its own rng, seeded by the name of its purpose.
 
-So request 7 is the same whoever sends it, and whatever was drawn for the six before.
+Thus request 7 does not depend on which process sends it, or on what was drawn for the six before.
 """
 
 from __future__ import annotations
@@ -9,5 +9,5 @@ from random import Random
 
 
 def drawn_for(seed: int, *name: str | int) -> Random:
-    """The generator of what is called ``name`` in a run with ``seed``."""
+    """Return the rng for the purpose ``name`` in a run with ``seed``."""
     return Random("/".join(map(str, (seed, *name))))  # noqa: S311 - need not be unguessable

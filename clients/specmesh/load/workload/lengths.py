@@ -1,4 +1,4 @@
-"""Distributions of lengths, in tokens (or turns): how many, drawn for each request."""
+"""Distributions of lengths, in tokens or turns, drawn for each request."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import ClassVar, Protocol
 
 
 class Length(Protocol):
-    """How long something is."""
+    """A distribution of lengths."""
 
     kind: ClassVar[str]
     """The name of the class in reports."""
 
     def draw(self, rng: Random) -> int:
-        """One length, at least 1."""
+        """Draw a length, at least 1."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantLength:
-    """Always ``value``."""
+    """A distribution that always draws ``value``."""
 
     kind: ClassVar[str] = "fixed"
 
     value: int
 
     def draw(self, rng: Random) -> int:  # noqa: ARG002
-        """``value``."""
+        """Return ``value``."""
         return self.value
 
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """Each from ``least`` to ``most`` as likely as the others."""
+    """A uniform distribution from ``least`` to ``most``, both included."""
 
     kind: ClassVar[str] = "uniform"
 
@@ -42,13 +42,13 @@ class Uniform:
     most: int
 
     def draw(self, rng: Random) -> int:
-        """One of them."""
+        """Draw a length."""
         return rng.randint(self.least, self.most)
 
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """Around ``mean``, with standard deviation ``sd``; what falls below 1 is 1."""
+    """A normal distribution with standard deviation ``sd``; values below 1 become 1."""
 
     kind: ClassVar[str] = "normal"
 
@@ -56,14 +56,17 @@ class Normal:
     sd: float
 
     def draw(self, rng: Random) -> int:
-        """Rounded to whole tokens."""
+        """Draw a length, rounded to a whole number."""
         return max(1, round(rng.gauss(self.mean, self.sd)))
 
 
 @dataclass(frozen=True, slots=True)
 class Lognormal:
-    """Of which half are below ``median``; its logarithm has standard deviation ``sigma``. Prompts
-    and answers of people are much like this, with sigma about 1."""
+    """A lognormal distribution with the given median; its logarithm has standard deviation
+    ``sigma``.
+
+    Prompts and answers of real users are similar to this, with sigma about 1.
+    """
 
     kind: ClassVar[str] = "lognormal"
 
@@ -71,7 +74,7 @@ class Lognormal:
     sigma: float
 
     def draw(self, rng: Random) -> int:
-        """Rounded to whole tokens."""
+        """Draw a length, rounded to a whole number."""
         return max(1, round(rng.lognormvariate(math.log(self.median), self.sigma)))
 
 
@@ -79,7 +82,7 @@ FORMS = "128, uniform:64-256, normal:MEAN,SD or lognormal:MEDIAN,SIGMA"
 
 
 def length(text: str) -> Length:
-    """The distribution written as ``text``, in one of ``FORMS``. Raises ValueError."""
+    """Parse a distribution in one of ``FORMS``. Raises ValueError."""
     name, _, rest = text.partition(":")
     try:
         match name:
@@ -100,7 +103,7 @@ def length(text: str) -> Length:
                 _check(value > 0)
                 return ConstantLength(value)
     except ValueError:
-        raise ValueError(f"{text!r} is no length: write {FORMS}") from None
+        raise ValueError(f"{text!r} is not a length: write {FORMS}") from None
 
 
 def _check(possible: bool) -> None:

@@ -1,4 +1,4 @@
-"""Everything that says what a run sends; with the seed it is the same again, to the token."""
+"""The workload of a run; with the same seed it is the same again, to the token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specmesh.load.workload.variations import Variation, choose
 
 
 class RunPhase(StrEnum):
-    """The parts of a run; only what is to begin in the measured one counts."""
+    """The phases of a run; only requests due in the measured one count."""
 
     WARM_UP = "warm-up"
     MEASURED = "measured"
@@ -23,9 +23,9 @@ class RunPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLength:
-    """How long a run lasts. The cool-down keeps the load up while the last measured answers end.
+    """The length of a run. The cool-down keeps the load up while the last measured answers end.
 
-    ``duration_s`` None leaves it to ``max_conversations`` or the end of a trace.
+    If ``duration_s`` is None, ``max_conversations`` or the end of a trace ends the run.
     """
 
     warm_up_s: float = 0.0
@@ -35,13 +35,13 @@ class RunLength:
 
     @property
     def total_s(self) -> float | None:
-        """Seconds until nothing begins any more; None if time sets no end."""
+        """Return the seconds until no more requests begin; None if time sets no end."""
         if self.duration_s is None:
             return None
         return self.warm_up_s + self.duration_s + self.cool_down_s
 
     def phase(self, at_s: float) -> RunPhase:
-        """That of a request which is to begin ``at_s`` seconds after the start."""
+        """Return the phase of a request due ``at_s`` seconds after the start."""
         if at_s < self.warm_up_s:
             return RunPhase.WARM_UP
         if self.duration_s is not None and at_s >= self.warm_up_s + self.duration_s:
@@ -51,31 +51,34 @@ class RunLength:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is sent, when, and what becomes of it."""
+    """The requests to send, their times, limits and cancellations."""
 
     arrivals: Arrivals | Users
     conversations: Conversations
     extent: RunLength
     variations: tuple[Variation, ...]
     output_tokens: Length | None
-    """Limit of each answer that its prompt sets none for; None leaves it to the server."""
+    """Limit of each answer whose prompt sets none; None leaves it to the server."""
     ignore_end: bool = False
-    """Whether answers go on to that limit."""
+    """Whether answers continue past the end of text up to that limit."""
     think_s: float = 0.0
-    """Mean pause before the next turn of a conversation in an open loop, exponential."""
+    """Mean of the exponential pause before the next turn of a conversation in an open loop."""
     cancelled_share: float = 0.0
     cancelled_after: Length | None = None
-    """Tokens after which those are cancelled."""
+    """Number of tokens after which that share is cancelled."""
     timeout_s: float = 60.0
-    """For each request, from its intended start."""
+    """Timeout of each request, from when it is due."""
     seed: int = 0
     words_per_token: float = 1.0
-    """Measured of the server's tokenizer."""
+    """Ratio measured with the server's tokenizer."""
 
     def beginnings(self, part: int, parts: int) -> Iterator[tuple[int, float]]:
-        """Number and time, in seconds from the start, of each conversation of an open loop that
-        falls to generator ``part`` of ``parts``: every so many-th, so that all of them together
-        make the one schedule."""
+        """Yield the number and the start time of each conversation that generator ``part`` of
+        ``parts`` sends in an open loop.
+
+        Times are in seconds from the start. A generator takes every ``parts``-th conversation, so
+        that all of them together make the one schedule.
+        """
         assert not isinstance(self.arrivals, Users)
         total_s, most = self.extent.total_s, self.extent.max_conversations
         for number, at_s in enumerate(self.arrivals.times(drawn_for(self.seed, "arrivals"))):
@@ -85,11 +88,11 @@ class Workload:
                 yield number, at_s
 
     def conversation(self, number: int) -> Conversation:
-        """The one of that number."""
+        """Return the conversation of that number."""
         return self.conversations.conversation(number, self.seed, self.words_per_token)
 
     def fate(self, number: int, turn: int, num_output_tokens: int | None) -> RequestDraw:
-        """What is drawn for a request: the answer to ``turn`` of conversation ``number``."""
+        """Draw the settings of one request, the one for ``turn`` of conversation ``number``."""
         rng = drawn_for(self.seed, "fate", number, turn)
         variation = choose(self.variations, rng)
         limit = num_output_tokens
@@ -103,7 +106,8 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class RequestDraw:
-    """What is drawn for one request. ``variation`` is an index, ``cancel_after`` tokens."""
+    """The random settings of one request. ``variation`` is an index, ``cancel_after`` a number of
+    tokens."""
 
     variation: int
     max_tokens: int | None

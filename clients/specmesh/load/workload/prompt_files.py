@@ -1,4 +1,4 @@
-"""Prompts from a file: JSON lines, a JSON list such as ShareGPT's, or plain text, one a line."""
+"""Prompts from a file: JSON lines, a JSON list such as ShareGPT's, or text with one per line."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _ASKING = {"human", "user"}
 
 
 def read_prompts(file: Path) -> tuple[Conversation, ...]:
-    """The conversations in ``file``, in order.
+    """Return the conversations in ``file``, in order.
 
-    Named ``.jsonl`` it has a JSON object a line, named ``.json`` a list of them; any other has a
-    prompt on each line that is not empty. An object has ``prompt`` (or ``text``); or ``messages``
-    as a chat has them, with ``role`` and ``content``; or ShareGPT's ``conversations``, with
-    ``from`` and ``value``. Of the latter two the user's are asked, in turn: the server's answers
-    take the place of those recorded. ``max_tokens`` limits the answers.
+    A ``.jsonl`` file has one JSON object per line, a ``.json`` file a list of objects; any other
+    file has a prompt on each non-empty line. An object has ``prompt`` (or ``text``), or
+    ``messages`` as in a chat, with ``role`` and ``content``, or ShareGPT's ``conversations``, with
+    ``from`` and ``value``. Of the latter two, only the user's messages are sent, one per turn; the
+    server's answers replace the recorded ones. ``max_tokens`` limits the answers.
 
-    Raises ValueError, which says where, and OSError.
+    Raises OSError, and ValueError with the place of the error.
     """
     text = file.read_text(encoding="utf-8")
     match file.suffix:
@@ -48,7 +48,7 @@ def _json_lines(text: str) -> Iterator[Conversation]:
 def _json_list(text: str) -> Iterator[Conversation]:
     listed = json.loads(text)
     if not isinstance(listed, list):
-        raise TypeError("is no list")
+        raise TypeError("is not a list")
     for number, each in enumerate(listed):
         try:
             yield from _conversation(each)
@@ -57,9 +57,9 @@ def _json_list(text: str) -> Iterator[Conversation]:
 
 
 def _conversation(found: Mapping[str, Any]) -> Iterator[Conversation]:
-    """The one in an object, or none, if nobody asks anything in it."""
+    """Yield the conversation in an object, or nothing if it has no user message."""
     if not isinstance(found, dict):
-        raise TypeError("is no object")
+        raise TypeError("is not an object")
     asked = _asked(found)
     if asked:
         limit = found.get("max_tokens")

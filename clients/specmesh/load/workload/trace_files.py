@@ -1,4 +1,4 @@
-"""Recorded traffic, in the two public formats: when a request came, and how long it was.
+"""Recorded traffic, the arrival times and lengths of requests, in two public formats.
 
 - Azure's LLM inference traces, CSV with ``TIMESTAMP,ContextTokens,GeneratedTokens``
   (github.com/Azure/AzurePublicDataset; Patel et al., "Splitwise", ISCA 2024).
@@ -23,18 +23,20 @@ _AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 @dataclass(frozen=True, slots=True)
 class TraceEntry:
-    """A recorded request: ``at_s`` seconds after the first one."""
+    """A recorded request, ``at_s`` seconds after the first one."""
 
     at_s: float
     num_prompt_tokens: int
     num_output_tokens: int
     blocks: tuple[int, ...] = ()
-    """Names of the prompt's blocks of ``MOONCAKE_BLOCK_TOKENS`` tokens; empty if unknown."""
+    """Ids of the prompt's blocks of ``MOONCAKE_BLOCK_TOKENS`` tokens; empty if unknown."""
 
 
 def read_trace(file: Path) -> tuple[TraceEntry, ...]:
-    """The requests in ``file``, by their times. Raises ValueError, which says where, and
-    OSError."""
+    """Return the requests in ``file``, sorted by time.
+
+    Raises OSError, and ValueError with the place of the error.
+    """
     with file.open(encoding="utf-8-sig", newline="") as opened:
         begins_with = opened.read(1)
         opened.seek(0)
@@ -53,7 +55,7 @@ def _azure(lines: Iterator[str]) -> Iterator[TraceEntry]:
     rows = csv.DictReader(lines)
     missing = [name for name in _AZURE if name not in (rows.fieldnames or ())]
     if missing:
-        raise ValueError(f"is no trace: neither Mooncake's JSON lines, nor CSV with {_AZURE}")
+        raise ValueError(f"is not a trace: neither Mooncake's JSON lines nor CSV with {_AZURE}")
     for number, row in enumerate(rows, start=2):
         try:
             at, prompt, output = (row[name] for name in _AZURE)

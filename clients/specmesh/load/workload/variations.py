@@ -1,4 +1,4 @@
-"""How requests are to be answered: strategy, its options and sampling, several by weight."""
+"""Variations of requests: strategy, its options and sampling, chosen by weight."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _WHOLE = {"top_k"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variation:
-    """One way, which ``weight`` in the sum of all weights of the requests go."""
+    """One variation. Its share of the requests is ``weight`` over the sum of all weights."""
 
     weight: float = 1.0
     strategy: str = ""
-    """Empty: the server's default."""
+    """Empty for the server's default."""
     options: Mapping[str, float | str] = field(default_factory=dict)
-    """Of the strategy."""
+    """Options of the strategy."""
     sampling: Mapping[str, float] = field(default_factory=dict)
-    """Of ``SAMPLING``; what is missing takes the server's default."""
+    """Values for names of ``SAMPLING``; missing ones take the server's default."""
 
     @property
     def name(self) -> str:
-        """What tells it from others: ``dsi lookahead=4 temperature=0.8``."""
+        """Return a readable name, such as ``dsi lookahead=4 temperature=0.8``."""
         given = {**self.options, **self.sampling}
         settings = [
             f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
@@ -35,9 +35,10 @@ class Variation:
         return " ".join((self.strategy or "default", *settings))
 
     def having(self, name: str, text: str) -> Variation:
-        """The same with one setting: ``strategy``, of ``SAMPLING`` or of the strategy's options.
+        """Return a copy with one setting changed: ``strategy``, one of ``SAMPLING``, or an option
+        of the strategy.
 
-        Raises ValueError for a name or value that there is not.
+        Raises ValueError for an unknown name or an invalid value.
         """
         strategy, options, sampling = self.strategy, dict(self.options), dict(self.sampling)
         if name == "strategy":
@@ -48,19 +49,19 @@ class Variation:
             options[name] = read_option(name, text)
         else:
             known = ", ".join(("strategy", *SAMPLING, *STRATEGY_OPTIONS))
-            raise ValueError(f"there is no {name!r}; there are: {known}")
+            raise ValueError(f"{name!r} is not an option; the options are: {known}")
         return Variation(weight=self.weight, strategy=strategy, options=options, sampling=sampling)
 
 
 def variation(text: str) -> Variation:
-    """The one written as ``WEIGHT NAME=VALUE NAME=VALUE...``. Raises ValueError."""
+    """Parse ``WEIGHT NAME=VALUE NAME=VALUE...``. Raises ValueError."""
     weight, *settings = text.split()
     try:
         found = Variation(weight=float(weight))
     except ValueError:
         raise ValueError(f"{text!r} does not begin with a weight, such as 2 or 0.5") from None
     if not 0 < found.weight < float("inf"):
-        raise ValueError(f"{text!r}: a weight is above 0")
+        raise ValueError(f"{text!r}: a weight must be finite and above 0")
     for each in settings:
         name, _, value = each.partition("=")
         found = found.having(name, value)
@@ -68,7 +69,7 @@ def variation(text: str) -> Variation:
 
 
 def choose(variations: Sequence[Variation], rng: Random) -> int:
-    """The index of one, by weight."""
+    """Draw the index of a variation, by weight."""
     if len(variations) == 1:
         return 0
     weights = [each.weight for each in variations]
