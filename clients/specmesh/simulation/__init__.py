@@ -1,5 +1,5 @@
 """The strategies on a virtual clock: the papers' experiments, and meshes of any size.
 
-Reading order: ``clock``, ``servers`` (what takes time), ``mesh`` (which server), ``request``
-(one strategy at work), ``run`` (a whole simulation).
+Reading order: ``clock``, ``servers`` (whose work takes time), ``mesh`` (the choice of a server),
+``request`` (one strategy at work), ``run`` (a whole simulation).
 """

@@ -1,4 +1,4 @@
-"""Virtual time: the clock jumps from one event to the next without waiting."""
+"""Virtual time, in which the clock jumps from one event to the next without waiting."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Timer:
 
 
 class Clock:
-    """A queue of timers; ``now``, in seconds, is when the last one fired. It never goes back.
+    """A queue of timers; ``now``, in seconds, is when the last one fired, and never decreases.
 
-    Timers set for the same time fire in the order they were set.
+    Timers set for the same time fire in the order in which they were set.
     """
 
     def __init__(self) -> None:
@@ -34,10 +34,10 @@ class Clock:
         return timer
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Fire timers until ``done``. Raises ``RuntimeError`` if none is left before."""
+        """Fire timers until ``done``. Raises ``RuntimeError`` if none is left before that."""
         while not done():
             if not self._timers:
-                raise RuntimeError("nothing is under way, and yet it is not done")
+                raise RuntimeError("no timers are left, but the simulation is not done")
             self.now, _, timer = heapq.heappop(self._timers)
             if not timer.cancelled:
                 timer.action()

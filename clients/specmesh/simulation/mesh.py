@@ -1,4 +1,4 @@
-"""The simulated mesh: its servers, its faults, and which server a call goes to."""
+"""The simulated mesh: its servers, its faults, and the routing of calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Faults:
     """Faults to inject. Rates are probabilities; everything is drawn with the mesh's seed."""
 
     draft_failure: float = 0.0
-    """Rate of draft calls that fail, at a random level."""
+    """Rate of draft calls that fail at a random level."""
     late_answer: float = 0.0
     """Rate of answers that arrive although their task was cancelled."""
     repeated_answer: float = 0.0
@@ -24,7 +24,7 @@ class Faults:
     max_delay_s: float = 0.0
     """Upper bound of a random delay of each answer."""
     outages: Sequence[tuple[float, int, bool]] = ()
-    """(seconds, replica of the target, whether it is live from then on)."""
+    """Triples of seconds, replica of the target, and whether it is live from then on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class MeshModel:
     """The servers and network of a mesh. ``hop_s`` is the network delay in each direction.
 
     There are ``drafter_replicas`` servers for each of ``drafter_latencies``, a different drafter;
-    ``batch`` is how many calls may share a forward. ``heads_s`` is the time of a level that the
-    target's heads draft, ``heads_depth`` at most; None for a target without heads.
+    ``batch`` is the maximum number of calls in a forward. ``heads_s`` is the time in which the
+    target's heads draft one level, at most ``heads_depth`` levels; None for a target without heads.
     """
 
     target_latency: Latency
@@ -65,7 +65,7 @@ class SimulatedMesh:
             for latency in model.drafter_latencies
             for _ in range(model.drafter_replicas)
         ]
-        """Those of the first drafter, then those of the next."""
+        """The servers of the first drafter, then those of the next."""
         self.on_change: list[Callable[[], None]] = []
         """Called when a replica has left or joined."""
         self._stranded: list[SimulatedJob] = []
@@ -74,11 +74,11 @@ class SimulatedMesh:
 
     @property
     def num_live_verifiers(self) -> int:
-        """How many replicas are live."""
+        """Return the number of live replicas."""
         return sum(server.alive for server in self.verifiers)
 
     def verify(self, job: SimulatedJob) -> None:
-        """Send a job to the least busy live replica; if there is none it waits for one."""
+        """Send a job to the least busy live replica; if there is none, the job waits for one."""
         live = [server for server in self.verifiers if server.alive]
         if live:
             min(live, key=lambda server: server.num_jobs).submit(job)

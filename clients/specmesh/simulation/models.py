@@ -1,4 +1,4 @@
-"""Models on the virtual clock, whose agreement is a given probability."""
+"""Models on the virtual clock that agree with a given probability."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from specmesh.orchestrator.strategies.base import Draft, Verify
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 
 HEADS = -1
-"""Stands for the target's heads where commands number drafters."""
+"""The number that stands for the target's heads where commands number drafters."""
 
 
 class Context(NamedTuple):
-    """The tokens so far: their hash, and how many they are."""
+    """The tokens so far, as their hash and their number."""
 
     state: int
     length: int
 
     def after(self, tokens: Sequence[int]) -> Context:
-        """The context after ``tokens`` more."""
+        """Return the context after ``tokens`` more."""
         state = self.state
         for token in tokens:
             state = chained(state, token)
         return Context(state, self.length + len(tokens))
 
     def of_nodes(self, tree: TokenTree) -> list[Context]:
-        """The contexts of a tree's nodes below this one, itself first."""
+        """Return the contexts of a tree's nodes below this one, itself first."""
         contexts = [self]
         for token, parent in zip(tree.token_ids, tree.parents, strict=True):
             contexts.append(contexts[parent].after((token,)))
@@ -48,27 +48,28 @@ class VirtualModels(Protocol):
 
     @property
     def num_drafters(self) -> int:
-        """How many different drafters there are; commands number them, the preferred first."""
+        """Return the number of different drafters; commands number them, the preferred one
+        first."""
         ...
 
     def begin(self, prompt: Sequence[int]) -> Context:
-        """The context after ``prompt``."""
+        """Return the context after ``prompt``."""
         ...
 
     def guess(self, context: Context, command: Draft, count: int) -> Drawn:
-        """Up to ``count`` next tokens of the drafter that ``command`` names, which may be
+        """Return up to ``count`` next tokens of the drafter that ``command`` names, which may be
         ``HEADS``."""
         ...
 
     def verdict(self, context: Context, command: Verify) -> Verdict:
-        """The target's verdict on the tree below ``context``."""
+        """Return the target's verdict on the tree below ``context``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CertainModels:
     """Models with one possible token at every context (see ``decoding/simulated/hashed.py``). The
-    target's ``heads``, if it has any, guess as a drafter does."""
+    target's ``heads``, if any, guess as a drafter does."""
 
     target: SimulatedTarget
     drafters: tuple[SimulatedDrafter, ...]
@@ -76,17 +77,18 @@ class CertainModels:
 
     @property
     def num_drafters(self) -> int:
-        """How many different drafters there are."""
+        """Return the number of different drafters."""
         return len(self.drafters)
 
     def begin(self, prompt: Sequence[int]) -> Context:
-        """The context after ``prompt``."""
+        """Return the context after ``prompt``."""
         return Context(self.target.start, 0).after(prompt)
 
     def guess(self, context: Context, command: Draft, count: int) -> Drawn:
-        """The drafter's two tokens, to which it gives the rates at which they are right."""
+        """Return the drafter's two tokens, with the rates at which they are right as
+        probabilities."""
         drafter = self.heads if command.drafter == HEADS else self.drafters[command.drafter]
-        assert drafter is not None, "heads that take time, but do not speak"
+        assert drafter is not None, "the mesh has heads, but the models have none"
         first, second = drafter.choices(context.state)
         if not command.num_choices:
             return Drawn((first, second)[:count], None, None)
@@ -108,10 +110,8 @@ class CertainModels:
 
 
 class SampledModels:
-    """Models that draw (see ``decoding/simulated/overlapping.py``), by the code of the services.
-
-    Heads draw as the drafter does.
-    """
+    """Models that draw tokens with the services' own code (see
+    ``decoding/simulated/overlapping.py``). Heads draw as the drafter does."""
 
     num_drafters = 1
 
@@ -120,18 +120,18 @@ class SampledModels:
         self._sampling = sampling
 
     def begin(self, prompt: Sequence[int]) -> Context:
-        """The context after ``prompt``."""
+        """Return the context after ``prompt``."""
         return Context(0, 0).after(prompt)
 
     def guess(self, context: Context, command: Draft, count: int) -> Drawn:
-        """Tokens drawn from the drafter's distribution, without replacement."""
+        """Draw tokens from the drafter's distribution, without replacement."""
         sampling = draft_sampling(self._sampling, command.task, epoch=1)
         logits = renamed(self._drafter, context.state)
         num_choices = max(command.num_choices, count) if command.num_choices else 0
         return draw_children(logits, sampling, context.length, count, num_choices)
 
     def verdict(self, context: Context, command: Verify) -> Verdict:
-        """The verdict of ``verify`` on the target's distributions."""
+        """Return the verdict of ``verify`` on the target's distributions."""
         logits = np.stack(
             [renamed(self._target, node.state) for node in context.of_nodes(command.tree)]
         )

@@ -1,6 +1,6 @@
-"""One request on the virtual clock: performs a strategy's commands and feeds back events.
+"""One request on the virtual clock: it performs a strategy's commands and feeds back events.
 
-The counterpart of ``driver.py``; the strategy cannot tell the two apart.
+It is the counterpart of ``driver.py``; the strategy cannot tell the two apart.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SimulatedRequest:
         self.reason: StopReason | None = None
         self.began_s = self.ended_s = 0.0
         self.commit_times_s: list[float] = []
-        """When each token was committed."""
+        """Time at which each token was committed."""
         self.stats = RequestStats()
         self._number = number
         self._strategy = strategy
@@ -103,7 +103,7 @@ class SimulatedRequest:
         self._perform(self._strategy.handle(event))
 
     def _handle_unwanted(self, event: Event) -> None:
-        """Hand in an event that the driver would drop, without counting it."""
+        """Feed an event that the driver would drop, without counting it."""
         if self.reason is None:
             self._perform(self._strategy.handle(event))
 
@@ -152,7 +152,7 @@ class SimulatedRequest:
         verdict = self._models.verdict(context, command)
         accepted = command.tree.tokens_on(verdict.accepted_nodes)
         drafted, heads_s = self._next_draft(command, context.after((*accepted, verdict.next_token)))
-        # A verification that is lost is retried, as the mesh does.
+        # A lost verification is retried, as in a real mesh.
         job = SimulatedJob(
             *(self._number, 1, forwarded, lambda: self._mesh.verify(job)),
             num_nodes=len(command.tree) + 1,
@@ -162,7 +162,7 @@ class SimulatedRequest:
         self._after_hop(lambda: self._mesh.verify(job))
 
     def _next_draft(self, command: Verify, context: Context) -> tuple[Drafted | None, float]:
-        """What the target's heads draft after ``context``, if it has any, and how long it takes."""
+        """Return the draft of the target's heads after ``context``, if it has any, and its time."""
         asked, level_s = command.next_draft, self._mesh.model.heads_s
         if asked is None or level_s is None:
             return None, 0.0
@@ -184,7 +184,8 @@ class SimulatedRequest:
         return levels.event(last=True), num_levels * level_s
 
     def _assess(self, command: Assess) -> None:
-        """Keep no token: a simulated drafter's confidence says nothing about a single one."""
+        """Keep no token, because a simulated drafter's confidence says nothing about a single
+        one."""
         task, waits = command.task, SimulatedJob(self._number, 1, lambda: None, lambda: None)
         self._jobs[task] = waits
 
@@ -232,7 +233,7 @@ class SimulatedRequest:
     def _answer(self, task: TaskId, event: Event, last: bool) -> None:
         faults, rng = self._mesh.model.faults, self._mesh.rng
         delay_s = self._mesh.model.hop_s
-        if faults.max_delay_s and last:  # parts of one stream stay in order
+        if faults.max_delay_s and last:  # The parts of one stream must stay in order.
             delay_s += rng.random() * faults.max_delay_s
 
         def arrive() -> None:
@@ -253,18 +254,19 @@ class SimulatedRequest:
 
 
 class _Levels:
-    """Drafts a simulated drafter's tokens, level by level."""
+    """A draft by a simulated drafter, which grows level by level."""
 
     def __init__(self, models: VirtualModels, command: Draft, context: Context) -> None:
         self.ended = False
-        """Whether there is nothing more to draft, or going on isn't worth it."""
+        """Whether nothing is left to draft, or going on isn't worthwhile."""
         self._models = models
         self._command = command
         contexts = context.of_nodes(command.tree)
         self._tips = [(node, contexts[node], 1.0) for node in command.from_nodes]
-        """Nodes to draft from: number, context, and probability that all up to it are accepted."""
+        """Nodes to draft from: number, context, and probability that the whole path to it is
+        accepted."""
         self._num_nodes = 0
-        """Drafted so far."""
+        """Number of nodes drafted so far."""
         self._begin_message()
 
     def _begin_message(self) -> None:
@@ -300,7 +302,7 @@ class _Levels:
             self._tips.append((number, context.after((token,)), chance))
 
     def event(self, last: bool) -> Drafted:
-        """An event with everything since the last message."""
+        """Return an event with everything since the last message."""
         event = Drafted(
             self._command.task,
             tuple(self._tokens),

@@ -1,4 +1,4 @@
-"""Runs whole simulations: a mesh, some requests, and their answers."""
+"""Whole simulations: a mesh, some requests, and their answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def simulate(
     seed: int = 0,
     observe: Observe | None = None,
 ) -> Answered:
-    """Run one request alone on the mesh; ``seed`` is for latencies and faults."""
+    """Run one request alone on the mesh; ``seed`` determines latencies and faults."""
     (answered,) = simulate_load(
         [(0.0, strategy)], models, mesh, prompts=[prompt], seed=seed, observe=observe
     )
@@ -68,7 +68,8 @@ def simulate_on(
     prompts: Sequence[Sequence[int]],
     observe: Observe | None = None,
 ) -> list[Answered]:
-    """Like ``simulate_load``, on a mesh whose servers can be inspected afterwards."""
+    """Run requests as ``simulate_load`` does, on a mesh whose servers can be inspected
+    afterwards."""
     requests = [
         SimulatedRequest(number, strategy, models, mesh, prompt, observe)
         for number, ((_, strategy), prompt) in enumerate(zip(arrivals, prompts, strict=True))

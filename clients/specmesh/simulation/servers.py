@@ -12,7 +12,7 @@ from specmesh.simulation.latency import Latency
 
 @dataclass(slots=True, eq=False)
 class SimulatedJob:
-    """Some forwards in a row for one request; ``forwarded`` is called after each of them."""
+    """Consecutive forwards for one request; ``forwarded`` is called after each of them."""
 
     request: int
     num_forwards: int
@@ -20,19 +20,19 @@ class SimulatedJob:
     lost: Callable[[], None]
     """Called if the server dies before the job is done."""
     num_nodes: int = 1
-    """Of the tree that each forward has, root included."""
+    """Nodes of the tree of each forward, root included."""
     heads_s: float = 0.0
-    """How long heads draft after each forward; they do so for all that share it at once."""
+    """Time in which heads draft after each forward, for all jobs that share it together."""
     num_done: int = 0
     server: SimulatedServer | None = None
-    """Where it is; None before it is sent anywhere."""
+    """The server that has it; None before it is sent."""
 
 
 class SimulatedServer:
-    """Works on up to ``max_batch`` jobs at a time, first come first served, as an engine does.
+    """A server of up to ``max_batch`` concurrent jobs, first come, first served, as in an engine.
 
-    All that it works on share each forward; who comes meanwhile waits for the next. ``quantile``
-    gives numbers in [0, 1) for latencies that are drawn.
+    All running jobs share each forward; jobs that arrive meanwhile wait for the next one.
+    ``quantile`` returns numbers in [0, 1) for latencies that are drawn.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class SimulatedServer:
     ) -> None:
         self.alive = True
         self.busy_s = 0.0
-        """Time spent in forwards, also those that were cut short."""
+        """Time spent in forwards, including those that were cut short."""
         self._clock = clock
         self._latency = latency
         self._quantile = quantile
@@ -53,7 +53,7 @@ class SimulatedServer:
 
     @property
     def num_jobs(self) -> int:
-        """How many jobs wait or run."""
+        """Return the number of jobs that wait or run."""
         return len(self._waiting) + len(self._running)
 
     def submit(self, job: SimulatedJob) -> None:
@@ -64,8 +64,11 @@ class SimulatedServer:
             self._forward()
 
     def cancel(self, job: SimulatedJob) -> None:
-        """Drop a job, waiting or running. A forward goes on for the others in it; without any, the
-        server is free for the next at once."""
+        """Drop a job, waiting or running.
+
+        Its forward continues for the other jobs in it; without any, the server is immediately free
+        for the next one.
+        """
         if job in self._running:
             self._running.remove(job)
             if not self._running:
@@ -87,7 +90,7 @@ class SimulatedServer:
             job.lost()
 
     def _forward(self) -> None:
-        """Begin a forward with the jobs at work and, as far as there is room, those waiting."""
+        """Begin a forward with the running jobs and, as far as there is room, the waiting ones."""
         running = self._running
         while self._waiting and len(running) < self._max_batch:
             running.append(self._waiting.popleft())

@@ -1,1 +1,1 @@
-"""Commands that plan, profile, calibrate, simulate and show a mesh."""
+"""The commands that plan, profile, calibrate, simulate and demonstrate a mesh."""

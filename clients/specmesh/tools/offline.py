@@ -1,4 +1,4 @@
-"""A model's answers and logits, computed in this process without a mesh, many at once."""
+"""A model's answers and logits, computed in batches in this process, without a mesh."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel
 
 
 def tokenize(model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:
-    """Token ids of ``texts``, as the mesh computes them."""
+    """Return token ids of ``texts``, as the mesh computes them."""
     from tokenizers import Tokenizer
 
     tokenizer: Any = Tokenizer.from_str(model.description.tokenizer_json)
@@ -27,9 +27,10 @@ def answer(
     samplings: Sequence[Sampling],
     num_tokens: int,
 ) -> list[tuple[int, ...]]:
-    """The model's own answers of ``num_tokens`` each, in the largest batches that it takes.
+    """Return the model's own answers of ``num_tokens`` each, computed in the largest batches that
+    it takes.
 
-    Answers go on after an end of text. ``samplings`` has one for each prompt, greedy or coupled.
+    Answers continue past an end of text. ``samplings`` has one for each prompt, greedy or coupled.
     """
     answers: list[tuple[int, ...]] = []
     for first in range(0, len(prompts), model.max_batch):
@@ -63,9 +64,9 @@ def _answer_batch(
 
 
 def score(model: LanguageModel, prompt: Sequence[int], answer: Sequence[int]) -> Logits:
-    """The model's logits ``[len(answer), vocab]`` at every position of an answer.
+    """Return the model's logits ``[len(answer), vocab]`` at every position of an answer.
 
-    Those at a position are given the prompt and the answer's tokens before it.
+    Those at a position are conditioned on the prompt and the answer's tokens before it.
     """
     sequence = model.open(prompt, Cancellation(), len(answer))
     try:
@@ -75,7 +76,8 @@ def score(model: LanguageModel, prompt: Sequence[int], answer: Sequence[int]) ->
 
 
 def log_probabilities(logits: Logits, tokens: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Log-probabilities of ``tokens`` ``[n]`` at temperature 1, from ``logits`` ``[n, vocab]``."""
+    """Return log-probabilities of ``tokens`` ``[n]`` at temperature 1, from ``logits`` ``[n,
+    vocab]``."""
     shifted = logits.astype(np.float64)
     shifted -= shifted.max(axis=1, keepdims=True)
     own = shifted[np.arange(len(tokens)), np.asarray(tokens)]

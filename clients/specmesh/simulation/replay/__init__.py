@@ -1,4 +1,5 @@
-"""Runs a request again in simulation, as its trace tells it, with one thing changed.
+"""The replay of a traced request in simulation, with one thing changed.
 
-Reading order: ``recorded`` (what the trace says), ``models`` (who guesses what), ``what_if``.
+Reading order: ``recorded`` (the contents of the trace), ``models`` (the recorded guesses),
+``what_if``.
 """

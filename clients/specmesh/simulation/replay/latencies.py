@@ -1,4 +1,4 @@
-"""Latencies of a trace for the simulation: what does not depend on anything known is drawn."""
+"""Latencies of a trace for the simulation; the unexplained part is drawn at random."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from specmesh.simulation.replay.recorded import Forward
 
 @dataclass(frozen=True, slots=True)
 class PerNode:
-    """``base_s`` and ``node_s`` for each node of a tree, plus what is drawn from ``rest``;
-    ``first_s`` more for a replica's first forward of the request."""
+    """A latency of ``base_s``, plus ``node_s`` for each node of a tree, plus a draw from ``rest``,
+    plus ``first_s`` for a replica's first forward of the request."""
 
     base_s: float
     node_s: float
@@ -22,13 +22,13 @@ class PerNode:
     first_s: float
 
     def forward_s(self, *, first: bool, quantile: float, num_nodes: int) -> float:
-        """Never below zero."""
+        """Return the seconds of a forward, never below zero."""
         rest_s = self.rest.forward_s(first=first, quantile=quantile, num_nodes=num_nodes)
         return max(self.base_s + self.node_s * num_nodes + rest_s, 0.0) + self.first_s * first
 
 
 def target_latency(forwards: Sequence[Forward]) -> Latency:
-    """That of at least one forward. More nodes never make it quicker."""
+    """Fit the latency of one or more forwards. More nodes never make it quicker."""
     later = [each for each in forwards if not each.first] or forwards
     node_s = _slope(later)
     base_s = median(each.seconds - node_s * each.num_nodes for each in later)
@@ -46,7 +46,7 @@ def target_latency(forwards: Sequence[Forward]) -> Latency:
 
 
 def drafter_latency(levels_s: Sequence[float]) -> Latency:
-    """Drawn from the drafts, each of which counts once."""
+    """Return a latency drawn from the drafts, each of which counts once."""
     return MeasuredLatency(Counter(levels_s))
 
 
@@ -54,6 +54,6 @@ def _slope(forwards: Sequence[Forward]) -> float:
     sizes = [each.num_nodes for each in forwards]
     try:
         fitted = linear_regression(sizes, [each.seconds for each in forwards])
-    except StatisticsError:  # one size alone
+    except StatisticsError:  # There is only one size.
         return 0.0
     return max(fitted.slope, 0.0)

@@ -1,5 +1,5 @@
-"""A target that says what it said in a trace, and a drafter that guesses as it did there, or
-heads, if they drafted in its place."""
+"""A target that repeats its answer from a trace, and a drafter (or heads in its place) that repeats
+its guesses."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from specmesh.simulation.models import Context
 from specmesh.simulation.replay.recorded import RecordedGuess
 
 RIGHT, WRONG, OTHER_WRONG = range(3)
-"""Tokens: which ones the answer has does not matter, only whether a guess is right."""
+"""Tokens. Only whether a guess is right matters, not which tokens the answer has."""
 _VOCAB_SIZE = 256
 
 
 class ReplayedModels:
     """The models of one answer of ``num_tokens`` tokens.
 
-    Where the trace has no guess, because nothing was drafted there, one is drawn from ``seed`` at
-    the rates of the others.
+    Where nothing was drafted, and so the trace has no guess, one is drawn with ``seed`` at the
+    rates of the others.
     """
 
     num_drafters = 1
@@ -32,7 +32,7 @@ class ReplayedModels:
         self._first = _rate([guess.first for guess in guesses.values()])
         self._other = _rate([guess.other for guess in guesses.values() if not guess.first])
         self._guesses: dict[int, RecordedGuess] = {}
-        """By the state of the context: of the answer's own contexts alone."""
+        """Guesses by the state of the context, for the answer's own contexts only."""
         state = 0
         for position in range(num_tokens):
             drawn = RecordedGuess(rng.random() < self._first, rng.random() < self._other)
@@ -40,12 +40,12 @@ class ReplayedModels:
             state = chained(state, RIGHT)
 
     def begin(self, prompt: Sequence[int]) -> Context:  # noqa: ARG002 - any prompt is the same
-        """The context before the answer."""
+        """Return the context before the answer."""
         return Context(0, 0)
 
     def guess(self, context: Context, command: Draft, count: int) -> Drawn:
-        """What the drafter, or heads in its place, proposed after ``context``; off the answer's
-        path anything."""
+        """Return what the drafter, or heads in its place, proposed after ``context``; off the
+        answer's path, wrong tokens."""
         guess = self._guesses.get(context.state, RecordedGuess(first=False, other=False))
         first = RIGHT if guess.first else WRONG
         second = RIGHT if guess.other and not guess.first else OTHER_WRONG
@@ -57,7 +57,7 @@ class ReplayedModels:
         return Drawn(children, None, TopK((first, second), odds, entropy))
 
     def verdict(self, context: Context, command: Verify) -> Verdict:  # noqa: ARG002 - as anywhere
-        """Accept what is right."""
+        """Accept the right tokens."""
         tree, node = command.tree, 0
         accepted: list[int] = []
         while (child := tree.child_with(node, RIGHT)) is not None:
@@ -67,5 +67,5 @@ class ReplayedModels:
 
 
 def _rate(outcomes: Sequence[bool]) -> float:
-    """The share that is true; Laplace's rule of succession for few or none."""
+    """Return the share that is true, by Laplace's rule of succession for few or none."""
     return (sum(outcomes) + 1) / (len(outcomes) + 2)

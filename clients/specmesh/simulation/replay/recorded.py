@@ -1,4 +1,4 @@
-"""What the trace of one request says of it, as far as a simulation needs it."""
+"""The contents of one request's trace that a simulation needs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from specmesh.traces.trace import Trace
 
 
 class NotReplayable(ValueError):
-    """The trace does not tell enough; the message says what is missing."""
+    """The trace lacks information; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedGuess:
     """Whether the first choice of a drafter, or of heads, was the answer's token, and whether
-    another of theirs was."""
+    another one was."""
 
     first: bool
     other: bool
@@ -34,8 +34,10 @@ class RecordedGuess:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """One verification at its replica: how long it took, and how many nodes it had, root included.
-    ``first``: the replica had nothing of the request before."""
+    """One verification at its replica: its time, and its number of nodes, root included.
+
+    ``first`` says that the replica had nothing of the request before.
+    """
 
     num_nodes: int
     seconds: float
@@ -50,30 +52,30 @@ class RecordedRequest:
     options: StrategyOptions
     num_tokens: int
     guesses: Mapping[int, RecordedGuess]
-    """By the number of tokens before; only where a draft went on from the answer."""
+    """Guesses by the number of preceding tokens, only where a draft continued the answer."""
     verifications: tuple[Forward, ...]
     drafter_level_s: tuple[float, ...]
-    """One level of a draft, in each draft."""
+    """Time of one level, for each draft."""
     heads_level_s: tuple[float, ...] = field(default=(), kw_only=True)
-    """The same of the target's heads, where they draft in the drafter's place."""
+    """The same for the target's heads, if they draft instead of a drafter."""
     heads_depth: int = field(default=0, kw_only=True)
-    """The most levels that they drafted."""
+    """Maximum number of levels that they drafted."""
     hop_s: float
-    """Between orchestrator and replicas, one way, both sides' event loops included."""
+    """One-way time between orchestrator and replicas, both sides' event loops included."""
     num_verifiers: int
     speculation_s: float
-    """From the first command of the strategy to the last commit."""
+    """Time from the strategy's first command to the last commit."""
     outside_s: float
     """The rest of the answer's time: admission, reading the prompt, the client's network."""
 
     @property
     def duration_s(self) -> float:
-        """The whole answer."""
+        """Return the time of the whole answer."""
         return self.speculation_s + self.outside_s
 
 
 def recorded(trace: Trace) -> RecordedRequest:
-    """Raises ``NotReplayable``."""
+    """Read a request from its trace. Raises ``NotReplayable``."""
     if trace.gaps:
         raise NotReplayable("spans are missing")
     return _Reader(trace).result()
@@ -87,7 +89,7 @@ class _Reader:
         answers = [span for span in self._spans if names.STRATEGY in span.attributes]
         answers = [span for span in answers if span.kind is SpanKind.SERVER]
         if len(answers) != 1:
-            raise NotReplayable("it must be the whole answer of one orchestrator")
+            raise NotReplayable("the trace must hold the whole answer of one orchestrator")
         self._answer = answers[0]
         calls: dict[Node, list[Span]] = defaultdict(list)
         for span in self._spans:
@@ -99,10 +101,10 @@ class _Reader:
         strategy = self._answer.text(names.STRATEGY)
         known = STRATEGIES.get(strategy)
         if known is None or not known.lossless:
-            raise NotReplayable(f"strategy {strategy!r} is none that can be simulated")
+            raise NotReplayable(f"strategy {strategy!r} can't be simulated")
         if known.needs_heads and known.asks_drafter:
             raise NotReplayable(
-                f"strategy {strategy!r} merges drafts: no trace tells which tokens heads guessed"
+                f"strategy {strategy!r} merges drafts: a trace does not tell which tokens heads guessed"
             )
         rounds = [span for span in self._spans if span.numbers(names.COMMITTED_NODES)]
         if not rounds:
@@ -117,7 +119,7 @@ class _Reader:
         if (known.needs_drafter and not levels_s) or (known.needs_heads and not heads_levels_s):
             raise NotReplayable("no draft ran to its end")
         if speculation_s <= 0 or max(each.seconds for each in verifications) <= 0:
-            raise NotReplayable("it took no time")
+            raise NotReplayable("the answer or a verification took no time")
         return RecordedRequest(
             strategy=strategy,
             options=self._options(),
@@ -137,17 +139,18 @@ class _Reader:
         attributes = self._answer.attributes
         given: dict[str, Any] = {name: attributes.get(names.option(name)) for name in OPTIONS}
         given = {name: value for name, value in given.items() if value}
-        for name, value in given.items():  # a trace may come from anywhere
+        for name, value in given.items():  # The trace may come from another program.
             try:
                 refused = OPTIONS[name].refusal(value)
             except TypeError:
                 refused = "of another type"
             if refused:
-                raise NotReplayable(f"{name} {value!r} is none that can be simulated")
+                raise NotReplayable(f"{name} {value!r} can't be simulated")
         return StrategyOptions(**given)
 
     def _trees(self, known: type[Strategy]) -> list[Span]:
-        """What tells a draft each: a verification of all that heads have drafted, or a draft."""
+        """Return the spans that each record a draft: verifications of whole drafts for heads,
+        otherwise drafts."""
         name = names.VERIFY_SPAN if known.needs_heads else names.DRAFT_SPAN
         return [span for span in self._spans if span.name == name]
 
@@ -166,7 +169,7 @@ class _Reader:
         }
 
     def _answered(self, name: str) -> Iterator[tuple[Span, Span]]:
-        """Calls that ran to their end, and their servers."""
+        """Yield calls that ran to their end, with their servers' spans."""
         for call in self._spans:
             if call.name == name and not (call.was_cancelled or call.is_error):
                 for server in self._servers.get(call.span_id, ()):
@@ -183,7 +186,7 @@ class _Reader:
             seen.add(server.node)
 
     def _own_queue_s(self, server: Span) -> float:
-        """How long the call waited for other calls of this request."""
+        """Return how long the call waited for other calls of this request."""
         waited = (server.start_ns, server.left_queue_ns)
         others = self._calls[server.node].within(waited, but=server)
         return length_ms(union(others)) / 1e3
@@ -198,7 +201,8 @@ class _Reader:
                     yield (server.duration_ms / 1e3 - self._own_queue_s(server)) / num_levels
 
     def _heads_levels(self) -> Iterator[float]:
-        """What heads draft with a verdict is what the next verification covers."""
+        """Yield the time per level of heads: the draft of a verdict is what the next verification
+        covers."""
         calls = [call for call, _ in self._answered(names.VERIFY_SPAN)]
         for call, following in pairwise(calls):
             num_levels, heads_ms = _depth(following), call.number(names.HEADS_MS)
@@ -218,7 +222,7 @@ class _Reader:
 
 
 class _ServedCalls:
-    """What a node served, by start."""
+    """The calls that a node served, sorted by start."""
 
     def __init__(self, served: Sequence[Span]) -> None:
         self._served = served
@@ -226,18 +230,18 @@ class _ServedCalls:
         self._last_ends = list(accumulate((span.end_ns for span in served), max))
 
     def within(self, stretch: Interval, but: Span) -> Iterator[Interval]:
-        """The parts of all calls ``but`` one that lie in ``stretch``."""
+        """Yield the parts of all calls except ``but`` that lie in ``stretch``."""
         since_ns, until_ns = stretch
         for index in range(bisect_left(self._starts, until_ns) - 1, -1, -1):
             if self._last_ends[index] <= since_ns:
-                return  # all before it had ended
+                return  # All earlier ones had ended.
             span = self._served[index]
             if span is not but and span.end_ns > since_ns:
                 yield max(span.start_ns, since_ns), min(span.end_ns, until_ns)
 
 
 def _depth(call: Span) -> int:
-    """How many levels the tree of a draft or verification has."""
+    """Return the number of levels of the tree of a draft or verification."""
     depths: dict[int, int] = {}
     nodes = call.numbers(names.TREE_NODES)
     for node, parent in zip(nodes, call.numbers(names.TREE_PARENTS), strict=False):

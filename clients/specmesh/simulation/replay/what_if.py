@@ -1,4 +1,4 @@
-"""What would have shortened an answer: the same request again, with one thing changed."""
+"""Changes that would have shortened an answer: the same request again, with one thing changed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from specmesh.simulation.replay.recorded import RecordedRequest
 from specmesh.simulation.run import simulate
 
 NUM_RUNS = 8
-"""Simulations of each change; what the trace leaves open is drawn anew in each."""
+"""Number of simulations of each change; whatever the trace leaves open is drawn again in each."""
 LOOKAHEADS = (1, 2, 3, 4, 6, 8, 12)
 OTHER_STRATEGIES = tuple(
     name for name in LOSSLESS if name != "exhaustive" and not STRATEGIES[name].needs_heads
 )
-"""No trace of another strategy tells what drafting from every outcome at once would cost, or what
-heads would have guessed."""
+"""Strategies to compare. The trace of another strategy does not tell the cost of drafting from
+every outcome, or what heads would have guessed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One thing that could have been different: "two more verifiers"."""
+    """One possible change, such as "two more verifiers"."""
 
     name: str
     apply: Callable[[RecordedRequest], RecordedRequest]
@@ -35,37 +35,40 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfPrediction:
-    """How long the answer would have taken with ``change``, in seconds."""
+    """The predicted time of the answer with ``change``, in seconds."""
 
     change: Alternative
     duration_s: float
     gain: float
-    """The share of the measured time that is saved; negative if it is lost."""
+    """Share of the measured time that is saved; negative if the answer takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """``simulated_s``: the whole answer as it was, simulated; ``error``: by which share of the
-    measured time that is too long. Predictions come best first."""
+    """The predictions for an answer, best first.
+
+    ``simulated_s`` is the simulated time of the unchanged answer; ``error`` is by which share of
+    the measured time that is too long.
+    """
 
     measured_s: float
     simulated_s: float
     error: float
     predictions: tuple[WhatIfPrediction, ...]
     num_runs: int
-    """How often the answer as it was has been simulated."""
+    """Number of simulations of the unchanged answer."""
     num_planned_runs: int
-    """How often it would have been if there had been the time."""
+    """Number of simulations that were planned."""
     left_out: tuple[Alternative, ...]
-    """Changes that were not simulated once."""
+    """Changes that were never simulated."""
 
 
 class Trials:
-    """Simulations of ``request`` as it was and with each of ``changes``, by default all of
-    ``changes_of`` it: each of them once, then again with the next seed.
+    """Simulations of ``request``, unchanged and with each of ``changes``, by default all of
+    ``changes_of``.
 
-    The measured time is scaled by the ratio of the simulated ones, so that what the simulation
-    gets wrong in both alike does not count.
+    Each is simulated once, then again with the next seed. The measured time is scaled by the ratio
+    of the simulated ones, so that errors common to both cancel.
     """
 
     def __init__(
@@ -76,18 +79,20 @@ class Trials:
         self._requests = [request, *(change.apply(request) for change in self._changes)]
         self._speculation_s: list[list[float]] = [[] for _ in self._requests]
         self.num_done = 0
-        """How many simulations there have been."""
+        """Number of simulations so far."""
 
     def step(self) -> bool:
-        """Simulate once; returns whether there is more to simulate. An exception meanwhile, such
-        as KeyboardInterrupt, leaves the result as it was."""
+        """Simulate once; return whether there is more to simulate.
+
+        An exception during it, such as KeyboardInterrupt, leaves the result unchanged.
+        """
         seed, which = divmod(self.num_done, len(self._requests))
         self._speculation_s[which].append(_simulated_s(self._requests[which], seed))
         self.num_done += 1
         return self.num_done < NUM_RUNS * len(self._requests)
 
     def result(self) -> WhatIf:
-        """What the simulations so far say; there must have been one."""
+        """Return the result of the simulations so far, of which there must be at least one."""
         as_it_was, *changed = self._speculation_s
         tried = list(zip(self._changes, changed, strict=True))
         found = (self._prediction(change, times_s) for change, times_s in tried if times_s)
@@ -104,14 +109,14 @@ class Trials:
         )
 
     def _prediction(self, change: Alternative, times_s: Sequence[float]) -> WhatIfPrediction:
-        # With the same seeds on both sides.
+        # Both sides use the same seeds.
         ratio = fmean(times_s) / fmean(self._speculation_s[0][: len(times_s)])
         duration_s = self._request.outside_s + self._request.speculation_s * ratio
         return WhatIfPrediction(change, duration_s, 1 - duration_s / self._request.duration_s)
 
 
 def what_if(request: RecordedRequest, changes: tuple[Alternative, ...] | None = None) -> WhatIf:
-    """All that ``Trials`` simulate."""
+    """Run all simulations of ``Trials``."""
     trials = Trials(request, changes)
     while trials.step():
         pass
@@ -119,12 +124,12 @@ def what_if(request: RecordedRequest, changes: tuple[Alternative, ...] | None = 
 
 
 def changes_of(request: RecordedRequest) -> tuple[Alternative, ...]:
-    """What can be changed of ``request``."""
+    """Return the changes to try on ``request``."""
     return tuple(_changes(request))
 
 
 def more_verifiers(number: int) -> Alternative:
-    """``number`` more replicas of the target."""
+    """Add ``number`` replicas of the target."""
     return Alternative(
         f"{number} more verifier{'s' if number > 1 else ''}",
         lambda request: replace(request, num_verifiers=request.num_verifiers + number),
@@ -132,7 +137,7 @@ def more_verifiers(number: int) -> Alternative:
 
 
 def lookahead(gamma: int) -> Alternative:
-    """Verifications that cover ``gamma`` draft tokens."""
+    """Let verifications cover ``gamma`` draft tokens."""
     return Alternative(
         f"γ = {gamma}",
         lambda request: replace(request, options=replace(request.options, lookahead=gamma)),
@@ -140,7 +145,7 @@ def lookahead(gamma: int) -> Alternative:
 
 
 def strategy(name: str) -> Alternative:
-    """Another strategy, with its own defaults."""
+    """Use another strategy, with its own defaults."""
     return Alternative(
         f"strategy {name}",
         lambda request: replace(request, strategy=name, options=type(request.options)()),
@@ -148,19 +153,19 @@ def strategy(name: str) -> Alternative:
 
 
 def quicker_drafter(factor: float) -> Alternative:
-    """A drafter that is ``factor`` times as quick and guesses the same."""
+    """Make the drafter ``factor`` times as quick, with the same guesses."""
     return Alternative(
         f"a drafter {factor:g} times as quick", partial(_quicker_drafter, factor=factor)
     )
 
 
 def quicker_heads(factor: float) -> Alternative:
-    """Heads that are ``factor`` times as quick and guess the same."""
+    """Make the heads ``factor`` times as quick, with the same guesses."""
     return Alternative(f"heads {factor:g} times as quick", partial(_quicker_heads, factor=factor))
 
 
 def quicker_target(factor: float) -> Alternative:
-    """A target that is ``factor`` times as quick."""
+    """Make the target ``factor`` times as quick."""
     return Alternative(
         f"a target {factor:g} times as quick", partial(_quicker_target, factor=factor)
     )
@@ -187,7 +192,7 @@ def _changes(request: RecordedRequest) -> Iterator[Alternative]:
     if request.heads_level_s:
         yield quicker_heads(2)
         yield from (lookahead(gamma) for gamma in lookaheads if gamma <= request.heads_depth)
-        yield strategy("autoregressive")  # what a drafter would have guessed is not known
+        yield strategy("autoregressive")  # A drafter's guesses are unknown.
     if not request.drafter_level_s:
         return
     yield quicker_drafter(2)
@@ -199,7 +204,7 @@ def _changes(request: RecordedRequest) -> Iterator[Alternative]:
 
 
 def _simulated_s(request: RecordedRequest, seed: int) -> float:
-    """How long the strategy's work takes."""
+    """Return the seconds of the strategy's work."""
     goal = Goal(request.num_tokens, **asdict(request.options))
     mesh = MeshModel(
         target_latency(request.verifications),

@@ -1,5 +1,6 @@
-"""``specmesh calibrate confidence``: how likely the target agrees with a drafter's token.
+"""``specmesh calibrate confidence``: a fit of the probability that the target agrees with a
+drafter's token.
 
-Reading order: ``collect`` (the drafter's choices, and whether the target agreed), ``judged`` (how
-good a fit is on positions that it has not seen), ``report``.
+Reading order: ``collect`` (the drafter's choices, and whether the target agreed), ``judged`` (the
+quality of a fit on positions that it has not seen), ``report``.
 """

@@ -30,12 +30,12 @@ from specmesh.tools.kit.options import Json, Temperatures, Threads, Tokens
 
 app = App(
     no_args_is_help=True,
-    help="Fit parameters that strategies decide by.",
+    help="Fit the parameters on which strategies base their decisions.",
 )
 
 
 class Halves(NamedTuple):
-    """Positions to fit on, and others to judge the fit by, by temperature."""
+    """Positions to fit on, and others to judge the fit on, by temperature."""
 
     fit: Mapping[float, Sequence[Position]]
     judge: Mapping[float, Sequence[Position]]
@@ -43,7 +43,7 @@ class Halves(NamedTuple):
 
 @app.callback()
 def group() -> None:
-    """Fit parameters that strategies decide by."""
+    """Fit the parameters on which strategies base their decisions."""
 
 
 @app.command()
@@ -56,14 +56,16 @@ def confidence(
     threads: Threads = 2,
     output: Annotated[
         Path | None,
-        typer.Option(help="File for --calibration of a confidence service.", show_default="none"),
+        typer.Option(
+            help="File to write, for --calibration of a confidence service.", show_default="none"
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Fit the probability that the target agrees to what the drafter says of a token.
+    """Fit the probability that the target agrees to the drafter's probabilities of a token.
 
-    Of the held-out prompts the first half is fitted on and the second judged by; no file has
-    prompts in both.
+    The first half of the held-out prompts is used for the fit, the second half to judge it; no file
+    has prompts in both.
     """
     temperatures = tuple(dict.fromkeys(temperature or TEMPERATURES))
     try:
@@ -102,7 +104,7 @@ def _observe(
         prompts = tokenize(target, texts)
         observed.append(
             {
-                # Each prompt has a seed of its own; those of the halves must not overlap.
+                # Each prompt has its own seed; those of the two halves must not overlap.
                 t: collect(target, drafter, prompts, Sampling(t, seed=seed << 32), num_tokens)
                 for t in temperatures
             }

@@ -1,4 +1,4 @@
-"""A drafter's choices along the target's answers, and whether the target agreed with them."""
+"""The drafter's choices along the target's answers, and whether the target agreed with them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def collect(
 ) -> list[Position]:
     """Observe every position of the target's answers, greedy or coupled.
 
-    These are the positions that speculative decoding verifies, whatever its lookahead: each
-    draft is verified up to its first rejected token, and the next draft begins after that.
-    Every prompt is answered with a seed of its own.
+    These are the positions that speculative decoding verifies, with any lookahead: each draft is
+    verified up to its first rejected token, and the next draft begins after that. Every prompt has
+    its own seed.
     """
     positions: list[Position] = []
     samplings = [replace(sampling, seed=sampling.seed + n) for n in range(len(prompts))]

@@ -1,4 +1,4 @@
-"""Which of the heads' choices the target's tokens are."""
+"""The ranks of the target's tokens among the choices of heads."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from specmesh.tools.calibrate.ranks import rank
 
 
 class HeadGuesses:
-    """``RankedGuesses`` of heads, whose choices depend on where the draft began, too.
+    """``RankedGuesses`` of heads, whose choices also depend on where the draft began.
 
-    A draft begins below a token of the target's own. So none begins at an answer's first token,
-    which counts as missed.
+    A draft begins below a token of the target's own, so none begins at the first token of an
+    answer, which counts as missed.
     """
 
     def __init__(self, folder: str, target: str) -> None:
-        """Raises ``ModelNotLoadable``, for heads of another target, too."""
+        """Load the heads. Raises ``ModelNotLoadable``, also if they belong to another target."""
         plain = read_model(target, "float32", "cpu", None)
         self._target = plain.model
         digest = digest_of_weights(plain.model, plain.config, wanted=True)
@@ -36,11 +36,11 @@ class HeadGuesses:
     def ranks(
         self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling
     ) -> AnswerRanks:
-        """See ``RankedGuesses``."""
+        """Return the ranks; see ``RankedGuesses``."""
         text = torch.tensor([*prompt, *tokens])
         found = np.full((len(tokens), self._heads.max_depth), UNKNOWN, dtype=np.int8)
         found[0] = MISSED
-        # Row n of what follows is the draft that begins at token n + 1. The token before that one
+        # Row n is the draft that begins at token n + 1. The token before that one
         # is the target's own, chosen from the hidden state of the one before.
         first = len(prompt)
         hidden = look(self._target, text[None]).hidden[0, first - 1 : -2]

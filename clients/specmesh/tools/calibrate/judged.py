@@ -1,4 +1,4 @@
-"""How good scores are on positions that no fit has seen."""
+"""The quality of scores on positions that no fit has seen."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ KEPT_SHARES = (0.2, 0.4, 0.6, 0.8)
 
 @dataclass(frozen=True, slots=True)
 class JudgedFit:
-    """How good a fit is on ``num_positions``, at a share ``agreed`` of which the target agreed.
+    """The quality of a fit on ``num_positions``; the target agreed at the share ``agreed`` of them.
 
-    ``agreed_of_kept``: for each scorer and each of ``KEPT_SHARES``, at which share of the
-    positions that it scores highest the target agreed.
+    ``agreed_of_kept`` has, for each scorer and each of ``KEPT_SHARES``, the share of agreement
+    among that share of positions with the highest scores.
     """
 
     num_positions: int
@@ -30,7 +30,7 @@ class JudgedFit:
 
 
 def judge(calibration: Calibration, positions: Mapping[float, Sequence[Position]]) -> JudgedFit:
-    """Judge a fit on ``positions``, which are by temperature."""
+    """Judge a fit on ``positions``, given by temperature."""
     everything = [position for group in positions.values() for position in group]
     agreed = np.array([agreed_there for _, agreed_there in everything])
     scorers: Mapping[str, Scorer] = {**SCORERS, CALIBRATED: calibration}

@@ -1,4 +1,4 @@
-"""The pair of models to calibrate, and the texts to calibrate on."""
+"""The pair of models to calibrate, and the prompts to calibrate on."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from specmesh.inference.model import LanguageModel
 TEMPERATURES = (0.0, 0.8)
 
 TargetModel = Annotated[
-    str | None, typer.Option(help="Folder or Hugging Face id.", show_default="shipped")
+    str | None, typer.Option(help="Target: folder or Hugging Face id.", show_default="shipped")
 ]
 DrafterModel = Annotated[
-    str | None, typer.Option(help="The same for the drafter.", show_default="shipped")
+    str | None, typer.Option(help="Drafter: folder or Hugging Face id.", show_default="shipped")
 ]
 NumPrompts = Annotated[
-    int, typer.Option(min=2, help="Held-out prompts: half to fit on, half to judge by.")
+    int, typer.Option(min=2, help="Number of held-out prompts: half for the fit, half to judge it.")
 ]
 
 
 def load_pair(
     target: str | None, drafter: str | None, threads: int
 ) -> tuple[LanguageModel, LanguageModel]:
-    """The target and the drafter. Raises ``ModelNotLoadable``."""
+    """Load the target and the drafter. Raises ``ModelNotLoadable``."""
     import torch
 
     from specmesh.inference.models.transformers_model import TransformersModel
@@ -38,7 +38,8 @@ def load_pair(
 
 
 def prompts_in_halves(count: int) -> tuple[Sequence[str], Sequence[str]]:
-    """``count`` of the shipped prompts, from both halves of the list, which is sorted by file."""
+    """Return ``count`` of the shipped prompts, from both halves of the list, which is sorted by
+    file."""
     texts = [prompt.text for prompt in models.heldout_prompts()]
     middle = len(texts) // 2
     return texts[:middle][: count // 2], texts[middle:][: count // 2]

@@ -1,4 +1,4 @@
-"""Which of a drafter's choices the target's tokens are, along the target's answers."""
+"""The ranks of the target's tokens among a drafter's choices, along the target's answers."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ from specmesh.tools.offline import answer, score
 
 
 class RankedGuesses(Protocol):
-    """What ranks tokens by depth: a drafter, or heads."""
+    """A drafter or heads that rank tokens by depth."""
 
     @property
     def digest(self) -> str:
-        """Of its weights, as the mesh knows it."""
+        """Return the digest of its weights, as the mesh knows it."""
         ...
 
     def ranks(
         self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling
     ) -> AnswerRanks:
-        """The ranks of ``tokens``, a target's answer to ``prompt``, greedy or coupled."""
+        """Return the ranks of ``tokens``, a target's answer to ``prompt``, greedy or coupled."""
         ...
 
 
 class DrafterGuesses:
-    """Those of a drafter model, whose choices depend on the tokens before alone: one forward over
-    an answer tells what it would draft from anywhere in it."""
+    """``RankedGuesses`` of a drafter model.
+
+    Its choices depend on the preceding tokens only, so one forward over an answer yields what it
+    would draft from any position.
+    """
 
     def __init__(self, drafter: LanguageModel) -> None:
         self._drafter = drafter
@@ -42,7 +45,7 @@ class DrafterGuesses:
     def ranks(
         self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling
     ) -> AnswerRanks:
-        """See ``RankedGuesses``."""
+        """Return the ranks; see ``RankedGuesses``."""
         found = [
             rank(logits, sampling, position, token)
             for position, (logits, token) in enumerate(
@@ -54,7 +57,8 @@ class DrafterGuesses:
 
 
 def rank(logits: Logits, sampling: Sampling, position: int, token: int) -> int:
-    """Which choice ``token`` is at ``position`` by a drafter's ``logits`` ``[vocab]``."""
+    """Return the rank of ``token`` at ``position`` among the choices from a drafter's ``logits``
+    ``[vocab]``."""
     choices = draw_children(logits, sampling, position, NUM_RANKS).children
     return choices.index(token) if token in choices else MISSED
 
@@ -66,8 +70,8 @@ def collect(
     sampling: Sampling,
     num_tokens: int,
 ) -> list[AnswerRanks]:
-    """The ranks of the target's answers, greedy or coupled; every prompt is answered with a seed
-    of its own."""
+    """Return the ranks of the target's answers, greedy or coupled; every prompt has its own
+    seed."""
     samplings = [replace(sampling, seed=sampling.seed + n) for n in range(len(prompts))]
     answers = answer(target, prompts, samplings, num_tokens)
     return [

@@ -1,4 +1,4 @@
-"""Reports on a calibration, in 80 columns and as JSON."""
+"""The report on a calibration, as text in 80 columns and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BAR_CELLS = 20
 
 
 def as_json(judged: JudgedFit) -> dict[str, Any]:
-    """The fit for machines; ``ece`` is the expected calibration error."""
+    """Return the fit as a JSON object; ``ece`` is the expected calibration error."""
     return {
         "places": judged.num_positions,
         "agreed": judged.agreed,
@@ -31,9 +31,9 @@ def as_json(judged: JudgedFit) -> dict[str, Any]:
 
 
 def show(judged: JudgedFit, num_fitted: int, console: Console) -> None:
-    """Print the same for people."""
+    """Print the fit as tables."""
     console.print(
-        f"Fitted on {num_fitted} places; on {judged.num_positions} others, at which the target "
+        f"Fitted on {num_fitted} positions; on {judged.num_positions} others, where the target "
         f"agreed {judged.agreed:.1%} of the time:",
         highlight=False,
     )
@@ -49,7 +49,7 @@ def show(judged: JudgedFit, num_fitted: int, console: Console) -> None:
 
 def _diagram(reliability: Reliability) -> Table:
     table = make_table(
-        "Probability that the target agrees", "said", "places", "mean said", "agreed"
+        "Probability that the target agrees", "predicted", "positions", "mean", "agreed"
     )
     table.add_column("")
     for each in reliability.bins:
@@ -65,7 +65,9 @@ def _diagram(reliability: Reliability) -> Table:
 
 def _kept_table(judged: JudgedFit) -> Table:
     headings = (f"{share:.0%} kept" for share in KEPT_SHARES)
-    table = make_table("Share of the kept at which the target agreed", "scorer", *headings)
+    table = make_table(
+        "Share of the kept positions at which the target agreed", "scorer", *headings
+    )
     for name, shares in judged.agreed_of_kept.items():
         table.add_row(name, *(f"{agreed:.1%}" for agreed in shares.values()))
     return table

@@ -1,4 +1,4 @@
-"""``specmesh calibrate tree``: the best tree of every width for a pair of models."""
+"""``specmesh calibrate tree``: the best draft tree of each width for a pair of models."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from specmesh.tools.calibrate.tree_report import CalibratedTreeRow, show
 from specmesh.tools.kit.options import Json, Temperatures, Threads, Tokens
 
 NUM_RANDOM = 20
-"""Random trees of each width."""
+"""Number of random trees of each width."""
 
 Texts = tuple[Replay, Replay]
 TEXTS = ("calibration", "held-out")
-"""Text that trees are fitted to, and other text."""
+"""The text that trees are fitted to, and other text."""
 
 
 def tree(
@@ -48,7 +48,7 @@ def tree(
     heads: Annotated[
         str | None,
         typer.Option(
-            help="Folder of heads to measure in the drafter's place.", show_default="none"
+            help="Folder of heads to measure instead of the drafter.", show_default="none"
         ),
     ] = None,
     prompts: NumPrompts = 64,
@@ -57,17 +57,17 @@ def tree(
     threads: Threads = 2,
     output: Annotated[
         Path | None,
-        typer.Option(help="File for --trees of an orchestrator.", show_default="none"),
+        typer.Option(help="File to write, for --trees of an orchestrator.", show_default="none"),
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Find the tree of each width up to 64 of which the target accepts most.
+    """Find the tree of each width up to 64 with the longest accepted paths.
 
-    Of the held-out prompts the first half is calibrated on; the second half shows how good the
-    trees are on other text. No file has prompts in both.
+    Trees are fitted on the first half of the held-out prompts; the second half shows their quality
+    on other text. No file has prompts in both.
     """
     if heads is not None and output is not None:
-        reason = "strategy 'heads' grows its trees and is served no calibrated ones; leave out"
+        reason = "strategy 'heads' grows its own trees and uses no calibrated ones; leave out"
         raise typer.BadParameter(f"{reason} --output or --heads", param_hint="--output")
     temperatures = tuple(dict.fromkeys(temperature or TEMPERATURES))
     try:
@@ -112,7 +112,7 @@ def _replays(
     from specmesh.tools.offline import tokenize
 
     calibration, held_out = (
-        # Each prompt has a seed of its own; those of the halves must not overlap.
+        # Each prompt has its own seed; those of the two halves must not overlap.
         Replay(
             collect(
                 target,
@@ -166,7 +166,7 @@ def _rows(
 
 @cache
 def _random_tree(width: int, max_depth: int, seed: int) -> TreeShape:
-    """A tree that got each node at one of all places for it, drawn evenly."""
+    """Return a tree grown node by node, each at a place drawn uniformly from all possible ones."""
     rng = random.Random(f"{width} {seed}")  # noqa: S311 - a report must repeat
     tree: set[RankPath] = set()
     while len(tree) < width:

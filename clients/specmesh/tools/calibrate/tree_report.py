@@ -1,4 +1,4 @@
-"""Reports on calibrated trees, in 80 columns and as JSON."""
+"""The report on calibrated trees, as text in 80 columns and as JSON."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ SHOWN_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 
 @dataclass(frozen=True, slots=True)
 class CalibratedTreeRow:
-    """Acceptance lengths at one width: tokens that a verification yields on average, the target's
-    own included."""
+    """Acceptance lengths at one width: mean tokens per verification, the target's own included."""
 
     text: str
-    """Calibration or held-out."""
+    """Either ``calibration`` or ``held-out``."""
     temperature: float
     width: int
     expected: float
-    """Of the calibrated tree, from accuracies measured on the calibration text."""
+    """Length of the calibrated tree, predicted from accuracies on the calibration text."""
     calibrated: float
     chain: float
     random: float
-    """The mean of several trees."""
+    """Mean over several random trees."""
 
 
 def show(rows: Sequence[CalibratedTreeRow], console: Console) -> None:

@@ -1,5 +1,5 @@
-"""``specmesh demo``: the same prompts with every strategy, on a mesh of its own.
+"""``specmesh demo``: the same prompts with every strategy, on its own mesh.
 
-Reading order: ``__main__``, ``course`` (its steps), ``report`` (where one answer's time goes),
-``timeline`` (a picture of that). The package ``strategies`` sums the runs up.
+Reading order: ``__main__``, ``course`` (its steps), ``comparison`` (speed and compute of each
+strategy), ``report`` (where the time of one answer goes), ``timeline`` (a picture of that).
 """

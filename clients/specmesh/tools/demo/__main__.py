@@ -31,7 +31,7 @@ def main(
     drafter: DrafterModels = None,
     heads: HeadsFolder = None,
     prompts: PromptsFile = None,
-    num_prompts: Annotated[int, typer.Option(min=1, help="How many, from the first.")] = 5,
+    num_prompts: Annotated[int, typer.Option(min=1, help="Number of prompts, from the first.")] = 5,
     tokens: Tokens = 128,
     verifiers: Verifiers = 1,
     lookahead: Lookahead = None,
@@ -39,9 +39,9 @@ def main(
     redis_url: RedisUrl = None,
     json_: Json = False,
 ) -> None:
-    """Start a mesh, show what each strategy gains and that it changes no text.
+    """Start a mesh, measure the speedup of each strategy, and check that it changes no text.
 
-    Exits with 1 if it does change one.
+    Exits with 1 if a strategy changes one.
     """
 
     def make(surroundings: Surroundings) -> Demo:
@@ -53,7 +53,7 @@ def main(
             redis_url=redis_url,
             drain_s=1.0,
         )
-        # In the file's order: chosen neither by their answers nor by their speed.
+        # In file order, so that prompts are not selected by answers or speed.
         return Demo(read_prompts(prompts)[:num_prompts], tokens, options, surroundings)
 
     conduct(make, as_json=json_)

@@ -1,4 +1,4 @@
-"""The conclusions from the runs: speed and compute by strategy."""
+"""The comparison of strategies by speed and compute."""
 
 from __future__ import annotations
 
@@ -12,57 +12,59 @@ from specmesh.tools.kit.experiment import AUTOREGRESSIVE, Run, differing_prompts
 
 @dataclass(frozen=True, slots=True)
 class StrategyFigures:
-    """One strategy at one temperature; counts of tokens and calls are over all prompts."""
+    """One strategy at one temperature; counts of tokens and calls are totals over all prompts."""
 
     strategy: str
     tokens_per_s: float
     """Median over the prompts."""
     ratio: float
-    """Median over the prompts of the tokens per second over those of autoregressive decoding."""
+    """Median over the prompts of the speedup: tokens per second over those of autoregressive
+    decoding."""
     acceptance: float | None
-    """Accepted over verified draft tokens, all prompts together; None without drafts."""
+    """Accepted over verified draft tokens, over all prompts; None without drafts."""
     num_output_tokens: int
     num_verify_calls: int
     num_drafted_tokens: int
-    """All that drafters sent, verified or not."""
+    """All tokens that drafters sent, verified or not."""
     num_verified_tokens: int
     """Draft tokens in verifications that were answered."""
     num_accepted_tokens: int
     num_wasted_tokens: int
-    """Draft tokens that are no part of the answer."""
+    """Draft tokens that did not become part of the answer."""
     num_target_tokens: int
-    """Positions in all verifications sent to the target, also in those that were cancelled."""
+    """Positions in all verifications sent to the target, including cancelled ones."""
     differing_prompts: tuple[int, ...]
-    """Prompts whose answers are not those of autoregressive decoding, token by token."""
+    """Prompts whose answers differ from those of autoregressive decoding in any token."""
 
     @property
     def tokens_per_verify(self) -> float:
-        """Output tokens for each verification that was answered."""
+        """Return the output tokens per answered verification."""
         return self.num_output_tokens / self.num_verify_calls
 
     @property
     def identical(self) -> bool:
-        """Whether all texts are those of autoregressive decoding; False shows a bug."""
+        """Return whether all texts equal those of autoregressive decoding; False reveals a bug."""
         return not self.differing_prompts
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All strategies at one temperature, by name, in the order in which they were run."""
+    """All strategies at one temperature, by name, in the order of the runs."""
 
     temperature: float
     repeated_share: float
-    """Share of autoregressive decoding's tokens that repeat (``repeats``), all prompts together."""
+    """Share of the tokens of autoregressive decoding that repeat (see ``repeats``), over all
+    prompts."""
     strategies: Mapping[str, StrategyFigures]
 
     @property
     def identical(self) -> bool:
-        """Whether all strategies gave the same texts."""
+        """Return whether all strategies gave the same texts."""
         return all(figures.identical for figures in self.strategies.values())
 
 
 def compare(runs: Sequence[Run], strategies: Sequence[str], temperature: float) -> Comparison:
-    """Sum up the runs at one temperature; each prompt must have been run with all strategies."""
+    """Summarise the runs at one temperature; each prompt must have been run with all strategies."""
     by_strategy: dict[str, dict[int, Run]] = {name: {} for name in strategies}
     for run in runs:
         if run.temperature == temperature:

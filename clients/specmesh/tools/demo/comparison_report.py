@@ -1,4 +1,4 @@
-"""Reports on a comparison, in 80 columns and as JSON."""
+"""The report on a comparison, as text in 80 columns and as JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ async def run_and_show(
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """One temperature: how repetitive its text is, speed, and what a token of output took."""
+    """Return a table for one temperature: repetitiveness, speed, and the cost of an output
+    token."""
     repeated = f"{comparison.repeated_share:.0%} of the target's own tokens repeat"
     title = f"Temperature {comparison.temperature:g}: {repeated}"
     costs = ("accept", "calls", "drafted", "wasted", "asked")
@@ -70,7 +71,7 @@ def _cells(figures: StrategyFigures) -> tuple[str, ...]:
 
 
 def describe_stops(stops: StopTimes, times: TracedLatencies | None) -> str:
-    """How soon rejected work stops, in words."""
+    """Describe how soon rejected work stops."""
     step = "" if times is None else f" (one drafter step: {times.drafter_step_ms:.1f} ms)"
     return (
         f"From a rejection until the last cancelled call has left its server, "
@@ -80,7 +81,7 @@ def describe_stops(stops: StopTimes, times: TracedLatencies | None) -> str:
 
 
 def describe_speedup(comparison: Comparison) -> str:
-    """How much faster ``speculative`` is, and whichever strategy is fastest."""
+    """Describe the speedup of ``speculative`` and of the fastest strategy."""
     figures = comparison.strategies
     best = max(figures.values(), key=lambda each: each.ratio)
     return (
@@ -90,7 +91,7 @@ def describe_speedup(comparison: Comparison) -> str:
 
 
 def describe_difference(comparison: Comparison) -> str:
-    """Which prompts have other texts, and where; empty if none has."""
+    """Describe which prompts have different texts; empty if none has."""
     lines = [
         f"DIFFERENT TEXT at temperature {comparison.temperature:g} with {figures.strategy}: prompt "
         + ", ".join(str(number + 1) for number in figures.differing_prompts)
@@ -101,7 +102,7 @@ def describe_difference(comparison: Comparison) -> str:
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """One temperature, for machines."""
+    """Return the comparison at one temperature as a JSON object."""
     return {
         "temperature": comparison.temperature,
         "repeated_share": comparison.repeated_share,

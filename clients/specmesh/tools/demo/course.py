@@ -42,7 +42,7 @@ _NUM_PROMPT_LINES = 4
 _SHOWN = (AUTOREGRESSIVE, SPECULATIVE)
 """Strategies whose answers are printed as they stream."""
 _SHOWN_TEMPERATURE = SAMPLED
-"""At temperature 0 a small model soon repeats one line."""
+"""A small model soon repeats one line at temperature 0."""
 _PICTURED = {
     SPECULATIVE: "drafter and target take turns",
     DSI: "the drafter goes on while the target verifies",
@@ -74,10 +74,10 @@ class Demo(Bench):
         )
 
     async def run(self) -> tuple[int, Mapping[str, Any]]:
-        """Run everything; return the exit status and what was found."""
+        """Run everything; return the exit status and the results."""
         self.say(f"Starting a mesh; logs and traces are in {self.directory}")
         async with AsyncExitStack() as stack:
-            # Entered first and last left, so that the end of the mesh is not silent either.
+            # Entered first and left last, so that progress lines also cover the end of the mesh.
             last = stack.enter_context(ExitStack())
             client = await stack.enter_async_context(self.mesh.running())
             self.say(describe_setting(self))
@@ -93,7 +93,7 @@ class Demo(Bench):
 
     async def _show(self, client: AsyncClient) -> None:
         """Print answers to the first prompt as they stream."""
-        self.say("The end of the first prompt, and what the target makes of it:")
+        self.say("The end of the first prompt, and the target's continuation:")
         lines = self._first.splitlines(keepends=True)[-_NUM_PROMPT_LINES:]
         for name in _SHOWN:
             self.console.rule(
@@ -107,11 +107,11 @@ class Demo(Bench):
             self.console.print()
 
     def _explain(self) -> dict[str, Any]:
-        """Print where the time of an answer went, and how the work was spread over it."""
+        """Print where the time of an answer went, and which server worked when."""
         traces = self.mesh.traces()
         lockstep, overlapped = traces.get(SPECULATIVE), traces.get(DSI)
         if not lockstep or not overlapped:
-            self.say("No breakdown and no timeline: the traces did not arrive.")
+            self.say("No breakdown and no timeline, because the traces did not arrive.")
             return {"breakdown": None, "cancellation": None}
         where = breakdown(lockstep[0])
         self.console.print(breakdown_table(where, SPECULATIVE))

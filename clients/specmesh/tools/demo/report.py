@@ -1,4 +1,4 @@
-"""Where the time of an answer went, in 80 columns and as JSON."""
+"""The breakdown of an answer's time, as text in 80 columns and as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specmesh.traces.analysis.breakdown import Breakdown, NodeTime
 
 
 def breakdown_table(result: Breakdown, strategy: str) -> Table:
-    """A row for each node: where its time went."""
+    """Return a table with a row for each node and where its time went."""
     title = f"Where the {result.wall_ms:.0f} ms of one answer went: {strategy}"
     headings = ("node", "calls", "busy", "forward", "queue", "other", "hops", "share")
     table = make_table(title, *headings)
@@ -32,7 +32,7 @@ def breakdown_table(result: Breakdown, strategy: str) -> Table:
 
 
 def breakdown_json(result: Breakdown) -> dict[str, Any]:
-    """The breakdown for machines."""
+    """Return the breakdown as a JSON object."""
     nodes = [{**asdict(node), "share": result.share(node)} for node in result.nodes]
     return {"wall_ms": result.wall_ms, "nodes": nodes}
 

@@ -1,4 +1,4 @@
-"""A part of one answer's timeline as a picture in a terminal."""
+"""A terminal picture of part of an answer's timeline."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _REJECTED_STYLE = "bold red"
 _COMMITTED_STYLE = "bold green"
 _BEGIN = "["
 _MANY = 10
-"""The first number of more than one digit."""
+"""The smallest number with more than one digit."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Which cell a moment falls into."""
+    """The mapping of times to cells."""
 
     start_ns: int
     cell_ns: float
@@ -55,11 +55,12 @@ LEGEND = Text("\n").join(
         ),
     ]
 )
-"""What the letters in a picture mean."""
+"""The legend of the letters in a picture."""
 
 
 def timeline_picture(stretch: Timeline, title: str) -> Text:
-    """A row for each server over time, WIDTH columns wide; readable without colours too."""
+    """Return a picture with a row for each server over time, WIDTH columns wide; readable without
+    colours."""
     scale = _Cells(stretch.start_ns, (stretch.end_ns - stretch.start_ns) / _CELLS)
     lines = [
         Text(f"\n{title}", style="italic"),
@@ -81,7 +82,7 @@ def _digit(number: int) -> str:
 
 
 def _axis(stretch: Timeline, scale: _Cells) -> Text:
-    """Milliseconds since the client's request, every few cells."""
+    """Return the axis: milliseconds since the client's request, every few cells."""
     cells = [" "] * _CELLS
     first_ms = (stretch.start_ns - stretch.answer_start_ns) / 1e6
     step_ms = _round_step(_TICK_CELLS * scale.cell_ns / 1e6)
@@ -95,7 +96,7 @@ def _axis(stretch: Timeline, scale: _Cells) -> Text:
 
 
 def _round_step(at_least_ms: float) -> float:
-    """The first of 1, 2, 5, 10, 20, 50, ... that is not below ``at_least_ms``."""
+    """Return the first of 1, 2, 5, 10, 20, 50, ... that is not below ``at_least_ms``."""
     step_ms = 1.0
     while step_ms < at_least_ms:
         step_ms *= 2.5 if f"{step_ms:g}".startswith("2") else 2

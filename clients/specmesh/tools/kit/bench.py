@@ -1,4 +1,4 @@
-"""The steps of a benchmark with a mesh of its own: start, measure, shut down, judge."""
+"""A benchmark with its own mesh: start, measure, shut down, judge."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specmesh.tools.kit.traced import TracedMesh
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where a benchmark keeps its files, and where it prints."""
+    """The directory for a benchmark's files, and the console for its output."""
 
     directory: Path
     console: Console
@@ -40,20 +40,20 @@ class Bench(ABC):
 
     @abstractmethod
     async def run(self) -> tuple[int, Mapping[str, Any]]:
-        """Run everything; return the exit status and what was found, for JSON.
+        """Run everything; return the exit status and the results for JSON.
 
         Raises StartError, SpecmeshError.
         """
 
     def say(self, line: str) -> None:
-        """Print a line as it is."""
+        """Print a line verbatim."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def conduct(make: Callable[[Surroundings], Bench], *, as_json: bool) -> None:
     """Run the benchmark that ``make`` returns until its end or a signal, and exit.
 
-    With ``as_json`` standard output is one JSON object; text for people goes to standard error.
+    With ``as_json`` standard output is one JSON object; text goes to standard error.
     """
 
     async def work() -> int:

@@ -1,4 +1,4 @@
-"""Draws from a registry that grows."""
+"""Random draws of strategies that stay stable as the registry grows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from specmesh.orchestrator.strategies import STRATEGIES
 
 
 def draw_strategy(random: Random, *, with_heads: bool = False) -> str:
-    """The name of a strategy, each as likely as any other; only ``with_heads`` of one that needs
-    heads.
+    """Draw the name of a strategy uniformly; strategies that need heads only ``with_heads``.
 
-    By rendezvous hashing (Thaler & Ravishankar 1998), so that one strategy more changes what a
-    seed means only where that one is drawn.
+    It uses rendezvous hashing (Thaler & Ravishankar 1998): a new strategy changes the draw of a
+    seed only if the new one itself is drawn.
     """
     key = random.random()
 

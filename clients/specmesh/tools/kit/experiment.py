@@ -1,4 +1,4 @@
-"""The runs that are compared: the same prompts in several ways, which take turns."""
+"""The runs to compare: the same prompts with several settings that take turns."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ TEMPERATURES = (GREEDY, SAMPLED)
 SEED = 20_240_817
 
 Prompt = str | Sequence[int]
-"""Text or token ids."""
+"""A text or token ids."""
 
 
 def lossless(models: RealModels) -> tuple[str, ...]:
-    """The lossless strategies that a mesh of ``models`` can run."""
+    """Return the lossless strategies that a mesh of ``models`` can run."""
     return tuple(name for name in LOSSLESS if models.heads or not STRATEGIES[name].needs_heads)
 
 
@@ -41,7 +41,7 @@ _NUM_WARM_UP_TOKENS = 8
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """A strategy and what it is told."""
+    """A strategy and its options."""
 
     strategy: str
     options: StrategyOptions = StrategyOptions()  # noqa: RUF009 - it is frozen
@@ -50,25 +50,25 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One prompt, answered once."""
+    """One answer to one prompt."""
 
     prompt: int
-    """The prompt's number, from 0."""
+    """Number of the prompt, from 0."""
     speculation: Speculation
     temperature: float
     result: GenerationResult
     seconds: float
-    """From the call to the end of the stream, as the client sees it."""
+    """Time from the call to the end of the stream, as the client sees it."""
 
     @property
     def tokens_per_s(self) -> float:
-        """Generated tokens over the whole time, including that of the prompt."""
+        """Return the generated tokens over the whole time, prefill included."""
         return len(self.result.token_ids) / self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """Every prompt at every temperature with every speculation, no two of which are equal."""
+    """Every prompt at every temperature with every speculation; the speculations are distinct."""
 
     prompts: Sequence[Prompt]
     speculations: Sequence[Speculation]
@@ -78,7 +78,7 @@ class Experiment:
 
     @property
     def num_runs(self) -> int:
-        """How many runs ``measure`` makes."""
+        """Return the number of runs that ``measure`` makes."""
         return len(self.prompts) * len(self.speculations) * len(self.temperatures)
 
     def ask(
@@ -89,7 +89,7 @@ class Experiment:
         temperature: float = GREEDY,
         num_tokens: int | None = None,
     ) -> GenerationStream:
-        """Start an answer of a given length, reproducible, sampled in coupled mode."""
+        """Start a reproducible answer of a given length, sampled in coupled mode."""
         return client.generate(
             prompt,
             strategy=speculation.strategy,
@@ -103,7 +103,7 @@ class Experiment:
         )
 
     async def warm_up(self, client: AsyncClient) -> None:
-        """Answer each prompt with each strategy, so that no timed run pays for the prefill."""
+        """Answer each prompt with each strategy, so that no timed run includes the prefill."""
         for prompt in self.prompts:
             for each in {each.strategy: each for each in self.speculations}.values():
                 await self.ask(client, prompt, each, num_tokens=_NUM_WARM_UP_TOKENS)
@@ -111,8 +111,8 @@ class Experiment:
     async def measure(self, client: AsyncClient) -> AsyncIterator[Run]:
         """Make the runs.
 
-        The speculations take turns, also in going first, so that other load on the machine
-        affects all alike.
+        The speculations take turns, also in going first, so that other load on the machine affects
+        all of them equally.
         """
         for temperature in self.temperatures:
             for number in range(len(self.prompts)):
@@ -121,7 +121,7 @@ class Experiment:
                     yield await self._time(client, number, each, temperature)
 
     async def runs(self, client: AsyncClient, console: Console) -> list[Run]:
-        """Warm up and make the runs, and show their progress."""
+        """Warm up, make the runs, and show their progress."""
         runs: list[Run] = []
         with progress("answers", self.num_runs, console) as advance:
             await self.warm_up(client)
@@ -141,17 +141,18 @@ class Experiment:
 
 
 def tokens_per_s(runs: Sequence[Run]) -> float:
-    """The tokens of all runs over the time of all runs."""
+    """Return the tokens of all runs over the time of all runs."""
     return sum(len(run.result.token_ids) for run in runs) / sum(run.seconds for run in runs)
 
 
 def by_prompt(runs: Iterable[Run]) -> dict[int, Run]:
-    """``runs`` by the number of their prompt; there is one for each prompt."""
+    """Return ``runs`` by the number of their prompt; there must be one for each prompt."""
     return {run.prompt: run for run in runs}
 
 
 def differing_prompts(runs: Mapping[int, Run], yardstick: Mapping[int, Run]) -> tuple[int, ...]:
-    """Prompts whose answers aren't those of ``yardstick``, token by token; both are by prompt."""
+    """Return the prompts whose answers differ from ``yardstick`` in any token; both are by
+    prompt."""
     return tuple(
         number
         for number, run in runs.items()

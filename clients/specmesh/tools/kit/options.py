@@ -1,4 +1,4 @@
-"""Options that several benchmarks have."""
+"""The options that several benchmarks share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_SEED = 2**53 - 1
 
 
 class Dtype(StrEnum):
-    """Number types of weights and activations."""
+    """The number types of weights and activations."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
@@ -24,24 +24,27 @@ PromptsFile = Annotated[
     typer.Option(
         exists=True,
         dir_okay=False,
-        help="JSON list of objects with a 'text'.",
+        help="File of prompts: a JSON list of objects with a 'text'.",
         show_default="shipped",
     ),
 ]
-NumPrompts = Annotated[int, typer.Option(min=1, help="How many of them.")]
-Tokens = Annotated[int, typer.Option(min=8, help="Length of each answer.")]
+NumPrompts = Annotated[int, typer.Option(min=1, help="Number of prompts.")]
+Tokens = Annotated[int, typer.Option(min=8, help="Length of each answer, in tokens.")]
 Verifiers = Annotated[int, typer.Option(min=1, help="Replicas of the target.")]
 Temperatures = Annotated[
     list[float] | None,
     typer.Option(
-        "--temperature", min=0, help="Several times for several.", show_default="0 and 0.8"
+        "--temperature",
+        min=0,
+        help="Temperature of sampling. May be repeated.",
+        show_default="0 and 0.8",
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of the sampling.")]
+Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the sampling.")]
 Model = Annotated[
     str | None, typer.Option(help="Folder or Hugging Face id.", show_default="the shipped target")
 ]
-ModelDtype = Annotated[Dtype, typer.Option(help="Of weights and activations.")]
+ModelDtype = Annotated[Dtype, typer.Option(help="Number type of weights and activations.")]
 Device = Annotated[str, typer.Option(help="torch device.")]
-Threads = Annotated[int, typer.Option(min=1, help="Threads of a forward.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Threads = Annotated[int, typer.Option(min=1, help="Number of threads of a forward.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]

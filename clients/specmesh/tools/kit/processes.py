@@ -1,4 +1,4 @@
-"""Processes of Python that work for a command and that Ctrl-C ends without a word."""
+"""Python worker processes that Ctrl-C ends without a traceback."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _INTERRUPT = (signal.SIGINT,)
 
 @contextmanager
 def processes(number: int) -> Iterator[ProcessPoolExecutor]:
-    """Start ``number`` fresh processes, which last as long as the context."""
+    """Start ``number`` fresh processes, which live as long as the context."""
     with ProcessPoolExecutor(number, get_context("spawn"), _end_silently) as pool:
-        # A terminal interrupts children, too. One that still imports what it needs would print a
-        # traceback, so each begins with the signal blocked, as its parent has it meanwhile.
+        # A terminal also interrupts children. One that is still importing would print a
+        # traceback, so each inherits the blocked signal from its parent.
         former = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
         try:
-            for _ in range(number):  # each task starts a process, as long as none is idle
+            for _ in range(number):  # Each task starts a process while none is idle.
                 pool.submit(_end_silently)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, former)

@@ -1,4 +1,4 @@
-"""Prompts: those in a file, or those that come with specmesh."""
+"""The prompts from a file, or those shipped with specmesh."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from specmesh.models import heldout_prompts
 
 
 def read_prompts(file: Path | None) -> list[str]:
-    """The prompts in ``file``, a JSON list of objects with a ``text``; None: those shipped.
+    """Return the prompts in ``file``, a JSON list of objects with a ``text``; the shipped ones if
+    it is None.
 
     Raises BadParameter if ``file`` isn't such a list.
     """

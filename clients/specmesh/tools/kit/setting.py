@@ -1,4 +1,4 @@
-"""The models, options and cores that a benchmark ran with."""
+"""The models, options and cores of a benchmark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specmesh.tools.kit.experiment import Experiment
 
 
 def describe_setting(bench: Bench) -> str:
-    """Models, replicas and their cores, known once the mesh runs."""
+    """Describe the models, replicas and their cores, which are known once the mesh runs."""
     options, placement = bench.options, bench.mesh.placement
     verifiers = frozenset[int]().union(*placement.verifiers)
     drafters = ", ".join(Path(name).name for name in bench.models.drafter_names)
@@ -23,7 +23,7 @@ def describe_setting(bench: Bench) -> str:
 
 
 def setting_json(bench: Bench, experiment: Experiment) -> dict[str, Any]:
-    """The same and the experiment's parameters, for machines."""
+    """Return the same and the experiment's parameters as a JSON object."""
     options, placement = bench.options, bench.mesh.placement
     return {
         "prompts": len(experiment.prompts),

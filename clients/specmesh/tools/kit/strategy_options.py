@@ -1,4 +1,4 @@
-"""``-o``: what a command tells the strategies that it runs."""
+"""``-o``: options for the strategies that a command runs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ GivenOptions = Annotated[
         "--option",
         "-o",
         metavar="[STRATEGY.]NAME=VALUE",
-        help=f"Option of the strategies that take it, or of one: {', '.join(OPTIONS)}. "
-        "Repeat it for several.",
+        help="Set an option of one strategy, or of all that have it: "
+        f"{', '.join(OPTIONS)}. May be repeated.",
     ),
 ]
 
 
 def read_options(strategies: Sequence[str], given: Iterable[str]) -> Mapping[str, StrategyOptions]:
-    """The options of each strategy, by its name.
+    """Return the options of each strategy, by its name.
 
-    Raises BadParameter for a text that is no option, a value that the option can't have, and an
-    option that no chosen strategy takes.
+    Raises BadParameter for a text that is not an option, for a value that the option can't have,
+    and for an option that none of the chosen strategies has.
     """
     options = dict.fromkeys(strategies, StrategyOptions())
     for text in given:
@@ -39,7 +39,7 @@ def read_options(strategies: Sequence[str], given: Iterable[str]) -> Mapping[str
 
 
 def _read(text: str, strategies: Sequence[str]) -> tuple[str, Any, Sequence[str]]:
-    """The option's name, its value, and the strategies that are told it."""
+    """Return the option's name, its value, and the strategies that receive it."""
     key, _, written = text.partition("=")
     strategy, _, name = key.rpartition(".")
     try:
@@ -50,11 +50,11 @@ def _read(text: str, strategies: Sequence[str]) -> tuple[str, Any, Sequence[str]
     if refusal is not None:
         raise _refused(f"{name} {refusal}")
     if strategy and strategy not in strategies:
-        raise _refused(f"{strategy!r} is none of: {', '.join(strategies)}")
+        raise _refused(f"{strategy!r} is not one of: {', '.join(strategies)}")
     asked = (strategy,) if strategy else strategies
     takers = [each for each in asked if name in STRATEGIES[each].options]
     if not takers:
-        raise _refused(f"no {name} is taken by: {', '.join(asked)}")
+        raise _refused(f"{name} is not an option of: {', '.join(asked)}")
     return name, value, takers
 
 

@@ -23,13 +23,13 @@ from specmesh.traces.spans import Span, by_trace, root_of
 
 
 class TracedMesh:
-    """Runs while an ``async with mesh.running()`` block runs."""
+    """A local mesh, which runs during an ``async with mesh.running()`` block."""
 
     def __init__(
         self, options: MeshOptions, directory: Path, report: Callable[[str], None]
     ) -> None:
         self.placement = Placement((), frozenset(), frozenset())
-        """Which process runs on which cores, known once the mesh runs."""
+        """The cores of each process, known once the mesh runs."""
         self._options = options
         self._directory = directory
         self._report = report
@@ -37,9 +37,10 @@ class TracedMesh:
         self._mesh: LocalMesh | None = None
 
     def traces(self) -> Mapping[str, Sequence[Sequence[Span]]]:
-        """The traces by the strategy of the answer, in the order in which they ended.
+        """Return the traces by the strategy of the answer, in the order in which they ended.
 
-        Complete once the mesh is down: its processes send the last spans as they end.
+        They are complete once the mesh is down, because its processes send the last spans as they
+        end.
         """
         traces: dict[str, list[Sequence[Span]]] = defaultdict(list)
         for spans in by_trace(self._receiver.spans):
@@ -49,41 +50,41 @@ class TracedMesh:
 
     @property
     def pids(self) -> Mapping[str, int]:
-        """Process ids by name while the mesh runs."""
+        """Return process ids by name, while the mesh runs."""
         return {} if self._mesh is None else self._mesh.pids
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """Where its processes listen, by name, while it runs."""
+        """Return the addresses of its processes by name, while it runs."""
         return {} if self._mesh is None else self._mesh.addresses
 
     def kill(self) -> None:
-        """End the mesh at once."""
+        """Kill the mesh immediately."""
         if self._mesh is not None:
             self._mesh.kill()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[AsyncClient]:
-        """The mesh, with a client of it. Raises StartError."""
+        """Run the mesh, and yield a client of it. Raises StartError."""
         async with self._receiver:
             environment = {
                 **self._options.environment,
                 "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": self._receiver.endpoint,
-                # Trace only what the client traces: timed runs are not traced.
+                # Trace only what the client traces, because timed runs must not be traced.
                 "OTEL_TRACES_SAMPLER": "parentbased_always_off",
             }
             options = replace(self._options, environment=environment)
             self._mesh = LocalMesh(options, self._directory, self._report)
             self.placement = self._mesh.placement
-            # Else the client would sometimes compete with the target.
+            # Otherwise the client would sometimes compete with the target.
             with pinned_to(self.placement.rest):
                 async with self._mesh, AsyncClient(self._mesh.address) as client:
                     yield client
 
     async def trace(self, streams: Iterable[GenerationStream]) -> None:
-        """Trace answers: read ``streams``, which have not begun, one after the other.
+        """Trace answers by reading ``streams``, which have not begun, one after the other.
 
-        To be used once, like ``tracing``.
+        It can be used once, like ``tracing``.
         """
         async with self.tracing():
             for stream in streams:
@@ -91,9 +92,9 @@ class TracedMesh:
 
     @asynccontextmanager
     async def tracing(self) -> AsyncIterator[None]:
-        """A block whose answers are traced.
+        """Trace the answers of the block.
 
-        To be used once, after everything that is timed, since this process goes on tracing.
+        It can be used once, after everything that is timed, because this process goes on tracing.
         """
         resource = Resource.create({"service.name": "specmesh-client"})
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)
@@ -103,5 +104,5 @@ class TracedMesh:
         try:
             yield
         finally:
-            # On another thread, since the receiver needs this one.
+            # On another thread, because the receiver needs this one.
             await asyncio.to_thread(provider.shutdown)

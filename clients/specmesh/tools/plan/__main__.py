@@ -38,13 +38,13 @@ app = App()
 ORCHESTRATOR_MS = 3.0
 _STRATEGIES = ("autoregressive", "speculative", "dsi")
 _WIDTH = 140
-"""Columns of tables that are written to a file or a pipe."""
+"""Width of tables that are written to a file or a pipe."""
 
 P = TypeVar("P")
 
 
 def _by(parse: Callable[[str], P]) -> Callable[[str], P]:
-    """``parse``, whose ValueError is what the user reads."""
+    """Wrap ``parse``, so that the user reads the message of its ValueError."""
 
     @functools.wraps(parse)
     def wrapped(text: str) -> P:
@@ -64,18 +64,18 @@ def _positive(value: float | None) -> float | None:
 
 @app.command()
 def main(
-    rate: Annotated[float, typer.Option(callback=_positive, help="Requests a second (Poisson).")],
+    rate: Annotated[float, typer.Option(callback=_positive, help="Requests per second (Poisson).")],
     target_ms: Annotated[
-        float, typer.Option(callback=_positive, help="Of one target forward, whoever shares it.")
+        float, typer.Option(callback=_positive, help="Time of one target forward, of any batch.")
     ],
     drafter_ms: Annotated[
-        float, typer.Option(callback=_positive, help="Of one drafter forward.")
+        float, typer.Option(callback=_positive, help="Time of one drafter forward.")
     ] = 3.0,
     first_ms: Annotated[
         float | None,
         typer.Option(
             callback=_positive,
-            help="Of a target forward with a prompt that no cache holds.",
+            help="Time of a target forward that reads an uncached prompt.",
             show_default="as any other",
         ),
     ] = None,
@@ -83,15 +83,21 @@ def main(
         float | None,
         typer.Option(
             callback=_positive,
-            help="Of one level that the target's heads draft.",
+            help="Time in which the target's heads draft one level.",
             show_default="no heads",
         ),
     ] = None,
-    heads_depth: Annotated[int, typer.Option(min=1, help="Levels that they draft at most.")] = 5,
+    heads_depth: Annotated[
+        int, typer.Option(min=1, help="Maximum number of levels that the heads draft.")
+    ] = 5,
     heads_acceptance: Annotated[
         float | None,
         typer.Option(
-            min=0, max=1, callback=finite, help="Of their tokens.", show_default="the drafter's"
+            min=0,
+            max=1,
+            callback=finite,
+            help="Acceptance rate of the heads' tokens.",
+            show_default="the drafter's",
         ),
     ] = None,
     target_token_ms: Annotated[
@@ -99,20 +105,24 @@ def main(
         typer.Option(
             min=0,
             callback=finite,
-            help="On top, for each token in a forward after the first.",
+            help="Additional time for each token in a forward after the first.",
             show_default="a hundredth of --target-ms",
         ),
     ] = None,
     batch: Annotated[
-        int, typer.Option(min=1, help="Calls that may share a forward; 64 in our engines.")
+        int,
+        typer.Option(min=1, help="Maximum number of calls in a forward; 64 in specmesh's engines."),
     ] = 64,
     acceptance: Annotated[
-        float, typer.Option(min=0, max=1, callback=finite, help="Of draft tokens.")
+        float,
+        typer.Option(min=0, max=1, callback=finite, help="Acceptance rate of draft tokens."),
     ] = 0.8,
     output: Annotated[
         lengths.Length,
         typer.Option(
-            parser=_by(lengths.length), metavar="LENGTH", help=f"Tokens: {lengths.FORMS}."
+            parser=_by(lengths.length),
+            metavar="LENGTH",
+            help=f"Tokens per answer: {lengths.FORMS}.",
         ),
     ] = "128",  # type: ignore[assignment]
     slo: Annotated[
@@ -120,18 +130,21 @@ def main(
         typer.Option(
             parser=_by(objectives),
             metavar="BOUNDS",
-            help="Such as ttft=500ms,tpot=50ms,e2e=10s.",
+            help="Latency objectives, such as ttft=500ms,tpot=50ms,e2e=10s.",
             show_default="TTFT within 4 first forwards, TPOT within 1.5 forwards",
         ),
     ] = None,
     attain: Annotated[
-        float, typer.Option(min=0.01, max=1, callback=finite, help="Share of answers within them.")
+        float,
+        typer.Option(
+            min=0.01, max=1, callback=finite, help="Share of answers that must meet the objectives."
+        ),
     ] = 0.95,
     strategy: Annotated[
         list[str] | None,
         typer.Option(
             callback=strategy_names,
-            help="May be repeated.",
+            help="Strategy to plan for. May be repeated.",
             show_default=", ".join(_STRATEGIES),
         ),
     ] = None,
@@ -139,12 +152,10 @@ def main(
     hop_ms: HopMs = 0.5,
     orchestrator_ms: Annotated[
         float,
-        typer.Option(
-            min=0, callback=finite, help="Processor time of an orchestrator for a verification."
-        ),
+        typer.Option(min=0, callback=finite, help="CPU time of an orchestrator per verification."),
     ] = ORCHESTRATOR_MS,
     drafter_cost: Annotated[
-        float, typer.Option(min=0, callback=finite, help="Of a drafter, in verifiers.")
+        float, typer.Option(min=0, callback=finite, help="Cost of a drafter, in verifiers.")
     ] = 0.1,
     seed: Seed = 0,
     workers: Workers = CORES,
@@ -152,10 +163,10 @@ def main(
 ) -> None:
     """Find how many verifiers and drafters a load needs, by simulation.
 
-    For each strategy it prints the smallest mesh whose users get what they are promised and whose
-    queues don't grow, and what is wrong with one verifier less. The strategies themselves run, on
-    a virtual clock, against replicas that take calls first come first served. Exits with 1 if no
-    mesh meets the objectives.
+    For each strategy it prints the smallest mesh that meets the objectives with stable queues, and
+    why one verifier less is not enough. The simulation runs the real strategies on a virtual clock,
+    against replicas that serve calls first come, first served. Exits with 1 if no mesh meets the
+    objectives.
     """
     names = strategy or list(_STRATEGIES)
     require_heads(names, heads_ms)

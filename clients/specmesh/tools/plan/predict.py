@@ -1,4 +1,4 @@
-"""What users of a mesh would see, by simulation."""
+"""The prediction of what users of a mesh would see, by simulation."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from specmesh.simulation.run import Answered, simulate_on
 from specmesh.tools.plan.setting import PlanSetting
 
 MOST_BUSY = 0.95
-"""A replica that is busier than this has a queue that hardly ever empties."""
+"""Utilisation above which a replica's queue hardly ever empties."""
 _WARM_UP_ANSWERS = 1.5
-"""The queues have formed after so many times the length of an answer."""
+"""Warm-up, as a multiple of the duration of an answer, after which queues have formed."""
 _MEASURED_ANSWERS = 3.0
 _LEAST_MEASURED = 100
 _MEASURED_ALONE = 20
 _ALONE_RATE = 1e-6
-"""Requests a second of which no two meet."""
+"""Requests per second so few that no two overlap."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCounts:
-    """Replicas of a cell."""
+    """The replicas of a cell."""
 
     verifiers: int
     drafters: int
@@ -42,7 +42,7 @@ class ReplicaCounts:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Of answers, in milliseconds."""
+    """A distribution of latencies of answers, in milliseconds."""
 
     mean: float
     p50: float
@@ -50,7 +50,7 @@ class Times:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Times:
-        """Those of ``seconds``; zeros if there are none."""
+        """Return the distribution of ``seconds``; zeros if it is empty."""
         if not seconds:
             return cls(0.0, 0.0, 0.0)
         found = (np.mean(seconds), *np.quantile(seconds, [0.5, 0.95]))
@@ -59,9 +59,11 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class MeshPrediction:
-    """One strategy on one mesh. ``attained``: the share of answers within the objectives;
-    utilisations are means over replicas, above 1 if the queue only grows; rates are of all
-    cells."""
+    """The prediction for one strategy on one mesh.
+
+    ``attained`` is the share of answers within the objectives. Utilisations are means over
+    replicas, above 1 if the queue only grows. Rates are totals of all cells.
+    """
 
     strategy: str
     counts: ReplicaCounts
@@ -76,7 +78,7 @@ class MeshPrediction:
     """Whether no role is so busy that its queue hardly ever empties. Replicas whose answers share
     forwards may well be busy all the time."""
     verify_s: float
-    """Of replicas' time for each answer, and ``draft_s`` likewise."""
+    """Verifiers' time per answer; ``draft_s`` is that of drafters."""
     draft_s: float
     verifications_per_s: float
     tokens_per_s: float
@@ -84,27 +86,27 @@ class MeshPrediction:
 
     @property
     def verifiers(self) -> int:
-        """Of all cells."""
+        """Return the verifiers of all cells."""
         return self.counts.verifiers * self.cells
 
     @property
     def drafters(self) -> int:
-        """Of all cells."""
+        """Return the drafters of all cells."""
         return self.counts.drafters * self.cells
 
     def meets(self, share: float) -> bool:
-        """Whether ``share`` of the answers are within the objectives, and the queues are stable."""
+        """Return whether ``share`` of the answers meet the objectives, with stable queues."""
         return not self.fault(share)
 
     def fault(self, share: float) -> str:
-        """Why it doesn't do for ``share`` of the answers; empty if it does."""
+        """Return why it is insufficient for ``share`` of the answers; empty if it is not."""
         if self.attained < share:
             return f"only {self.attained:.0%} of the answers are within the objectives"
         return "" if self.is_stable else f"a role is over {MOST_BUSY:.0%} busy, so queues grow"
 
 
 def predict(setting: PlanSetting, strategy: str, counts: ReplicaCounts) -> MeshPrediction:
-    """Simulate one cell; the same setting gives the same prediction."""
+    """Simulate one cell. The same setting always gives the same prediction."""
     rate = setting.rate / setting.cells
     under_way = rate * setting.answer_s
     num_warm_up = math.ceil(_WARM_UP_ANSWERS * under_way)
@@ -113,7 +115,7 @@ def predict(setting: PlanSetting, strategy: str, counts: ReplicaCounts) -> MeshP
 
 
 def alone(setting: PlanSetting, strategy: str, counts: ReplicaCounts) -> MeshPrediction:
-    """The same for answers that have a mesh for themselves."""
+    """Simulate answers that each have a mesh to themselves."""
     return _simulate(
         replace(setting, rate=_ALONE_RATE), strategy, counts, _ALONE_RATE, 0, _MEASURED_ALONE
     )
@@ -183,7 +185,8 @@ def _prediction(
 
 
 def _utilisation(busy: float, batch: int) -> float:
-    """Rounded. Where answers share forwards no replica is behind by more than one."""
+    """Round it, capped at 1 if answers share forwards: then no replica is more than one forward
+    behind."""
     return round(busy if batch == 1 else min(busy, 1.0), 4)
 
 

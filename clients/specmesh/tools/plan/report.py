@@ -1,4 +1,4 @@
-"""What was planned, as an object and as a table."""
+"""The plan, as a JSON object and as a table."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from specmesh.tools.plan.search import SmallestMesh
 from specmesh.tools.plan.setting import PlanSetting
 
 CORE_SHARE = 0.7
-"""How much of its core an orchestrator should use at most."""
+"""Maximum share of its core that an orchestrator should use."""
 
 
 def cost(prediction: MeshPrediction, drafter_cost: float) -> float:
-    """Of the replicas, in verifiers."""
+    """Return the cost of the replicas, in verifiers."""
     return prediction.verifiers + drafter_cost * prediction.drafters
 
 
 def recommended(planned: Sequence[SmallestMesh], drafter_cost: float) -> SmallestMesh | None:
-    """The one that costs least, and of several the fastest; None if none meets the objectives."""
+    """Return the cheapest mesh, and among equals the fastest; None if none meets the objectives."""
 
     def order(each: SmallestMesh) -> tuple[float, float]:
         assert each.best is not None
@@ -36,7 +36,7 @@ def recommended(planned: Sequence[SmallestMesh], drafter_cost: float) -> Smalles
 def as_json(
     setting: PlanSetting, planned: Sequence[SmallestMesh], drafter_cost: float
 ) -> dict[str, Any]:
-    """All of it; ``fewer`` is the mesh with one verifier less in each cell."""
+    """Return the whole plan; ``fewer`` is the mesh with one verifier less in each cell."""
     best = recommended(planned, drafter_cost)
     objectives = asdict(setting.objectives)
     return {
@@ -65,7 +65,7 @@ def _prediction(prediction: MeshPrediction) -> dict[str, Any]:
 
 
 def table(setting: PlanSetting, planned: Sequence[SmallestMesh], drafter_cost: float) -> Table:
-    """A line for the smallest mesh of each strategy, and one for a verifier less."""
+    """Return a table with a line for each strategy's smallest mesh, and one for a verifier less."""
     made = make_table(
         f"{setting.rate:g} requests/s of {setting.mean_output:.0f} tokens, "
         f"{setting.attain:.0%} within {_promised(setting)}",
@@ -82,25 +82,25 @@ def table(setting: PlanSetting, planned: Sequence[SmallestMesh], drafter_cost: f
             made.add_row(f"  {setting.cells} fewer", *_cells(each.fewer), style="dim")
     best = recommended(planned, drafter_cost)
     if best is None:
-        made.caption = "No mesh meets that; an answer alone takes what is shown."
+        made.caption = "No mesh meets the objectives; shown are the latencies of an answer alone."
     else:
         assert best.best is not None
         made.caption = (
-            f"Take {best.strategy} with verifiers: {best.best.verifiers}, drafters: "
+            f"Use {best.strategy} with verifiers: {best.best.verifiers}, drafters: "
             f"{best.best.drafters}, orchestrators: {processes(best.best)}; and one more of each, "
-            "so that one may fail."
+            "so that one of each may fail."
         )
     for each in planned:
         if each.best is not None and each.fewer is not None:
             fault = each.fewer.fault(setting.attain)
             made.caption += f"\n{each.strategy} with {setting.cells} fewer: {fault}."
     if setting.cells > 1:
-        made.caption += f"\nSimulated as {setting.cells} cells, each with its share of all."
+        made.caption += f"\nSimulated as {setting.cells} cells of equal load and replicas."
     return made
 
 
 def processes(prediction: MeshPrediction) -> int:
-    """How many orchestrators: each has one core, and more would wait for it than run."""
+    """Return the number of orchestrators, each of which can use a single core."""
     return max(1, math.ceil(prediction.orchestrator_cores / CORE_SHARE))
 
 

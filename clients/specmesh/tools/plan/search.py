@@ -1,4 +1,4 @@
-"""The smallest mesh whose users get what they are promised."""
+"""The search for the smallest mesh that meets the objectives."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from specmesh.tools.plan.predict import MeshPrediction, ReplicaCounts, alone, pr
 from specmesh.tools.plan.setting import PlanSetting
 
 MOST_REPLICAS = 512
-"""Of a cell."""
+"""Maximum number of replicas of a role in a cell."""
 _AMPLE = ReplicaCounts(verifiers=8, drafters=1)
-"""For one answer."""
+"""Ample replicas for a single answer."""
 _LEAST = ReplicaCounts(verifiers=1, drafters=1)
 
 
 @dataclass(frozen=True, slots=True)
 class SmallestMesh:
-    """``best``: the smallest mesh that meets the objectives, None if none does. ``fewer``: the same
-    with one verifier less in each cell, and ``alone``: an answer that has a mesh for itself."""
+    """The result of a search for one strategy.
+
+    ``best`` is the smallest mesh that meets the objectives, None if there is none; ``fewer`` the
+    same with one verifier less in each cell; ``alone`` the prediction for an answer that has a mesh
+    to itself.
+    """
 
     strategy: str
     best: MeshPrediction | None
@@ -29,7 +33,7 @@ class SmallestMesh:
 
 
 def plan(setting: PlanSetting, strategy: str) -> SmallestMesh:
-    """Plan for one strategy."""
+    """Find the smallest mesh for one strategy."""
     ample = alone(setting, strategy, _for(strategy, _AMPLE))
     if ample.attained < setting.attain:
         return SmallestMesh(strategy, None, None, ample)
@@ -43,7 +47,7 @@ def plan(setting: PlanSetting, strategy: str) -> SmallestMesh:
     def meets(counts: ReplicaCounts) -> bool:
         return predicted(counts).meets(setting.attain)
 
-    # The work there is; with batches, several answers share it.
+    # A lower bound from the work to be done; in batches several answers share it.
     least = alone(setting, strategy, _for(strategy, _LEAST))
     rate = setting.rate / setting.cells / setting.batch
     start = ReplicaCounts(
@@ -69,7 +73,8 @@ def _for(strategy: str, counts: ReplicaCounts) -> ReplicaCounts:
 def _grow(
     counts: ReplicaCounts, predicted: Callable[[ReplicaCounts], MeshPrediction], share: float
 ) -> ReplicaCounts | None:
-    """Add replicas of the busier role until the objectives are met; None if they never are."""
+    """Add replicas of the busier role until the objectives are met; return None if they never
+    are."""
     while not (found := predicted(counts)).meets(share):
         if found.drafter_utilisation > found.verifier_utilisation:
             counts = replace(counts, drafters=_more(counts.drafters))
@@ -85,7 +90,7 @@ def _more(number: int) -> int:
 
 
 def _shrink(counts: ReplicaCounts, meets: Callable[[ReplicaCounts], bool]) -> ReplicaCounts:
-    """Take replicas away, verifiers first, as long as the objectives are met."""
+    """Remove replicas, verifiers first, as long as the objectives are met."""
     for role in ("verifiers", "drafters"):
         while (number := getattr(counts, role)) > 1:
             fewer = replace(counts, **{role: number - 1})

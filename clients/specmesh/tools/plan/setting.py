@@ -1,4 +1,4 @@
-"""What is planned for: how long forwards take, the load, and what its users are promised."""
+"""The setting of a plan: times of forwards, the load, and the objectives."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from specmesh.orchestrator.strategies.options import StrategyOptions
 from specmesh.simulation.latency import FixedLatency
 
 CELL_ANSWERS = 16
-"""About how many answers are under way at once in what is simulated. A greater load is divided into
-cells, which is on the safe side: replicas that serve more answers together wait less for each
-other."""
+"""Approximate number of concurrent answers in a simulated cell. A greater load is divided into
+cells, which is conservative: replicas that serve more answers together wait less for each other."""
 _NUM_LENGTHS = 1000
 _SLACK_TTFT = 4.0
 _SLACK_TPOT = 1.5
@@ -24,13 +23,13 @@ _SLACK_TPOT = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSetting:
-    """Times are in seconds.
+    """The setting of a plan. Times are in seconds.
 
-    ``attain``: the share of answers that must meet ``objectives``. ``batch``: how many calls may
-    share a forward. ``heads_s``: the time of one level that the target's heads draft, None without
-    heads; ``heads_depth``: how many levels that are at most. ``orchestrator_s``: processor time of
-    an orchestrator for each verification, with all that belongs to it. ``options``: those of
-    strategies, by name.
+    ``attain`` is the share of answers that must meet ``objectives``, ``batch`` the maximum number
+    of calls in a forward. ``heads_s`` is the time in which the target's heads draft one level (None
+    without heads), ``heads_depth`` the maximum number of levels. ``orchestrator_s`` is the CPU time
+    of an orchestrator per verification, everything included. ``options`` has those of strategies,
+    by name.
     """
 
     target: FixedLatency
@@ -52,25 +51,25 @@ class PlanSetting:
 
     @property
     def mean_output(self) -> float:
-        """Mean tokens of an answer."""
+        """Return the mean number of tokens per answer."""
         rng = Random(self.seed)  # noqa: S311 - a plan must repeat
         return fmean(self.output.draw(rng) for _ in range(_NUM_LENGTHS))
 
     @property
     def answer_s(self) -> float:
-        """How long the target alone, with nothing else to do, takes for an answer."""
+        """Return how long an otherwise idle target takes for an answer."""
         first_s = self.target.forward_s(first=True, quantile=0.5, num_nodes=1)
         return first_s + (self.mean_output - 1) * self.target.each_s
 
     @property
     def cells(self) -> int:
-        """Into how many equal parts the load is divided; each is simulated as if alone."""
+        """Return the number of equal parts of the load, each of which is simulated separately."""
         return max(1, math.ceil(self.rate * self.answer_s / (2 * CELL_ANSWERS)))
 
 
 def default_objectives(target: FixedLatency, hop_s: float) -> Objectives:
-    """A first token within four of the target's first forwards, and half again the time of its
-    others for each token after it."""
+    """Return the default objectives: a first token within 4 first forwards of the target, and 1.5
+    times its other forwards for each token after it."""
     first_s = target.forward_s(first=True, quantile=0.5, num_nodes=1) + 2 * hop_s
     return Objectives(
         ttft_s=_SLACK_TTFT * first_s, tpot_s=_SLACK_TPOT * (target.each_s + 2 * hop_s)

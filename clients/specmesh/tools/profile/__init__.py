@@ -1,5 +1,5 @@
-"""``specmesh profile``: what a mesh's forwards and hops cost, and the strategy that follows.
+"""``specmesh profile``: the costs of a mesh's forwards and hops, and the best strategy for them.
 
-Ghidorah's architecture-aware profiling (ARCA, Section III-C), for a mesh. ``run.py`` measures
-through the RPCs that serving uses; ``law.py``, ``predict.py`` and ``choose.py`` are pure.
+This is Ghidorah's architecture-aware profiling (ARCA, Section III-C), for a mesh. ``run.py``
+measures through the RPCs that serving uses; ``law.py``, ``predict.py`` and ``choose.py`` are pure.
 """

@@ -45,20 +45,20 @@ from specmesh.tools.profile.run import NUM_PROMPTS, NUM_TOKENS, SECONDS, Profile
 
 app = App(
     no_args_is_help=True,
-    help="Measure what a mesh's forwards and hops cost, and choose a strategy by that.",
+    help="Measure the costs of a mesh's forwards and hops, and choose a strategy by them.",
 )
 
 Output = Annotated[
     Path | None,
-    typer.Option("--output", help="File for the profile.", show_default="standard output"),
+    typer.Option("--output", help="File to write the profile to.", show_default="standard output"),
 ]
 Seconds = Annotated[
-    float, typer.Option(min=1, help="About how long to measure; a slow mesh takes longer.")
+    float, typer.Option(min=1, help="Approximate time to measure; a slow mesh takes longer.")
 ]
 NumPromptsOption = Annotated[
-    int, typer.Option("--prompts", min=1, help="Held-out prompts for acceptance, at most.")
+    int, typer.Option("--prompts", min=1, help="Maximum number of held-out prompts for acceptance.")
 ]
-NumTokens = Annotated[int, typer.Option("--tokens", min=8, help="Of each answer to them.")]
+NumTokens = Annotated[int, typer.Option("--tokens", min=8, help="Tokens of each answer to them.")]
 
 
 @app.command()
@@ -74,7 +74,7 @@ def local(
     seed: SeedOption = SEED,
     output: Output = None,
 ) -> None:
-    """Start a mesh on this machine and measure it: a target, its heads, a drafter."""
+    """Start a mesh on this machine and measure its target, heads and drafter."""
     plan = _plan(prompts, temperature, tokens, seconds, seed)
     options = MeshOptions(
         models=real_models(target, drafter, threads, heads=heads), threads=threads, drain_s=1.0
@@ -82,7 +82,7 @@ def local(
     mesh = LocalMesh(options, Path(mkdtemp(prefix="specmesh-")), _say)
 
     async def work() -> int:
-        # Else the client would sometimes compete with the target.
+        # Otherwise the client would sometimes compete with the target.
         with pinned_to(mesh.placement.rest):
             async with (
                 mesh,
@@ -99,13 +99,13 @@ def local(
 
 @app.command()
 def mesh(
-    verifier: Annotated[str, typer.Option(help="A replica of the target, host:port.")],
+    verifier: Annotated[str, typer.Option(help="Address of a replica of the target, host:port.")],
     drafter: Annotated[
-        str | None, typer.Option(help="A drafter, host:port.", show_default="none")
+        str | None, typer.Option(help="Address of a drafter, host:port.", show_default="none")
     ] = None,
     orchestrator: Annotated[
         str | None,
-        typer.Option(help="An orchestrator, host:port; else its time is not known."),
+        typer.Option(help="Address of an orchestrator, host:port, to measure its time, too."),
     ] = None,
     ca: TlsCa = None,
     cert: TlsCert = None,
@@ -118,10 +118,10 @@ def mesh(
     seed: SeedOption = SEED,
     output: Output = None,
 ) -> None:
-    """Measure a mesh as it stands, which should have nothing else to do.
+    """Measure a running mesh, which should be idle otherwise.
 
-    With TLS, verifier and drafter are called with an orchestrator's certificate, the orchestrator
-    with the token.
+    With TLS, verifier and drafter are called with an orchestrator's certificate, and the
+    orchestrator with the token.
     """
     plan = _plan(prompts, temperature, tokens, seconds, seed)
     certificate = _certificate(ca, cert, key)
@@ -143,18 +143,18 @@ def mesh(
 
 @app.command()
 def choose(
-    profile: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A profile.")],
-    streams: Annotated[int, typer.Option(min=1, max=64, help="Answers at once.")] = 1,
-    temperature: Annotated[float, typer.Option(min=0, help="Of the answers.")] = 0.0,
+    profile: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="Profile to choose by.")
+    ],
+    streams: Annotated[int, typer.Option(min=1, max=64, help="Number of concurrent answers.")] = 1,
+    temperature: Annotated[float, typer.Option(min=0, help="Temperature of the answers.")] = 0.0,
     context: Annotated[
-        int, typer.Option(min=1, help="Tokens before the one that is answered, on average.")
+        int, typer.Option(min=1, help="Mean number of tokens before the next one.")
     ] = CONTEXT,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print all that was chosen from.")
-    ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print all candidates.")] = False,
     json_: Json = False,
 ) -> None:
-    """Choose strategy and options: those that most tokens a second are expected of."""
+    """Choose the strategy and options with the most expected tokens per second."""
     try:
         read = Profile.from_json(profile.read_text(encoding="utf-8"))
     except (InvalidField, UnicodeDecodeError) as error:
@@ -183,7 +183,7 @@ def _certificate(ca: Path | None, cert: Path | None, key: Path | None) -> Certif
     if not (ca or cert or key):
         return None
     if not (ca and cert and key):
-        raise typer.BadParameter("--tls-ca, --tls-cert and --tls-key go together")
+        raise typer.BadParameter("--tls-ca, --tls-cert and --tls-key must be given together")
     try:
         return watched_certificate(TlsFiles(cert, key, ca)).current()
     except UnusableFile as error:
@@ -191,7 +191,7 @@ def _certificate(ca: Path | None, cert: Path | None, key: Path | None) -> Certif
 
 
 def _telling(seconds: float) -> AbstractContextManager[None]:
-    """Say now and then how far measuring has got."""
+    """Print now and then how far measuring has got."""
     return lines(
         lambda elapsed_s: f"{duration(elapsed_s)} of about {duration(seconds)}",
         Console(stderr=True),
@@ -199,7 +199,7 @@ def _telling(seconds: float) -> AbstractContextManager[None]:
 
 
 def _write(profile: Profile, output: Path | None) -> int:
-    """Write it; returns the exit status."""
+    """Write the profile; return the exit status."""
     if output is None:
         typer.echo(profile.to_json())
     else:
@@ -208,7 +208,7 @@ def _write(profile: Profile, output: Path | None) -> int:
         typer.echo(f"written to {output}; see: specmesh profile choose {output} --explain")
     if profile.complete:
         return ExitStatus.OK
-    _say("stopped before all was measured: the profile has what there was")
+    _say("stopped early: the profile has what was measured until then")
     return ExitStatus.INTERRUPTED
 
 

@@ -1,4 +1,5 @@
-"""What ways of decoding yield on a mesh's own drafter and heads, on ever more answers."""
+"""The acceptance of ways of decoding on a mesh's own drafter and heads, measured on more and more
+answers."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ from specmesh.tools.profile.measure.replicas import Replica, Replicas
 from specmesh.tools.profile.replay import Text, answers, rounds_of
 
 AT_ONCE = 32
-"""Answers along which drafts are made at the same time."""
+"""Number of answers along which drafts are made concurrently."""
 
 
 class Acceptances:
-    """Rounds of ways of decoding along the target's answers to one prompt after the other."""
+    """The rounds of ways of decoding along the target's answers to one prompt after the other."""
 
     def __init__(
         self,
@@ -51,17 +52,18 @@ class Acceptances:
         seed: int,
         say: Callable[[str], None],
     ) -> Self:
-        """On prompts with these ``texts``. Raises StartError for a target without tokenizer."""
+        """Create it for prompts with these ``texts``. Raises StartError if the target has no
+        tokenizer."""
         return cls(replicas, await _tokenized(replicas.verifier, texts), num_tokens, seed, say)
 
     @property
     def num_prompts(self) -> int:
-        """How many prompts were used, each with every way that was asked for."""
+        """Return how many prompts were used, each with every requested way."""
         return self._next
 
     @property
     def exhausted(self) -> bool:
-        """Whether all prompts were used."""
+        """Return whether all prompts were used."""
         return self._next >= len(self._prompts)
 
     async def measure(self, ways: Mapping[float, Collection[Way]]) -> None:
@@ -87,7 +89,7 @@ class Acceptances:
             self._rounds[way, temperature] += await rounds_of(self._replicas, way, texts)
 
     def means(self) -> list[ProfiledAcceptance]:
-        """Of all rounds so far."""
+        """Return the mean round of each way and temperature so far."""
         return [mean_round(*each, own) for each, own in self._rounds.items()]
 
 

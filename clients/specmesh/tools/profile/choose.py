@@ -1,4 +1,4 @@
-"""Which strategy, with which options: the one that a profile expects most tokens a second of."""
+"""The choice of strategy and options: those with the most expected tokens per second."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from specmesh.tools.profile.predict import Corrections, rounds_per_s
 
 LOOKAHEADS = (1, 2, 4, 8)
 TREES = ((4, 3), (8, 4), (16, 5), (32, 6))
-"""Width and depth."""
+"""Pairs of width and depth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What to expect of one way of decoding."""
+    """The expected performance of one way of decoding."""
 
     acceptance: ProfiledAcceptance
     rounds_per_s: float
-    """Of all streams together."""
+    """Total of all streams."""
     tokens_per_s: float
-    """The same."""
+    """Total of all streams."""
     ratio: float
-    """To the target alone."""
+    """Ratio to the target alone."""
     observed: bool
-    """Whether it was tried through the orchestrator, as others that lead were."""
+    """Whether it was tried through the orchestrator, as the leading candidates are."""
 
 
 def ways(*, drafter: bool, heads_depth: int) -> tuple[Way, ...]:
-    """The ways of decoding that are tried, but for the target alone: with a drafter, and with heads
-    that draft so deep (0: without)."""
+    """Return the ways of decoding to try, other than the target alone: those with a drafter, and
+    those with heads that draft ``heads_depth`` levels (0 without heads)."""
     found: list[Way] = []
     if drafter:
         found += [Way(SPECULATIVE, lookahead) for lookahead in LOOKAHEADS]
@@ -50,8 +50,10 @@ def expectations(
     temperature: float,
     context: float,
 ) -> list[Expectation]:
-    """What to expect of each way of decoding and of the target alone, the best first; acceptance is
-    that of the nearest temperature that was measured."""
+    """Return the expectations for each way of decoding and for the target alone, the best first.
+
+    Acceptance is that of the nearest measured temperature.
+    """
     listed = nearest(acceptances, temperature)
     near = listed[0].temperature if listed else temperature
     candidates = [replace(AUTOREGRESSIVE_ROUND, temperature=near), *listed]
@@ -71,7 +73,7 @@ def expectations(
 def nearest(
     acceptances: Iterable[ProfiledAcceptance], temperature: float
 ) -> list[ProfiledAcceptance]:
-    """Those at the temperature nearest to ``temperature``."""
+    """Return those at the temperature nearest to ``temperature``."""
     listed = list(acceptances)
     if not listed:
         return []

@@ -1,4 +1,4 @@
-"""What a profile says of a mesh's times, and of the rounds of its strategies."""
+"""The costs in a profile: times of a mesh, and the rounds of its strategies."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ from specmesh.tools.profile.law import Law
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """What a call takes on top of queue and forward: transport, reading, judging."""
+    """The time of a call besides queue and forward: transport, parsing, judging."""
 
     base_ms: float
     token_ms: float
-    """For each token of the tree that is sent or received."""
+    """Time for each token of the tree that is sent or received."""
     call_ms: float
-    """For each call more that shares the forward: these are judged and answered in turn."""
+    """Time for each further call that shares the forward, because these are judged and answered in
+    turn."""
 
     def ms(self, tokens: float, calls: float = 1.0) -> float:
-        """Of a call with so many draft tokens, in a forward of so many calls."""
+        """Return the time of a call with ``tokens`` draft tokens, in a forward of ``calls``
+        calls."""
         return self.base_ms + self.token_ms * tokens + self.call_ms * (calls - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """By what factor forwards take longer while the other role's process works, too."""
+    """The factors by which forwards slow down while the other role's process works, too."""
 
     target: float = 1.0
     drafter: float = 1.0
 
 
 MANY = 8
-"""Streams with which an orchestrator is busy."""
+"""Number of streams with which an orchestrator is busy."""
 
 
 class Drafting(StrEnum):
-    """Who drafts."""
+    """The model that drafts."""
 
     NOBODY = "nobody"
     DRAFTER = "drafter"
@@ -51,7 +53,7 @@ class Drafting(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A strategy and the options that leave it nothing to adapt."""
+    """A strategy with fixed options, so that it adapts nothing."""
 
     strategy: str
     lookahead: int | None = None
@@ -59,38 +61,40 @@ class Way:
 
     @property
     def text(self) -> str:
-        """As on a command line."""
+        """Return it as on a command line."""
         given = (("lookahead", self.lookahead), ("width", self.width))
         options = [f"-o {name}={value}" for name, value in given if value is not None]
         return " ".join((self.strategy, *options))
 
     @property
     def drafting(self) -> Drafting:
-        """Who drafts."""
+        """Return the model that drafts."""
         others = {AUTOREGRESSIVE: Drafting.NOBODY, HEADS: Drafting.HEADS}
         return others.get(self.strategy, Drafting.DRAFTER)
 
 
 @dataclass(frozen=True, slots=True)
 class Orchestrating:
-    """What an orchestrator takes for a round, one round after the other, and whatever else a round
-    takes that is not known of replicas."""
+    """The time of an orchestrator per round, which it spends on one round after the other.
+
+    It includes any other time of a round that replicas don't report.
+    """
 
     strategy: str
     one_ms: float
-    """With one stream."""
+    """Time with one stream."""
     many_ms: float
-    """With ``MANY``."""
+    """Time with ``MANY`` streams."""
 
     def ms(self, streams: int) -> float:
-        """With so many streams."""
+        """Return the time with that many streams."""
         share = min(1.0, (streams - 1) / (MANY - 1))
         return self.one_ms + share * (self.many_ms - self.one_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """The processor cores that a service may use, by number, and its threads that compute."""
+    """The cores that a service may use, by number, and the number of its compute threads."""
 
     numbers: tuple[int, ...]
     threads: int = 1
@@ -98,7 +102,7 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class ObservedRounds:
-    """How many rounds a second a way of decoding made through an orchestrator, all streams
+    """The rounds per second that a way of decoding made through an orchestrator, all streams
     together."""
 
     way: Way
@@ -107,7 +111,7 @@ class ObservedRounds:
     """One or ``MANY``."""
     rounds_per_s: PositiveFloat
     tries: PositiveInt
-    """By which that is known."""
+    """Number of tries behind the figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +121,20 @@ class MeshCosts:
     target: Law
     verify_hop: Hop
     drafter: Law | None = None
-    """None without a drafter, as ``draft_hop`` then."""
+    """None without a drafter; ``draft_hop`` likewise."""
     draft_hop: Hop | None = None
     heads: Law | None = None
-    """Of a step of the target's heads; None without any."""
+    """Law of a step of the target's heads; None without heads."""
     contention: Contention = Contention()
     orchestrating: tuple[Orchestrating, ...] = ()
-    """By strategy; empty if no orchestrator was measured."""
+    """One for each strategy; empty if no orchestrator was measured."""
     cores: Mapping[str, Cores] = field(default_factory=dict)
-    """By role: target, drafter, orchestrator. One that is missing shares its cores with none."""
+    """Cores by role: target, drafter, orchestrator. A missing role shares its cores with none."""
     observed: tuple[ObservedRounds, ...] = ()
-    """Ways that were tried, with one stream and with ``MANY``."""
+    """The ways that were tried, with one stream and with ``MANY``."""
 
     def orchestrating_ms(self, strategy: str, streams: int) -> float:
-        """Of a round of ``strategy``; 0 if none was measured."""
+        """Return the orchestrator's time of a round of ``strategy``; 0 if it was not measured."""
         own = (each.ms(streams) for each in self.orchestrating if each.strategy == strategy)
         return next(own, 0.0)
 
@@ -142,14 +146,14 @@ class ProfiledAcceptance:
     way: Way
     temperature: float
     tokens: PositiveFloat
-    """That a verification yields, the target's own included."""
+    """Mean tokens that a verification yields, the target's own included."""
     nodes: float
-    """That a verification covers."""
+    """Mean draft tokens that a verification covers."""
     levels: tuple[float, ...] = ()
-    """Tokens that go through each of the forwards that draft; for a level that not all rounds
-    reach, as many as there are on average; fewer than 1: it is a forward of one in some rounds."""
+    """Mean tokens in each of the drafting forwards, over all rounds. A value below 1 means that
+    only that share of rounds reaches the level, with a forward of one token."""
     strategy_ms: float = 0.0
-    """Of an orchestrator for the strategy's own decisions, and for reading what was drafted."""
+    """Time of an orchestrator for the strategy's own decisions and for parsing drafts."""
 
 
 AUTOREGRESSIVE_ROUND = ProfiledAcceptance(Way(AUTOREGRESSIVE), 0.0, tokens=1.0, nodes=0.0)
@@ -157,8 +161,8 @@ AUTOREGRESSIVE_ROUND = ProfiledAcceptance(Way(AUTOREGRESSIVE), 0.0, tokens=1.0, 
 
 @dataclass(frozen=True, slots=True)
 class ProfiledRound:
-    """One round as it went: the tree that was verified, how many tokens it yielded, and how long
-    the strategy worked on it."""
+    """One round: the verified tree, the number of tokens it yielded, and how long the strategy
+    worked on it."""
 
     tree: TokenTree
     tokens: int
@@ -166,12 +170,12 @@ class ProfiledRound:
 
 
 FIRST_TOKENS = {Drafting.DRAFTER: 2, Drafting.HEADS: 1}
-"""Tokens in a draft's first forward: a drafter also reads the last token that it drafted itself,
-heads begin at the target's own."""
+"""Number of tokens in a draft's first forward. A drafter also reads the last token that it drafted
+itself; heads begin at the target's own."""
 
 
 def mean_round(way: Way, temperature: float, rounds: Sequence[ProfiledRound]) -> ProfiledAcceptance:
-    """What ``rounds``, at least one, were like on average."""
+    """Return the mean of ``rounds``, which must not be empty."""
     first = FIRST_TOKENS[way.drafting]
     depth = max(max(each.tree.depths) for each in rounds)
     counts = [0.0] * depth

@@ -1,4 +1,4 @@
-"""The file that a profile is written to: JSON, described in docs/profile.md."""
+"""The JSON file of a profile, described in docs/profile.md."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class ProfiledModel:
     backend: str
     heads_depth: int
     threads: int
-    """Of a forward, as its process says; 0 if it doesn't."""
+    """Number of threads of a forward, as its process reports; 0 if it doesn't."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How good a law is: relative errors on settings that it was not fitted to."""
+    """The accuracy of a law: relative errors on settings that it was not fitted to."""
 
     median: float
     p90: float
@@ -41,31 +41,31 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A mesh as it was measured. Mappings are by role: target, drafter, heads."""
+    """The measurements of a mesh. Mappings are by role: target, drafter, heads."""
 
     made: str
-    """When, in UTC."""
+    """Time of the measurement, in UTC."""
     machine: Mapping[str, str]
-    """Of whoever measured; replicas may be elsewhere."""
+    """The machine that ran the measurement; replicas may be elsewhere."""
     seed: int
     seconds: float
-    """That measuring took."""
+    """Duration of the measurement."""
     models: Mapping[str, ProfiledModel]
     costs: MeshCosts
     accuracy: Mapping[str, Accuracy]
     acceptance: Sequence[ProfiledAcceptance]
     samples: Mapping[str, Sequence[Sample]]
-    """What the laws were fitted to."""
+    """The samples that the laws were fitted to."""
     complete: bool = True
-    """Whether measuring came to its end, instead of being stopped."""
+    """Whether measuring completed instead of being stopped."""
 
     def to_json(self) -> str:
-        """The profile as text, for a file."""
+        """Return the profile as text, for a file."""
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The profile that ``to_json`` wrote. Raises ``InvalidField`` for any other text."""
+        """Return the profile that ``to_json`` wrote. Raises ``InvalidField`` for any other text."""
         try:
             read: Any = json.loads(text)
         except (json.JSONDecodeError, RecursionError) as error:

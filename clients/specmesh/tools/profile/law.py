@@ -1,11 +1,11 @@
-"""What a forward costs: a small model, fitted to medians of measured times.
+"""The cost of a forward: a small model, fitted to measured times.
 
-A forward takes a time that is piecewise linear in its tokens, and may fall as well as rise (another
-kernel takes over); a time for each call more; and for attention one for each token of context, by
-call (its KV is gathered) and by token (it attends). Forwards that follow each other at once, as the
-levels of a draft do, take a time besides, all together. No part is negative. The model is linear in
-its coefficients, so that forwards that were timed together are one row; it is fitted by least
-squares of relative errors.
+The time of a forward is the sum of a term that is piecewise linear in its tokens, and may fall as
+well as rise (when another kernel takes over); a time for each further call; and for attention one
+for each token of context, by call (its KV is gathered) and by token (it attends). Forwards that
+immediately follow each other, such as the levels of a draft, have one common start time in
+addition. No term is negative. The model is linear in its coefficients, so forwards that were timed
+together form one row; it is fitted by least squares of relative errors.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 KNOTS: Final = (1, 2, 3, 4, 8, 16, 32, 64, 128)
-"""Tokens at which the slope may change: kernels are chosen by powers of two, and for few tokens one
-by one."""
+"""Tokens at which the slope may change: kernels are chosen by powers of two, and for few tokens
+individually."""
 TELLING: Final = 3
-"""Fewest samples between two knots."""
+"""Minimum number of samples between two knots."""
 FOLDS: Final = 5
-"""Parts of the settings, each of which is held out once to judge a fit (cross-validation)."""
+"""Number of folds of cross-validation: each part of the settings is held out once."""
 _CONTEXT_UNIT: Final = 1000.0
-"""Contexts count in thousands, so that coefficients are of a size."""
+"""Unit of context, in tokens, so that coefficients have similar magnitudes."""
 
 Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class MeasuredForward:
-    """The size of a forward: how many calls share it, their tokens together, and how many tokens
-    each call attends to. Means need not be whole."""
+    """The size of a forward: its number of calls, their total tokens, and the tokens that each call
+    attends to. As means these may be fractions."""
 
     calls: float
     tokens: float
@@ -43,7 +43,7 @@ class MeasuredForward:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Forwards, one after the other, that together took ``ms``, by some repetitions."""
+    """Consecutive forwards that together took ``ms``, estimated from several repetitions."""
 
     forwards: tuple[MeasuredForward, ...]
     ms: float
@@ -51,9 +51,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """The time of a forward in milliseconds: of one call without context, at each of ``knots``,
-    which rise; of a call more; of 1,000 tokens of context, by call and by token; and what a draft
-    takes besides its forwards."""
+    """The time of a forward in milliseconds.
+
+    It has the time of one call without context at each of ``knots``, which rise; of a further call;
+    of 1,000 tokens of context, by call and by token; and what a draft takes besides its forwards.
+    """
 
     knots: tuple[float, ...]
     at_knots: tuple[float, ...]
@@ -63,7 +65,7 @@ class Law:
     start_ms: float
 
     def ms(self, forward: MeasuredForward) -> float:
-        """The time that ``forward`` takes; never less than nothing."""
+        """Return the time of ``forward``, which is never negative."""
         coefficients = (
             *self.at_knots,
             self.call_ms,
@@ -73,14 +75,14 @@ class Law:
         return max(0.0, float(_row(forward, self.knots) @ np.array(coefficients)))
 
     def total_ms(self, forwards: Sequence[MeasuredForward]) -> float:
-        """The time of all of them, as one draft."""
+        """Return the time of all ``forwards`` as one draft."""
         return self.start_ms + sum(map(self.ms, forwards))
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A law fitted to all ``samples``, and the relative ``errors`` on each of them, made by a law
-    that was fitted without it."""
+    """A law fitted to all ``samples``, and the relative ``errors`` of each of them by a law fitted
+    without it."""
 
     law: Law
     samples: tuple[Sample, ...]
@@ -88,13 +90,15 @@ class Fit:
 
     @property
     def median_error(self) -> float:
-        """On settings not fitted to; 0 if there were too few to tell."""
+        """Return the median error on held-out settings; 0 if there were too few to tell."""
         return median(self.errors) if self.errors else 0.0
 
 
 def fit(samples: Sequence[Sample], knots: Sequence[int] = KNOTS) -> Fit:
-    """Fit a law to ``samples``, at least one, of different settings and with positive times. It has
-    those ``knots`` that there are samples enough for."""
+    """Fit a law to ``samples``, at least one, of different settings and with positive times.
+
+    It uses those of ``knots`` that have enough samples.
+    """
     ordered = tuple(sorted(samples, key=lambda each: each.forwards))
     errors: list[float] = []
     for fold in range(FOLDS if len(ordered) > 1 else 0):
@@ -105,13 +109,13 @@ def fit(samples: Sequence[Sample], knots: Sequence[int] = KNOTS) -> Fit:
 
 
 def error(law: Law, sample: Sample) -> float:
-    """By what share of the measured time ``law`` is wrong."""
+    """Return the error of ``law`` as a share of the measured time."""
     return abs(law.total_ms(sample.forwards) / sample.ms - 1)
 
 
 def _fitted(samples: Sequence[Sample], wanted: Sequence[int]) -> Law:
     knots = _knots(samples, wanted)
-    # Where all have as many forwards, nothing tells a start's time from theirs.
+    # With equal numbers of forwards the start time can't be told from theirs.
     start = float(len({len(each.forwards) for each in samples}) > 1)
     rows = np.array(
         [
@@ -124,8 +128,8 @@ def _fitted(samples: Sequence[Sample], wanted: Sequence[int]) -> Law:
 
 
 def _knots(samples: Sequence[Sample], wanted: Sequence[int]) -> tuple[float, ...]:
-    """The fewest and the most tokens, and in between those ``wanted`` that enough samples tell from
-    the knot before."""
+    """Return the fewest and the most tokens, and those ``wanted`` in between with enough samples
+    since the previous knot."""
     sizes = [{each.tokens for each in sample.forwards} for sample in samples]
     every = set[float]().union(*sizes)
     knots = [min(every)]
@@ -137,7 +141,7 @@ def _knots(samples: Sequence[Sample], wanted: Sequence[int]) -> tuple[float, ...
 
 
 def _row(forward: MeasuredForward, knots: Sequence[float]) -> Vector:
-    """What the coefficients are multiplied by; beyond the knots the line goes on."""
+    """Return the factors of the coefficients; beyond the knots the line is extrapolated."""
     row = np.zeros(len(knots) + 3)
     if len(knots) == 1:
         row[0] = 1.0
@@ -152,7 +156,7 @@ def _row(forward: MeasuredForward, knots: Sequence[float]) -> Vector:
 
 
 def nonnegative_least_squares(rows: NDArray[np.float64], wanted: Vector) -> Vector:
-    """The x >= 0 that brings ``rows @ x`` closest to ``wanted`` (Lawson and Hanson 1974, active
+    """Return the x >= 0 that minimises ``|rows @ x - wanted|`` (Lawson and Hanson 1974, active
     sets)."""
     size = rows.shape[1]
     scale = np.linalg.norm(rows, axis=0)
@@ -175,7 +179,7 @@ def nonnegative_least_squares(rows: NDArray[np.float64], wanted: Vector) -> Vect
 def _descend(
     rows: NDArray[np.float64], wanted: Vector, found: Vector, free: NDArray[np.bool_]
 ) -> Vector:
-    """The least squares over the ``free`` entries, of which those that would fall below 0 are bound
+    """Return the least squares over the ``free`` entries; those that would fall below 0 are bound
     again."""
     while free.any():
         goal = np.zeros(len(found))

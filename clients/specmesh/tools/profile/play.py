@@ -1,10 +1,9 @@
-"""Rounds of several streams, played through.
+"""The simulation of rounds of several streams.
 
-Replicas batch whatever is there when a forward begins, services that work at the same time share
-the cores that they have in common (processor sharing: each gets the same part, Kleinrock 1967), a
-drafter and a verifier slow each other down besides, and an orchestrator serves one stream at a
-time. With several streams that has no closed form, so it is played through, on a clock of its own,
-with mean rounds.
+Replicas batch everything that waits when a forward begins; services that work at the same time
+share their common cores (processor sharing, with equal parts, Kleinrock 1967); a drafter and a
+verifier also slow each other down; and an orchestrator serves one stream at a time. This has no
+closed form for several streams, so it is simulated on a virtual clock, with mean rounds.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from specmesh.tools.profile.costs import Cores, Drafting, MeshCosts, ProfiledAcc
 from specmesh.tools.profile.law import Law, MeasuredForward
 
 _ROUNDS: Final = 40
-"""Of each stream that are counted."""
+"""Counted rounds of each stream."""
 _WARM_UP: Final = 8
-"""Of each stream before, until streams have spread."""
+"""Uncounted rounds of each stream, until streams have spread."""
 _JITTER: Final = 0.1
-"""By what share forwards vary: without it streams would stay in step for ever."""
+"""Relative variation of forwards, without which streams would stay in step forever."""
 
 
 class _At(StrEnum):
@@ -32,9 +31,9 @@ class _At(StrEnum):
     DRAFTER = "drafter"
     TARGET = "target"
     HEADS = "heads"
-    """On the target's engine, before its forwards."""
+    """Heads run on the target's engine, before its forwards."""
     WAY = "way"
-    """Nobody works on it."""
+    """The stream is in transit; no service works on it."""
 
 
 _DRAFTING = (_At.DRAFTER, _At.HEADS)
@@ -42,7 +41,8 @@ _DRAFTING = (_At.DRAFTER, _At.HEADS)
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """``amount`` is tokens of a forward, else milliseconds; with ``starts`` a draft begins."""
+    """A step of a round. ``amount`` is the tokens of a forward, otherwise milliseconds; with
+    ``starts`` a draft begins."""
 
     at: _At
     amount: float
@@ -51,7 +51,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Engine:
-    """What works on one batch at a time; ``left_ms`` is without contention."""
+    """A service that works on one batch at a time; ``left_ms`` excludes contention."""
 
     waiting: deque[tuple[int, _Step]] = field(default_factory=deque)
     batch: list[int] = field(default_factory=list)
@@ -65,8 +65,8 @@ def rounds_per_s(
     context: float,
     orchestrator_ms: float,
 ) -> float:
-    """Of ``streams`` answers together, at a mean ``context`` of so many tokens, if an orchestrator
-    takes ``orchestrator_ms`` for a round."""
+    """Return the total rounds per second of ``streams`` answers at a mean ``context`` in tokens, if
+    an orchestrator takes ``orchestrator_ms`` per round."""
     steps = tuple(_steps(acceptance, costs, orchestrator_ms))
     return _Play(steps, costs, streams, context).run()
 
@@ -82,17 +82,17 @@ class _Play:
         self._next = [0] * streams
         self._engines = {each: _Engine() for each in (_At.ORCHESTRATOR, _At.DRAFTER, _At.TARGET)}
         self._known: dict[tuple[_At, MeasuredForward], float] = {}
-        """Times of forwards, of which there are few different ones."""
+        """Cache of the times of forwards, of which few differ."""
         self._rates: dict[frozenset[_At], dict[_At, float]] = {}
-        """By who is busy."""
+        """Cache of speeds, by the set of busy services."""
         self._under_way: list[tuple[float, int]] = []
-        """When a stream arrives, and which."""
+        """Arrival times of streams in transit."""
         self._dice = random.Random(0)  # noqa: S311 - a prediction must repeat
         self._now = 0.0
         self._num_rounds = 0
 
     def run(self) -> float:
-        """Rounds a second of all streams together."""
+        """Return the total rounds per second of all streams."""
         for stream in range(self._streams):
             self._enter(stream)
         self._until(_WARM_UP * self._streams)
@@ -111,7 +111,7 @@ class _Play:
     def _enter(self, stream: int) -> None:
         step = self._steps[self._next[stream]]
         if step.at in _DRAFTING and self._dice.random() >= step.amount:
-            self._proceed(stream)  # fewer tokens than rounds: some rounds don't come so far
+            self._proceed(stream)  # On average below one token: some rounds don't reach this level.
             return
         if step.at is _At.WAY:
             self._under_way.append((self._now + step.amount, stream))
@@ -120,8 +120,8 @@ class _Play:
         self._engines[at].waiting.append((stream, step))
 
     def _begin(self, at: _At, engine: _Engine) -> None:
-        """Take what is there: a stream at the orchestrator; heads' steps, if there are any; or all
-        that need a forward."""
+        """Begin a batch: one stream at the orchestrator; all steps of heads, if there are any; or
+        all streams that need a forward."""
         taken = list(engine.waiting)
         if at is _At.ORCHESTRATOR:
             taken = taken[:1]
@@ -147,7 +147,7 @@ class _Play:
         return (start_ms + self._known[at, forward]) * jitter + shared_ms
 
     def _advance(self) -> None:
-        """Let the time pass to the next thing that ends."""
+        """Advance the time to the next thing that ends."""
         busy = frozenset(at for at, engine in self._engines.items() if engine.batch)
         if busy not in self._rates:
             self._rates[busy] = _rates(busy, self._costs)
@@ -176,7 +176,7 @@ class _Play:
 
 
 def _rates(busy: frozenset[_At], costs: MeshCosts) -> dict[_At, float]:
-    """How fast each of those that are busy works."""
+    """Return the speed of each busy service, as a share of its full speed."""
     rates = {at: core_share(at, busy, costs.cores) for at in busy}
     if {_At.DRAFTER, _At.TARGET} <= busy:
         rates[_At.DRAFTER] = min(rates[_At.DRAFTER], 1 / costs.contention.drafter)
@@ -185,7 +185,8 @@ def _rates(busy: frozenset[_At], costs: MeshCosts) -> dict[_At, float]:
 
 
 def core_share(role: str, busy: Collection[str], cores: Mapping[str, Cores]) -> float:
-    """The share of its speed at which ``role`` works while all of ``busy`` do, itself included."""
+    """Return the share of its full speed at which ``role`` works while all of ``busy`` (itself
+    included) do."""
     if role not in cores:
         return 1.0
     rivals = [
@@ -198,7 +199,7 @@ def core_share(role: str, busy: Collection[str], cores: Mapping[str, Cores]) -> 
 
 
 def _law(at: _At, costs: MeshCosts) -> tuple[Law, float]:
-    """What forwards take there, and what each call more takes besides."""
+    """Return the law of the forwards there, and the additional time of each further call."""
     if at is _At.TARGET:
         return costs.target, costs.verify_hop.call_ms
     if at is _At.HEADS:
@@ -211,7 +212,7 @@ def _law(at: _At, costs: MeshCosts) -> tuple[Law, float]:
 def _steps(
     acceptance: ProfiledAcceptance, costs: MeshCosts, orchestrator_ms: float
 ) -> Iterator[_Step]:
-    """A round: with a drafter it drafts first, heads draft after the verdict."""
+    """Yield the steps of a round. A drafter drafts before the verification, heads after it."""
     yield _Step(_At.ORCHESTRATOR, orchestrator_ms + acceptance.strategy_ms)
     if acceptance.levels and acceptance.way.drafting is Drafting.DRAFTER:
         assert costs.draft_hop is not None

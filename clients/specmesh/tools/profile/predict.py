@@ -1,5 +1,5 @@
-"""How many tokens a second a way of decoding yields, and what follows for an orchestrator from how
-many rounds it made."""
+"""The tokens per second of ways of decoding, and the orchestrator's time that follows from observed
+rounds."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from specmesh.tools.profile.costs import (
 )
 
 CONTEXT: Final = 128
-"""Tokens that answers have before them on average, if nobody says otherwise."""
+"""Default of the mean number of tokens before the next one."""
 _HALVINGS: Final = 12
 _PRIOR_TRIES: Final = 2
-"""So many tries tell as much of a way as the times of its steps do: on two cores one try, and what
-follows from the steps, are off by some 5 and 4 per cent."""
+"""Weight of the prediction from step times, in tries: on two cores the errors of one try and of
+such a prediction are about 5 and 4 per cent."""
 
 
 def tokens_per_s(
     acceptance: ProfiledAcceptance, costs: MeshCosts, streams: int, context: float
 ) -> float:
-    """Tokens a second of ``streams`` answers together, at a mean ``context`` of so many tokens, by
+    """Return the total tokens per second of ``streams`` answers at a mean ``context`` in tokens, by
     the times of their steps."""
     return acceptance.tokens * rounds_per_s(acceptance, costs, streams, context)
 
@@ -38,18 +38,19 @@ def tokens_per_s(
 def rounds_per_s(
     acceptance: ProfiledAcceptance, costs: MeshCosts, streams: int, context: float
 ) -> float:
-    """Rounds a second of ``streams`` answers together, by the times of their steps."""
+    """Return the total rounds per second of ``streams`` answers, by the times of their steps."""
     ms = costs.orchestrating_ms(acceptance.way.strategy, streams)
     return play.rounds_per_s(acceptance, costs, streams, context, ms)
 
 
 class Corrections:
-    """By what factor ``acceptances`` make more rounds a second than follows from the times of their
-    steps.
+    """The factors by which ``acceptances`` make more rounds per second than the times of their
+    steps predict.
 
-    A strategy's is the mean over its ways that were observed, each as often as it was tried; if
-    none was, over those of all strategies. A way's own counts as much as it has tries, and its
-    strategy's as much as ``_PRIOR_TRIES``: who leads or trails after a few owes it to luck, too.
+    The factor of a strategy is the mean over its observed ways, weighted by tries; if there are
+    none, the mean over those of all strategies. A way's own factor counts by its tries, and its
+    strategy's counts as ``_PRIOR_TRIES``, because leading or trailing after a few tries is also due
+    to chance.
     """
 
     def __init__(self, acceptances: Iterable[ProfiledAcceptance], costs: MeshCosts) -> None:
@@ -71,12 +72,12 @@ class Corrections:
                 mean.add(factor, each.tries)
 
     def factor(self, acceptance: ProfiledAcceptance, streams: int) -> float:
-        """With so many streams; in between one and ``MANY`` on a line."""
+        """Return the factor with that many streams, interpolated between one and ``MANY``."""
         one, many = (self._at(acceptance, each) for each in (1, MANY))
         return one + min(1.0, (streams - 1) / (MANY - 1)) * (many - one)
 
     def observed(self, acceptance: ProfiledAcceptance) -> bool:
-        """Whether it was tried, with any number of streams."""
+        """Return whether it was tried, with any number of streams."""
         own = (acceptance.way, acceptance.temperature)
         return any((*own, streams) in self._own for streams in (1, MANY))
 
@@ -112,8 +113,11 @@ class _Mean:
 def orchestrating(
     costs: MeshCosts, observed: Sequence[tuple[ProfiledAcceptance, ObservedRounds]], context: float
 ) -> tuple[Orchestrating, ...]:
-    """What an orchestrator must take for a round of each strategy if all else is as ``costs`` say:
-    the mean over what was observed of it with one stream and with many."""
+    """Return the orchestrator's time per round of each strategy that explains the observed rounds,
+    given ``costs``.
+
+    It is the mean over the observations of a strategy with one stream and with many.
+    """
     fitting: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     for acceptance, seen in observed:
         key = seen.way.strategy, seen.streams
@@ -128,7 +132,8 @@ def orchestrating(
 def _fitting_ms(
     costs: MeshCosts, acceptance: ProfiledAcceptance, observed: ObservedRounds, context: float
 ) -> float:
-    """By halving: the more an orchestrator takes, the fewer rounds a second there are."""
+    """Find the time by bisection: the more an orchestrator takes, the fewer rounds per second there
+    are."""
     streams = observed.streams
     low, high = 0.0, 1e3 * streams / observed.rounds_per_s
     for _ in range(_HALVINGS):

@@ -1,8 +1,8 @@
-"""What rounds of a way of decoding are like on a mesh: the real strategy, drafter and heads.
+"""The rounds of a way of decoding on a mesh, with the real strategy, drafter and heads.
 
-The target's answers are known beforehand, so the strategy's verifications need no forward, unless
-it is the target's heads that draft: then each is asked for, for the draft that comes with it.
-Latencies are not told to the strategy, so it drafts as far as its options say.
+The target's answers are known beforehand, so verifications need no forward, unless the target's
+heads draft: then each is requested for the draft that comes with it. The strategy is given no
+latencies, so it drafts as far as its options allow.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from specmesh.tools.profile.measure.replicas import OpenLine, Replicas
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A prompt, the target's answer to it, and how that was sampled."""
+    """A prompt, the target's answer to it, and the sampling of that answer."""
 
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
@@ -56,7 +56,8 @@ async def answers(
     num_tokens: int,
     seed: int,
 ) -> list[Text]:
-    """The target's own answers, as far as its context goes, all at once. Raises StartError."""
+    """Return the target's own answers, as far as its context allows, computed concurrently. Raises
+    StartError."""
     limit = replicas.verifier.info.context_tokens
 
     async def answer(number: int, prompt: Sequence[int]) -> Text:
@@ -75,7 +76,7 @@ async def answers(
 
 
 async def rounds_of(replicas: Replicas, way: Way, texts: Sequence[Text]) -> list[ProfiledRound]:
-    """The rounds of ``way`` on ``texts``. Raises StartError."""
+    """Return the rounds of ``way`` on ``texts``. Raises StartError."""
 
     async def replay(text: Text) -> list[ProfiledRound]:
         replica = replicas.verifier if way.drafting is Drafting.HEADS else replicas.drafter
@@ -95,7 +96,7 @@ class _Replay:
         self._prefix = CommittedPrefix("", text.prompt)
         self._num_committed = 0
         self._worked_s = 0.0
-        """Of the round under way, without what was waited for."""
+        """CPU time of the strategy in the current round, without waiting."""
         self._rounds: list[ProfiledRound] = []
 
     async def run(self, way: Way) -> list[ProfiledRound]:
@@ -107,9 +108,9 @@ class _Replay:
                 with self._working():
                     commands = strategy.handle(event)
         except InvalidField as error:
-            raise StartError(f"a draft makes no sense: {error}") from error
-        # All of them: the last is cut short by the answer's end, and before the first verification
-        # heads draft nothing, which a client waits for, too.
+            raise StartError(f"a draft is invalid: {error}") from error
+        # Return all of them, also the last, which the end of the answer cuts short, and the first
+        # of heads, which has no draft: a client waits for both.
         return self._rounds
 
     @contextmanager
@@ -119,7 +120,7 @@ class _Replay:
         self._worked_s += time.thread_time() - began
 
     async def _perform(self, commands: Sequence[Command]) -> Event | None:
-        """Carry out ``commands``; returns what comes of it, None at the end of the answer."""
+        """Carry out ``commands``; return the resulting event, None at the end of the answer."""
         event: Event | None = None
         for command in commands:
             match command:
@@ -172,7 +173,8 @@ class _Replay:
 
 
 def known_verdict(tree: TokenTree, answer: Sequence[int]) -> Verdict:
-    """What a target that will say ``answer``, at least one token, says to ``tree``."""
+    """Return the verdict on ``tree`` of a target whose continuation is ``answer``, at least one
+    token."""
     node, path = 0, []
     for token in answer[:-1]:
         child = tree.child_with(node, token)

@@ -1,4 +1,4 @@
-"""A profile in tables, and what to choose by it."""
+"""The tables of a profile, and of the choice that follows from it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from specmesh.tools.profile.file import Profile
 from specmesh.tools.profile.law import MeasuredForward
 
 _SIZES = ((1, 1), (1, 4), (1, 8), (1, 16), (8, 1), (8, 4))
-"""Calls, and tokens of each."""
+"""Pairs of calls, and tokens of each call."""
 
 
 def show(profile: Profile, console: Console) -> None:
-    """Print what was measured."""
+    """Print the measurements."""
     console.print(_forwards(profile))
     if profile.costs.orchestrating:
         console.print(_rounds(profile.costs))
     costs = profile.costs
-    lines = [f"a verification's hop takes {costs.verify_hop.ms(0):.1f} ms"]
+    lines = [f"The hop of a verification takes {costs.verify_hop.ms(0):.1f} ms"]
     if costs.draft_hop is not None:
         lines[1:1] = [
-            f"a draft's {costs.draft_hop.ms(0):.1f} ms",
-            f"while both work, the target takes {costs.contention.target:.2f} times as long, "
+            f"the hop of a draft {costs.draft_hop.ms(0):.1f} ms",
+            f"while both roles work, the target takes {costs.contention.target:.2f} times as long, "
             f"the drafter {costs.contention.drafter:.2f} times",
         ]
     console.print("; ".join(lines) + f".\nMeasured in {profile.seconds:.0f} s.", highlight=False)
@@ -47,13 +47,13 @@ def _forwards(profile: Profile) -> Table:
         accuracy = profile.accuracy[role]
         times = [law.ms(MeasuredForward(calls, calls * tokens, 256)) for calls, tokens in _SIZES]
         table.add_row(role, *(f"{ms:.1f}" for ms in times), f"{accuracy.median:.1%}")
-    table.caption = "error: the median on settings that the model was not fitted to"
+    table.caption = "error: median relative error on held-out settings"
     return table
 
 
 def _rounds(costs: MeshCosts) -> Table:
     table = make_table(
-        "What else a round takes, in ms",
+        "Other time per round, in ms",
         *("strategy", "1 stream", f"{MANY} streams, in turn"),
     )
     for each in costs.orchestrating:
@@ -62,7 +62,7 @@ def _rounds(costs: MeshCosts) -> Table:
 
 
 def explanation(expected: Sequence[Expectation], streams: int, temperature: float) -> Table:
-    """All that was chosen from, the best first."""
+    """Return a table of all candidates, the best first."""
     table = make_table(
         f"{streams} {'stream' if streams == 1 else 'streams'}, temperature {temperature:g}",
         *(
@@ -92,7 +92,7 @@ def explanation(expected: Sequence[Expectation], streams: int, temperature: floa
 
 
 def as_json(expected: Sequence[Expectation]) -> list[dict[str, Any]]:
-    """The same for machines."""
+    """Return the candidates as JSON objects."""
     return [
         {
             "strategy": each.acceptance.way.strategy,

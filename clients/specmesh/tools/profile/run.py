@@ -1,7 +1,8 @@
-"""Measures a mesh: times by setting, contention, hops, acceptance; answers of the orchestrator's.
+"""The measurement of a mesh: times by setting, contention, hops, acceptance, and answers through
+the orchestrator.
 
-Of the time given, shares go to each of these; what can't be cut (the target's own answers, drafts
-along them) comes on top, so that a slow mesh takes longer than asked for.
+Each of these gets a share of the given time. Work that can't be cut (the target's own answers,
+drafts along them) comes on top, so a slow mesh takes longer than requested.
 """
 
 from __future__ import annotations
@@ -40,29 +41,29 @@ from specmesh.tools.profile.tries.refine import Tries
 
 TARGET, DRAFTER, HEADS = "target", "drafter", "heads"
 SHARES: Mapping[str, float] = {TARGET: 0.36, DRAFTER: 0.24, HEADS: 0.32, "contention": 0.08}
-"""Of the time for timing."""
+"""Shares of the time for timing."""
 TIMING, ACCEPTING, OBSERVING, REFINING = 0.25, 0.1, 0.1, 0.55
-"""The shares of all time: for timing, for the acceptance of all ways of decoding, for answers of
-the orchestrator's to fit to, and for a closer look at the ways that lead."""
+"""Shares of the total time: for timing, for the acceptance of all ways of decoding, for answers
+through the orchestrator to fit to, and for more tries of the leading ways."""
 NUM_PROMPTS = 128
 NUM_TOKENS = 64
-"""Along which drafts are made, and of each answer to them, if nobody says otherwise."""
+"""Defaults: the number of prompts, and the length of each answer along which drafts are made."""
 SECONDS = 720.0
-"""About how long to measure, if nobody says otherwise."""
+"""Default of the approximate time to measure."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfilePlan:
-    """What to measure, and for how long."""
+    """The extent of a measurement, and its time."""
 
     prompts: Sequence[str]
     temperatures: Sequence[float]
     num_tokens: int
-    """Of each answer along which drafts are made."""
+    """Length of each answer along which drafts are made."""
     seconds: float
     seed: int
     placement: Placement | None = None
-    """Of a mesh on this machine."""
+    """Placement of the processes of a mesh on this machine."""
 
 
 async def measure(
@@ -71,9 +72,9 @@ async def measure(
     plan: ProfilePlan,
     say: Callable[[str], None],
 ) -> Profile:
-    """Measure; ``say`` is told what is measured. Raises StartError, SpecmeshError.
+    """Measure the mesh, reporting progress through ``say``. Raises StartError, SpecmeshError.
 
-    If it is cancelled once every way of decoding has been tried, it returns what it has, a profile
+    If it is cancelled after every way of decoding has been tried, it returns what it has, a profile
     that is not ``complete``.
     """
     began = time.monotonic()
@@ -127,7 +128,7 @@ async def _contention(
     if replicas.drafter is None:
         return Contention()
     seconds = plan.seconds * TIMING * SHARES["contention"]
-    say(f"both at once, {seconds:.0f} s")
+    say(f"target and drafter together, {seconds:.0f} s")
     context = contexts(replicas.verifier.info.context_tokens)[0]
     return await contention(replicas, context, seconds, plan.seed)
 
@@ -147,7 +148,7 @@ def _costs(
 
 
 def _cores(replicas: Replicas, placement: Placement) -> dict[str, Cores]:
-    """What they may use, by role."""
+    """Return the cores that each role may use."""
     found = {
         TARGET: Cores(tuple(sorted(placement.verifiers[0])), max(1, replicas.verifier.threads)),
         "orchestrator": Cores(tuple(sorted(placement.rest))),
@@ -160,7 +161,7 @@ def _cores(replicas: Replicas, placement: Placement) -> dict[str, Cores]:
 
 @dataclass(slots=True)
 class _Tried:
-    """What ways of decoding yield, and costs with what the orchestrator takes for them."""
+    """The acceptance of ways of decoding, and costs that include the orchestrator's time."""
 
     acceptance: list[ProfiledAcceptance]
     costs: MeshCosts
@@ -174,7 +175,7 @@ async def _tried(
     plan: ProfilePlan,
     say: Callable[[str], None],
 ) -> _Tried:
-    """Try ways of decoding, until it is done or cancelled."""
+    """Try ways of decoding until time is up or it is cancelled."""
     candidates = ways(drafter=replicas.drafter is not None, heads_depth=replicas.heads_depth)
     accepted = await Acceptances.on(replicas, plan.prompts, plan.num_tokens, plan.seed, say)
     tried = _Tried([], costs, complete=False)

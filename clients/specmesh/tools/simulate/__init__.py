@@ -1,1 +1,1 @@
-"""The papers' experiments, rerun by ``specmesh simulate`` with the strategies of the mesh."""
+"""The papers' experiments, repeated by ``specmesh simulate`` with the mesh's strategies."""

@@ -1,4 +1,4 @@
-"""``specmesh simulate``: the papers' experiments and a mesh of one's own, in virtual time."""
+"""``specmesh simulate``: the papers' experiments and custom meshes, in virtual time."""
 
 from __future__ import annotations
 

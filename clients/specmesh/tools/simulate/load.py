@@ -1,4 +1,4 @@
-"""A simulated mesh under load: requests arrive at random and share it."""
+"""A simulated mesh under load, shared by requests that arrive at random."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specmesh.simulation.run import Answered, simulate_on
 
 @dataclass(frozen=True, slots=True)
 class SimulatedLoad:
-    """Requests for ``goal``: all at once, or as a Poisson process with ``rate_per_s``."""
+    """Requests for ``goal``, which start together, or as a Poisson process with ``rate_per_s``."""
 
     strategy: str
     goal: Goal
@@ -30,7 +30,7 @@ class SimulatedLoad:
     acceptance: float = 0.8
     runner_up: float = 0.5
     heads_acceptance: float | None = None
-    """None: as the drafter's."""
+    """None means that of the drafter."""
     seed: int = 0
 
 
@@ -45,7 +45,8 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class LoadOutcome:
-    """The outcome. ``duration_s`` ends with the last answer; utilisations are shares of it."""
+    """The outcome of a simulated load. ``duration_s`` ends with the last answer; utilisations are
+    shares of it."""
 
     duration_s: float
     latency_s: Quantiles
@@ -64,7 +65,7 @@ class LoadOutcome:
 
 
 def run_load(load: SimulatedLoad, model: MeshModel) -> LoadOutcome:
-    """Simulate a load; the same ``load.seed`` gives the same arrivals, texts and latencies."""
+    """Simulate a load. The same ``load.seed`` gives the same arrivals, texts and latencies."""
     target = SimulatedTarget(load.seed)
     drafters = tuple(
         SimulatedDrafter(target, load.acceptance, load.runner_up, salt)

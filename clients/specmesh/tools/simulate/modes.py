@@ -1,8 +1,8 @@
-"""How fast the strategies are in each acceptance mode, by how much drafter and target are alike.
+"""The speed of the strategies in each acceptance mode, by the similarity of drafter and target.
 
-A draft token is accepted with probability Σ min(p, q) in rejection mode and somewhat less often
-in coupled mode; a token that the target draws independently equals it with probability Σ p·q
-only. At temperature 0 all three are the same number.
+A draft token is accepted with probability Σ min(p, q) in rejection mode and somewhat less often in
+coupled mode; a token that the target draws independently equals it with probability Σ p·q only. At
+temperature 0 all three are the same number.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ COLUMNS = {
     "branch_prediction_s": "branch-prediction",
 }
 PAIRS = ((1.0, 0.08), (0.9, 0.5), (0.78, 0.24), (0.74, 0.06), (0.5, 0.1), (0.3, 0.02), (0.05, 1e-4))
-"""(Σ min(p, q), Σ p·q) in modes that draw tokens; the last drafter is hardly of use."""
+"""Pairs of Σ min(p, q) and Σ p·q for modes that draw tokens; the last drafter is almost useless."""
 GREEDY_ALPHAS = (1.0, 0.9, 0.74, 0.5, 0.3, 0.05)
 
 
 @dataclass(frozen=True, slots=True)
 class ModesSetting:
-    """Answers of ``num_tokens``, one for each of ``seeds``, by ``num_verifiers`` replicas."""
+    """The setting: answers of ``num_tokens``, one for each of ``seeds``, on ``num_verifiers``
+    replicas."""
 
     target_s: float
     drafter_s: float
@@ -48,7 +49,7 @@ class ModesSetting:
 
 @dataclass(frozen=True, slots=True)
 class ModesRow:
-    """A mode, and a drafter: its ``alpha`` is Σ min(p, q), its ``overlap`` Σ p·q."""
+    """A mode and a drafter, whose ``alpha`` is Σ min(p, q) and whose ``overlap`` is Σ p·q."""
 
     mode: AcceptanceMode
     alpha: float
@@ -56,7 +57,7 @@ class ModesRow:
 
     @property
     def acceptance(self) -> float:
-        """How often a draft token is accepted in this mode."""
+        """Return the acceptance rate of draft tokens in this mode."""
         if self.mode is AcceptanceMode.GREEDY:
             return self.alpha
         pair = SimulatedPair(self.alpha, self.overlap)
@@ -65,7 +66,7 @@ class ModesRow:
         return acceptance_rate(p, q) if rejection else coupled_acceptance_rate(p, q)
 
     def models(self, seed: int) -> VirtualModels:
-        """The models, whose text depends on ``seed``."""
+        """Return the models, whose text depends on ``seed``."""
         if self.mode is AcceptanceMode.GREEDY:
             target = SimulatedTarget(seed)
             return CertainModels(target, (SimulatedDrafter(target, self.alpha),))
@@ -75,7 +76,7 @@ class ModesRow:
 
 
 def rows() -> list[ModesRow]:
-    """All rows, mode by mode. At temperature 0 ``alpha`` and ``overlap`` are the same."""
+    """Return all rows, mode by mode. At temperature 0 ``alpha`` and ``overlap`` are the same."""
     return [
         *(ModesRow(AcceptanceMode.GREEDY, alpha, alpha) for alpha in GREEDY_ALPHAS),
         *(ModesRow(AcceptanceMode.COUPLED, *pair) for pair in PAIRS),
@@ -84,12 +85,12 @@ def rows() -> list[ModesRow]:
 
 
 def run_modes(setting: ModesSetting, workers: int) -> Iterator[dict[str, object]]:
-    """The figures of each row, as they come from ``workers`` processes."""
+    """Yield the figures of each row, computed by ``workers`` processes."""
     return spread(partial(figures, setting=setting), rows(), workers)
 
 
 def figures(row: ModesRow, setting: ModesSetting) -> dict[str, object]:
-    """The median seconds of an answer by strategy."""
+    """Return the median seconds of an answer by strategy."""
     return {
         "mode": row.mode.name.lower(),
         "alpha": row.alpha,

@@ -1,4 +1,4 @@
-"""Options of ``specmesh simulate``, whose errors name the option."""
+"""The options of ``specmesh simulate``; their errors name the option."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ CORES = os.cpu_count() or 1
 
 
 def finite(value: float | None) -> float | None:
-    """A callback that refuses infinity, and NaN, which passes every bound."""
+    """Refuse infinity, and NaN, which passes every bound."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter("must be a finite number")
     return value
 
 
 def grid_step(value: float) -> float:
-    """A callback that refuses steps that don't divide 1: both ends must be on the grid."""
+    """Refuse steps that don't divide 1, because both ends must be on the grid."""
     if not MIN_STEP <= value <= 1 / 2 or not math.isclose(round(1 / value) * value, 1):
         raise typer.BadParameter(f"must divide 1 and be in [{MIN_STEP}, 0.5]")
     return value
 
 
 def output_folder(value: Path | None) -> Path | None:
-    """A callback that makes the folder."""
+    """Create the folder."""
     if value is not None:
         try:
             value.mkdir(parents=True, exist_ok=True)
@@ -46,10 +46,10 @@ def output_folder(value: Path | None) -> Path | None:
 
 
 def strategy_names(values: Sequence[str] | None) -> Sequence[str] | None:
-    """A callback that refuses names that aren't in the registry."""
+    """Refuse names that aren't in the registry."""
     for value in values or ():
         if value not in STRATEGIES:
-            raise typer.BadParameter(f"{value!r} is none of: {', '.join(STRATEGIES)}")
+            raise typer.BadParameter(f"{value!r} is not one of: {', '.join(STRATEGIES)}")
     return values
 
 
@@ -57,7 +57,7 @@ def require_heads(names: Sequence[str], heads_ms: float | None) -> None:
     """Raise BadParameter if one of the strategies needs heads, and there are none."""
     for name in names:
         if heads_ms is None and STRATEGIES[name].needs_heads:
-            raise typer.BadParameter(f"is needed for {name}", param_hint="--heads-ms")
+            raise typer.BadParameter(f"strategy {name} requires it", param_hint="--heads-ms")
 
 
 def token_ids(text: str) -> tuple[int, ...]:
@@ -73,7 +73,7 @@ def token_ids(text: str) -> tuple[int, ...]:
 
 
 def accepted_counts(text: str) -> list[int]:
-    """Parse ``COUNTS``: at least two numbers, not all 0."""
+    """Parse ``COUNTS``, at least two numbers that are not all 0."""
     try:
         counts = [int(each) for each in text.split(",")]
     except ValueError as error:
@@ -86,10 +86,11 @@ def accepted_counts(text: str) -> list[int]:
 
 
 def latency(model: str, each_ms: float | None, histogram: Path | None) -> Latency:
-    """The latency by ``--MODEL-ms`` or ``--MODEL-histogram``, exactly one of which is given."""
+    """Return the latency from ``--MODEL-ms`` or ``--MODEL-histogram``, exactly one of which must be
+    given."""
     fixed, drawn = f"--{model}-ms", f"--{model}-histogram"
     if (each_ms is None) == (histogram is None):
-        raise typer.BadParameter("give one of them", param_hint=f"{fixed} / {drawn}")
+        raise typer.BadParameter("give exactly one of them", param_hint=f"{fixed} / {drawn}")
     if histogram is not None:
         return _measured(histogram, drawn)
     assert each_ms is not None
@@ -127,9 +128,11 @@ def _counts(read: object) -> Mapping[float, float]:
 Out = Annotated[
     Path | None, typer.Option(callback=output_folder, help="Folder for pictures and CSV files.")
 ]
-Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of texts and arrivals.")]
-Repeats = Annotated[int, typer.Option(min=1, help="Seeds, from --seed on.")]
-Verifiers = Annotated[int, typer.Option(min=1, max=4096, help="Replicas of the target.")]
-Workers = Annotated[int, typer.Option(min=1, help="Processes; all cores by default.")]
-Tokens = Annotated[int, typer.Option(min=1, max=MAX_TOKENS, help="Of each answer.")]
-HopMs = Annotated[float, typer.Option(min=0, callback=finite, help="One way between processes.")]
+Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of texts and arrivals.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Number of seeds, from --seed on.")]
+Verifiers = Annotated[int, typer.Option(min=1, max=4096, help="Number of replicas of the target.")]
+Workers = Annotated[int, typer.Option(min=1, help="Number of processes; default: all cores.")]
+Tokens = Annotated[int, typer.Option(min=1, max=MAX_TOKENS, help="Length of each answer.")]
+HopMs = Annotated[
+    float, typer.Option(min=0, callback=finite, help="One-way latency between processes.")
+]

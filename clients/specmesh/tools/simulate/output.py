@@ -1,4 +1,4 @@
-"""How commands show their figures."""
+"""The output of the commands, as JSON or as tables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rich.console import Console
 from specmesh.tools.simulate.report import Show
 
 _WIDTH = 120
-"""Columns of tables that are written to a file or a pipe."""
+"""Width of tables that are written to a file or a pipe."""
 
 
 def show(found: dict[str, object], as_json: bool, as_tables: Show) -> None:
-    """Print ``found`` as one JSON object, or by ``as_tables``."""
+    """Print ``found`` as one JSON object, or as tables by ``as_tables``."""
     if as_json:
         typer.echo(json.dumps(found))
     else:

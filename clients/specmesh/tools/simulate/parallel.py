@@ -1,4 +1,4 @@
-"""Work spread over processes."""
+"""The distribution of work over processes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ Result = TypeVar("Result")
 
 
 def spread(work: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:
-    """The results of ``work`` for each item, in order; ``work`` and items must be picklable."""
+    """Yield the results of ``work`` for each item, in order; ``work`` and items must be
+    picklable."""
     if workers == 1:
         yield from map(work, items)
         return
     with processes(workers) as pool:
-        # Small chunks: some items take far longer than others.
+        # Chunks are small, because some items take far longer than others.
         chunksize = max(1, min(8, len(items) // (8 * workers)))
         yield from pool.map(work, items, chunksize=chunksize)

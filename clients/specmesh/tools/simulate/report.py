@@ -1,4 +1,4 @@
-"""What ``specmesh simulate`` found, for people: the JSON object as tables."""
+"""The tables of ``specmesh simulate``, made of its JSON object."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Show = Callable[[Found, Console], None]
 
 
 def grid(found: Found, console: Console) -> None:
-    """The extremes of each comparison."""
+    """Print the extremes of each comparison."""
     title = f"Speed-ups over {len(found['cells'])} drafters (latency, acceptance)"
     table = make_table(title, "", "least", "at", "most", "at", "slower in")
     for name, each in found["summary"].items():
@@ -41,7 +41,7 @@ def grid(found: Found, console: Console) -> None:
 
 
 def table2(found: Found, console: Console) -> None:
-    """Seconds at the best lookahead, and DSI over SI beside what was published."""
+    """Print the seconds at the best lookahead, and DSI over SI beside the published ratio."""
     title = f"Seconds for {found['num_tokens']} tokens at the best lookahead"
     ratios_at = ("DSI/SI", "at 1", "at 5", "at 10", "paper")
     table = make_table(title, "target, dataset", *_SHORT.values(), *ratios_at)
@@ -57,7 +57,7 @@ def table2(found: Found, console: Console) -> None:
 
 
 def modes(found: Found, console: Console) -> None:
-    """Seconds by mode and drafter."""
+    """Print the seconds by mode and drafter."""
     title = f"Median seconds for {found['num_tokens']} tokens"
     table = make_table(title, "mode", "α", "Σ p·q", "accepted", *_SHORT.values())
     for row in found["rows"]:
@@ -71,7 +71,7 @@ def modes(found: Found, console: Console) -> None:
 
 
 def branches(found: Found, console: Console) -> None:
-    """Tables 3 and 4, the paper's statements about them, and Figure 12."""
+    """Print Tables 3 and 4, the paper's statements about them, and Figure 12."""
     columns = ("small", "target", "α", "n", "SI", "BP", "Eq. 8", "+ bonus", "clock")
     title = "Tables 3 and 4: tokens/s, as published and predicted"
     table = make_table(title, *columns, "hits needed")
@@ -103,7 +103,7 @@ def branches(found: Found, console: Console) -> None:
 
 
 def phi(found: Found, console: Console) -> None:
-    """The fit beside what was observed, and beside independent acceptance."""
+    """Print the fit beside the observations, and beside independent acceptance."""
     title = f"φ: a = {found['a']:.3f}, p = {found['p']:.3f}, c = {found['c']:.4f}"
     table = make_table(title, "accepted", "observed", "φ", f"α = {found['alpha']:.3f}")
     total = sum(found["counts"])
@@ -115,7 +115,7 @@ def phi(found: Found, console: Console) -> None:
 
 
 def load(found: Found, console: Console) -> None:
-    """A line per strategy; utilisations are means over replicas and over drafters."""
+    """Print a line per strategy; utilisations are means over replicas and over drafters."""
     columns = ("p50 s", "p99 s", "TTFT s", "tokens/s", "drafted", "verified", "wasted")
     title = f"{found['num_requests']} requests, {found['num_verifiers']} replicas of the target"
     table = make_table(title, "strategy", *columns, "replicas", "drafter")

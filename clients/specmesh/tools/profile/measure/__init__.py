@@ -1,1 +1,1 @@
-"""Times of calls to replicas, taken under settings one after the other."""
+"""The times of calls to replicas, measured in one setting after another."""

@@ -1,4 +1,4 @@
-"""Which of the shipped prompts a profile is made with, and which it is checked with."""
+"""The split of the shipped prompts into those that make a profile and those that check it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from specmesh.models import Prompt
 
 
 def parted(prompts: Sequence[Prompt], seed: int) -> tuple[list[str], list[str]]:
-    """Two lists of texts that share no file, each in an order of which any beginning is spread over
-    its files. Files are dealt at random, since those with paths alike are alike."""
+    """Return two lists of texts that share no file, each ordered so that any beginning is spread
+    over its files.
+
+    Files are assigned at random, because files with similar paths are similar.
+    """
     rng = random.Random(seed)  # noqa: S311 - a profile must repeat
     paths = sorted({each.path for each in prompts})
     own = set(rng.sample(paths, (len(paths) + 1) // 2))

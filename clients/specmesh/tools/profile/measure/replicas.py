@@ -1,4 +1,4 @@
-"""The replicas that are measured, called as an orchestrator calls them: on open calls."""
+"""The replicas to measure, called as an orchestrator calls them: on open calls."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:  # The asynchronous stub exists for the type checker only.
     from specmesh.mesh.v1alpha1.model_service_pb2_grpc import ModelServiceAsyncStub
 
 CALL_SECONDS = 60.0
-"""Longest time of one call. None is made again: a profile of a mesh that fails is worth nothing."""
+"""Timeout of one call. None is retried: a profile of a failing mesh is worthless."""
 REACH_SECONDS = 10.0
-"""How long to wait for a replica to answer at all."""
+"""Time to wait for a replica's first answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A verification or a draft, and what it took."""
+    """A verification or a draft, and its times."""
 
     messages: Sequence[Any]
     """One VerifyResponse, or the DrafterResponses of a draft."""
@@ -46,12 +46,12 @@ class Timed:
     queue_ms: float
     forward_ms: float
     batch_calls: int
-    """That shared the latest forward."""
+    """Number of calls that shared the latest forward."""
     batch_tokens: int
 
     @property
     def hop_ms(self) -> float:
-        """What it took on top of the wait and the forward."""
+        """Return the time besides queue and forward."""
         return max(0.0, self.round_trip_ms - self.queue_ms - self.forward_ms)
 
 
@@ -69,12 +69,12 @@ class Replica:
         self.address = address
         self.info: model_pb2.ModelInfo = model.model
         self.threads = model.num_threads
-        """Of a forward; 0 if its process doesn't say."""
+        """Number of threads of a forward; 0 if its process doesn't report it."""
         self._channel = channel
 
     @asynccontextmanager
     async def line(self) -> AsyncIterator[OpenLine]:
-        """An open call, for one call at a time."""
+        """Open a call, which carries one request at a time."""
         if self.role == VERIFIER:
             call: Any = VerifierServiceStub(self._channel).VerifyEach()
         else:
@@ -86,25 +86,25 @@ class Replica:
 
     @asynccontextmanager
     async def lines(self, count: int) -> AsyncIterator[Sequence[OpenLine]]:
-        """Several of them."""
+        """Open ``count`` calls."""
         async with AsyncExitStack() as stack:
             yield [await stack.enter_async_context(self.line()) for _ in range(count)]
 
     async def tokenizer(self) -> str:
-        """Its ``tokenizer.json``; empty for a model that works on any tokens."""
+        """Return its ``tokenizer.json``; empty for a model that works on any tokens."""
         stub: ModelServiceAsyncStub = model_service_pb2_grpc.ModelServiceStub(self._channel)
         request = model_service_pb2.GetTokenizerRequest()
         pieces = [piece.data async for piece in stub.GetTokenizer(request, timeout=CALL_SECONDS)]
         return b"".join(pieces).decode()
 
     def failed(self, error: grpc.aio.AioRpcError) -> StartError:
-        """What to tell the user of a call that failed."""
+        """Return the error for the user about a failed call."""
         code, details = error.code(), error.details()
         return StartError(f"{self.role} at {self.address}: {code.name}: {details}")
 
 
 class OpenLine:
-    """An open call. Raises StartError for calls that fail or take too long."""
+    """An open call. Requests on it raise StartError if they fail or time out."""
 
     def __init__(self, replica: Replica, call: Any) -> None:
         self._replica = replica
@@ -117,7 +117,7 @@ class OpenLine:
         sampling: Any,
         next_draft: verifier_pb2.NextDraft | None = None,
     ) -> Timed:
-        """Have ``tree`` verified below all of ``prefix``."""
+        """Verify ``tree`` below all of ``prefix``."""
         request = verifier_pb2.VerifyRequest(
             prefix=self._message(prefix), tree=tree, sampling=sampling, next_draft=next_draft
         )
@@ -126,7 +126,7 @@ class OpenLine:
         return timed
 
     async def draft(self, prefix: CommittedPrefix, request: drafter_pb2.DraftRequest) -> Timed:
-        """Have ``request``, which lacks its prefix, drafted below all of ``prefix``."""
+        """Draft by ``request``, which lacks its prefix, below all of ``prefix``."""
         request.prefix.CopyFrom(self._message(prefix))
         timed = await self._timed(
             drafter_pb2.DraftEachRequest(request=request), lambda message: message.last
@@ -179,7 +179,7 @@ def _measured(messages: Sequence[Any], round_trip_ms: float) -> Timed:
 async def reached(
     role: str, address: str, certificate: Certificate | None
 ) -> AsyncIterator[Replica]:
-    """The replica at ``address``. Raises StartError if there is none."""
+    """Connect to the replica at ``address``. Raises StartError if there is none."""
     if certificate is None:
         channel = grpc.aio.insecure_channel(address)
     else:
@@ -205,12 +205,12 @@ class Replicas:
 
     @property
     def heads_depth(self) -> int:
-        """How deep the target's heads draft; 0 without any."""
+        """Return how many levels the target's heads draft; 0 without heads."""
         return self.verifier.info.heads_depth
 
     @property
     def vocab_size(self) -> int:
-        """Tokens that both know."""
+        """Return the vocabulary size, which both share."""
         return self.verifier.info.vocab_size
 
 
@@ -218,7 +218,7 @@ class Replicas:
 async def connected(
     verifier: str, drafter: str | None, certificate: Certificate | None = None
 ) -> AsyncIterator[Replicas]:
-    """The replicas at these addresses. Raises StartError."""
+    """Connect to the replicas at these addresses. Raises StartError."""
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(reached(VERIFIER, verifier, certificate))
         second = None
@@ -228,7 +228,7 @@ async def connected(
 
 
 def connected_in(addresses: Mapping[str, str]) -> AbstractAsyncContextManager[Replicas]:
-    """The first verifier and the first drafter of a mesh on this machine, by the names of its
-    processes. Raises StartError."""
+    """Connect to the first verifier and the first drafter of a local mesh, found by process name.
+    Raises StartError."""
     drafter = next((addresses[name] for name in addresses if "drafter" in name), None)
     return connected(addresses["verifier-0"], drafter)

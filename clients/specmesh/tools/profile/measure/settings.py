@@ -1,4 +1,4 @@
-"""The settings that are measured: how wide, how many calls at once, after how long a context."""
+"""The settings to measure: width, number of concurrent calls, and length of context."""
 
 from __future__ import annotations
 
@@ -8,43 +8,46 @@ from dataclasses import dataclass
 from itertools import product
 
 NODES = (0, 1, 2, 3, 5, 8, 16, 32)
-"""Of the tree of a verification."""
+"""Numbers of nodes of a verified tree."""
 STREAMS = (1, 2, 4, 8)
-"""Calls at once."""
+"""Numbers of concurrent calls."""
 CONTEXTS = (72, 392)
-"""Tokens before the tree. Not whole blocks: a call always sends its last token."""
+"""Tokens before the tree. They are not whole blocks, because a call always sends its last token."""
 DRAFT_WIDTHS = (1, 2, 4, 8, 16)
-"""Tokens of each level of a draft."""
+"""Numbers of tokens of each level of a draft."""
 DRAFT_DEPTH = 4
 HEADS_WIDTHS = (1, 4, 8, 16)
 HEADS_CONTEXTS = 3
-"""Heads don't look at the context, but what their tree is like depends on it."""
+"""Number of contexts for heads. Heads ignore the context, but the shape of their tree depends on
+it."""
 _MOST_TOKENS = 200
-"""Of all calls of a setting together: more would take most of the time, and serve few."""
+"""Maximum total of tokens of the calls of a setting: more would take most of the time for little
+use."""
 _ROOM = 64
-"""Tokens of the model's context that are left to trees."""
+"""Tokens of the model's context that are reserved for trees."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class CallSetting:
-    """Calls that are made at once, over and over."""
+    """Concurrent calls that are made repeatedly."""
 
     streams: int
     context: int
     width: int
-    """Nodes of a verification, or tokens of each level of a draft."""
+    """Nodes of a verified tree, or tokens of each level of a draft."""
     depth: int = 0
-    """Levels that are drafted; 0 for a verification that brings no draft."""
+    """Number of drafted levels; 0 for a verification without a draft."""
 
 
 def contexts(limit: int) -> Sequence[int]:
-    """Those of ``CONTEXTS`` that fit a model's context of ``limit`` tokens (0: without limit)."""
+    """Return those of ``CONTEXTS`` that fit a model's context of ``limit`` tokens (0 means no
+    limit)."""
     fitting = [each for each in CONTEXTS if not limit or each + _ROOM <= limit]
     return fitting or [min(CONTEXTS[0], max(1, limit // 2))]
 
 
 def verifications(limit: int) -> list[CallSetting]:
-    """Of a target whose context has ``limit`` tokens."""
+    """Return the settings for a target whose context has ``limit`` tokens."""
     return [
         CallSetting(streams, context, nodes)
         for streams, context, nodes in product(STREAMS, contexts(limit), NODES)
@@ -53,8 +56,10 @@ def verifications(limit: int) -> list[CallSetting]:
 
 
 def drafts(limit: int) -> list[CallSetting]:
-    """Of a drafter whose context has ``limit`` tokens. The first level is a forward of one token,
-    however wide the draft."""
+    """Return the settings for a drafter whose context has ``limit`` tokens.
+
+    The first level is a forward of one token for any width.
+    """
     shapes = [(1, 1), *((width, DRAFT_DEPTH) for width in DRAFT_WIDTHS)]
     return [
         CallSetting(streams, context, *shape)
@@ -64,8 +69,11 @@ def drafts(limit: int) -> list[CallSetting]:
 
 
 def heads_drafts(limit: int, heads_depth: int) -> list[CallSetting]:
-    """Of a target's heads, which draft ``heads_depth`` levels. Several calls draft one level alone:
-    below it, each would read as many tokens as its own tree has."""
+    """Return the settings for a target's heads, which draft ``heads_depth`` levels.
+
+    Several concurrent calls draft one level only: below it, each would read as many tokens as its
+    own tree has.
+    """
     context = contexts(limit)[0]
     depths = sorted({(heads_depth + 1) // 2, heads_depth} - {1})
     trees = product(range(HEADS_CONTEXTS), HEADS_WIDTHS, depths)
@@ -76,6 +84,6 @@ def heads_drafts(limit: int, heads_depth: int) -> list[CallSetting]:
 
 
 def shuffled(settings: Sequence[CallSetting], seed: int) -> list[CallSetting]:
-    """In an order in which any beginning is spread over all of them."""
+    """Return the settings in an order in which any beginning is spread over all of them."""
     rng = random.Random(seed)  # noqa: S311 - a profile must repeat
     return rng.sample(settings, len(settings))

@@ -1,4 +1,4 @@
-"""How fast ways of decoding would have gone on cores that nobody else slowed down."""
+"""The correction of speeds for cores that other work slowed down."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ Tried = TypeVar("Tried", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a way of decoding went in one try, and how fast its cores were meanwhile."""
+    """The speed of a way of decoding in one try, and the speed of its cores meanwhile."""
 
     rounds_per_s: float
     core_ms: Mapping[str, float]
-    """What a fixed piece of work took on the cores of each role that took part; empty where nobody
+    """Time of a fixed piece of work on the cores of each participating role; empty if nobody
     watched them."""
 
 
 def on_still_cores(paces: Mapping[Tried, Mapping[int, Pace]]) -> dict[Tried, dict[int, float]]:
-    """Rounds a second of each of the ``paces``, which have numbers, had all cores been as fast as
-    in the try in which they were fastest.
+    """Return the rounds per second of each of the numbered ``paces`` if all cores had been as fast
+    as in their fastest try.
 
-    A round is taken to last longer by a power of how much longer the work takes on each role's
-    cores, the same powers for all that was tried.
+    The duration of a round is modelled as a product of powers of the slowdowns of each role's
+    cores, with the same powers for everything that was tried.
     """
     every = [pace for own in paces.values() for pace in own.values()]
     roles = sorted({role for pace in every for role in pace.core_ms})
     fastest = {role: min(each.core_ms.get(role, math.inf) for each in every) for role in roles}
 
     def slowness(pace: Pace) -> Vector:
-        # The cores of a role that takes no part may be as slow as they like.
+        # The speed of the cores of an uninvolved role does not matter.
         return np.array(
             [math.log(pace.core_ms.get(role, fastest[role]) / fastest[role]) for role in roles]
         )
@@ -51,8 +51,11 @@ def on_still_cores(paces: Mapping[Tried, Mapping[int, Pace]]) -> dict[Tried, dic
 
 
 def _powers(tries: Collection[Sequence[tuple[Vector, float]]]) -> Vector:
-    """Those by which the tries of one thing, each of them the slowness of its cores and a speed,
-    differ the least from their mean: at least 0, at most 1."""
+    """Return the powers, in [0, 1], that minimise the deviation of corrected speeds from their
+    mean.
+
+    ``tries`` has for each thing its tries, as the slowness of its cores and a speed.
+    """
     rows, wanted = [], []
     for own in tries:
         slowness = np.array([each for each, _ in own])

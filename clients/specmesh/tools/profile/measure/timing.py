@@ -1,4 +1,5 @@
-"""Times calls in one setting after the other, round after round, until the time is spent."""
+"""The timing of calls in one setting after the other, round after round, until the time is
+spent."""
 
 from __future__ import annotations
 
@@ -33,15 +34,15 @@ from specmesh.tools.profile.measure.replicas import OpenLine, Replica, Replicas,
 from specmesh.tools.profile.measure.settings import CallSetting, shuffled
 
 CALLS = 4
-"""Of each stream in one visit to a setting; the first is not counted. Few, so that there are more
-visits, at different times."""
+"""Calls of each stream per visit to a setting; the first is not counted. Few, so that there are
+more visits, at different times."""
 FEWEST = 12
-"""Forwards, or whole drafts, that a setting needs."""
+"""Minimum number of forwards, or of whole drafts, per setting."""
 
 _QUANTILE = 0.25
 
 HEADS_KNOTS = (1, 4, 16, 64)
-"""Fewer than for other forwards, since only whole drafts are timed."""
+"""Knots for heads, fewer than for other forwards, because only whole drafts are timed."""
 
 GREEDY = write_sampling(Sampling(0.0))
 
@@ -50,8 +51,10 @@ Sized = Callable[[CallSetting, Timed], tuple[MeasuredForward, ...]]
 
 
 class CallTimer:
-    """Calls of one kind to one replica: ``call`` makes one, ``sized`` says what its forwards
-    were, none if that isn't known."""
+    """A timer of calls of one kind to one replica.
+
+    ``call`` makes one, ``sized`` returns the sizes of its forwards, none if they aren't known.
+    """
 
     def __init__(
         self,
@@ -71,8 +74,8 @@ class CallTimer:
         self._hops: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
 
     async def measure(self, settings: Sequence[CallSetting], seconds: float, seed: int) -> None:
-        """Visit ``settings`` in turn, over and over, for about ``seconds``; so a machine that gets
-        busier affects all of them alike."""
+        """Visit ``settings`` in turn, repeatedly, for about ``seconds``, so that other load on the
+        machine affects all of them equally."""
         until = time.monotonic() + seconds
         order = shuffled(settings, seed)
         while True:
@@ -82,7 +85,7 @@ class CallTimer:
                     return
 
     async def visit(self, setting: CallSetting, calls: int = CALLS) -> list[Timed]:
-        """Make ``calls`` in each stream; returns those that count."""
+        """Make ``calls`` in each stream; return those that count."""
         async with self._replica.lines(setting.streams) as lines:
             streams = [
                 self._stream(line, number, setting, calls) for number, line in enumerate(lines)
@@ -99,7 +102,8 @@ class CallTimer:
         return [await self._call(line, prefix, setting) for _ in range(calls)][1:]
 
     def _prefix(self, stream: int, context: int) -> CommittedPrefix:
-        """Any tokens: what a forward takes does not depend on which."""
+        """Return a prefix of random tokens: the time of a forward does not depend on which they
+        are."""
         key = (stream, context)
         if key not in self._prefixes:
             size = self._replica.info.vocab_size
@@ -115,14 +119,17 @@ class CallTimer:
         self._hops[timed.batch_calls, nodes].append(timed.hop_ms)
 
     def fit(self) -> Fit:
-        """The law of its forwards."""
+        """Fit the law of its forwards."""
         return fit(self.samples(), self._knots)
 
     def samples(self) -> list[Sample]:
-        """Of what was measured often enough, or of all if nothing was: the lower quartile of its
-        times, since whatever disturbs a forward makes it longer."""
+        """Return the samples measured often enough, or all if there are none.
+
+        The time of a sample is the lower quartile, because any disturbance only makes a forward
+        longer.
+        """
         counted = [
-            # Each of the calls that share a forward tells of it.
+            # Each of the calls that share a forward reports it.
             (len(times) / forwards[0].calls, Sample(forwards, float(np.quantile(times, _QUANTILE))))
             for forwards, times in self._forwards.items()
         ]
@@ -130,7 +137,7 @@ class CallTimer:
         return often or [sample for _, sample in counted]
 
     def hop(self) -> Hop:
-        """What calls take on top of their forwards."""
+        """Fit the time of calls besides their forwards."""
         rows, wanted = [], []
         for (calls, nodes), times in self._hops.items():
             if len(times) >= FEWEST:
@@ -143,7 +150,7 @@ class CallTimer:
 
 
 def _compute_ms(timed: Timed, setting: CallSetting) -> float:
-    """The forwards' time: of a verification that brings a draft, that of the heads alone."""
+    """Return the time of the forwards; for a verification with a draft, that of the heads only."""
     first = timed.messages[0]
     if setting.depth and isinstance(first, verifier_pb2.VerifyResponse):
         return float(first.next_draft.cost.forward_ms)
@@ -151,7 +158,7 @@ def _compute_ms(timed: Timed, setting: CallSetting) -> float:
 
 
 def verifying(replica: Replica, seed: int) -> CallTimer:
-    """Verifications of chains."""
+    """Create a timer of verifications of chains."""
 
     async def call(line: OpenLine, prefix: CommittedPrefix, setting: CallSetting) -> Timed:
         tree = TokenTree.chain(range(setting.width))
@@ -159,7 +166,7 @@ def verifying(replica: Replica, seed: int) -> CallTimer:
 
     def sized(setting: CallSetting, timed: Timed) -> tuple[MeasuredForward, ...]:
         calls, tokens = timed.batch_calls, timed.batch_tokens
-        # Else another stream's prefix was read in this forward.
+        # Otherwise this forward also read another stream's prefix.
         alike = calls and tokens == calls * (setting.width + 1)
         return (MeasuredForward(calls, tokens, setting.context),) if alike else ()
 
@@ -167,7 +174,7 @@ def verifying(replica: Replica, seed: int) -> CallTimer:
 
 
 def drafting(replica: Replica, seed: int) -> CallTimer:
-    """Drafts of ``width`` chains, ``depth`` levels deep."""
+    """Create a timer of drafts of ``width`` chains, ``depth`` levels deep."""
 
     async def call(line: OpenLine, prefix: CommittedPrefix, setting: CallSetting) -> Timed:
         request = drafter_pb2.DraftRequest(
@@ -181,7 +188,7 @@ def drafting(replica: Replica, seed: int) -> CallTimer:
     def sized(setting: CallSetting, timed: Timed) -> tuple[MeasuredForward, ...]:
         calls = timed.batch_calls
         widths = (1, *[setting.width] * (setting.depth - 1))
-        # Calls that are all there go on in step; of others only the latest forward is known.
+        # Complete batches advance in step; of others only the latest forward is known.
         if calls != setting.streams or timed.batch_tokens != calls * widths[-1]:
             return ()
         return tuple(MeasuredForward(calls, calls * width, setting.context) for width in widths)
@@ -190,8 +197,10 @@ def drafting(replica: Replica, seed: int) -> CallTimer:
 
 
 def heads_drafting(replica: Replica, seed: int) -> CallTimer:
-    """Verifications of nothing that bring a tree of the target's heads, of ``width`` nodes for
-    each of ``depth`` levels."""
+    """Create a timer of empty verifications that return a tree of the target's heads.
+
+    The tree has ``width`` nodes for each of ``depth`` levels.
+    """
     sure = DraftStop(0.0, Platt(1.0, 0.0))
 
     async def call(line: OpenLine, prefix: CommittedPrefix, setting: CallSetting) -> Timed:
@@ -221,9 +230,11 @@ def heads_drafting(replica: Replica, seed: int) -> CallTimer:
 
 
 async def contention(replicas: Replicas, context: int, seconds: float, seed: int) -> Contention:
-    """How much longer forwards take while the other role works without a pause: alone and together
-    take turns. Calls are long ones, so that few are made meanwhile: whoever makes them may share a
-    core with the replicas."""
+    """Measure how much longer forwards take while the other role works without a pause.
+
+    Forwards alone and together take turns. Calls are long, so that few are made: their client may
+    share a core with the replicas.
+    """
     assert replicas.drafter is not None
     checks = (verifying(replicas.verifier, seed), CallSetting(1, context, 32))
     guesses = (drafting(replicas.drafter, seed), CallSetting(1, context, 8, 12))

@@ -1,8 +1,8 @@
-"""How fast the cores are while something is measured.
+"""The speed of the cores during a measurement.
 
-Cores that a machine shares with others' machines are the hardware threads of fewer physical cores.
+Cores that a machine shares with other machines are the hardware threads of fewer physical cores.
 While another machine computes on the other thread of one, ours takes up to 1.7 times as long, for
-seconds at a time, and no figure of the operating system tells of it. A fixed piece of work does.
+seconds at a time, and no figure of the operating system reveals it. A fixed piece of work does.
 """
 
 from __future__ import annotations
@@ -24,23 +24,26 @@ from specmesh.tools.profile.costs import MeshCosts
 
 _PAUSE_S = 0.05
 _WORK = 15_000
-"""Additions: half a millisecond of Python."""
+"""Number of additions, half a millisecond of Python."""
 
 
 class CoreWatch:
-    """Times a fixed piece of work on the cores of each role, over and over, in a process of its
-    own; without any cores there is none. Entering raises StartError."""
+    """A process that repeatedly times a fixed piece of work on the cores of each role.
+
+    Without any cores no process is started. Entering raises StartError.
+    """
 
     def __init__(self, cores: Mapping[str, Collection[int]]) -> None:
         self._cores = cores
         self._times: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
-        """By core, in the order in which they were taken: when, and how many milliseconds."""
+        """By core, in the order of measurement: the time, and the milliseconds taken."""
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
 
     @classmethod
     def of(cls, costs: MeshCosts) -> Self:
-        """Of the cores that a mesh on this machine has; none if it is elsewhere."""
+        """Create one for the cores of a mesh on this machine; without cores if the mesh is
+        elsewhere."""
         return cls({role: cores.numbers for role, cores in costs.cores.items()})
 
     async def __aenter__(self) -> Self:
@@ -53,7 +56,7 @@ class CoreWatch:
             for _ in numbers:
                 if not await self._read_one():
                     await self._end()
-                    raise StartError(f"nothing watches cores {numbers}")
+                    raise StartError(f"the process that watches cores {numbers} did not start")
             self._reading = asyncio.create_task(self._read())
         return self
 
@@ -77,12 +80,16 @@ class CoreWatch:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that watches."""
+        """Return the id of the process that watches."""
         return None if self._process is None else self._process.pid
 
     def core_ms(self, began: float, ended: float) -> dict[str, float]:
-        """What the work took between these times of the monotonic clock, or the last time before,
-        on average over the cores of each role. Raises StartError if nothing times it any more."""
+        """Return the mean time of the work over the cores of each role between two times of the
+        monotonic clock.
+
+        If none was taken in between, the last one counts. Raises StartError if the watching process
+        has ended.
+        """
         if self._reading is not None and self._reading.done():
             raise StartError("the process that watches the cores has ended")
         return {
@@ -111,8 +118,8 @@ class CoreWatch:
 
 
 def _watch(cores: Collection[int]) -> None:
-    """Print a core's number, the time and how long the work took there, until nobody reads it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with whoever reads
+    """Print a core's number, the time, and how long the work took there, until nobody reads it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # It ends with its reader.
     with suppress(BrokenPipeError):
         while True:
             for number in cores:
@@ -122,7 +129,7 @@ def _watch(cores: Collection[int]) -> None:
 
 
 def _work_ms() -> float:
-    """Of this thread's own time: who else wants the core does not count."""
+    """Return the time of the work in CPU time of this thread, which excludes others on the core."""
     began = time.thread_time_ns()
     total = 0
     for number in range(_WORK):

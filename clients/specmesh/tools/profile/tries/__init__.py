@@ -1,1 +1,1 @@
-"""Ways of decoding, tried through the orchestrator."""
+"""The tries of ways of decoding through the orchestrator."""

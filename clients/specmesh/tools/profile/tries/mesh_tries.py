@@ -1,4 +1,4 @@
-"""Tries ways of decoding over a mesh, as clients see it: how fast, and the same text?"""
+"""Tries of ways of decoding over a mesh, as clients see them: their speed and their texts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from specmesh.tools.profile.measure.watch import CoreWatch
 from specmesh.tools.profile.tries.polish import polished
 
 FINALISTS = 5
-"""How many of the fastest are tried again, beside the one chosen."""
+"""Number of the fastest that are tried again, in addition to the chosen one."""
 _SCREENING = -1
-"""The pass before the first."""
+"""Number of the pass before the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Prompts to answer, so many at once; at least as many as that."""
+    """Prompts to answer, ``streams`` at a time; there are at least that many."""
 
     prompts: Sequence[str]
     streams: int
@@ -31,79 +31,81 @@ class Load:
     seed: int
 
     def at(self, temperature: float) -> Self:
-        """The same at another temperature."""
+        """Return a copy at another temperature."""
         return replace(self, temperature=temperature)
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """All prompts of a load, answered once."""
+    """One try: all prompts of a load, answered once."""
 
     tokens_per_s: float
-    """While as many answers ran as there are streams."""
+    """Speed while as many answers ran as there are streams."""
     rounds: int
-    """Verifications of all answers."""
+    """Number of verifications of all answers."""
     texts: tuple[tuple[int, ...], ...]
     core_ms: Mapping[str, float] = field(default_factory=dict)
-    """As ``Pace`` has it."""
+    """Speed of the cores, as in ``Pace``."""
 
     @property
     def tokens(self) -> int:
-        """Of all answers."""
+        """Return the tokens of all answers."""
         return sum(map(len, self.texts))
 
     @property
     def rounds_per_s(self) -> float:
-        """While as many answers ran as there are streams."""
+        """Return the rounds per second while as many answers ran as there are streams."""
         return self.tokens_per_s * self.rounds / self.tokens
 
     @property
     def pace(self) -> Pace:
-        """Of its rounds."""
+        """Return the pace of its rounds."""
         return Pace(self.rounds_per_s, self.core_ms)
 
 
 @dataclass(slots=True)
 class Tried:
-    """One way of decoding, tried some times."""
+    """One way of decoding and its tries."""
 
     way: Way
     screening: Try
-    """That decided whether there are others."""
+    """The first try, which decides whether there are others."""
     finals: list[Try] = field(default_factory=list)
     rounds_per_s: float = 0.0
-    """Of the tries that count. Where there are several, at the machine's usual speed on still
-    cores."""
+    """Speed in the tries that count. If there are several, it is that at the machine's usual speed
+    on undisturbed cores."""
     counted: Try | None = None
-    """With many prompts, whatever the number of streams: tokens a round don't depend on it."""
+    """A try with many prompts, for any number of streams, because tokens per round don't depend on
+    it."""
 
     @property
     def all_tries(self) -> Sequence[Try]:
-        """In the order in which others of the same rank were made."""
+        """Return all tries, in the order in which those of other ways of the same rank were
+        made."""
         return [self.screening, *self.finals, *([self.counted] if self.counted else [])]
 
     @property
     def tries(self) -> Sequence[Try]:
-        """Those that count: a way that is fast in its first try is so by luck as well, so that one
-        counts only if there are no others."""
+        """Return the tries that count: the first one only if there are no others, because a way
+        that is fast in its first try is partly lucky."""
         return self.finals or [self.screening]
 
     @property
     def paces(self) -> dict[int, Pace]:
-        """Of the tries that count, by pass."""
+        """Return the paces of the tries that count, by pass."""
         first = 0 if self.finals else _SCREENING
         return {number: each.pace for number, each in enumerate(self.tries, first)}
 
     @property
     def tokens_per_round(self) -> float:
-        """Of all tries together, for it depends on prompts alone; if many were counted, of
-        these."""
+        """Return the mean tokens per round, of the counted try if there is one, otherwise of all
+        tries together, because it depends on prompts only."""
         tries = [self.counted] if self.counted else self.tries
         return sum(each.tokens for each in tries) / sum(each.rounds for each in tries)
 
     @property
     def tokens_per_s(self) -> float:
-        """What follows from both."""
+        """Return the product of both."""
         return self.rounds_per_s * self.tokens_per_round
 
 
@@ -111,8 +113,11 @@ async def try_all(
     client: AsyncClient, cores: CoreWatch, loads: Sequence[Load], ways: Sequence[Way], chosen: Way
 ) -> list[Tried]:
     """Try each of ``ways`` with the first load, then the fastest and ``chosen`` with each of the
-    others; they take turns, so that other load on the machine affects all alike. Returns all, the
-    fastest of those tried to the end first. Raises SpecmeshError."""
+    others.
+
+    They take turns, so that other load on the machine affects all equally. Returns all, with those
+    tried on every load first, the fastest first. Raises SpecmeshError.
+    """
     await warm_up(client, cores, loads[0], ways)
     tried = [Tried(way, await attempt(client, cores, loads[0], way)) for way in ways]
     steady(tried)
@@ -129,8 +134,11 @@ async def try_all(
 async def count_all(
     client: AsyncClient, cores: CoreWatch, load: Load, tried: list[Tried], known: dict[Way, Try]
 ) -> None:
-    """Have those of ``tried`` that were tried to the end answer ``load`` as well, unless it is
-    ``known`` what comes of it, and sort them anew, the fastest first. Raises SpecmeshError."""
+    """Also answer ``load`` with those of ``tried`` that were tried on every load, unless the result
+    is ``known``.
+
+    They are then sorted again, the fastest first. Raises SpecmeshError.
+    """
     finalists = [each for each in tried if each.finals]
     for each in finalists:
         if each.way not in known:
@@ -141,7 +149,7 @@ async def count_all(
 
 
 async def warm_up(client: AsyncClient, cores: CoreWatch, load: Load, ways: Sequence[Way]) -> None:
-    """Have every replica read the prompts, so that no try pays for that."""
+    """Have every replica read the prompts, so that no try includes the prefill."""
     for way in {each.strategy: each for each in ways}.values():
         await attempt(client, cores, replace(load, num_tokens=2), way)
 
@@ -152,21 +160,23 @@ def _finalists(tried: Sequence[Tried], chosen: Way) -> list[Tried]:
 
 
 def steady(tried: Sequence[Tried]) -> None:
-    """Say of all how fast their tries were, for the machine may have been busy meanwhile."""
+    """Set the speeds of all ways, corrected for other load on the machine."""
     speeds = polished(on_still_cores({each.way: each.paces for each in tried}))
     for each in tried:
         each.rounds_per_s = speeds[each.way]
 
 
 def regret(tried: Sequence[Tried], chosen: Way) -> float:
-    """By what share ``chosen`` is slower than the fastest of those tried as often."""
+    """Return the share by which ``chosen`` is slower than the fastest of those with as many
+    tries."""
     own = next(each for each in tried if each.way == chosen)
     best = max(each.tokens_per_s for each in tried if len(each.finals) == len(own.finals))
     return 1 - own.tokens_per_s / best
 
 
 def num_answers(streams: int) -> int:
-    """In one try of a pass: two of each stream at least, for while the last ones end, fewer run."""
+    """Return the number of answers in a try: at least two per stream, because fewer streams run
+    while the last answers end."""
     return max(4, 2 * streams)
 
 

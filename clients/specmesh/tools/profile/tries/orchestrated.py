@@ -1,5 +1,5 @@
-"""How many rounds a second ways of decoding make through the orchestrator, which is known best of
-those that were tried."""
+"""The rounds per second of ways of decoding through the orchestrator, known best for those that
+were tried."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from specmesh.tools.profile.tries.mesh_tries import Load, attempt, num_answers, 
 from specmesh.tools.profile.tries.polish import polished
 
 Case = tuple[Way, float, int]
-"""A way, a temperature, and streams: one or ``MANY``."""
+"""A way, a temperature, and the number of streams: one or ``MANY``."""
 
 
 class Observations:
-    """Tries of ways of decoding, in one pass after the other."""
+    """The tries of ways of decoding, in one pass after the other."""
 
     def __init__(
         self,
@@ -38,12 +38,14 @@ class Observations:
         self._seed = seed
         self._num_passes = 0
         self._paces: defaultdict[Case, dict[int, Pace]] = defaultdict(dict)
-        """By pass."""
+        """Paces by case, then by pass."""
 
     async def observe(self, cases: Collection[Case], seconds: float) -> None:
-        """Try each of ``cases``, at least once, over and over for about ``seconds``: in turns, so
-        that a machine that gets busier affects all alike, and with other prompts in each pass.
-        Raises SpecmeshError."""
+        """Try each of ``cases`` at least once, repeatedly for about ``seconds``.
+
+        Cases take turns, so that other load on the machine affects all equally, and each pass has
+        other prompts. Raises SpecmeshError.
+        """
         until = time.monotonic() + seconds
         while True:
             loads = {
@@ -61,12 +63,12 @@ class Observations:
                 return
 
     def _load(self, streams: int) -> Load:
-        """The next prompts."""
+        """Return a load of the next prompts."""
         prompts = list(islice(self._prompts, num_answers(streams)))
         return Load(prompts, streams, 0.0, self._num_tokens, self._seed)
 
     def observed(self) -> tuple[ObservedRounds, ...]:
-        """What follows from all tries so far."""
+        """Return the observed rounds per second, from all tries so far."""
         of_load: defaultdict[tuple[float, int], dict[Way, dict[int, float]]] = defaultdict(dict)
         for (way, temperature, streams), speeds in on_still_cores(self._paces).items():
             of_load[temperature, streams][way] = speeds
@@ -80,8 +82,8 @@ class Observations:
 def promising(
     acceptances: Iterable[ProfiledAcceptance], costs: MeshCosts, context: float
 ) -> list[ProfiledAcceptance]:
-    """Of each strategy at each temperature the one of which most is expected, were there no
-    orchestrator, with one stream: a fit is best near what it was fitted to."""
+    """Return the most promising way of each strategy at each temperature, with one stream and
+    ignoring the orchestrator: a fit is best near what it was fitted to."""
     alike: defaultdict[tuple[str, float], list[ProfiledAcceptance]] = defaultdict(list)
     for each in acceptances:
         alike[each.way.strategy, each.temperature].append(each)

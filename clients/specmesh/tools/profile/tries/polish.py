@@ -1,4 +1,4 @@
-"""Speeds of several ways of decoding, on a machine whose own speed goes up and down meanwhile."""
+"""The speeds of several ways of decoding on a machine whose own speed varies meanwhile."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _SWEEPS: Final = 20
 
 
 def polished(speeds: Mapping[Way, Mapping[int, float]]) -> dict[Way, float]:
-    """The speed of each way at the machine's usual speed, from those in passes, which have numbers;
-    not all need have been in all passes.
+    """Return the speed of each way at the machine's usual speed, from those in numbered passes. A
+    way need not be in all passes.
 
-    A speed is taken to be the product of what is the way's and what is the pass's (Tukey's median
-    polish, on logarithms), so that a pass in which all were slow tells of the machine alone.
+    A speed is modelled as the product of a factor of the way and one of the pass (Tukey's median
+    polish, on logarithms), so a pass in which all were slow is attributed to the machine.
     """
     logs = {way: {at: math.log(each) for at, each in own.items()} for way, own in speeds.items()}
     of_way = {way: median(own.values()) for way, own in logs.items()}

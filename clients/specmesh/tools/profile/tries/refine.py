@@ -1,5 +1,5 @@
-"""Ways of decoding, tried through the orchestrator: some to fit to, then those that lead, over and
-over, so that the more a way promises, the better it is known."""
+"""Tries of ways of decoding through the orchestrator: some to fit to, then the leading ones
+repeatedly, so that the best candidates are known best."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from specmesh.tools.profile.predict import CONTEXT, orchestrating
 from specmesh.tools.profile.tries.orchestrated import Case, Observations, promising
 
 LEADERS = 4
-"""Ways that are looked at more closely, of each temperature and number of streams."""
+"""Number of leading ways that are tried again, for each temperature and number of streams."""
 
 
 class Tries:
-    """Tries of ways that ``accepted`` knows."""
+    """The tries of ways that ``accepted`` knows."""
 
     def __init__(
         self,
@@ -41,8 +41,9 @@ class Tries:
     async def fit(
         self, costs: MeshCosts, temperatures: Sequence[float], seconds: float
     ) -> MeshCosts:
-        """``costs`` with what rounds take on top, by strategy. Raises SpecmeshError."""
-        self._say("some ways of decoding, through the orchestrator")
+        """Return ``costs`` with the orchestrator's time per round of each strategy. Raises
+        SpecmeshError."""
+        self._say("trying some ways of decoding through the orchestrator")
         alone = [replace(AUTOREGRESSIVE_ROUND, temperature=each) for each in temperatures]
         tried = [*alone, *promising(self._accepted.means(), costs, CONTEXT)]
         of_case = {
@@ -57,12 +58,15 @@ class Tries:
     async def refine(
         self, costs: MeshCosts, temperatures: Sequence[float], seconds: float
     ) -> MeshCosts:
-        """``costs`` with more observations of the ways that lead, which draft along more answers,
-        too; who leads may change meanwhile. Raises SpecmeshError, StartError."""
+        """Return ``costs`` with more observations of the leading ways, which also draft along more
+        answers.
+
+        The leading ways may change meanwhile. Raises SpecmeshError, StartError.
+        """
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             leading = list(self._leading(costs, temperatures))
-            self._say(f"the {len({way for way, *_ in leading})} ways that lead, more closely")
+            self._say(f"the {len({way for way, *_ in leading})} leading ways, tried again")
             if not self._accepted.exhausted:
                 await self._accepted.measure(_by_temperature(leading))
             await self._observations.observe(leading, 0.0)
@@ -80,7 +84,7 @@ class Tries:
 
 
 def _by_temperature(cases: Iterable[Case]) -> dict[float, list[Way]]:
-    """The ways among ``cases``, each once."""
+    """Return the distinct ways among ``cases``, by temperature."""
     found: defaultdict[float, dict[Way, None]] = defaultdict(dict)
     for way, temperature, _ in cases:
         found[temperature][way] = None

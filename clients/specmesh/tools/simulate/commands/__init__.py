@@ -1,1 +1,1 @@
-"""The commands of ``specmesh simulate``: what is run, and which figures are shown."""
+"""The commands of ``specmesh simulate``: the runs, and the figures that are shown."""

@@ -26,7 +26,7 @@ def branches(
     workers: Workers = CORES,
     json_: Json = False,
 ) -> None:
-    """Branch prediction's Figures 5-7 and 12, and its Tables 3 and 4."""
+    """Repeat branch prediction's Figures 5-7 and 12, and its Tables 3 and 4."""
     curve = partial(branch_figures.points_of, num_tokens=tokens, seed=seed)
     curves = tracked(
         spread(curve, branch_figures.ALPHAS, workers), len(branch_figures.ALPHAS), "curves"
@@ -64,7 +64,10 @@ def branches(
 
 def phi(
     counts: Annotated[
-        str, typer.Argument(help="How often 0, 1, ... n draft tokens were accepted: 60,20,12,8,55")
+        str,
+        typer.Argument(
+            help="Number of rounds in which 0, 1, ... n draft tokens were accepted: 60,20,12,8,55"
+        ),
     ],
     json_: Json = False,
 ) -> None:

@@ -30,14 +30,14 @@ from specmesh.tools.simulate.parallel import spread
 
 
 def offline_grid(
-    step: Annotated[float, typer.Option(callback=grid_step, help="Of both axes.")] = 0.05,
+    step: Annotated[float, typer.Option(callback=grid_step, help="Step of both axes.")] = 0.05,
     tokens: Tokens = 100,
     repeats: Annotated[int, typer.Option(min=1, help="Answers per cell.")] = 5,
     out: Out = None,
     workers: Workers = CORES,
     json_: Json = False,
 ) -> None:
-    """DSI's offline study: SI, DSI and non-SI for every drafter (Figure 2)."""
+    """Repeat DSI's offline study: SI, DSI and non-SI for every drafter (Figure 2)."""
     began = time.perf_counter()
     results = run_grid(step, Settings(tokens, repeats), workers)
     num_cells = sum(1 for _ in grid(step))
@@ -69,13 +69,13 @@ def dsi_table_2(
     seed: Seed = 0,
     prompt_tokens: Annotated[
         list[str] | None,
-        typer.Option(help="Token ids like 1,2,3; given more than once, each for every seed."),
+        typer.Option(help="Token ids like 1,2,3. May be repeated; each is run with every seed."),
     ] = None,
     hop_ms: HopMs = 0.0,
     workers: Workers = CORES,
     json_: Json = False,
 ) -> None:
-    """DSI's Table 2: ten pairs of models, each strategy at lookaheads 1, 5 and 10."""
+    """Repeat DSI's Table 2: ten pairs of models, each strategy at lookaheads 1, 5 and 10."""
     experiment = table_2.Table2Experiment(
         tokens,
         range(seed, seed + repeats),

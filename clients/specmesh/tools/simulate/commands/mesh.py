@@ -1,4 +1,4 @@
-"""A mesh of the user's choice: acceptance modes compared on it, and requests that share it."""
+"""Custom meshes: acceptance modes compared, and requests that share a mesh."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from specmesh.tools.simulate.output import show
 
 def modes(
     target_ms: Annotated[
-        float, typer.Option(min=1e-6, callback=finite, help="Of one target forward.")
+        float, typer.Option(min=1e-6, callback=finite, help="Time of one target forward.")
     ] = 1000.0,
     drafter_ms: Annotated[
-        float, typer.Option(min=1e-6, callback=finite, help="Of one drafter forward.")
+        float, typer.Option(min=1e-6, callback=finite, help="Time of one drafter forward.")
     ] = 100.0,
     verifiers: Verifiers = 7,
     tokens: Tokens = 100,
@@ -49,7 +49,8 @@ def modes(
     workers: Workers = CORES,
     json_: Json = False,
 ) -> None:
-    """Every strategy in every acceptance mode, for drafters of chosen likeness."""
+    """Compare every strategy in every acceptance mode, for drafters of various similarity to the
+    target."""
     setting = acceptance_modes.ModesSetting(
         *(target_ms / 1e3, drafter_ms / 1e3, verifiers, tokens, range(seed, seed + repeats))
     )
@@ -67,63 +68,73 @@ def modes(
 
 def run_mesh(
     target_ms: Annotated[
-        float | None, typer.Option(callback=finite, help="Of one target forward.")
+        float | None, typer.Option(callback=finite, help="Time of one target forward.")
     ] = None,
     drafter_ms: Annotated[
-        float | None, typer.Option(callback=finite, help="Of one drafter forward.")
+        float | None, typer.Option(callback=finite, help="Time of one drafter forward.")
     ] = None,
     heads_ms: Annotated[
         float | None,
-        typer.Option(min=0, callback=finite, help="Of one level that the target's heads draft."),
+        typer.Option(
+            min=0, callback=finite, help="Time in which the target's heads draft one level."
+        ),
     ] = None,
     heads_acceptance: Annotated[
         float | None,
-        typer.Option(min=0, max=1, callback=finite, help="Of heads; the drafter's if not given."),
+        typer.Option(
+            min=0,
+            max=1,
+            callback=finite,
+            help="Acceptance rate of the heads' tokens; default: the drafter's.",
+        ),
     ] = None,
     target_token_ms: Annotated[
         float,
         typer.Option(
-            min=0, callback=finite, help="Time that each draft token adds to a target forward."
+            min=0, callback=finite, help="Additional time of a target forward per draft token."
         ),
     ] = 0.0,
     target_histogram: Annotated[
-        Path | None, typer.Option(help='JSON file instead: {"SECONDS": count}.')
+        Path | None, typer.Option(help='JSON file of times instead: {"SECONDS": count}.')
     ] = None,
     drafter_histogram: Annotated[
-        Path | None, typer.Option(help="The same, of the drafter.")
+        Path | None, typer.Option(help="The same for the drafter.")
     ] = None,
     acceptance: Annotated[
         float,
-        typer.Option(min=0, max=1, callback=finite, help="Of the drafter's tokens."),
+        typer.Option(min=0, max=1, callback=finite, help="Acceptance rate of draft tokens."),
     ] = 0.8,
     runner_up: Annotated[
         float,
         typer.Option(
-            min=0, max=1, callback=finite, help="P(second choice is right, if not first)."
+            min=0, max=1, callback=finite, help="P(second choice is right | first is not)."
         ),
     ] = 0.5,
     strategy: Annotated[
-        list[str] | None, typer.Option(callback=strategy_names, help="May be repeated.")
+        list[str] | None,
+        typer.Option(callback=strategy_names, help="Strategy to simulate. May be repeated."),
     ] = None,
     verifiers: Verifiers = 1,
     option: GivenOptions = None,
     tokens: Tokens = 50,
     requests: Annotated[
-        int, typer.Option(min=1, max=MAX_TOKENS, help="Answers that are simulated.")
+        int, typer.Option(min=1, max=MAX_TOKENS, help="Number of answers to simulate.")
     ] = 1,
     rate: Annotated[
         float | None,
-        typer.Option(callback=finite, help="Requests per second; all at once if unset."),
+        typer.Option(
+            callback=finite, help="Requests per second (Poisson); default: all start together."
+        ),
     ] = None,
     hop_ms: HopMs = 0.0,
     seed: Seed = 0,
     json_: Json = False,
 ) -> None:
-    """What a mesh of one's choice would do: latency, throughput, waste, utilisation."""
+    """Simulate a custom mesh: latency, throughput, waste, utilisation."""
     target = latency("target", target_ms, target_histogram)
     if target_token_ms:
         if not isinstance(target, FixedLatency):
-            raise typer.BadParameter("needs --target-ms", param_hint="--target-token-ms")
+            raise typer.BadParameter("it requires --target-ms", param_hint="--target-token-ms")
         target = replace(target, token_s=target_token_ms / 1e3)
     names = strategy or ["dsi"]
     options = read_options(names, option or ())

@@ -1,1 +1,1 @@
-"""Experiments of the papers: branch prediction's figures and tables, DSI's study and Table 2."""
+"""The papers' experiments: branch prediction's figures and tables, DSI's study and Table 2."""

@@ -1,7 +1,7 @@
 """Branch prediction's Figures 5-7 and 12: throughput by n, closed forms beside the strategies.
 
-Duan et al. 2024, Sections 5.2.3, 6.3 and 6.4, with the speeds of its 15 M drafter and 110 M
-target. The paper predicts only how many tokens are accepted. So that this is enough here too, the
+Duan et al. 2024, Sections 5.2.3, 6.3 and 6.4, with the speeds of its 15 M drafter and 110 M target.
+The paper predicts only how many tokens are accepted. To make that sufficient here, too, the
 drafter's second choice is always right where its first is wrong.
 """
 
@@ -38,11 +38,11 @@ DRAFTER_S = 1 / 45.59
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """Tokens per second with and without branch prediction, at n tokens a round."""
+    """Tokens per second with and without branch prediction, at n tokens per round."""
 
     alpha: float
     occurred_alpha: float
-    """The rate in this very text. The closed forms use it, so that only the order is random."""
+    """The rate in this text, which the closed forms use, so that only the order is random."""
     n: int
     si_closed: float
     si_clock: float
@@ -63,12 +63,13 @@ class ExhaustivePoint:
 
     @property
     def compute_factor(self) -> float:
-        """How many times as many tokens the exhaustive method drafts."""
+        """Return how many times as many tokens the exhaustive method drafts."""
         return self.exhaustive_drafter_compute / self.branch_drafter_compute
 
 
 def hit_rate(alpha: float, n: int) -> float:
-    """P(the likeliest outcome happens): the first token is wrong, or all n and the next are right.
+    """Return P(the likeliest outcome happens): the first token is wrong, or all n and the next are
+    right.
 
     The target's token after a whole draft is only guessed right with probability alpha.
     """
@@ -76,10 +77,10 @@ def hit_rate(alpha: float, n: int) -> float:
 
 
 def branch_closed(target_s: float, drafter_s: float, n: int, alpha: float) -> float:
-    """Tokens per second by Eq. 8, corrected: a bonus token uses up the first of its branch.
+    """Return tokens per second by Eq. 8, corrected: a bonus token uses up the first of its branch.
 
-    A round after a wholly accepted one therefore has n - 1 draft tokens; the share of such
-    rounds is that of the stationary Markov chain of rounds. Holds from n = ⌈T/t⌉ on.
+    A round after a wholly accepted one therefore has n - 1 draft tokens; the share of such rounds
+    is that of the stationary Markov chain of rounds. Holds from n = ⌈T/t⌉ on.
     """
     hits = hit_rate(alpha, n)
     if hits == 1 - alpha:
@@ -93,12 +94,13 @@ def branch_closed(target_s: float, drafter_s: float, n: int, alpha: float) -> fl
 
 
 def least_n(target_s: float = TARGET_S, drafter_s: float = DRAFTER_S) -> int:
-    """The least n with which a draft hides a verification (Eq. 14): the figures' vertical bar."""
+    """Return the least n with which a draft hides a verification (Eq. 14): the figures' vertical
+    bar."""
     return min_draft(target_s, drafter_s)
 
 
 def points_of(alpha: float, num_tokens: int, seed: int) -> list[CurvePoint]:
-    """The points at ``alpha`` of Figures 5 to 7."""
+    """Return the points at ``alpha`` of Figures 5 to 7."""
     target = SimulatedTarget(seed)
     occurred = fmean(agreements(SimulatedDrafter(target, alpha), PROMPT, num_tokens))
     curve = []
@@ -122,7 +124,8 @@ def points_of(alpha: float, num_tokens: int, seed: int) -> list[CurvePoint]:
 
 
 def largest_difference(points: Sequence[CurvePoint]) -> float:
-    """The relative difference of closed forms from the clock; branch prediction's from ⌈T/t⌉ on."""
+    """Return the largest relative difference of closed forms from the clock; branch prediction's
+    from ⌈T/t⌉ on."""
     return max(
         max(
             abs(point.si_clock / point.si_closed - 1),
@@ -133,7 +136,7 @@ def largest_difference(points: Sequence[CurvePoint]) -> float:
 
 
 def exhaustive_points(alpha: float, num_tokens: int, seed: int) -> Iterator[ExhaustivePoint]:
-    """The points of Figure 12, from n = ⌈T/t⌉ on."""
+    """Yield the points of Figure 12, from n = ⌈T/t⌉ on."""
     for n in range(least_n(), MAX_N + 1):
         run = partial(_run, alpha=alpha, n=n, num_tokens=num_tokens, seed=seed)
         branch, exhaustive = run("branch-prediction"), run("exhaustive")
@@ -147,13 +150,13 @@ def exhaustive_points(alpha: float, num_tokens: int, seed: int) -> Iterator[Exha
 
 
 class SimulatedRounds:
-    """Counts rounds, and those that begin with a new draft since no branch was right."""
+    """A counter of rounds, and of those that begin with a new draft because no branch was right."""
 
     def __init__(self) -> None:
         self._rounds = self._from_scratch = 0
 
     def observe(self, now_s: float, what: Command | Event) -> None:  # noqa: ARG002
-        """Take note of a command or an event of the strategy."""
+        """Count a command or an event of the strategy."""
         match what:
             case Verify(tree=tree) if len(tree):
                 self._rounds += 1
@@ -162,7 +165,7 @@ class SimulatedRounds:
 
     @property
     def hit_rate(self) -> float:
-        """The share of rounds that began with a right prediction."""
+        """Return the share of rounds that began with a right prediction."""
         return 1 - self._from_scratch / self._rounds
 
 
@@ -175,7 +178,7 @@ def throughput_on_clock(
     num_tokens: int,
     seed: int,
 ) -> float:
-    """Tokens per second of the strategy on the virtual clock."""
+    """Return the strategy's tokens per second on the virtual clock."""
     answered = _run(*(strategy, alpha, n, num_tokens, seed), target_s=target_s, drafter_s=drafter_s)
     return num_tokens / answered.duration_s
 

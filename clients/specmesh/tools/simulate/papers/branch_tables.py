@@ -42,21 +42,21 @@ class Published:
     speculative_tokens_per_s: float
     branch_tokens_per_s: float
     printed_speedup: float
-    """The speed-up of branch prediction over the target, as the table prints it."""
+    """Speed-up of branch prediction over the target, as the table prints it."""
 
     @property
     def is_figures_pair(self) -> bool:
-        """Whether the paper's figures are about this row's models."""
+        """Return whether the paper's figures are about this row's models."""
         return (self.drafter_s, self.target_s) == (DRAFTER_S, TARGET_S)
 
     @property
     def drafter_s(self) -> float:
-        """Seconds of a drafter's forward, t."""
+        """Return the seconds of a drafter's forward, t."""
         return 1 / self.small_tokens_per_s
 
     @property
     def target_s(self) -> float:
-        """Seconds of a target's forward, T."""
+        """Return the seconds of a target's forward, T."""
         return 1 / self.target_tokens_per_s
 
 
@@ -78,7 +78,7 @@ ROWS: Sequence[Published] = (
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A row, and what closed forms and virtual clock predict for it."""
+    """A row, and the predictions of closed forms and the virtual clock for it."""
 
     published: Published
     n: int
@@ -90,19 +90,20 @@ class Explained:
     """Eq. 8 corrected for bonus tokens."""
     branch_clock: float
     branch_bound: float
-    """The throughput if every prediction were right: the most with this n."""
+    """Throughput if every prediction were right: the maximum for this n."""
     published_hit_rate: float
     """The share of right predictions that Eq. 8 needs for the published throughput."""
 
     def as_dict(self) -> dict[str, object]:
-        """The row for JSON and CSV."""
+        """Return the row for JSON and CSV."""
         own = asdict(self)
         published = own.pop("published")
         return {**published, **own, "speedup": self.speedup}
 
     @property
     def speedup(self) -> float:
-        """The speed-up of branch prediction over the target, from the published throughputs."""
+        """Return the speed-up of branch prediction over the target, from the published
+        throughputs."""
         return self.published.branch_tokens_per_s / self.published.target_tokens_per_s
 
 
@@ -149,7 +150,7 @@ def _fit_alpha(row: Published, n: int) -> float:
 
 
 def shapes(explained: Sequence[Explained]) -> dict[str, bool]:
-    """Statements of the paper about its tables, and whether the closed forms confirm them."""
+    """Return the paper's statements about its tables, and whether the closed forms confirm them."""
     return {
         "branch_prediction_beats_speculative_sampling_in_every_row": all(
             each.branch_closed > each.published.speculative_tokens_per_s for each in explained

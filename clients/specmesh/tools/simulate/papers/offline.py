@@ -2,7 +2,7 @@
 
 Timor et al. 2025, Section 4.1 and Appendix F.3. Times are in units of the target's forward. The
 strategies run on the virtual clock, each algorithm at its best lookahead. To find that without
-running all, ``rules.py`` gives lower bounds of the time by lookahead:
+running all, ``rules.py`` gives lower bounds of the time for each lookahead:
 
 - SI: the exact time;
 - DSI where Equation 1 holds and a draft takes less than a target's forward: the time if even the
@@ -11,7 +11,7 @@ running all, ``rules.py`` gives lower bounds of the time by lookahead:
 - DSI with smaller lookaheads, where verifications grow: the time of Proposition 1.
 
 Lookaheads are run in the order of their bounds until the next bound is no better than the best
-time. Lookaheads beyond the answer's length all do the same. Every run checks its bound.
+time. Lookaheads beyond the answer's length are all equivalent. Every run checks its bound.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SPECULATION_PARALLELISM = 7
 TARGET = 1.0
 PROMPT = (0,)
 TOLERANCE = 1e-9
-"""Relative tolerance: times that differ by less are equal but for rounding."""
+"""Relative tolerance: times that differ by less are equal except for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +81,22 @@ class Cell:
 
     @property
     def baseline(self) -> float:
-        """The faster of SI and non-SI."""
+        """Return the time of the faster of SI and non-SI."""
         return min(self.si.time, self.non_si)
 
 
 def run_cell(at: tuple[float, float], settings: Settings) -> Cell:
-    """The cell at (drafter latency, acceptance)."""
+    """Return the cell at (drafter latency, acceptance)."""
     return _Study(*at, settings).cell()
 
 
 def run_grid(step: float, settings: Settings, workers: int) -> Iterator[Cell]:
-    """All cells, drafter latency by drafter latency, as they come from ``workers`` processes."""
+    """Yield all cells, drafter latency by drafter latency, computed by ``workers`` processes."""
     return spread(partial(run_cell, settings=settings), list(grid(step)), workers)
 
 
 def grid(step: float) -> Iterator[tuple[float, float]]:
-    """(drafter latency, acceptance) over {step..1} x {0..1}."""
+    """Yield (drafter latency, acceptance) over {step..1} x {0..1}."""
     num = round(1 / step)
     for latency in range(1, num + 1):
         for acceptance in range(num + 1):
@@ -115,7 +115,7 @@ class _Study:
 
     def cell(self) -> Cell:
         least = min_lookahead(TARGET, self._latency, SPECULATION_PARALLELISM)
-        # All larger ones do the same as the last one here.
+        # All larger ones are equivalent to the last one here.
         last = max(least, self._settings.num_tokens - 1)
         everything, under_eq1 = range(1, last + 1), range(least, last + 1)
         return Cell(
@@ -183,7 +183,7 @@ def run_once(
     seed: int,
     num_tokens: int,
 ) -> float:
-    """The time of one answer by the strategy itself, on the virtual clock."""
+    """Return the time of one answer by the strategy itself, on the virtual clock."""
     drafter = _drafter(acceptance, seed)
     mesh = MeshModel(
         FixedLatency(TARGET), (FixedLatency(drafter_latency),), SPECULATION_PARALLELISM

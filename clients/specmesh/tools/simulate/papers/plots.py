@@ -22,7 +22,7 @@ _FINE_TICKS = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.75, 2)
 
 
 def heat_maps(cells: Sequence[Cell], num_tokens: int, path: Path) -> None:
-    """Figure 2 of DSI: four speed-ups over drafter latency and acceptance, pink below 1."""
+    """Draw Figure 2 of DSI: four speed-ups over drafter latency and acceptance, pink below 1."""
     figure = Figure(figsize=(12, 10), layout="constrained")
     figure.suptitle(
         f"Speed-up for {num_tokens} tokens, each at its best lookahead, DSI with SP = 7 "
@@ -46,7 +46,7 @@ def _heat_map(
     for cell in cells:
         index = acceptances.index(cell.acceptance), latencies.index(cell.drafter_latency)
         logs[index] = np.log(speedup(cell))
-    logs[np.abs(logs) < TOLERANCE] = 0  # rounding errors are no slow-down
+    logs[np.abs(logs) < TOLERANCE] = 0  # Rounding errors are not slow-downs.
     reach = max(0.05, float(np.nanmax(logs)))
     depth = max(0.05, float(-np.nanmin(logs)))
     norm = TwoSlopeNorm(0, vmin=-depth, vmax=reach)
@@ -71,7 +71,7 @@ def _edges(centres: Sequence[float]) -> NDArray[np.float64]:
 
 
 def throughput_curves(points: Sequence[CurvePoint], least_n: int, path: Path) -> None:
-    """Figures 5 to 7 of branch prediction: tokens/s by n, closed forms and the virtual clock.
+    """Draw Figures 5 to 7 of branch prediction: tokens/s by n, closed forms and the virtual clock.
 
     The closed form of branch prediction holds, and is drawn, from ``least_n`` on.
     """

@@ -1,8 +1,9 @@
-"""The strategies' times by the papers' counting rules, from where the drafter is right.
+"""The strategies' times by the papers' counting rules, from the positions where the drafter is
+right.
 
-With common random numbers the target has one text for all algorithms, and the drafter is right
-or wrong at each of its positions. That pattern decides every algorithm's time: rules over it
-choose the lookaheads to run on the virtual clock, and the two must agree.
+With common random numbers the target has one text for all algorithms, and the drafter is right or
+wrong at each of its positions. That pattern determines every algorithm's time: rules over it choose
+the lookaheads to run on the virtual clock, and the two must agree.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ class Forwards:
     target: int
 
     def seconds(self, drafter_s: float, target_s: float) -> float:
-        """How long they take."""
+        """Return their total time in seconds."""
         return self.drafter * drafter_s + self.target * target_s
 
 
 def agreements(
     drafter: SimulatedDrafter, prompt: Sequence[int], num_tokens: int
 ) -> tuple[bool, ...]:
-    """Whether the drafter's first choice is the target's token, ``[num_tokens]``."""
+    """Return whether the drafter's first choice is the target's token, ``[num_tokens]``."""
     target = drafter.target
     state = target.after(target.start, prompt)
     agree = []
@@ -40,10 +41,10 @@ def agreements(
 
 
 def speculative_forwards(agree: Sequence[bool], lookahead: int) -> Forwards:
-    """The forwards of speculative inference (DSI, Appendix F.4).
+    """Return the forwards of speculative inference (DSI, Appendix F.4).
 
     The published loop charges ``lookahead`` drafter forwards and one of the target for each
-    iteration. Here an iteration drafts up to the last token but one, since the last is the
+    iteration. Here an iteration drafts up to the last token but one, because the last is the
     target's; that only shortens drafts that would overshoot the end.
     """
     position = drafted = rounds = 0
@@ -59,22 +60,23 @@ def speculative_forwards(agree: Sequence[bool], lookahead: int) -> Forwards:
 
 
 def ideal_dsi_seconds(agree: Sequence[bool], drafter_s: float, target_s: float) -> float:
-    """The least time of DSI with one drafter: a target forward per rejection and one at the end.
+    """Return the least time of DSI with one drafter: a target forward per rejection and one at the
+    end.
 
-    Proposition 1 before the expectation is taken: one verification per token, none waits.
+    This is Proposition 1 before the expectation is taken: one verification per token, none of which
+    waits.
     """
     hidden = sum(agree[:-1])
     return hidden * drafter_s + (len(agree) - hidden) * target_s
 
 
 def dsi_seconds(agree: Sequence[bool], lookahead: int, drafter_s: float, target_s: float) -> float:
-    """DSI's time where Equation 1 holds and ``lookahead`` tokens are drafted in less than T.
+    """Return DSI's time where Equation 1 holds and ``lookahead`` tokens are drafted in less than T.
 
-    Between two rejections a verification is sent every ``lookahead`` tokens, beginning with one
-    of no draft tokens, and never waits. The first one that covers a wrong token rejects it.
-
-    It may take longer at the very end: the last block is shorter, so it is sent sooner after
-    the one before than Equation 1 assumes, and may find no free replica.
+    Between two rejections a verification is sent every ``lookahead`` tokens, beginning with one of
+    no draft tokens, and never waits. The first one that covers a wrong token rejects it. It may
+    take longer at the very end: the last block is shorter, so it is sent sooner after the previous
+    one than Equation 1 assumes, and may find no free replica.
     """
     return sum(
         min(-(-right // lookahead) * lookahead, room) * drafter_s + target_s
@@ -83,9 +85,9 @@ def dsi_seconds(agree: Sequence[bool], lookahead: int, drafter_s: float, target_
 
 
 def slow_draft_bound_seconds(agree: Sequence[bool], drafter_s: float, target_s: float) -> float:
-    """The least time of DSI with lookaheads that take T or longer to draft.
+    """Return the least time of DSI with lookaheads that take T or longer to draft.
 
-    The first verification with draft tokens is then sent T after a rejection at the earliest,
+    The first verification with draft tokens is then sent at the earliest T after a rejection,
     unless the answer's end is drafted sooner.
     """
     return sum(
@@ -95,7 +97,8 @@ def slow_draft_bound_seconds(agree: Sequence[bool], drafter_s: float, target_s: 
 
 
 def _segments(agree: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """From each rejection to the next: how many draft tokens are right, and how many fit."""
+    """Yield for each stretch between rejections the number of right draft tokens, and of those that
+    fit."""
     position = 0
     while position < len(agree):
         room = right = len(agree) - 1 - position

@@ -1,4 +1,4 @@
-"""The comparisons of DSI's Figure 2: which is faster, by how much, and where."""
+"""The comparisons of DSI's Figure 2: speed-ups, their extremes, and where those are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPEEDUPS_UNDER_EQ1: Mapping[str, Callable[[Cell], float]] = {
 
 
 def cell_dict(cell: Cell) -> dict[str, float]:
-    """Every column, for CSV and JSON. Times are in forwards of the target."""
+    """Return every column, for CSV and JSON. Times are in forwards of the target."""
     return {
         "drafter_latency": cell.drafter_latency,
         "acceptance": cell.acceptance,
@@ -44,7 +44,8 @@ def cell_dict(cell: Cell) -> dict[str, float]:
 
 
 def summary(cells: Sequence[Cell]) -> dict[str, dict[str, object]]:
-    """For each comparison its extremes, where they are, and in how many cells it is slower."""
+    """Return for each comparison its extremes, where they are, and the number of cells that are
+    slower."""
     return {
         name: _extremes(cells, speedup)
         for name, speedup in {**SPEEDUPS, **SPEEDUPS_UNDER_EQ1}.items()

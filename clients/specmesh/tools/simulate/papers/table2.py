@@ -24,7 +24,7 @@ COMPARED = ("autoregressive", "speculative", "dsi", "branch-prediction")
 
 @dataclass(frozen=True, slots=True)
 class PublishedRow:
-    """What the paper measured of a pair of models on a dataset, and its speed-up.
+    """The paper's measurements of a pair of models on a dataset, and its speed-up.
 
     Times are per forward without first tokens, as in the table.
     """
@@ -54,13 +54,13 @@ ROWS: Sequence[PublishedRow] = (
 
 @dataclass(frozen=True, slots=True)
 class Table2Experiment:
-    """What all rows share: one answer for each seed of the target and each prompt."""
+    """The settings that all rows share: one answer for each seed of the target and each prompt."""
 
     num_tokens: int = 50
     seeds: Sequence[int] = tuple(range(30))
     prompts: Sequence[Sequence[int]] = ((0,),)
     hop_s: float = 0.0
-    """Latency one way between any two processes."""
+    """One-way latency between any two processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def table2_seconds(
     num_tokens: int,
     hop_s: float = 0.0,
 ) -> float:
-    """How long one answer takes a mesh of 7 replicas and one drafter.
+    """Return the time of one answer on a mesh of 7 replicas and one drafter.
 
     ``seed`` is that of a simulated target, ``prompt`` token ids: with these a real mesh of
     simulated models gives the same tokens, with rejections at the same positions.
@@ -102,7 +102,7 @@ def table2_seconds(
 
 
 def timings(row: PublishedRow, experiment: Table2Experiment) -> Iterator[Timing]:
-    """The timings of every strategy with every lookahead."""
+    """Yield the timings of every strategy with every lookahead."""
     for strategy in COMPARED:
         for lookahead in LOOKAHEADS if "lookahead" in STRATEGIES[strategy].options else (None,):
             seconds = [
@@ -125,7 +125,8 @@ def timings(row: PublishedRow, experiment: Table2Experiment) -> Iterator[Timing]
 
 
 def row_report(row: PublishedRow, experiment: Table2Experiment) -> dict[str, object]:
-    """One row as JSON: published numbers, all timings, the best ones, and ratios of DSI over SI."""
+    """Return one row as JSON: published numbers, all timings, the best ones, and ratios of DSI over
+    SI."""
     found = list(timings(row, experiment))
     best = {
         strategy: min((t for t in found if t.strategy == strategy), key=lambda t: t.mean_s)
