@@ -1,4 +1,4 @@
-"""Benchmarks, the papers' experiments, chaos, calibration and the demo.
+"""Benchmarks, checks of the tools, and chaos tests.
 
 This package may import every other one; none imports it.
 """

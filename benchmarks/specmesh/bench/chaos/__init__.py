@@ -1,7 +1,7 @@
-"""``specmesh bench chaos``: break a mesh of real processes at random and check every answer.
+"""``specmesh bench chaos``: random faults in a mesh of real processes, with every answer checked.
 
 Reading order: ``plan`` (which fault happens when), ``mesh`` (the processes), ``links`` and
-``proxy`` (connections that can be broken), ``faults`` (carries them out), ``requests``, ``pairs``
-and ``load`` (the streams), ``truth``, ``store`` and ``judge`` (whether answers are right),
-``starvation`` (whether the machine was too busy), ``run``, ``report``.
+``proxy`` (connections that can be broken), ``faults`` (which carries them out), ``requests`` and
+``load`` (the streams), ``judging`` (the check of answers), ``starvation`` (the check that the
+machine was not too busy), ``run``, ``report``.
 """

@@ -24,41 +24,39 @@ app = App()
 
 @app.command()
 def main(
-    minutes: Annotated[float, typer.Option(min=0.1, help="How long faults go on.")] = 5.0,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Duration of the faults.")] = 5.0,
     seed: Annotated[
         int,
-        typer.Option(
-            min=0, max=MAX_SEED, help="Of faults, requests, and what simulated models say."
-        ),
+        typer.Option(min=0, max=MAX_SEED, help="Seed of faults, requests and simulated models."),
     ] = 0,
-    streams: Annotated[int, typer.Option(min=1, help="Answers at once.")] = 8,
+    streams: Annotated[int, typer.Option(min=1, help="Number of concurrent answers.")] = 8,
     tokens: Annotated[int, typer.Option(min=1, help="Length of the longest answer.")] = 600,
     shipped: Annotated[
-        bool, typer.Option("--shipped", help="Serve the shipped pair, not models that wait.")
+        bool, typer.Option("--shipped", help="Serve the shipped pair instead of simulated models.")
     ] = False,
     keep: Annotated[
         Path | None,
-        typer.Option(help="New folder for logs and timeline.json.", show_default="none"),
+        typer.Option(help="New folder to keep logs and timeline.json in.", show_default="none"),
     ] = None,
     json_: Json = False,
 ) -> None:
     """Kill, stop, slow and cut off the processes of a mesh at random while answers stream.
 
-    Two orchestrators, three verifiers, of which the second has no heads, two drafters, two
-    confidence services and Redis, which keeps what it holds half of the time and forgets it when
-    it ends for the other half. At most one orchestrator and two verifiers are out of reach at
-    once, Redis for a few seconds. Exits with 1 if a token was lost, doubled or changed, or an
-    answer failed.
+    The mesh has two orchestrators, three verifiers (the second without heads), two drafters, two
+    confidence services and Redis, which persists its data in the first half of the run and loses it
+    on exit in the second. At most one orchestrator and two verifiers are unreachable at a time,
+    Redis for a few seconds. Exits with 1 if a token was lost, doubled or changed, or an answer
+    failed.
 
-    The JSON has: faults (how many struck; faults_by_kind has each), finished, cancelled (by
-    their readers), exact (finished ones equal to the target's own text, where there is but
-    one), agreed (equal to what the store held then), lost, doubled and changed (answers, also
-    broken ones, of whose tokens some are missing, came twice, or are not what the target says
-    or the store holds), failed (answers by error class and reason; stuck: no end long after the
-    last fault), resumed (finished ones that were carried on), longest_pause_s (in which a
-    finished answer's reader waited for tokens, from the request on), proxy_late_s (the longest
-    that the links' proxy took to answer: seconds of it mean that the machine is too busy to
-    tell), findings (whatever is wrong, with the last faults before it).
+    The JSON has: faults (number that struck; faults_by_kind has each), finished, cancelled (by
+    their readers), exact (finished ones equal to the target's own text, where that is unique),
+    agreed (equal to what the store held then), lost, doubled and changed (answers, also broken
+    ones, with tokens that are missing, came twice, or differ from the target or the store), failed
+    (answers by error class and reason; stuck: did not end long after the last fault), resumed
+    (finished ones that were resumed), longest_pause_s (longest wait for tokens of a finished
+    answer's reader, from the request on), proxy_late_s (longest delay of the links' proxy: seconds
+    of it mean that the machine was too busy for a verdict), findings (everything that is wrong,
+    with the last faults before it).
     """
     console = Console(stderr=True)
 

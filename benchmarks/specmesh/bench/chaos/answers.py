@@ -12,8 +12,8 @@ from specmesh.client import FinishReason
 class ChaosAnswer:
     """The answer to one request. Times are in seconds since the phase began.
 
-    ``unchecked``: positions in ``token_ids`` that the target did not verify. ``failure``: class
-    and reason of the error that the stream raised, empty if it raised none.
+    ``unchecked`` has the positions in ``token_ids`` that the target did not verify. ``failure`` is
+    the class and reason of the error that the stream raised, empty if it raised none.
     """
 
     stream: int
@@ -25,7 +25,7 @@ class ChaosAnswer:
     unchecked: set[int] = field(default_factory=set)
     text: str = ""
     gap: int = 0
-    """How many tokens are missing between two chunks; negative if some came twice."""
+    """Number of tokens missing between two chunks; negative if some came twice."""
     session_id: str = ""
     num_prompt_tokens: int = 0
     num_resumes: int = 0
@@ -36,11 +36,11 @@ class ChaosAnswer:
     message: str = ""
     last_token_s: float | None = None
     longest_pause_s: float = 0.0
-    """The longest time for which the reader waited for tokens."""
+    """Longest time for which the reader waited for tokens."""
     paused_at_s: float = 0.0
-    """When that pause began."""
+    """Start of that pause."""
 
     @property
     def finished(self) -> bool:
-        """Whether the answer is complete."""
+        """Return whether the answer is complete."""
         return self.finish_reason is not None

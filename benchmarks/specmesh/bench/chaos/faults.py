@@ -1,4 +1,4 @@
-"""Carries out a schedule of faults and records when each began and ended."""
+"""The execution of a schedule of faults, with a record of when each began and ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SLOW_STOPPED_S = 0.08
 _SLOW_RUNNING_S = 0.02
 _LOSS = 0.05
 _RECONNECTION_S = 1.0
-"""How long other processes take to notice that one is back."""
+"""Time that other processes take to notice that one is back."""
 
 _ENDINGS = {FaultKind.KILL: signal.SIGKILL, FaultKind.TERM: signal.SIGTERM}
 _WEATHERS = {
@@ -31,7 +31,7 @@ _WEATHERS = {
 
 @dataclass(slots=True)
 class Carried:
-    """A fault that was carried out, in seconds since the phase began; it ends once the victim
+    """A fault that was carried out, in seconds since the phase began. It ends once the victim
     serves again."""
 
     fault: Fault
@@ -46,7 +46,7 @@ def _weather(fault: Fault) -> Weather:
 
 
 class FaultInjector:
-    """Carries faults out; ``carried`` lists those that have begun, in order."""
+    """Carries out faults; ``carried`` lists those that have begun, in order."""
 
     def __init__(self, mesh: ChaosMesh, began_s: float) -> None:
         self.carried: list[Carried] = []
@@ -56,8 +56,8 @@ class FaultInjector:
     async def carry_out(self, schedule: Sequence[Fault]) -> None:
         """Return when all faults are over; if cancelled, undo those under way first.
 
-        A fault is skipped if earlier ones last longer than planned and too many processes
-        would be out of reach at once.
+        A fault is skipped if earlier ones last longer than planned and too many processes would be
+        unreachable at the same time.
         """
         async with asyncio.TaskGroup() as group:
             for fault in schedule:

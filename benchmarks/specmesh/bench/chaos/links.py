@@ -27,7 +27,8 @@ class Links:
         return cls(*await asyncio.open_connection(host, int(port)))
 
     async def open(self, name: str, upstream: str) -> str:
-        """Open a link to ``upstream`` (host:port or unix:PATH); return where it listens."""
+        """Open a link to ``upstream`` (host:port or unix:PATH); return the address on which it
+        listens."""
         return str((await self._order({"open": name, "upstream": upstream}))["address"])
 
     async def cut(self, name: str) -> None:

@@ -1,4 +1,5 @@
-"""The streams: each sends a request, reads the answer, and sends the next until time is up."""
+"""The streams, each of which sends a request, reads the answer, and sends the next until time is
+up."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from specmesh.bench.chaos.requests import ChaosRequest
 from specmesh.client import AsyncClient, Chunk, GenerationStream, SpecmeshError
 
 _AFTER_FAILURE_S = 1.0
-"""A pause, so that a failure that comes at once isn't counted a hundred times."""
+"""Pause after a failure, so that an immediate one isn't counted a hundred times."""
 
 
 class ChaosLoad:
-    """Runs the streams and calls ``done`` with each answer that has ended, well or not."""
+    """Runs the streams and calls ``done`` with each answer that has ended, in any way."""
 
     def __init__(
         self, client: AsyncClient, began_s: float, done: Callable[[ChaosAnswer], Awaitable[None]]
@@ -28,8 +29,11 @@ class ChaosLoad:
     async def run(
         self, requests: list[Iterator[ChaosRequest]], until_s: float, grace_s: float
     ) -> None:
-        """Run a stream for each iterator. None begins an answer after ``until_s``; an answer that
-        has not ended ``grace_s`` later has failed."""
+        """Run a stream for each iterator.
+
+        None begins an answer after ``until_s``; an answer that has not ended ``grace_s`` later has
+        failed.
+        """
         streams = [
             asyncio.create_task(self._stream(number, each, until_s))
             for number, each in enumerate(requests)
@@ -48,7 +52,7 @@ class ChaosLoad:
                 raise result
         for answer in list(self._open.values()) if stuck else ():
             answer.failure = "stuck"
-            answer.message = f"no end {grace_s:g} s after the last fault"
+            answer.message = f"it did not end within {grace_s:g} s of the last fault"
             await self._done(answer)
 
     async def _stream(self, number: int, requests: Iterator[ChaosRequest], until_s: float) -> None:
@@ -72,7 +76,7 @@ class ChaosLoad:
         except SpecmeshError as error:
             answer.failure = f"{type(error).__name__} {error.reason or error.code.name}"
             answer.message = str(error)
-        except Exception as error:  # an error that the SDK lets through is a finding
+        except Exception as error:  # An unmapped error from the SDK is a finding.
             answer.failure = type(error).__name__
             answer.message = str(error)
         finally:

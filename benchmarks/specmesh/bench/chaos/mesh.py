@@ -29,23 +29,24 @@ _FLAGS = {"verifier": "--verifiers", "drafter": "--drafters", "confidence": "--c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What the mesh is made of. ``persistent``: whether Redis keeps its data on disk."""
+    """The models and processes of the mesh. ``persistent`` says that Redis keeps its data on
+    disk."""
 
     models: Models
     heads: Sequence[str]
-    """Arguments that give a verifier heads; every second one gets them."""
+    """Arguments that give a verifier heads; every second verifier gets them."""
     shape: MeshShape
     persistent: bool
     directory: Path
-    """Where logs and Redis's data go."""
+    """Folder of logs and of Redis's data."""
     report: Callable[[str], None]
 
 
 class ChaosMesh:
-    """Runs while an ``async with`` block runs. Clients reach the orchestrators at ``addresses``;
-    ``redis_url`` bypasses the links and their faults.
+    """A mesh that runs during an ``async with`` block.
 
-    Entering raises StartError if a process can't be started.
+    Clients reach the orchestrators at ``addresses``; ``redis_url`` bypasses the links and their
+    faults. Entering raises StartError if a process can't be started.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -57,14 +58,14 @@ class ChaosMesh:
         self._supervisor = Supervisor(
             setup.directory,
             start_timeout_s=_START_TIMEOUT_S,
-            # No answer under way matters any more when the mesh ends.
+            # Answers under way no longer matter when the mesh ends.
             stop_timeout_s=0.0,
             report=setup.report,
         )
 
     @property
     def shape(self) -> MeshShape:
-        """How many processes of each role there are."""
+        """Return the number of processes of each role."""
         return self._setup.shape
 
     def send(self, process: str, number: signal.Signals) -> None:
@@ -76,7 +77,7 @@ class ChaosMesh:
         await self._supervisor.end_and_restart(process, number, after_s)
 
     def kill(self) -> None:
-        """Kill all processes at once, so that leaving the block takes but a moment."""
+        """Kill all processes immediately, so that leaving the block is quick."""
         self._supervisor.kill()
 
     async def __aenter__(self) -> Self:
@@ -136,7 +137,8 @@ class ChaosMesh:
     async def _orchestrator(
         self, name: str, replicas: Mapping[str, str], redis: str
     ) -> ProcessSpec:
-        """One with links of its own to Redis and to ``replicas``, which are addresses by name."""
+        """Return an orchestrator with its own links to Redis and to ``replicas``, which are
+        addresses by name."""
         listed: list[str] = []
         for role, flag in _FLAGS.items():
             links = [

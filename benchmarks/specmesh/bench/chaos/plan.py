@@ -1,8 +1,8 @@
-"""Which fault happens when; a seed gives the same schedule on any machine.
+"""The schedule of faults; a seed gives the same one on any machine.
 
-Faults are far enough apart for a mesh to recover. At any time at most one orchestrator and all
-but one of the verifiers are out of reach, so that answers can always be continued; Redis is back
-within seconds.
+Faults are far enough apart for a mesh to recover. At most one orchestrator and all but one of the
+verifiers are unreachable at a time, so that answers can always be continued; Redis is back within
+seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 SOONEST_S = 2.0
 LATEST_S = 4.0
-"""The least and the most time between two faults."""
+"""Bounds of the time between two faults."""
 
 CLIENT, REDIS, REPLICAS = "client", "redis", "replicas"
 _MOST_TRIES = 50
@@ -22,7 +22,7 @@ _SHORTEST_S = 0.2
 
 
 class FaultKind(StrEnum):
-    """What is done to a process, or to a link between two."""
+    """The kinds of faults of a process, or of a link between two."""
 
     KILL = "kill"
     """SIGKILL; restarted after ``lasts_s``."""
@@ -35,12 +35,12 @@ class FaultKind(StrEnum):
     CUT = "cut"
     """All connections are reset; new ones are accepted."""
     REFUSE = "refuse"
-    """All connections are reset, new ones too."""
+    """All connections are reset, including new ones."""
     HOLE = "hole"
-    """Nothing passes; afterwards everything held back does, as TCP would send it again."""
+    """Nothing passes; afterwards all held-back data does, as after retransmission by TCP."""
     DEAF = "deaf"
-    """Requests pass, replies don't, and at the end connections are reset: requests were carried
-    out, and their senders don't know."""
+    """Requests pass, replies don't, and at the end connections are reset: requests were carried out
+    without their senders knowing."""
     DELAY = "delay"
     """Everything takes 20 to 300 ms longer, each way."""
     LOSS = "loss"
@@ -65,7 +65,8 @@ LINK_KINDS: tuple[FaultKind, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``victim`` is a process or a link; ``at_s`` counts from the beginning of the phase."""
+    """A fault. ``victim`` is a process or a link; ``at_s`` counts from the beginning of the
+    phase."""
 
     at_s: float
     kind: FaultKind
@@ -80,7 +81,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class MeshShape:
-    """How many processes of each role there are, beside one Redis."""
+    """The number of processes of each role, in addition to one Redis."""
 
     orchestrators: int = 2
     verifiers: int = 3
@@ -88,7 +89,7 @@ class MeshShape:
     confidence: int = 2
 
     def names(self, role: str) -> tuple[str, ...]:
-        """Names of the processes of a role."""
+        """Return the names of the processes of a role."""
         counts = {
             "orchestrator": self.orchestrators,
             "verifier": self.verifiers,
@@ -99,7 +100,7 @@ class MeshShape:
 
     @property
     def links(self) -> tuple[str, ...]:
-        """The names of all links, ``FROM>TO``."""
+        """Return the names of all links, ``FROM>TO``."""
         orchestrators = self.names("orchestrator")
         replicas = [n for role in ("verifier", "drafter", "confidence") for n in self.names(role)]
         return (
@@ -111,7 +112,7 @@ class MeshShape:
 
     @property
     def most_out(self) -> Mapping[str, int]:
-        """How many of each role may be out of reach at once."""
+        """Return how many of each role may be unreachable at the same time."""
         return {
             "orchestrator": 1,
             "verifier": self.verifiers - 1,
@@ -122,28 +123,28 @@ class MeshShape:
 
 
 def link(source: str, destination: str) -> str:
-    """The name of the link on which ``source`` calls ``destination``."""
+    """Return the name of the link on which ``source`` calls ``destination``."""
     return f"{source}>{destination}"
 
 
 def ends(name: str) -> tuple[str, str]:
-    """The two ends of a link."""
+    """Return the two ends of a link."""
     source, _, destination = name.partition(">")
     return source, destination
 
 
 def is_link(victim: str) -> bool:
-    """Whether ``victim`` is a link, not a process."""
+    """Return whether ``victim`` is a link, not a process."""
     return ">" in victim
 
 
 def role_of(process: str) -> str:
-    """The role of a process: ``verifier`` for ``verifier-1``."""
+    """Return the role of a process: ``verifier`` for ``verifier-1``."""
     return process.rpartition("-")[0] or process
 
 
 def schedule(seed: int, duration_s: float, shape: MeshShape) -> tuple[Fault, ...]:
-    """The faults of ``duration_s`` seconds, in order; all of them end within that time."""
+    """Return the faults of ``duration_s`` seconds, in order; all of them end within that time."""
     return tuple(_faults(random.Random(f"faults {seed}"), duration_s, shape))  # noqa: S311
 
 
@@ -182,7 +183,7 @@ def _draw(rng: random.Random, at_s: float, shape: MeshShape) -> Fault:
 
 
 def _draw_link(rng: random.Random, shape: MeshShape) -> str:
-    """Draw a link. Each pair of roles is equally likely, however many links it has."""
+    """Draw a link. Each pair of roles is equally likely, regardless of its number of links."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for name in shape.links:
         source, destination = ends(name)
@@ -191,31 +192,32 @@ def _draw_link(rng: random.Random, shape: MeshShape) -> str:
 
 
 def _length_s(rng: random.Random, kind: FaultKind, out: str) -> float:
-    """How long the fault lasts; less for Redis, of which there is only one."""
+    """Draw the duration of the fault; it is shorter for Redis, of which there is only one."""
     longest_s = 4.0 if out == REDIS else 8.0
     if kind is FaultKind.CUT:
         return 0.0
     if kind in {FaultKind.KILL, FaultKind.TERM}:
         return rng.uniform(0.0, longest_s)
-    # Every order of magnitude is equally likely: short faults are within most timeouts.
+    # Every order of magnitude is equally likely, because most timeouts outlast short faults.
     factor: float = (longest_s / _SHORTEST_S) ** rng.random()
     return _SHORTEST_S * factor
 
 
 def _recovery_s(kind: FaultKind) -> float:
-    """Roughly how long the victim then takes to serve again."""
+    """Return roughly how long the victim then takes to serve again."""
     return {FaultKind.KILL: 4.0, FaultKind.TERM: 7.0}.get(kind, 1.0)
 
 
 def out_of_reach(victim: str) -> str:
-    """The process that others can't reach during a fault of ``victim``."""
+    """Return the process that others can't reach during a fault of ``victim``."""
     if not is_link(victim):
         return victim
     return ends(victim)[1]
 
 
 def may_go(fault: Fault, out: Collection[str], shape: MeshShape) -> bool:
-    """Whether ``fault`` leaves enough processes if those in ``out`` are out of reach already."""
+    """Return whether ``fault`` leaves enough processes when those in ``out`` are already
+    unreachable."""
     victim = out_of_reach(fault.victim)
     role = role_of(victim)
     num_out = sum(role_of(name) == role for name in out)

@@ -1,13 +1,13 @@
 """A TCP proxy whose links can be cut, blocked and slowed while it runs.
 
-A program of its own: ``python -m specmesh.bench.chaos.proxy``. It takes orders, one JSON object
-a line, and answers each with one:
+It is a separate program, ``python -m specmesh.bench.chaos.proxy``. It takes orders, one JSON object
+per line, and answers each with one:
 
     {"open": LINK, "upstream": "host:port" or "unix:PATH"}   open it; answers {"address": ...}
     {"cut": LINK}                                            reset its connections
     {"weather": LINK, ...fields of Weather}                  change how it behaves
 
-Data that a blocked link holds back is sent when the link is open again, as TCP would.
+Data that a blocked link holds back is sent when the link is open again, as TCP would do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 RETRANSMISSION_S = 0.2
-"""The delay of a lost packet: Linux waits at least as long before it sends it again."""
+"""Delay of a lost packet: Linux waits at least this long before it retransmits."""
 
 _RESET = struct.pack("ii", 1, 0)
 _PIECE_BYTES = 1 << 16
@@ -32,7 +32,7 @@ _PIECE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How a link behaves."""
+    """The behaviour of a link."""
 
     requests_pass: bool = True
     replies_pass: bool = True
@@ -40,14 +40,15 @@ class Weather:
     """Whether new connections are reset."""
     delay_s: float = 0.0
     loss: float = 0.0
-    """Share of the pieces of data that are sent again."""
+    """Share of the pieces of data that are retransmitted."""
 
 
 Pair = tuple[asyncio.StreamWriter, asyncio.StreamWriter]
 
 
 class Link:
-    """Listens on a port of its own and forwards each connection to one that ``connect`` makes."""
+    """A link that listens on its own port and forwards each connection to one that ``connect``
+    makes."""
 
     def __init__(
         self, connect: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
@@ -60,7 +61,7 @@ class Link:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> str:
-        """Listen; return the address, host:port."""
+        """Listen, and return the address, host:port."""
         self._server = await asyncio.start_server(self._begin, "127.0.0.1", 0)
         host, port = self._server.sockets[0].getsockname()
         return f"{host}:{port}"
@@ -78,7 +79,7 @@ class Link:
                 _reset(writer)
 
     async def close(self) -> None:
-        """Listen no more and reset all connections."""
+        """Stop listening, and reset all connections."""
         assert self._server is not None
         self._server.close()
         for serving in self._serving:

@@ -1,4 +1,4 @@
-"""What a run found, as JSON and for people."""
+"""The report of a run, as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specmesh.cli.tables import make_table
 
 _NUM_AFTER = 3
 _RECENT_S = 12.0
-"""Faults that ended longer before a failure have nothing to do with it."""
+"""Faults that ended longer than this before a failure did not cause it."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class JudgedAnswer:
 
 @dataclass(slots=True)
 class MeshRun:
-    """The run of one mesh. ``faults`` is complete once it is over."""
+    """The run of one mesh. ``faults`` is complete once the run is over."""
 
     persistent: bool
     judged: list[JudgedAnswer] = field(default_factory=list)
@@ -38,7 +38,7 @@ class MeshRun:
     watch: Watch | None = None
 
     def faults_before(self, moment_s: float) -> list[Carried]:
-        """The faults under way at that moment or shortly before, the latest first."""
+        """Return the faults under way at that moment or shortly before, the latest first."""
         recent = [
             each
             for each in self.faults
@@ -49,7 +49,7 @@ class MeshRun:
 
 
 def as_json(seed: int, phases: Sequence[MeshRun]) -> dict[str, Any]:
-    """The figures; ``--help`` says what they mean."""
+    """Return the figures, which ``--help`` explains."""
     judged = [each for phase in phases for each in phase.judged]
     pauses = sorted(each.answer.longest_pause_s for each in judged if each.answer.finished)
     fates = Counter(each.verdict.fate for each in judged)
@@ -82,12 +82,12 @@ def as_json(seed: int, phases: Sequence[MeshRun]) -> dict[str, Any]:
 
 
 def bad(judged: JudgedAnswer) -> bool:
-    """Whether something was lost, doubled or changed, or the answer failed."""
+    """Return whether something was lost, doubled or changed, or the answer failed."""
     return bool(judged.answer.failure) or judged.verdict.fate is not AnswerVerdict.RIGHT
 
 
 def timeline(phases: Sequence[MeshRun]) -> list[dict[str, Any]]:
-    """All faults and answers of every phase, in the order in which they began."""
+    """Return all faults and answers of every phase, in the order in which they began."""
     return [
         {
             "persistent": phase.persistent,
@@ -102,7 +102,7 @@ def timeline(phases: Sequence[MeshRun]) -> list[dict[str, Any]]:
 
 
 def show(figures: dict[str, Any], console: Console) -> None:
-    """Print the figures for people."""
+    """Print the figures as a table."""
     table = make_table("", "", "", num_left=2)
     for name in ("seed", "faults", "finished", "exact", "agreed", "cancelled", "resumed"):
         table.add_row(name, str(figures[name]))
@@ -121,7 +121,7 @@ def show(figures: dict[str, Any], console: Console) -> None:
 
 
 def _line(finding: dict[str, Any]) -> str:
-    """What went wrong, and the last faults before it."""
+    """Return what went wrong, and the last faults before it."""
     what = finding["failure"] or f"{finding['fate']} ({finding['why']})"
     return f"{what}: {finding['strategy']} {finding['mode']}, after {'; '.join(finding['after'])}"
 

@@ -12,7 +12,7 @@ from specmesh.tools.kit.experiment import FILTER
 
 _SHORTEST = 16
 _THRESHOLDS = (-0.5, 0.5)
-"""Thresholds of the filter. No log-probability is above the second: it keeps nothing."""
+"""Thresholds of the filter. No log-probability is above the second, so it keeps nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class ChaosRequest:
 
     @property
     def mode_name(self) -> str:
-        """``greedy``, ``coupled`` or ``rejection``."""
+        """Return ``greedy``, ``coupled`` or ``rejection``."""
         return "greedy" if self.temperature == 0 else self.mode.value
 
     @property
     def options(self) -> dict[str, Any]:
-        """The request as arguments of ``AsyncClient.generate``."""
+        """Return the request as arguments of ``AsyncClient.generate``."""
         filtered = self.strategy == FILTER
         return {
             "strategy": self.strategy,
@@ -65,10 +65,10 @@ def draw(
     with_heads: bool,
     stop_token_ids: tuple[int, ...] = (),
 ) -> ChaosRequest:
-    """Draw a request with any mode and any strategy, of those that need heads only
-    ``with_heads``, for at most ``longest`` tokens.
+    """Draw a request with any mode and any strategy, for at most ``longest`` tokens.
 
-    Of eight readers, six read to the end, one cancels and one stalls.
+    Strategies that need heads are drawn only ``with_heads``. Of eight readers, six read to the end,
+    one cancels and one stalls.
     """
     request = ChaosRequest(
         prompt=prompt,

@@ -1,4 +1,4 @@
-"""The run: starts a mesh, runs streams and faults side by side, judges every answer."""
+"""The run: it starts a mesh, runs streams and faults side by side, and judges every answer."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from specmesh.bench.chaos.starvation import Watch
 from specmesh.client import AsyncClient
 
 GRACE_S = 45.0
-"""How long the answers under way at the end may still take."""
+"""Time that the answers under way at the end may still take."""
 _STORE_TRIES = 20
 _STORE_PAUSE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosPlan:
-    """What is run: half of the time Redis keeps its data, half of the time it forgets."""
+    """The plan of a run: in one half Redis keeps its data, in the other it loses them."""
 
     duration_s: float
     streams: int
     seed: int
     pair: Pair
     longest: int
-    """Tokens of the longest answer."""
+    """Length of the longest answer, in tokens."""
     shape: MeshShape = field(default_factory=MeshShape)
 
 
@@ -53,7 +53,7 @@ class Chaos:
         self._mesh: ChaosMesh | None = None
 
     def kill(self) -> None:
-        """End the mesh at once."""
+        """Kill the mesh immediately."""
         if self._mesh is not None:
             self._mesh.kill()
 
@@ -102,7 +102,7 @@ class Chaos:
         return [self._requests_of(number, stream) for stream in range(self._plan.streams)]
 
     def _requests_of(self, number: int, stream: int) -> Iterator[ChaosRequest]:
-        # A seed gives the same requests as ever: don't change this text.
+        # Don't change this text: a seed must keep giving the same requests.
         rng = random.Random(f"asks {self._plan.seed} {number} {stream}")  # noqa: S311
         while True:
             yield self._plan.pair.draw(rng, self._plan.longest)
@@ -122,7 +122,7 @@ class _Judge:
         self._phase.judged.append(JudgedAnswer(answer, verdict))
 
     async def _stored(self, answer: ChaosAnswer) -> Stored:
-        """What the store holds of the answer; retries while Redis is away."""
+        """Return what the store holds of the answer, with retries while Redis is away."""
         tokens = None
         reached = False
         if answer.session_id and answer.num_prompt_tokens:
@@ -139,7 +139,7 @@ class _Judge:
         return Stored(tokens, durable=reached and not self._has_forgotten(answer))
 
     def _has_forgotten(self, answer: ChaosAnswer) -> bool:
-        """Whether Redis, with nothing on disk, ended after the answer began."""
+        """Return whether a Redis without persistence ended after the answer began."""
         if self._phase.persistent:
             return False
         ending = {FaultKind.KILL, FaultKind.TERM}

@@ -1,4 +1,4 @@
-"""Whether the benchmark itself gets enough processor time.
+"""The check whether the benchmark itself gets enough CPU time.
 
 A proxy that waits for a core delays every link, which no fault does. Failures at such times say
 nothing about the mesh, so the times are recorded.
@@ -15,12 +15,13 @@ from specmesh.bench.chaos.links import Links
 
 _EVERY_S = 0.25
 LATE_S = 1.0
-"""Delays from here on are recorded; no fault makes the proxy as slow."""
+"""Delays from here on are recorded; no fault makes the proxy this slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """The proxy took ``late_s`` to answer; ``load`` is the machine's load average of a minute."""
+    """A late answer of the proxy, after ``late_s``; ``load`` is the machine's one-minute load
+    average."""
 
     at_s: float
     late_s: float
@@ -28,7 +29,8 @@ class Late:
 
 
 class Watch:
-    """Times the proxy's answers: ``late`` lists the late ones, ``longest_s`` is the longest."""
+    """A watch on the proxy's answers: ``late`` lists the late ones, ``longest_s`` is the longest
+    time."""
 
     def __init__(self, links: Links, began_s: float) -> None:
         self.late: list[Late] = []

@@ -1,5 +1,5 @@
-"""The engine against transformers' own ``generate``: ``specmesh bench engine``.
+"""``specmesh bench engine``: the engine against transformers' own ``generate``.
 
-Only child processes import torch and transformers: the parent holds no model, so that the memory
-of each child is its own.
+Only child processes import torch and transformers: the parent holds no model, so that the memory of
+each child is its own.
 """

@@ -25,7 +25,7 @@ from specmesh.tools.kit.options import Device, Dtype, Json, Model, ModelDtype, T
 
 
 class TimedBackend(StrEnum):
-    """Whose forwards are timed."""
+    """The backends whose forwards are timed."""
 
     TRANSFORMERS = "transformers"
     VLLM = "vllm"
@@ -39,8 +39,8 @@ def main(
     backend: Annotated[
         TimedBackend,
         typer.Option(
-            help="Our own engine beside transformers' generate, or a verifier's vLLM beside its "
-            "own decoding steps and our engine; the latter in vLLM's environment."
+            help="Compare specmesh's engine with transformers' generate, or vLLM as a verifier with "
+            "its own decoding steps and specmesh's engine (in vLLM's environment)."
         ),
     ] = TimedBackend.TRANSFORMERS,
     model: Model = None,
@@ -51,24 +51,24 @@ def main(
         list[int] | None,
         typer.Option(
             min=1,
-            help="Streams at once, and size of generate's batches; several times for several. "
-            "1 is always among them.",
+            help="Number of concurrent streams, and size of generate's batches. May be repeated; "
+            "1 is always included.",
             show_default="1, 8 and 32",
         ),
     ] = None,
-    tokens: Annotated[int, typer.Option(min=2, help="Length of each answer.")] = 64,
+    tokens: Annotated[int, typer.Option(min=2, help="Length of each answer, in tokens.")] = 64,
     rounds: Annotated[
         int,
         typer.Option(
-            min=1, help="Times that streams are timed; the fastest counts, of ratios the median."
+            min=1, help="Number of timed rounds; the fastest counts, for ratios the median."
         ),
     ] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Of the prompts' lengths and texts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the prompts' lengths and texts.")] = 0,
     json_: Json = False,
 ) -> None:
     """Time the inference engine against transformers' generate on the same prompts, greedily.
 
-    Answers go on after an end of text. In float32, exits with 1 if any of ours differ.
+    Answers continue past an end of text. In float32, exits with 1 if any of ours differ.
     """
     plan = EnginePlan(
         model=str(models.path(models.TARGET)) if model is None else model,
@@ -110,7 +110,7 @@ def _vllm(plan: EnginePlan, *, json_: bool) -> None:
 
 @contextmanager
 def _exit_status() -> Iterator[None]:
-    """Ends the command as its errors say."""
+    """Exit with the status of an error."""
     try:
         yield
     except (ModelNotLoadable, StartError) as error:

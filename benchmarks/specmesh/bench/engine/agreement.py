@@ -1,7 +1,8 @@
-"""Whether programs and batches give the same answers, and if not, how near the tie was.
+"""The agreement between answers of programs and batches, and how close the ties were where they
+differ.
 
-In exact arithmetic they would. Rounding depends on the shapes of the matrices, so where two
-tokens are about equally likely, another batch may prefer the other one. In bfloat16, with 8
+In exact arithmetic they would all agree. Rounding depends on the shapes of the matrices, so where
+two tokens are about equally likely, another batch may prefer the other one. In bfloat16, with 8
 bits of mantissa, logits of 16 to 32 are 0.125 apart and ties are common.
 """
 
@@ -22,19 +23,20 @@ class Flip:
     position: int
     token_ids: tuple[int, int]
     before: tuple[int, ...]
-    """The tokens of both answers up to there, without the prompt."""
+    """The common tokens of both answers before that, without the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How many pairs of answers to the same prompts were compared, and where some differ."""
+    """The number of compared pairs of answers to the same prompts, and the differences."""
 
     num_answers: int
     flips: tuple[Flip, ...]
 
 
 def compare(answers: Sequence[TimedAnswer], others: Sequence[TimedAnswer]) -> Agreement:
-    """Compare answers to the same prompts, from the first on; the longer list's rest is ignored."""
+    """Compare answers to the same prompts from the first on; the rest of the longer list is
+    ignored."""
     pairs = list(zip(answers, others, strict=False))
     flips = []
     for number, (answer, other) in enumerate(pairs):
@@ -48,7 +50,7 @@ def compare(answers: Sequence[TimedAnswer], others: Sequence[TimedAnswer]) -> Ag
 def compare_all(
     ours: Mapping[int, Sequence[TimedAnswer]], baseline: Mapping[int, Sequence[TimedAnswer]]
 ) -> dict[str, Agreement]:
-    """Both programs with one stream, and each with every smaller number of streams, by name."""
+    """Compare both programs with one stream, and each with every smaller number of streams."""
     found = {"ours 1, generate 1": compare(ours[1], baseline[1])}
     for name, runs in (("ours", ours), ("generate", baseline)):
         for streams in sorted(runs):
@@ -59,7 +61,7 @@ def compare_all(
 
 
 def margins_nats(plan: EnginePlan, flips: Sequence[Flip]) -> list[float]:
-    """How much likelier one token of each flip is than the other, in float32."""
+    """Return the difference in log-probability, in float32, of the two tokens of each flip."""
     import torch
 
     from specmesh.bench.engine.baseline import load_plain

@@ -1,4 +1,4 @@
-"""Runs the engine as the verifier's servicer does, but without gRPC."""
+"""The engine, used as by the verifier's servicer but without gRPC."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_QUEUE = 1024
 
 
 class NextToken(NamedTuple):
-    """The target's token, and how many tokens of the prefix were not computed for it."""
+    """The target's token, and the number of prefix tokens that were cached."""
 
     token_id: int
     num_cached_tokens: int
@@ -29,7 +29,7 @@ class NextToken(NamedTuple):
 
 @contextmanager
 def serving(plan: EnginePlan) -> Iterator[Engine]:
-    """An engine with an empty cache, whose ``ready`` raises ``ModelNotLoadable``."""
+    """Run an engine with an empty cache, whose ``ready`` raises ``ModelNotLoadable``."""
     engine = Engine(partial(_load, plan), _MAX_QUEUE)
     try:
         yield engine
@@ -42,19 +42,21 @@ def _load(plan: EnginePlan) -> LanguageModel:
 
     from specmesh.inference.models.transformers_model import TransformersModel
 
-    torch.set_num_threads(plan.threads)  # those of the calling thread, which is the engine's
+    torch.set_num_threads(
+        plan.threads
+    )  # This applies to the calling thread, which is the engine's.
     model = TransformersModel.load(plan.model, dtype=plan.dtype, device=plan.device)
     limit = model.description.context_tokens
     if limit < plan.num_context_tokens:
         raise ModelNotLoadable(
             f"{plan.model!r} has a context of {limit} tokens; "
-            f"this benchmark needs {plan.num_context_tokens}"
+            f"this benchmark requires {plan.num_context_tokens}"
         )
     return model
 
 
 async def next_token(engine: Engine, model: LanguageModel, prefix: Sequence[int]) -> NextToken:
-    """The target's next token at temperature 0: verifies an empty tree."""
+    """Return the target's next token at temperature 0, by verifying an empty tree."""
 
     def work(job: Job[NextToken]) -> Steps[NextToken]:
         sequence = model.open(prefix, job.cancellation, len(EMPTY))
@@ -71,7 +73,7 @@ async def next_token(engine: Engine, model: LanguageModel, prefix: Sequence[int]
 async def forward_ms(
     engine: Engine, model: LanguageModel, prefix: Sequence[int], tree: TokenTree
 ) -> float:
-    """How long the forward that scores ``tree`` takes; nothing of the tree stays cached."""
+    """Return the time of the forward that scores ``tree``; nothing of the tree stays cached."""
 
     def work(job: Job[float]) -> Steps[float]:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""transformers' own ``generate``, on batches padded at the left."""
+"""The baseline: transformers' own ``generate``, on left-padded batches."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from specmesh.bench.engine.figures import TimedAnswer, Turn
 from specmesh.bench.engine.plan import EnginePlan
 from specmesh.bench.engine.prompts import Prompts
 
-_PADDING_ID = 0  # masked: any token will do
+_PADDING_ID = 0  # It is masked, so any token will do.
 _WARM_UP_TOKENS = 2
 
 
 class TokenClock:
-    """A ``BaseStreamer`` that records when ``generate`` hands out tokens; it takes batches too."""
+    """A ``BaseStreamer`` that records when ``generate`` hands out tokens; unlike others it accepts
+    batches."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
     def put(self, _token_ids: Any) -> None:
-        """Called with the prompts, then with every token of the batch."""
+        """Record the time; ``generate`` calls it with the prompts, then with every token of the
+        batch."""
         self.seconds.append(time.perf_counter())
 
     def end(self) -> None:
-        """Called at the end of the answers."""
+        """Do nothing; ``generate`` calls it at the end of the answers."""
 
 
 def generate_batches(plan: EnginePlan, batch_size: int) -> Iterator[Turn]:
-    """Greedy answers to the prompts, batch after batch."""
+    """Yield greedy answers to the prompts, batch after batch."""
     import torch
 
     torch.set_num_threads(plan.threads)
@@ -46,7 +48,7 @@ def generate_batches(plan: EnginePlan, batch_size: int) -> Iterator[Turn]:
 
 
 def load_plain(name: str, dtype: str, device: str) -> Any:
-    """The model as transformers loads it; it goes on after an end of text."""
+    """Load the model with transformers, so that it continues past an end of text."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging

@@ -1,4 +1,4 @@
-"""Turns the times of tokens into throughput and latencies."""
+"""Throughput and latencies, computed from the times of tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class TimedAnswer:
-    """The tokens of one answer; when it was requested and when each token came, in seconds."""
+    """The tokens of one answer, with the times of the request and of each token, in seconds."""
 
     token_ids: tuple[int, ...]
     asked_s: float
@@ -22,12 +22,12 @@ class TimedAnswer:
 
 
 Turn = list[TimedAnswer]
-"""Answers that a program makes before the other's turn; a round consists of turns."""
+"""The answers of one program before the other's turn; a round consists of turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Throughput of all streams together; time to first token; time between two tokens."""
+    """The total throughput, time to first token, and time between two tokens."""
 
     tokens_per_s: float
     ttft_p50_ms: float
@@ -37,7 +37,7 @@ class Figures:
 
     @classmethod
     def of(cls, turns: Sequence[Turn]) -> Figures:
-        """The figures of a round, whose answers have two tokens or more."""
+        """Compute the figures of a round, whose answers have at least two tokens."""
         answers = list(chain.from_iterable(turns))
         ttft_s = [answer.token_s[0] - answer.asked_s for answer in answers]
         itl_s = np.concatenate([np.diff(answer.token_s) for answer in answers])
@@ -49,18 +49,18 @@ class Figures:
 
 
 def wall_s(turn: Turn) -> float:
-    """Seconds from the first request to the last token."""
+    """Return the seconds from the first request to the last token."""
     return max(each.token_s[-1] for each in turn) - min(each.asked_s for each in turn)
 
 
 def speedup(ours: Iterable[Turn], theirs: Iterable[Turn]) -> float:
-    """How many times as fast as ``theirs`` the turns of ``ours`` are: the median over the turns,
-    each against the one beside it, which has as many tokens."""
+    """Return how many times as fast ``ours`` is as ``theirs``, as the median over pairs of turns,
+    which have equal numbers of tokens."""
     pairs = zip(ours, theirs, strict=True)
     return median(wall_s(other) / wall_s(own) for own, other in pairs)
 
 
 def peak_memory_mb() -> float:
-    """The most memory that this process ever held, in 10^6 bytes."""
+    """Return the peak memory of this process, in 10^6 bytes."""
     kilobytes = sys.platform != "darwin"
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1024 if kilobytes else 1) / 1e6

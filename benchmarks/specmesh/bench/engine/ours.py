@@ -1,4 +1,5 @@
-"""Measures the engine: concurrent streams, forwards by width, prompts with a common prefix."""
+"""The measurements of the engine: concurrent streams, forwards by width, prompts with a common
+prefix."""
 
 from __future__ import annotations
 
@@ -29,9 +30,9 @@ _WIDTH_ROUNDS = 15
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefix:
-    """Sessions with one system prompt of ``common_tokens``, one after the other.
+    """Consecutive sessions with one system prompt of ``common_tokens``.
 
-    ``hit_rate``: the share of it that the sessions after the first found cached.
+    ``hit_rate`` is the share of it that sessions after the first found cached.
     """
 
     sessions: int
@@ -42,7 +43,7 @@ class SharedPrefix:
 
 
 def answer_streams(plan: EnginePlan, num_streams: int) -> Iterator[Turn]:
-    """Greedy answers to the prompts, in their order, by that many clients at once."""
+    """Yield greedy answers to the prompts, in order, by that many concurrent clients."""
     prompts = Prompts(plan)
     with serving(plan) as engine:
         warm_up = prompts.warm_up(num_streams)
@@ -57,7 +58,7 @@ async def _answer_all(
 ) -> Turn:
     answers: dict[int, TimedAnswer] = {}
     waiting = iter(enumerate(prompts))
-    await engine.ready()  # in the task group its error would be wrapped
+    await engine.ready()  # Inside the task group its error would be wrapped.
     async with asyncio.TaskGroup() as clients:
         for _ in range(num_streams):
             clients.create_task(_client(engine, waiting, num_tokens, answers))
@@ -70,7 +71,7 @@ async def _client(
     num_tokens: int,
     answers: dict[int, TimedAnswer],
 ) -> None:
-    """One stream: begin the next answer as soon as one has ended."""
+    """Run one stream, which begins its next answer as soon as one has ended."""
     for number, prompt in prompts:
         answers[number] = await _answer(engine, prompt, num_tokens)
 
@@ -87,7 +88,8 @@ async def _answer(engine: Engine, prompt: Sequence[int], num_tokens: int) -> Tim
 
 
 def width_ms(plan: EnginePlan) -> dict[int, float]:
-    """Median milliseconds of a forward by width after the same prefix; the widths take turns."""
+    """Return the median milliseconds of a forward by width after the same prefix; the widths take
+    turns."""
     return asyncio.run(_width_ms(plan))
 
 
@@ -101,13 +103,13 @@ async def _width_ms(plan: EnginePlan) -> dict[int, float]:
             for width, found in times.items():
                 tree = TokenTree.chain(drafts[: width - 1])
                 taken_ms = await forward_ms(engine, model, prefix, tree)
-                if number:  # the first round fills the cache and warms up
+                if number:  # The first round fills the cache and warms up.
                     found.append(taken_ms)
     return {width: float(np.median(found)) for width, found in times.items()}
 
 
 def shared_prefix(plan: EnginePlan) -> SharedPrefix:
-    """What sessions gain when an earlier one had the same system prompt."""
+    """Measure what sessions gain when an earlier one had the same system prompt."""
     return asyncio.run(_shared_prefix(plan))
 
 

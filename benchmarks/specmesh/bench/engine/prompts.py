@@ -12,7 +12,7 @@ from specmesh.models import heldout_prompts
 
 
 class Prompts:
-    """Stretches of one long text from random positions, so that hardly two begin alike."""
+    """Stretches of one long text from random positions, so that hardly any two begin alike."""
 
     def __init__(self, plan: EnginePlan) -> None:
         from transformers import AutoTokenizer
@@ -24,25 +24,26 @@ class Prompts:
         self._seed = plan.seed
 
     def mixed(self, count: int) -> list[list[int]]:
-        """``count`` prompts of many lengths; fewer are the first ones of more."""
+        """Return ``count`` prompts of many lengths; a smaller count gives the first ones of a
+        larger."""
         return self._mixed(np.random.default_rng([self._seed, 0]), count)
 
     def warm_up(self, count: int) -> list[list[int]]:
-        """Other prompts of the same kind: what they leave in a cache is of no use to timed ones."""
+        """Return other prompts of the same kind, whose cached tokens are useless to timed ones."""
         return self._mixed(np.random.default_rng([self._seed, 1]), count)
 
     def with_common_beginning(self, count: int) -> list[list[int]]:
-        """``count`` prompts that begin with the same system prompt."""
+        """Return ``count`` prompts that begin with the same system prompt."""
         random = np.random.default_rng([self._seed, 2])
         common = self._stretch(random, COMMON_TOKENS)
         return [[*common, *self._stretch(random, OWN_TOKENS)] for _ in range(count)]
 
     def of_length(self, length: int) -> list[int]:
-        """One prompt of ``length`` tokens."""
+        """Return one prompt of ``length`` tokens."""
         return self._stretch(np.random.default_rng([self._seed, 3]), length)
 
     def several(self, length: int, count: int) -> list[list[int]]:
-        """``count`` prompts of ``length`` tokens each."""
+        """Return ``count`` prompts of ``length`` tokens each."""
         random = np.random.default_rng([self._seed, 4])
         return [self._stretch(random, length) for _ in range(count)]
 

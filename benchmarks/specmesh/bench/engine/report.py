@@ -1,4 +1,4 @@
-"""Reports of the benchmark, in 80 columns and as JSON."""
+"""The report of the benchmark, as text in 80 columns and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specmesh.tools.kit.tables import make_table
 
 
 def as_json(plan: EnginePlan, measured: EngineRuns) -> dict[str, Any]:
-    """One object for machines; times in ms."""
+    """Return one JSON object; times are in ms."""
     one = measured.streams[1].tokens_per_s
     return {
         "setting": {
@@ -47,7 +47,7 @@ def as_json(plan: EnginePlan, measured: EngineRuns) -> dict[str, Any]:
 
 
 def show(plan: EnginePlan, measured: EngineRuns, console: Console) -> None:
-    """Print the same for people."""
+    """Print the same as tables."""
     console.print(
         f"{Path(plan.model).name}, {plan.dtype} on {plan.device}, threads: {plan.threads}; "
         f"prompts of {PROMPT_TOKENS[0]} to {PROMPT_TOKENS[1]} tokens, "
@@ -106,7 +106,7 @@ def _width_table(width_ms: Mapping[int, float]) -> Table:
 
 def _agreement_table(measured: EngineRuns) -> Table:
     table = make_table("Same tokens at temperature 0", "compared", "answers", "differ")
-    table.add_column("how near the ties were, in nats")
+    table.add_column("margins of the ties, in nats")
     for name, comparison in measured.comparisons.items():
         count = len(comparison.flips)
         table.add_row(

@@ -1,4 +1,4 @@
-"""Runs the parts of the benchmark in order, each program in a process of its own."""
+"""The parts of the benchmark in order, each program in its own process."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ Runs = Mapping[int, Sequence[Round]]
 
 @dataclass(frozen=True, slots=True)
 class EngineRuns:
-    """The results. ``streams`` (ours) and ``baseline`` are the figures of the fastest rounds, by
-    number of streams; ``over_baseline`` is the median ratio of their tokens/s over all turns.
+    """The results.
 
-    ``margins_nats`` has a margin for every flip of the comparison of that name.
+    ``streams`` (ours) and ``baseline`` are the figures of the fastest rounds, by number of streams;
+    ``over_baseline`` is the median ratio of their tokens/s over all turns. ``margins_nats`` has a
+    margin for every flip of the comparison of that name.
     """
 
     streams: Mapping[int, Figures]
@@ -52,7 +53,8 @@ class EngineRuns:
 
     @property
     def identical(self) -> bool:
-        """Whether our tokens are those of ``generate``, and the same with any number of streams."""
+        """Return whether our tokens are those of ``generate``, and the same with any number of
+        streams."""
         return not any(
             comparison.flips
             for name, comparison in self.comparisons.items()
@@ -61,13 +63,13 @@ class EngineRuns:
 
 
 def measure(plan: EnginePlan, console: Console) -> EngineRuns:
-    """Run everything; what is being run shows on ``console``. Raises ``ModelNotLoadable``."""
+    """Run everything, showing the current step on ``console``. Raises ``ModelNotLoadable``."""
     ours: dict[int, list[Round]] = {streams: [] for streams in plan.streams}
     baseline: dict[int, list[Round]] = {streams: [] for streams in plan.streams}
     with console.status("") as status, processes(1) as engine, processes(1) as transformers:
         programs = ((engine, answer_streams), (transformers, generate_batches))
         for streams in plan.streams * plan.rounds:
-            status.update(f"the engine and generate in turns, {streams} at once")
+            status.update(f"the engine and generate in turns, {streams} streams")
             turns = zip(*side_by_side(plan, streams, programs), strict=True)
             for runs, of_one in zip((ours, baseline), turns, strict=True):
                 runs[streams].append(of_one)
@@ -79,7 +81,7 @@ def measure(plan: EnginePlan, console: Console) -> EngineRuns:
         widths = engine.submit(width_ms, plan).result()
         status.update("the engine, sessions with one system prompt")
         shared = engine.submit(shared_prefix, plan).result()
-        status.update("how near ties were")
+        status.update("margins of the ties")
         comparisons = compare_all(_answers(ours), _answers(baseline))
         margins = _margins(plan, comparisons)
     return EngineRuns(
@@ -98,7 +100,7 @@ def measure(plan: EnginePlan, console: Console) -> EngineRuns:
 
 
 def _figures(runs: Runs) -> dict[int, Figures]:
-    """Figures of the fastest rounds."""
+    """Return the figures of the fastest rounds."""
     of_each = {streams: map(Figures.of, rounds) for streams, rounds in runs.items()}
     return {
         streams: max(figures, key=attrgetter("tokens_per_s"))
@@ -107,7 +109,7 @@ def _figures(runs: Runs) -> dict[int, Figures]:
 
 
 def _answers(runs: Runs) -> dict[int, list[TimedAnswer]]:
-    """Answers of the first rounds: greedy answers don't depend on the round."""
+    """Return the answers of the first rounds, because greedy answers don't depend on the round."""
     return {streams: list(chain.from_iterable(rounds[0])) for streams, rounds in runs.items()}
 
 

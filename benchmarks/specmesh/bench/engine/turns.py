@@ -1,5 +1,5 @@
-"""Two programs answer in turns, each in a process of its own, so that a slow moment of the machine,
-which may be shorter than a round, hits both."""
+"""Two programs that answer in turns, each in its own process, so that a slow moment of the machine,
+which may be shorter than a round, affects both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specmesh.bench.engine.figures import Turn
 from specmesh.bench.engine.plan import EnginePlan
 
 Program = Callable[[EnginePlan, int], Iterator[Turn]]
-"""Answers all prompts with that many streams at once, one turn per ``next``."""
+"""A program that answers all prompts with that many concurrent streams, one turn per ``next``."""
 
 _begun: list[Iterator[Turn]] = []  # in the program's process
 

@@ -26,23 +26,23 @@ app = App()
 def main(
     loss: Annotated[
         list[PrimaryLoss] | None,
-        typer.Option(help="How the primary is lost; may be repeated.", show_default="both ways"),
+        typer.Option(help="Way to lose the primary. May be repeated.", show_default="both"),
     ] = None,
-    streams: Annotated[int, typer.Option(min=2, help="Answers at once.")] = 20,
+    streams: Annotated[int, typer.Option(min=2, help="Number of concurrent answers.")] = 20,
     tokens: Annotated[
-        int, typer.Option(min=1, help="Of each answer, once all is well again.")
+        int, typer.Option(min=1, help="Tokens of each answer after the recovery.")
     ] = 20,
     down_after_ms: Annotated[
-        int, typer.Option(min=100, help="When Sentinel takes a silent server to be down.")
+        int, typer.Option(min=100, help="Silence after which Sentinel considers a server down.")
     ] = 500,
     json_: Json = False,
 ) -> None:
     """Lose the primary of a Redis with Sentinels while answers stream, and check every token.
 
-    Two orchestrators over a target that waits instead of computing, a primary, two replicas and
-    three Sentinels. Once streams are stored again, an orchestrator is killed: its
-    streams go on from what the new primary holds. Exits with 1 if an answer is wrong or failed,
-    or the store lacks what readers were told that it has.
+    There are two orchestrators over a simulated target, a primary, two replicas and three
+    Sentinels. Once streams are stored again, an orchestrator is killed, and its streams continue
+    from what the new primary holds. Exits with 1 if an answer is wrong or failed, or the store
+    lacks tokens that readers were told are stored.
     """
     console = Console(stderr=True, highlight=False)
 

@@ -31,14 +31,14 @@ _START_TIMEOUT_S = 20.0
 _POLL_S = 0.05
 _ANSWER_S = 0.2
 _LOW_PORTS = range(20_000, 32_000)
-"""Below those that the kernel gives to clients: one that dials a dead server's port from that very
-port would reach itself."""
+"""Ports below those that the kernel gives to clients: a client that dials a dead server's port from
+that very port would connect to itself."""
 
 
 class SentinelGroup:
-    """Runs while an ``async with`` block does; ``url`` is for ``REDIS_URL``.
+    """A Sentinel group that runs during an ``async with`` block; ``url`` is for ``REDIS_URL``.
 
-    A server is taken to be down when it has not answered for ``down_after_ms``. Entering raises
+    A server is considered down when it has not answered for ``down_after_ms``. Entering raises
     StartError.
     """
 
@@ -75,13 +75,13 @@ class SentinelGroup:
         await self._exit_stack.aclose()
 
     async def primary(self) -> int:
-        """The port of whom most Sentinels name, 0 if they don't agree."""
+        """Return the port that most Sentinels name, 0 if they don't agree."""
         named = await asyncio.gather(*map(self._named_by, self._sentinels))
         return max((port for port in set(named) if named.count(port) >= _QUORUM), default=0)
 
     async def replaced(self, port: int) -> int:
-        """Wait until another server than that at ``port`` is the primary and takes writes; return
-        its port."""
+        """Wait until a server other than the one at ``port`` is the primary and takes writes;
+        return its port."""
         found = port
 
         async def is_replaced() -> bool:
@@ -93,22 +93,22 @@ class SentinelGroup:
         return found
 
     def freeze(self, port: int) -> None:
-        """Stop a server: its connections stay open, and nothing is answered."""
+        """Stop a server, which keeps its connections open and answers nothing."""
         self._supervisor.send(_name(port), signal.SIGSTOP)
 
     def thaw(self, port: int) -> None:
-        """Let a frozen server go on: it takes itself for the primary until it is told otherwise."""
+        """Resume a frozen server, which considers itself the primary until told otherwise."""
         self._supervisor.send(_name(port), signal.SIGCONT)
 
     def kill(self, port: int, back_after_s: float) -> None:
-        """End a server as a lost machine ends; it is started again ``back_after_s`` later."""
+        """Kill a server, as if its machine were lost, and restart it ``back_after_s`` later."""
         back = self._supervisor.end_and_restart(_name(port), signal.SIGKILL, back_after_s)
         task = asyncio.create_task(back)
         self._restarting.add(task)
         task.add_done_callback(self._restarting.discard)
 
     async def _knows_itself(self) -> bool:
-        """Whether both replicas follow the primary and all Sentinels know of each other."""
+        """Return whether both replicas follow the primary and all Sentinels know each other."""
         states = [await self._ask(port, "SENTINEL", "MASTER", SERVICE) for port in self._sentinels]
         info = await self._info(self._servers[0])
         return (
@@ -133,7 +133,7 @@ class SentinelGroup:
         return int(named[1]) if named else 0
 
     async def _ask(self, port: int, *command: str) -> Any:
-        """The reply; None if there is none."""
+        """Return the reply; None if there is none."""
         if port not in self._clients:
             self._clients[port] = Redis(
                 port=port,
@@ -204,7 +204,8 @@ def _folder(directory: Path, port: int) -> Path:
 
 
 def _pairs(flat: Any) -> Mapping[str, str]:
-    """A reply of names and values in turn, or what redis-py has already made of it."""
+    """Return a reply of alternating names and values as a mapping, unless redis-py has already made
+    one."""
     return flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -220,6 +221,6 @@ def _free_ports(number: int) -> list[int]:
 
 
 async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
-    # What the servers do among themselves tells nobody.
+    # The servers don't notify anybody of these changes.
     while not await holds():  # noqa: ASYNC110
         await asyncio.sleep(_POLL_S)

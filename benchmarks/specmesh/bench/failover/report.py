@@ -1,4 +1,4 @@
-"""What a failover did, as an object and as a table."""
+"""The report of a failover, as an object and as a table."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from specmesh.tools.kit.tables import make_table
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of times in seconds; zeros if there are none."""
+    """The spread of times in seconds; zeros if there are none."""
 
     median: float
     most: float
 
     @classmethod
     def of(cls, times_s: Sequence[float]) -> Self:
-        """Those of ``times_s``."""
+        """Return the spread of ``times_s``."""
         return cls(round(median(times_s), 3), round(max(times_s), 3)) if times_s else cls(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class FailoverOutcome:
-    """``wrong``: answers with a token that is not the target's own. ``kept``: those of which the
-    store has, in the end, what readers were told that it has. ``resumed``: those that went on after
-    their stream broke. ``failover_s``: from the loss until another server took writes.
-    ``not_stored``: streams whose reader was told that tokens were not stored yet, ``not_stored_s``
-    for how long. ``longest_pause_s``: each stream's longest
-    wait for tokens; with a killed orchestrator that is the change to the other."""
+    """The outcome of a failover.
+
+    ``wrong`` counts answers with a token that is not the target's own, ``kept`` those of which the
+    store finally has everything that readers were told is stored, ``resumed`` those that continued
+    after their stream broke. ``failover_s`` is the time from the loss until another server took
+    writes. ``not_stored`` counts streams whose reader was told that tokens were not stored yet,
+    ``not_stored_s`` is for how long. ``longest_pause_s`` is each stream's longest wait for tokens;
+    with a killed orchestrator that is the switch to the other one.
+    """
 
     loss: str
     streams: int
@@ -48,12 +51,13 @@ class FailoverOutcome:
 
     @property
     def is_lossless(self) -> bool:
-        """Whether every token is right, none is missing, and what was stored is."""
+        """Return whether every token is right, none is missing, and everything reported as stored
+        is."""
         return not self.wrong and not self.failed and self.kept == self.streams
 
 
 def table(outcomes: Sequence[FailoverOutcome]) -> Table:
-    """A line for each way to lose the primary; times are medians and the longest."""
+    """Return a table with a line for each way to lose the primary; times are medians and maxima."""
     headings = (
         "streams",
         "wrong",

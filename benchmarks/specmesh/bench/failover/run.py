@@ -1,7 +1,7 @@
 """Streams through two orchestrators while the primary of their Redis is lost.
 
 Half of the streams begin at each orchestrator. Once all have tokens, the primary is killed or
-frozen; once streams are stored again, the first orchestrator is killed, and its streams go on at
+frozen; once streams are stored again, the first orchestrator is killed, and its streams continue at
 the other from what the new primary holds. All end some tokens later.
 """
 
@@ -30,10 +30,11 @@ from specmesh.decoding.simulated.hashed import SimulatedTarget
 _SEED = 18
 _TARGET_MS = 4.0
 _FIRST_TOKENS = 10
-"""Each stream has so many when the primary is lost."""
+"""Number of tokens that each stream has when the primary is lost."""
 _BACK_AFTER_S = 10.0
-"""When a killed primary is started again: later than a second election of Sentinel's, six seconds
-after one in which each Sentinel has voted for itself. A primary that is back before stays one."""
+"""Time until a killed primary is restarted: longer than a second election of Sentinel, six seconds
+after one in which each Sentinel has voted for itself. A primary that returns before that stays
+primary."""
 _START_TIMEOUT_S = 60.0
 _LONGEST_RUN_S = 60.0
 _STORE_TRIES = 50
@@ -41,7 +42,7 @@ _STORE_PAUSE_S = 0.1
 
 
 class PrimaryLoss(StrEnum):
-    """How the primary is lost."""
+    """The ways to lose the primary."""
 
     KILLED = "killed"
     FROZEN = "frozen"
@@ -49,19 +50,19 @@ class PrimaryLoss(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FailoverPlan:
-    """What is run. ``tokens``: how many each stream must get once all is well again."""
+    """The plan of a run. ``tokens`` is how many each stream must get after the recovery."""
 
     loss: PrimaryLoss
     streams: int
     tokens: int
     down_after_ms: int
-    """When Sentinel takes a server that is silent to be down."""
+    """Silence after which Sentinel considers a server down."""
 
 
 async def measure(
     plan: FailoverPlan, directory: Path, report: Callable[[str], None]
 ) -> FailoverOutcome:
-    """Lose the primary once. Raises StartError."""
+    """Lose the primary once, and return the outcome. Raises StartError."""
     target = SimulatedTarget(_SEED)
     async with AsyncExitStack() as stack:
         group = SentinelGroup(directory, plan.down_after_ms, report)
@@ -86,21 +87,22 @@ async def measure(
 
 
 class _Run:
-    """The streams of one run, and what is done to the mesh meanwhile."""
+    """The streams of one run, and the faults meanwhile."""
 
     def __init__(self, plan: FailoverPlan, group: SentinelGroup, supervisor: Supervisor) -> None:
         self.plan = plan
         self.seen: list[RequestSeen] = []
         self.resumed: set[str] = set()
-        """The sessions that went on after their stream broke."""
+        """Sessions that continued after their stream broke."""
         self.failover_s = 0.0
-        """From the loss of the primary until another one takes writes."""
+        """Time from the loss of the primary until another server takes writes."""
         self._group = group
         self._supervisor = supervisor
         self._changed = asyncio.Event()
 
     async def stream(self, clients: Sequence[AsyncClient]) -> None:
-        """Read all answers until the primary and an orchestrator were lost and all is well."""
+        """Read all answers until the primary and an orchestrator were lost and all streams have
+        recovered."""
         for number in range(self.plan.streams):
             self.seen.append(RequestSeen((number + 1, number + 2)))
         reading = [
@@ -121,7 +123,8 @@ class _Run:
             await asyncio.gather(*reading, return_exceptions=True)
 
     def _all_well(self, since: Sequence[int]) -> bool:
-        """Whether each stream has failed, or is stored and has tokens enough after ``since``."""
+        """Return whether each stream has failed, or is stored and has enough tokens after
+        ``since``."""
         return all(
             seen.failure or (seen.is_stored and len(seen.token_ids) >= number + self.plan.tokens)
             for seen, number in zip(self.seen, since, strict=True)
@@ -177,7 +180,7 @@ async def _start_orchestrators(supervisor: Supervisor, redis_url: str) -> list[s
 
 
 async def _is_kept(store: StoredSessions, seen: RequestSeen, target: SimulatedTarget) -> bool:
-    """Whether the store holds what the reader was told that it holds, and nothing wrong."""
+    """Return whether the store holds what the reader was told is stored, and nothing wrong."""
     for _ in range(_STORE_TRIES):
         try:
             kept = await store.generated(seen.session_id, len(seen.prompt))

@@ -16,34 +16,36 @@ _ENDLESS_TOKENS = 100_000
 
 @dataclass(slots=True)
 class RequestSeen:
-    """What came of one request so far. Times are those of ``time.monotonic``."""
+    """One request so far. Times are those of ``time.monotonic``."""
 
     prompt: tuple[int, ...]
     session_id: str = ""
     had_ids: set[str] = field(default_factory=set)
-    """That, and those before: an answer that goes on without the store gets another one."""
+    """All session ids so far: an answer that continues without the store gets a new one."""
     token_ids: list[int] = field(default_factory=list)
     chunks: list[tuple[float, bool]] = field(default_factory=list)
-    """When each came, and whether everything up to it was stored."""
+    """Arrival time of each chunk, and whether everything up to it was stored."""
     num_stored: int = 0
-    """How many tokens were stored, as far as its reader was told."""
+    """Number of stored tokens, as far as the reader was told."""
     failure: str = ""
-    """Class and reason of the error that ended it, if one did."""
+    """Class and reason of the error that ended it, empty if none did."""
 
     @property
     def is_stored(self) -> bool:
-        """Whether everything said so far is in the store."""
+        """Return whether all tokens so far are in the store."""
         return bool(self.chunks) and self.chunks[-1][1]
 
     @property
     def not_stored_s(self) -> float:
-        """For how long the reader was told that not all is stored: from the first chunk that said
-        so to the next that did not, over all such times."""
+        """Return the total time for which the reader was told that not everything is stored.
+
+        Each such time lasts from the first chunk that says so to the next that does not.
+        """
         return sum(end - begin for begin, end in self._not_stored())
 
     @property
     def longest_pause_s(self) -> float:
-        """The longest wait for a chunk, after the first."""
+        """Return the longest wait for a chunk, after the first."""
         times = [when for when, _ in self.chunks]
         return max((after - before for before, after in pairwise(times)), default=0.0)
 
@@ -60,8 +62,8 @@ class RequestSeen:
 
 
 async def read(client: AsyncClient, seen: RequestSeen, changed: asyncio.Event) -> None:
-    """Ask for an answer that is longer than anybody waits for, and read until cancelled or
-    failed; ``changed`` is set with each chunk."""
+    """Request a practically endless answer, and read until cancelled or failed; ``changed`` is set
+    with each chunk."""
     stream = client.generate(
         seen.prompt, strategy="autoregressive", temperature=0.0, max_tokens=_ENDLESS_TOKENS
     )
@@ -83,7 +85,7 @@ async def read(client: AsyncClient, seen: RequestSeen, changed: asyncio.Event) -
 def right_answer(
     target: SimulatedTarget, prompt: Sequence[int], num_tokens: int
 ) -> tuple[int, ...]:
-    """What the target says after ``prompt``, greedily."""
+    """Return what the target greedily says after ``prompt``."""
     state = target.after(target.start, prompt)
     said = []
     for _ in range(num_tokens):

@@ -1,6 +1,6 @@
-"""``specmesh bench filter``: what the strategy ``filter`` loses in quality and gains in speed.
+"""``specmesh bench filter``: the loss in quality and the gain in speed of the strategy ``filter``.
 
-Reading order: ``sweep`` (the runs) and ``thresholds`` (their settings), ``fidelity`` (how good
-their texts are), ``summary`` (the conclusions), ``sessions`` (many at once), ``bench`` (the
+Reading order: ``sweep`` (the runs) and ``thresholds`` (their settings), ``fidelity`` (the quality
+of their texts), ``summary`` (the conclusions), ``sessions`` (many concurrent ones), ``bench`` (the
 steps), ``picture`` and ``report``, ``__main__``.
 """

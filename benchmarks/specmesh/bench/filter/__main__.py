@@ -32,22 +32,29 @@ def main(
     target: TargetModel = None,
     drafter: DrafterModels = None,
     calibration: CalibrationFile = None,
-    num_prompts: Annotated[int, typer.Option(min=1, help="Held-out prompts to sweep.")] = 16,
+    num_prompts: Annotated[
+        int, typer.Option(min=1, help="Number of held-out prompts to sweep.")
+    ] = 16,
     tokens: Tokens = 96,
     verifiers: Verifiers = 1,
     sessions: Annotated[
-        int, typer.Option(min=0, max=1024, help="Sessions at once in the second part; 0: none.")
+        int,
+        typer.Option(min=0, max=1024, help="Concurrent sessions in the second part; 0 skips it."),
     ] = 32,
-    rounds: Annotated[int, typer.Option(min=1, help="Times that part is timed.")] = 3,
-    figure: Annotated[Path | None, typer.Option(help="PNG to draw.", show_default="none")] = None,
-    csv: Annotated[Path | None, typer.Option(help="CSV to write.", show_default="none")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of the second part.")] = 3,
+    figure: Annotated[
+        Path | None, typer.Option(help="PNG file to draw.", show_default="none")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="CSV file to write.", show_default="none")
+    ] = None,
     threads: Threads = 1,
     redis_url: RedisUrl = None,
     json_: Json = False,
 ) -> None:
-    """CALID's Figure 3: quality against the share of tokens that the target never sees.
+    """Repeat CALID's Figure 3: quality against the share of tokens that the target never sees.
 
-    The prompts are of the half that the shipped calibration was not fitted on. Exits with 1
+    The prompts are from the half on which the shipped calibration was not fitted. Exits with 1
     unless the end points are exactly the drafter's and the target's own greedy texts.
     """
 
@@ -55,8 +62,8 @@ def main(
         file = calibration or shipped_calibration(target, drafter)
         if file is None:
             raise StartError(
-                "what is shipped doesn't know this pair: name a file that 'specmesh calibrate "
-                "confidence' wrote of it with --calibration"
+                "no calibration is shipped for this pair: create one with 'specmesh calibrate "
+                "confidence' and name it with --calibration"
             )
         prompts = read_prompts(None)
         unseen = prompts[len(prompts) // 2 :]

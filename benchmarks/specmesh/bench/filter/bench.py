@@ -23,13 +23,13 @@ from specmesh.tools.kit.setting import describe_setting
 
 CROWD_SCORER = "calibrated"
 CROWD_SHARES = (SHARE, 0.6, 0.8)
-"""About these shares of the tokens are kept while many sessions are timed."""
+"""Approximate shares of the tokens that are kept while many sessions are timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterPlan:
-    """What to run: ``prompts`` with every threshold, then ``num_sessions`` at once (0: none); and
-    which files to write."""
+    """The plan: ``prompts`` with every threshold, then ``num_sessions`` concurrently (0 for none);
+    and the files to write."""
 
     prompts: Sequence[str]
     num_tokens: int
@@ -41,7 +41,7 @@ class FilterPlan:
 
 
 def crowd_settings(runs: Sequence[Run]) -> list[FilterSetting]:
-    """A setting for each of ``CROWD_SHARES``; fewer if some have the same threshold."""
+    """Return a setting for each of ``CROWD_SHARES``; fewer if some have the same threshold."""
     thresholds = (threshold_for(runs, CROWD_SCORER, share) for share in CROWD_SHARES)
     return [FilterSetting(CROWD_SCORER, threshold) for threshold in dict.fromkeys(thresholds)]
 
@@ -54,7 +54,7 @@ class FilterBench(Bench):
         self._plan = plan
 
     async def run(self) -> tuple[int, Mapping[str, Any]]:
-        """Run everything; return the exit status and what was found."""
+        """Run everything; return the exit status and the results."""
         plan = self._plan
         async with self.mesh.running() as client:
             self.say(describe_setting(self))
@@ -63,7 +63,7 @@ class FilterBench(Bench):
             runs = await experiment.runs(client, self.console)
             crowded = await self._crowd(client, crowd_settings(runs)) if plan.num_sessions else None
         sessions = None
-        if crowded is not None:  # the mesh sends the last spans as it ends
+        if crowded is not None:  # The mesh sends the last spans as it ends.
             sessions = sum_up(*crowded, self.mesh.traces().get(FILTER, ()))
         self.say("Judging the texts")
         answers = [answers_of(runs, setting) for setting in settings]
@@ -85,7 +85,7 @@ class FilterBench(Bench):
             settings=settings,
             num_rounds=self._plan.num_rounds,
         )
-        self.say(f"{crowd.count} sessions at once")
+        self.say(f"{crowd.count} concurrent sessions")
         rounds = [each async for each in crowd.measure(client, self.mesh.pids)]
         async with self.mesh.tracing():
             for setting in settings:

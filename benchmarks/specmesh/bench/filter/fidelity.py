@@ -1,4 +1,4 @@
-"""How near texts are to what the target itself would say."""
+"""The fidelity of texts to what the target itself would say."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.tools.offline import answer, log_probabilities, score, tokenize
 
 Answers = Sequence[Sequence[int]]
-"""Token ids of one answer for each prompt."""
+"""Token ids of one answer to each prompt."""
 
 _GREEDY = Sampling(mode=AcceptanceMode.GREEDY)
 
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """Means over the tokens of some answers, each given the tokens before it in its answer.
+    """Means over the tokens of some answers, each given the preceding tokens of its answer.
 
-    ``log_probability``: by the target at temperature 1, in nats. ``agreement``: the share of
+    ``log_probability`` is by the target at temperature 1, in nats. ``agreement`` is the share of
     tokens that the target would have chosen at temperature 0.
     """
 
@@ -34,14 +34,14 @@ class Fidelity:
 
 @dataclass(frozen=True, slots=True)
 class JudgedTexts:
-    """``fidelities`` are those of the judged answers, ``drafter_answers`` the drafter's own."""
+    """The fidelities of the judged answers, and the drafter's own answers."""
 
     fidelities: Sequence[Fidelity]
     drafter_answers: Answers
 
 
 def judge(target: LanguageModel, prompts: Sequence[Sequence[int]], answers: Answers) -> Fidelity:
-    """The fidelity of ``answers``, one for each prompt, none empty."""
+    """Return the fidelity of ``answers``, one for each prompt, none empty."""
     likelihoods, agreed = [], []
     for prompt, tokens in zip(prompts, answers, strict=True):
         logits = score(target, prompt, tokens)
@@ -59,7 +59,7 @@ async def judge_all(
     own, fidelities = [], []
     for prompt in prompts:
         own += answer(drafter, [prompt], [_GREEDY], num_tokens)
-        await asyncio.sleep(0)  # an interrupted command ends here
+        await asyncio.sleep(0)  # An interrupted command ends here.
     for each in answers:
         fidelities.append(judge(target, prompts, each))
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Reports of the benchmark, in 80 columns and as JSON."""
+"""The report of the benchmark, as text in 80 columns and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specmesh.tools.kit.tables import make_table
 
 
 def as_json(summary: Summary, sessions: SessionFigures | None) -> dict[str, Any]:
-    """One object for machines. An infinite threshold is the string "inf" or "-inf"."""
+    """Return one JSON object. An infinite threshold is the string "inf" or "-inf"."""
     return {
         "points": [
             {**asdict(point), "threshold": _json_number(point.threshold)}
@@ -33,7 +33,7 @@ def as_json(summary: Summary, sessions: SessionFigures | None) -> dict[str, Any]
 
 
 def show(summary: Summary, sessions: SessionFigures | None, console: Console) -> None:
-    """Print the same for people."""
+    """Print the same as tables."""
     console.print(_table(summary.points))
     console.print(
         f"\nThe target alone: {summary.target_tokens_per_s:.1f} tokens/s. End points are "
@@ -55,7 +55,7 @@ def show(summary: Summary, sessions: SessionFigures | None, console: Console) ->
 
 def _table(points: Sequence[SweepPoint]) -> Table:
     headings = ("scorer", "above", "kept", "tokens/s", "agreement", "log p", "same text")
-    table = make_table("What is kept, how fast, how good", *headings)
+    table = make_table("Kept share, speed and quality", *headings)
     for point in points:
         table.add_row(
             point.scorer,
@@ -70,7 +70,7 @@ def _table(points: Sequence[SweepPoint]) -> Table:
 
 
 def _sessions_table(sessions: SessionFigures) -> Table:
-    title = f"{sessions.count} sessions at once, scorer {sessions.points[0].scorer}"
+    title = f"{sessions.count} concurrent sessions, scorer {sessions.points[0].scorer}"
     cores = ("cores: target", "drafter", "rest")
     table = make_table(title, "above", "kept", "tokens/s", "factor", "batch", *cores)
     alone = f"{sessions.target_tokens_per_s:.0f}"
@@ -91,7 +91,7 @@ def _cells(point: CrowdPoint) -> tuple[str, ...]:
 
 
 def _cores(cpu_ms: Mapping[str, float]) -> tuple[str, ...]:
-    """Milliseconds of a core per token, for verifiers, drafters and all other processes."""
+    """Return milliseconds of a core per token, for verifiers, drafters and all other processes."""
     target, drafter = (
         sum(each for name, each in cpu_ms.items() if name.startswith(role))
         for role in ("verifier", "drafter")

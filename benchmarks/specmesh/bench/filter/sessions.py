@@ -1,4 +1,4 @@
-"""Many sessions at once, with the filter and with the target alone."""
+"""Many concurrent sessions, with the filter and with the target alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BATCH_SIZE = "specmesh.filter.batch_size"
 class Round:
     """All sessions together, with a ``setting`` or by the target alone.
 
-    ``cpu_ms``: milliseconds of a core per output token, by process.
+    ``cpu_ms`` has milliseconds of a core per output token, by process.
     """
 
     setting: FilterSetting | None
@@ -34,7 +34,8 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """``count`` sessions at once; they reuse the prompts of ``experiment`` if these are fewer."""
+    """A crowd of ``count`` concurrent sessions; they reuse the prompts of ``experiment`` if these
+    are fewer."""
 
     experiment: Experiment
     count: int
@@ -44,7 +45,7 @@ class Crowd:
     async def answers(
         self, client: AsyncClient, setting: FilterSetting | None
     ) -> list[GenerationResult]:
-        """The results of all sessions, once the last of them is done."""
+        """Return the results of all sessions, once the last of them is done."""
         prompts, chosen = self.experiment.prompts, speculation(setting)
         streams = [
             self.experiment.ask(client, prompts[n % len(prompts)], chosen)
@@ -54,8 +55,11 @@ class Crowd:
         return [stream.result for stream in streams]
 
     async def measure(self, client: AsyncClient, pids: Mapping[str, int]) -> AsyncIterator[Round]:
-        """Time rounds with the target alone and with each setting in turns, after an untimed one
-        of each. ``pids`` are those of the mesh's processes."""
+        """Time rounds with the target alone and with each setting in turns, after an untimed one of
+        each.
+
+        ``pids`` are those of the mesh's processes.
+        """
         turns = (None, *self.settings)
         for setting in turns:
             await self.answers(client, setting)
@@ -91,9 +95,9 @@ class CrowdPoint:
     kept_share: float
     tokens_per_s: float
     factor: float
-    """Throughput over that of the target alone in the same round."""
+    """Throughput relative to the target alone in the same round."""
     mean_batch_size: float
-    """How many requests the request cache released together: the mean over its batches."""
+    """Mean number of requests that the request cache released together, over its batches."""
     mean_batch_size_of_request: float
     """The same, as the mean over requests."""
     cpu_ms: Mapping[str, float]
@@ -101,7 +105,8 @@ class CrowdPoint:
 
 @dataclass(frozen=True, slots=True)
 class SessionFigures:
-    """``cpu_ms``, here and in the points: milliseconds of a core per output token, by process."""
+    """The figures of all settings. ``cpu_ms``, here and in the points, has milliseconds of a core
+    per output token, by process."""
 
     count: int
     target_tokens_per_s: float
@@ -112,7 +117,7 @@ class SessionFigures:
 def sum_up(
     crowd: Crowd, rounds: Sequence[Round], traces: Sequence[Sequence[Span]]
 ) -> SessionFigures:
-    """Sum up the rounds; ``traces`` are of one more round with each setting, in their order."""
+    """Summarise the rounds; ``traces`` are of one more round with each setting, in order."""
     plain = [each for each in rounds if each.setting is None]
     points = []
     for number, setting in enumerate(crowd.settings):
@@ -143,7 +148,7 @@ def sum_up(
 
 
 def batch_sizes(spans: Iterable[Span]) -> list[float]:
-    """The size of each released request's batch."""
+    """Return the size of each released request's batch."""
     return [
         span.number(_BATCH_SIZE)
         for span in spans
@@ -152,7 +157,7 @@ def batch_sizes(spans: Iterable[Span]) -> list[float]:
 
 
 def mean_batch_size(sizes: Sequence[float]) -> float:
-    """The mean over batches, from the size of each request's batch; 0 if there are none."""
+    """Return the mean over batches, from the size of each request's batch; 0 if there are none."""
     return len(sizes) / sum(1 / size for size in sizes) if sizes else 0.0
 
 

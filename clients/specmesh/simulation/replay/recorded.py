@@ -25,8 +25,8 @@ class NotReplayable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RecordedGuess:
-    """Whether the first choice of a drafter, or of heads, was the answer's token, and whether
-    another one was."""
+    """The success of a draft at one position: whether the first choice of a drafter, or of heads,
+    was the answer's token, and whether another one was."""
 
     first: bool
     other: bool
@@ -104,7 +104,7 @@ class _Reader:
             raise NotReplayable(f"strategy {strategy!r} can't be simulated")
         if known.needs_heads and known.asks_drafter:
             raise NotReplayable(
-                f"strategy {strategy!r} merges drafts: a trace does not tell which tokens heads guessed"
+                f"strategy {strategy!r} merges drafts: traces do not tell which tokens heads guessed"
             )
         rounds = [span for span in self._spans if span.numbers(names.COMMITTED_NODES)]
         if not rounds:

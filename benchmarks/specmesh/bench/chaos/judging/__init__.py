@@ -1,1 +1,1 @@
-"""Compare what a mesh has said, and stored, with what its target says."""
+"""The comparison of what a mesh said, and stored, with what its target says."""

@@ -1,4 +1,4 @@
-"""Compares what a reader saw with what the target says and what the store holds."""
+"""The comparison of what a reader saw with what the target says and what the store holds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from specmesh.bench.chaos.judging.truth import Truth
 from specmesh.client import FinishReason
 
 _ALIKE = 4
-"""This many equal tokens in a row are no coincidence."""
+"""Number of consecutive equal tokens that rules out coincidence."""
 
 
 class AnswerVerdict(StrEnum):
-    """What is wrong with an answer's tokens, if anything."""
+    """The verdict on an answer's tokens."""
 
     RIGHT = "right"
     LOST = "lost"
@@ -28,10 +28,10 @@ class AnswerVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the store held of a session after its answer.
+    """The tokens of a session in the store after its answer.
 
-    ``token_ids`` are the generated ones; None if the store couldn't be read or has no such
-    session. ``durable``: whether the store has forgotten nothing since the answer began.
+    ``token_ids`` are the generated ones; None if the store couldn't be read or has no such session.
+    ``durable`` says that the store has lost nothing since the answer began.
     """
 
     token_ids: tuple[int, ...] | None
@@ -64,8 +64,11 @@ def judge(answer: ChaosAnswer, truth: Truth, stored: Stored) -> Judgement:
 
 
 def compare(said: Sequence[int], true: Sequence[int]) -> AnswerVerdict:
-    """Whether ``true`` begins with ``said``. After the first difference ``said`` may go on with
-    later tokens of ``true`` (some were lost) or with earlier ones (some came twice)."""
+    """Compare ``said`` with the beginning of ``true``.
+
+    After the first difference, later tokens of ``true`` mean that some were lost, earlier ones that
+    some came twice.
+    """
     position = next((n for n, (a, b) in enumerate(zip(said, true, strict=False)) if a != b), None)
     if position is None:
         return AnswerVerdict.RIGHT if len(said) <= len(true) else AnswerVerdict.CHANGED
@@ -85,9 +88,9 @@ def _against_itself(answer: ChaosAnswer) -> tuple[AnswerVerdict, str]:
             AnswerVerdict.LOST if answer.gap > 0 else AnswerVerdict.DOUBLED
         ), f"a gap of {answer.gap} tokens"
     if num_tokens > request.max_tokens:
-        return AnswerVerdict.DOUBLED, f"{num_tokens} tokens, {request.max_tokens} were asked for"
+        return AnswerVerdict.DOUBLED, f"{num_tokens} tokens, {request.max_tokens} were requested"
     if answer.finish_reason is FinishReason.LENGTH and num_tokens < request.max_tokens:
-        return AnswerVerdict.LOST, f"{num_tokens} tokens, {request.max_tokens} were asked for"
+        return AnswerVerdict.LOST, f"{num_tokens} tokens, {request.max_tokens} were requested"
     *before, last = answer.token_ids or [-1]
     if answer.finish_reason is FinishReason.STOP and last not in request.stop_token_ids:
         return AnswerVerdict.LOST, "it ends without the stop token"

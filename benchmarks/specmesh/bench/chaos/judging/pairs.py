@@ -1,4 +1,4 @@
-"""The models that are served, the requests they get, and the answers they must give."""
+"""The models to serve, requests for them, and the right answers."""
 
 from __future__ import annotations
 
@@ -44,12 +44,14 @@ class Pair(Protocol):
         ...
 
     async def truth(self, client: AsyncClient, longest: int) -> Truth:
-        """The right answers; called before the first fault, since it may query the mesh."""
+        """Return the right answers. It is called before the first fault, because it may query the
+        mesh."""
         ...
 
 
 class WaitingPair:
-    """Simulated models, which wait instead of computing. ``seed`` (uint64) decides their texts."""
+    """Simulated models, which wait instead of computing. ``seed`` (uint64) determines their
+    texts."""
 
     def __init__(self, seed: int) -> None:
         self._target = SimulatedTarget(seed)
@@ -62,7 +64,7 @@ class WaitingPair:
         )
 
     def draw(self, rng: random.Random, longest: int) -> ChaosRequest:
-        """Draw a request with a random prompt, and a stop token in one of ten."""
+        """Draw a request with a random prompt, one in ten with a stop token."""
         vocab_size = self._target.vocab_size
         num_prompt = magnitude(rng, 1, _LONGEST_PROMPT)
         stops = (rng.randrange(vocab_size),) if rng.random() < _STOP_SHARE else ()
@@ -81,7 +83,7 @@ class WaitingPair:
         client: AsyncClient,  # noqa: ARG002
         longest: int,  # noqa: ARG002
     ) -> Truth:
-        """Computed without the mesh."""
+        """Return the right answers, computed without the mesh."""
         return SimulatedTruth(self._target)
 
 
@@ -112,9 +114,9 @@ class ShippedPair:
         )
 
     async def truth(self, client: AsyncClient, longest: int) -> Truth:
-        """What the mesh answers with the target alone; it is queried once."""
+        """Return what the mesh answers with the target alone; it is queried once."""
         if self._truth is None:
-            # Longer than answers are, to see whether a wrong answer goes on with later tokens.
+            # Twice the longest answer, to see whether a wrong answer continues with later tokens.
             said = await asyncio.gather(
                 *(_said(client, key, 2 * longest) for key in self._text_keys)
             )
@@ -123,7 +125,7 @@ class ShippedPair:
 
 
 async def _said(client: AsyncClient, key: TextKey, num_tokens: int) -> Sequence[int]:
-    """The text of the target alone."""
+    """Return the text of the target alone."""
     prompt, temperature, seed = key
     stream = client.generate(
         prompt,

@@ -1,4 +1,4 @@
-"""Reads sessions from the store."""
+"""The reading of sessions from the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class StoredSessions:
         self._store = SessionStore.from_url(url, timeout_s=_TIMEOUT_S)
 
     async def generated(self, session_id: str, num_prompt_tokens: int) -> tuple[int, ...] | None:
-        """The generated tokens of a session; None if there is none. Raises Unreadable."""
+        """Return the generated tokens of a session; None if there is no such session. Raises
+        Unreadable."""
         try:
             tokens = await self._store.read_prefix(session_id, 1 << 24)
         except SessionNotFound:

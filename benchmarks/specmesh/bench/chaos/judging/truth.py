@@ -1,4 +1,4 @@
-"""What the target alone says, as far as it is known."""
+"""The right answers: what the target alone says, as far as it is known."""
 
 from __future__ import annotations
 
@@ -22,29 +22,33 @@ at usual ones it has all of it."""
 
 
 class Truth(Protocol):
-    """What an answer must be."""
+    """The right answers to requests."""
 
     def tokens(self, request: ChaosRequest, length: int) -> tuple[int, ...] | None:
-        """The first ``length`` tokens that the target alone says, ignoring stop tokens; None if
-        the right text isn't known, since the filter made it or it was drawn at random."""
+        """Return the first ``length`` tokens that the target alone says, ignoring stop tokens.
+
+        It returns None if the right text is unknown, because the filter made it or it was drawn at
+        random.
+        """
         ...
 
     def wrong_position(
         self, request: ChaosRequest, said: Sequence[int], unchecked: set[int]
     ) -> int | None:
-        """The first position in ``said``, except those ``unchecked``, whose token isn't the
-        target's after the tokens before it; None if there is none, or it isn't known."""
+        """Return the first position in ``said``, except those ``unchecked``, whose token isn't the
+        target's after the preceding ones; None if there is none, or if it is unknown."""
         ...
 
 
 class SimulatedTruth:
-    """Computes what a simulated target says. Prompts must be token ids."""
+    """The texts of a simulated target, computed. Prompts must be token ids."""
 
     def __init__(self, target: SimulatedTarget) -> None:
         self._target = target
 
     def tokens(self, request: ChaosRequest, length: int) -> tuple[int, ...] | None:
-        """The target's own text; None with the filter, and where tokens are drawn at random."""
+        """Return the target's own text; None with the filter, and where tokens are drawn at
+        random."""
         if request.strategy == FILTER or not self._is_certain(request):
             return None
         return tuple(islice(self._alone(request), length))
@@ -52,7 +56,8 @@ class SimulatedTruth:
     def wrong_position(
         self, request: ChaosRequest, said: Sequence[int], unchecked: set[int]
     ) -> int | None:
-        """The first verified position whose token isn't the target's; None for random draws."""
+        """Return the first verified position whose token isn't the target's; None for random
+        draws."""
         if not self._is_certain(request):
             return None
         state = self._start(request)
@@ -91,17 +96,17 @@ class SimulatedTruth:
 
 
 TextKey = tuple[str | tuple[int, ...], float, int]
-"""What the target's own text depends on: prompt, temperature and seed."""
+"""The parameters of the target's own text: prompt, temperature and seed."""
 
 
 class RecordedTruth:
-    """What the mesh answered with the target alone before the first fault."""
+    """The mesh's answers with the target alone before the first fault."""
 
     def __init__(self, said: Mapping[TextKey, Sequence[int]]) -> None:
         self._said = said
 
     def tokens(self, request: ChaosRequest, length: int) -> tuple[int, ...] | None:
-        """The recorded text; None with the filter and in rejection mode."""
+        """Return the recorded text; None with the filter and in rejection mode."""
         if request.strategy == FILTER or request.mode_name == AcceptanceMode.REJECTION:
             return None
         return tuple(self._said[request.prompt, request.temperature, request.seed][:length])
@@ -112,7 +117,7 @@ class RecordedTruth:
         said: Sequence[int],  # noqa: ARG002
         unchecked: set[int],  # noqa: ARG002
     ) -> int | None:
-        """None: only whole texts are known."""
+        """Return None, because only whole texts are known."""
         return None
 
 

@@ -1,6 +1,6 @@
-"""Verifications that vLLM computes, beside its own decoding steps and beside our engine:
-``specmesh bench engine --backend vllm``, in vLLM's environment.
+"""``specmesh bench engine --backend vllm``: verifications by vLLM, compared with its own decoding
+steps and with our engine.
 
-Reading order: ``sessions`` (what is verified), ``programs`` (who computes it, each in a process of
-its own), ``measure``, ``report``.
+It runs in vLLM's environment. Reading order: ``sessions`` (the verifications), ``programs`` (the
+programs that compute them, each in its own process), ``measure``, ``report``.
 """

@@ -1,4 +1,5 @@
-"""Has the programs compute in turns, so that a slow moment of the machine hits all of them."""
+"""The measurement: programs compute in turns, so that a slow moment of the machine affects all of
+them."""
 
 from __future__ import annotations
 
@@ -36,27 +37,27 @@ _STOP_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Median milliseconds of a verification of so many sessions together, by who computes."""
+    """The median milliseconds of a verification of several sessions together, by program."""
 
     vllm_ms: float
     called_ms: float
     """The same over gRPC."""
     ours_ms: float
     own_step_ms: float
-    """A decoding step of vLLM's own, without draft tokens, beside it."""
+    """A decoding step of vLLM's own, without draft tokens, timed in turns with it."""
 
     @property
     def of_own_step(self) -> float:
-        """How many of vLLM's own decoding steps a verification takes."""
+        """Return the time of a verification in decoding steps of vLLM's own."""
         return self.vllm_ms / self.own_step_ms
 
 
 Verifications = Mapping[int, Mapping[int, Verification]]
-"""By number of sessions and of draft tokens."""
+"""Verifications by number of sessions, then of draft tokens."""
 
 
 async def measure(plan: EnginePlan, console: Console) -> tuple[Verifications, PrefixWaits]:
-    """Run everything; what is being run shows on ``console``.
+    """Run everything, showing the current step on ``console``.
 
     Raises ``ModelNotLoadable``, and ``StartError`` if the verifier's process doesn't serve.
     """
@@ -85,7 +86,7 @@ async def measure(plan: EnginePlan, console: Console) -> tuple[Verifications, Pr
         for number in plan.streams:
             found[number] = {}
             for drafted in NUM_DRAFT_TOKENS:
-                status.update(f"sessions at once: {number}, draft tokens: {drafted}")
+                status.update(f"concurrent sessions: {number}, draft tokens: {drafted}")
                 found[number][drafted] = await _side_by_side(
                     number, drafted, decoding=decoding, vllm=vllm, called=calls, ours=ours
                 )

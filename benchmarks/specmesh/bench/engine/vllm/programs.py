@@ -1,6 +1,6 @@
-"""Who computes: vLLM as it decodes by itself, vLLM as our verifier has it compute, our engine.
+"""The programs: vLLM as it decodes by itself, vLLM as our verifier uses it, and our engine.
 
-Each is kept in a process of its own, between its turns.
+Each is kept in its own process between its turns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ CACHE_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class SessionsLoad:
-    """What a program runs: ``texts``, of each of which a session begins with so many tokens."""
+    """The load of a program: sessions that begin with ``num_prompt_tokens`` of each of
+    ``texts``."""
 
     plan: EnginePlan
     texts: list[list[int]]
@@ -43,10 +44,10 @@ class SessionsLoad:
 
 
 class EngineProgram(Protocol):
-    """Computes for sessions at once, in rounds."""
+    """A program that computes rounds for concurrent sessions."""
 
     def times_ms(self, num_sessions: int, num_draft_tokens: int, num_rounds: int) -> list[float]:
-        """How long each of the next rounds takes; the first ones of all are not among them."""
+        """Return the times of the next rounds, without the first ones of all, which warm up."""
         ...
 
 
@@ -58,7 +59,7 @@ class _Rounds:
         self._rounds: dict[tuple[int, int], Iterator[tuple[Ask, ...]]] = {}
 
     def times_ms(self, num_sessions: int, num_draft_tokens: int, num_rounds: int) -> list[float]:
-        """As ``EngineProgram`` says."""
+        """Return the times of rounds, as ``EngineProgram`` describes."""
         key = (num_sessions, num_draft_tokens)
         if key not in self._rounds:
             starts = list(zip(self._load.texts, self._load.num_prompt_tokens, strict=True))
@@ -75,18 +76,19 @@ class _Rounds:
 
     @abstractmethod
     def _verify(self, asked: Sequence[Ask]) -> float:
-        """Verify all of them at once; how long that takes, in milliseconds."""
+        """Verify all of them together; return the time in milliseconds."""
 
 
 class Verifying(_Rounds):
-    """As the thread of a verifier's engine does it: from tokens to verdicts, without gRPC."""
+    """Verifications as on the thread of a verifier's engine: from tokens to verdicts, without
+    gRPC."""
 
     def __init__(self, load: SessionsLoad, model: LanguageModel) -> None:
         super().__init__(load)
         self._model = model
 
     def _verify(self, asked: Sequence[Ask]) -> float:
-        chains = [PrefixChain(each.prefix) for each in asked]  # calls name most of it by digest
+        chains = [PrefixChain(each.prefix) for each in asked]  # Calls name most of it by digest.
         trees = [_tree(each) for each in asked]
         began = time.perf_counter()
         sequences = [
@@ -105,7 +107,7 @@ class Verifying(_Rounds):
 
 
 class Calling(_Rounds):
-    """As callers have it from a verifier over gRPC, each session by a call of its own."""
+    """Verifications as callers get them from a verifier over gRPC, with one call per session."""
 
     def __init__(self, load: SessionsLoad, address: str) -> None:
         super().__init__(load)
@@ -132,7 +134,7 @@ def _tree(ask: Ask) -> TokenTree:
 
 
 class Decoding:
-    """vLLM alone: a step of its engine core gives each session its next token, greedily."""
+    """vLLM alone: a step of its engine core greedily gives each session its next token."""
 
     def __init__(self, load: SessionsLoad) -> None:
         from vllm.v1.engine.core import EngineCore
@@ -146,7 +148,8 @@ class Decoding:
         self._num_begun = 0
 
     def times_ms(self, num_sessions: int, num_draft_tokens: int, num_rounds: int) -> list[float]:
-        """As ``EngineProgram`` says; a step has no draft tokens."""
+        """Return the times of rounds, as ``EngineProgram`` describes; a step has no draft
+        tokens."""
         assert not num_draft_tokens
         if num_sessions != self._num_begun:
             self._begin(num_sessions)
@@ -174,17 +177,17 @@ class Decoding:
         return (time.perf_counter() - began) * 1e3
 
 
-_program: list[EngineProgram] = []  # of this process
+_program: list[EngineProgram] = []  # The program of this process.
 
 
 def start_decoding(load: SessionsLoad) -> None:
-    """Have this process run vLLM alone."""
+    """Make this process run vLLM alone."""
     _use(load.plan)
     _program.append(Decoding(load))
 
 
 def start_vllm(load: SessionsLoad) -> None:
-    """Have this process verify with vLLM."""
+    """Make this process verify with vLLM."""
     from specmesh.inference.models.vllm.model import VllmModel
 
     plan = load.plan
@@ -202,7 +205,7 @@ def start_vllm(load: SessionsLoad) -> None:
 
 
 def start_ours(load: SessionsLoad) -> None:
-    """Have this process verify with our engine."""
+    """Make this process verify with our engine."""
     from specmesh.inference.models.transformers_model import TransformersModel
 
     plan = load.plan
@@ -214,22 +217,22 @@ def start_ours(load: SessionsLoad) -> None:
 
 
 def _use(plan: EnginePlan) -> None:
-    logging.disable(logging.WARNING)  # vLLM has much to say as it loads
+    logging.disable(logging.WARNING)  # vLLM logs a lot as it loads.
     torch.set_num_threads(plan.threads)
 
 
 def start_calls(load: SessionsLoad, address: str) -> None:
-    """Have this process call the verifier at ``address``."""
+    """Make this process call the verifier at ``address``."""
     _program.append(Calling(load, address))
 
 
 def turn(num_sessions: int, num_draft_tokens: int, num_rounds: int) -> list[float]:
-    """Rounds of this process's program, in milliseconds each."""
+    """Run rounds of this process's program; return the milliseconds of each."""
     return _program[0].times_ms(num_sessions, num_draft_tokens, num_rounds)
 
 
 def _options(plan: EnginePlan) -> Any:
-    """For vLLM, as the verifier sets them."""
+    """Return vLLM's options, as the verifier sets them."""
     from specmesh.inference.models.vllm.model import CHUNK_TOKENS, MAX_BATCH, step_tokens_on
     from specmesh.inference.models.vllm.options import CoreOptions
 

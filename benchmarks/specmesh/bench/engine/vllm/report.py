@@ -1,4 +1,4 @@
-"""Reports of the benchmark of vLLM, in 80 columns and as JSON."""
+"""The report of the vLLM benchmark, as text in 80 columns and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specmesh.tools.kit.tables import make_table
 
 
 def as_json(plan: EnginePlan, found: Verifications, waits: PrefixWaits) -> dict[str, Any]:
-    """One object for machines; times in ms, of verifications by sessions at once and by draft
+    """Return one JSON object, with times in ms by number of concurrent sessions and of draft
     tokens."""
     return {
         "setting": {
@@ -46,14 +46,14 @@ def _fields(each: Verification) -> dict[str, float]:
 
 
 def show(plan: EnginePlan, found: Verifications, waits: PrefixWaits, console: Console) -> None:
-    """Print the same for people."""
+    """Print the same as tables."""
     console.print(
         f"{Path(plan.model).name}, {plan.dtype} on {plan.device}, threads: {plan.threads}; "
         f"prompts of {PROMPT_TOKENS[0]} to {PROMPT_TOKENS[1]} tokens",
         highlight=False,
     )
     for sessions, row in found.items():
-        title = f"A verification for each session, {sessions} at once, in ms"
+        title = f"A verification for each of {sessions} concurrent sessions, in ms"
         table = make_table(title, "draft tokens", *map(str, NUM_DRAFT_TOKENS))
         for name, field in (
             ("vLLM's own decoding step", "own_step_ms"),
@@ -69,7 +69,7 @@ def show(plan: EnginePlan, found: Verifications, waits: PrefixWaits, console: Co
         f"A verification while a prefix of {waits.num_prefix_tokens} tokens is read, over gRPC",
         "ms",
         "median",
-        "longest",
+        "maximum",
     )
     for name, *times in (
         ("queued", waits.queued_ms, waits.longest_queued_ms),

@@ -1,5 +1,5 @@
-"""Sessions as a verifier sees them: each call a few tokens after the one before it, wherever that
-is in a block of the KV cache."""
+"""Sessions as a verifier sees them: each call begins a few tokens after the previous one, at any
+place in a block of the KV cache."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from specmesh.bench.engine.plan import PROMPT_TOKENS
 
 NUM_DRAFT_TOKENS = (0, 1, 2, 4, 8, 16)
 ROUNDS = dict.fromkeys(NUM_DRAFT_TOKENS, 40) | {0: 160}
-"""Timed verifications of each session, by its draft tokens. Without any, they are held against
-vLLM's own steps: they meet each place in a block several times, and a machine's slow moments even
-out."""
+"""Number of timed verifications of each session, by its draft tokens. Without draft tokens, which
+are compared with vLLM's own steps, there are more, so that each place in a block occurs several
+times, and slow moments of the machine even out."""
 WARM_UP = 2
-"""Verifications before those: the first reads the prompt."""
+"""Number of verifications before those; the first reads the prompt."""
 
 NUM_TEXT_TOKENS = PROMPT_TOKENS[1] + max(
     (WARM_UP + rounds) * (drafted + 1) for drafted, rounds in ROUNDS.items()
 )
-"""As far as a session gets at most."""
+"""Maximum length of a session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A draft below a prefix, of which the session goes on with the first ``num_kept`` tokens,
-    whatever the target says."""
+    """A draft below a prefix; the session continues with its first ``num_kept`` tokens, regardless
+    of the verdict."""
 
     prefix: list[int]
     draft: list[int]
@@ -37,7 +37,7 @@ class Ask:
 def session(
     text: Sequence[int], num_prompt_tokens: int, num_draft_tokens: int, seed: Sequence[int]
 ) -> Iterator[Ask]:
-    """Verifications along ``text``, of whose drafts a random part is kept."""
+    """Yield verifications along ``text``; a random part of each draft is kept."""
     random = np.random.default_rng(seed)
     length = num_prompt_tokens
     for _ in range(WARM_UP + ROUNDS[num_draft_tokens]):

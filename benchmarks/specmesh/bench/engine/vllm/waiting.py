@@ -1,4 +1,4 @@
-"""How long a verification waits while the replica reads a long prefix of somebody else's."""
+"""The wait of a verification while the replica reads a long prefix of another caller."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specmesh.mesh.v1alpha1.verifier_pb2_grpc import VerifierServiceStub
 from specmesh.serving.codec.wire import write_sampling
 
 _NUM_STEPS = 2
-"""How many of the longest steps the prefix takes, if the texts are that long."""
+"""Number of maximal steps that the prefix takes, if the texts are that long."""
 _SHORT_TOKENS = 64
 _NUM_WAITS = 80
 _NUM_ALONE = 20
@@ -29,24 +29,24 @@ _NUM_ALONE = 20
 
 @dataclass(frozen=True, slots=True)
 class PrefixWaits:
-    """Milliseconds over gRPC: of verifications without draft that come at any time while a new
-    prefix of ``num_prefix_tokens`` is read."""
+    """The milliseconds, over gRPC, of verifications without draft that arrive at any time while a
+    new prefix of ``num_prefix_tokens`` is read."""
 
     num_prefix_tokens: int
     step_ms: float
-    """The longest step, in the median."""
+    """Median time of the longest step."""
     alone_ms: float
-    """A verification while nothing else is computed, in the median."""
+    """Median time of a verification while nothing else is computed."""
     queued_ms: float
-    """Until its own forward begins, in the median."""
+    """Median time until its own forward begins."""
     longest_queued_ms: float
     answered_ms: float
-    """Until it is answered, in the median."""
+    """Median time until it is answered."""
     longest_answered_ms: float
 
 
 def measure_waits(load: SessionsLoad, address: str) -> PrefixWaits:
-    """Ask the verifier at ``address``, which has nothing else to do."""
+    """Measure the verifier at ``address``, which must be idle otherwise."""
     from specmesh.inference.models.vllm.model import step_tokens_on
 
     size = step_tokens_on(torch.device(load.plan.device).type)
@@ -70,7 +70,7 @@ def measure_waits(load: SessionsLoad, address: str) -> PrefixWaits:
 
 
 class _Asking:
-    """A session, and somebody else's prefixes, of which nothing is cached."""
+    """A session, and prefixes of other callers, nothing of which is cached."""
 
     def __init__(self, address: str, text: Sequence[int], num_prefix_tokens: int) -> None:
         self._stub = VerifierServiceStub(grpc.insecure_channel(address))
@@ -78,19 +78,19 @@ class _Asking:
         self.num_prefix_tokens = min(num_prefix_tokens, len(text))
 
     def verify(self) -> tuple[float, float]:
-        """Of the session: how long it was queued, and how long it took."""
+        """Verify for the session; return how long it was queued, and how long it took."""
         request = _request(Prefix(token_ids=self._text[:_SHORT_TOKENS]))
         began = time.perf_counter()
         response = self._stub.Verify(request, timeout=CALL_SECONDS)
         return response.cost.queue_ms, (time.perf_counter() - began) * 1e3
 
     def read(self, num_tokens: int) -> float:
-        """How long it takes to read a new prefix of so many tokens."""
+        """Return the time to read a new prefix of ``num_tokens``."""
         response: VerifyResponse = self._begin(num_tokens).result()
         return response.cost.forward_ms
 
     def wait(self, after_ms: float) -> tuple[float, float]:
-        """What ``verify`` takes so long after a new prefix has come."""
+        """Return the times of ``verify``, called ``after_ms`` after a new prefix has come."""
         reading = self._begin(self.num_prefix_tokens)
         time.sleep(after_ms / 1e3)
         found = self.verify()
