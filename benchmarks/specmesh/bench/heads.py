@@ -1,9 +1,8 @@
-"""``specmesh bench heads``: how many tokens of heads' drafts a target accepts, without a mesh.
+"""``specmesh bench heads``: the tokens of heads' drafts that a target accepts, without a mesh.
 
-A draft that is accepted has the tokens that the target writes. So heads are asked, at every place
-of the target's own answers, what they would have drafted after that answer's tokens; a draft is
-accepted up to the first of its tokens that differs. In coupled mode they draw with the noise that
-the target draws with. A drafter is asked the same, as a yardstick.
+An accepted draft has the tokens that the target writes. So heads draft at every position of the
+target's own answers, and a draft is accepted up to its first token that differs. In coupled mode
+they draw with the same noise as the target. A drafter is measured the same way, for comparison.
 """
 
 from __future__ import annotations
@@ -42,44 +41,46 @@ from specmesh.tools.kit.tables import make_table
 from specmesh.tools.offline import answer, score, tokenize
 
 Agreement = npt.NDArray[np.bool_]
-"""``[drafts, depth]``: whether a draft's token is the target's, given that those before it are."""
+"""``[drafts, depth]``: whether a draft's token is the target's, given that its preceding ones
+are."""
 
 _TIMED_STEPS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedText:
-    """A prompt, the target's answer, and how its tokens were chosen."""
+    """A prompt, the target's answer, and the sampling of its tokens."""
 
     prompt: Sequence[int]
     answer: Sequence[int]
     sampling: Sampling
 
     def is_drafted(self, number: int, logits: npt.NDArray[np.floating[Any]]) -> bool:
-        """Whether what a drafter draws from ``logits`` is token ``number`` of the answer."""
+        """Return whether a drafter draws token ``number`` of the answer from ``logits``."""
         drawn = draw_children(logits, self.sampling, len(self.prompt) + number, 1)
         return drawn.children[0] == self.answer[number]
 
 
 @dataclass(frozen=True, slots=True)
 class HeadsRow:
-    """A drafter's or some heads' drafts at one temperature."""
+    """The drafts of a drafter, or of heads, at one temperature."""
 
     drafter: str
     temperature: float
     acceptance_by_depth: list[float]
-    """Of the tokens whose predecessors in the draft were accepted, from the first on."""
+    """Acceptance rate of the tokens whose predecessors in the draft were accepted, from the first
+    on."""
     tokens_per_call: list[float]
-    """Of verifications of drafts of 1, 2, … tokens, the target's own token included."""
+    """Tokens per verification of drafts of 1, 2, … tokens, the target's own token included."""
     step_ms: float
-    """The median time for one token of one draft; for a drafter, that of a forward."""
+    """Median time for one token of one draft; for a drafter, that of a forward."""
 
 
 def tokens_per_call(agreement: Agreement, depth: int) -> float:
-    """Tokens that one call brings when drafts of ``depth`` tokens follow each other in a text.
+    """Return the tokens per call when drafts of ``depth`` tokens follow each other in a text.
 
     ``agreement`` ``[drafts, ≥ depth]`` has a draft after each of the text's tokens. A draft begins
-    after the target's own token that ended the one before it.
+    after the target's own token that ended the previous one.
     """
     place, calls, tokens = 0, 0, 0
     while place < len(agreement):
@@ -89,7 +90,8 @@ def tokens_per_call(agreement: Agreement, depth: int) -> float:
 
 
 def acceptance_by_depth(agreements: Sequence[Agreement]) -> list[float]:
-    """The share of tokens that are accepted where those before them are, over all drafts."""
+    """Return the share of tokens that are accepted where the preceding ones are, over all
+    drafts."""
     accepted = np.logical_and.accumulate(np.concatenate(agreements), axis=1).sum(0)
     reached = [sum(map(len, agreements)), *accepted[:-1].tolist()]
     return [float(n) / of if of else 0.0 for n, of in zip(accepted, reached, strict=True)]
@@ -120,7 +122,7 @@ class _Heads:
 
         tokens = torch.tensor([*text.prompt, *text.answer])
         first, drafts = len(text.prompt), len(text.answer) - depth
-        # The target's own token at place n was chosen from the hidden state of the one before.
+        # The target's own token at position n was chosen from the hidden state of the previous one.
         hidden = look(self._target, tokens[None]).hidden[0, first - 1 : first - 1 + drafts]
         states = self._heads.begin(hidden)
         found = np.zeros((drafts, depth), np.bool_)
@@ -156,21 +158,22 @@ def main(
     target: Model = None,
     heads: Annotated[
         list[str] | None,
-        typer.Option(help="Folder; several times for several.", show_default="shipped"),
+        typer.Option(help="Folder of heads. May be repeated.", show_default="shipped"),
     ] = None,
     drafter: Annotated[
-        str | None, typer.Option(help="Folder or Hugging Face id.", show_default="shipped")
+        str | None,
+        typer.Option(help="Drafter: folder or Hugging Face id.", show_default="shipped"),
     ] = None,
     prompts: PromptsFile = None,
     num_prompts: NumPrompts = 20,
     tokens: Tokens = 128,
-    depth: Annotated[int, typer.Option(min=1, help="Longest draft.")] = 5,
+    depth: Annotated[int, typer.Option(min=1, help="Length of the longest draft.")] = 5,
     temperature: Temperatures = None,
     seed: Seed = SEED,
     threads: Threads = 1,
     json_: Json = False,
 ) -> None:
-    """Count which tokens of heads' and of a drafter's drafts the target accepts, by depth."""
+    """Measure which tokens of heads' and of a drafter's drafts the target accepts, by depth."""
     import torch
 
     from specmesh.inference.models.loading import read_model
@@ -212,7 +215,7 @@ def main(
 def _texts(
     engine: LanguageModel, prompts: Sequence[Sequence[int]], sampling: Sampling, num_tokens: int
 ) -> list[JudgedText]:
-    """The target's answers, each with a seed of its own."""
+    """Return the target's answers, each with its own seed."""
     samplings = [replace(sampling, seed=sampling.seed + n) for n in range(len(prompts))]
     answers = answer(engine, prompts, samplings, num_tokens)
     return [JudgedText(*each) for each in zip(prompts, answers, samplings, strict=True)]

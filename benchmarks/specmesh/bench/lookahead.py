@@ -1,4 +1,4 @@
-"""``specmesh bench lookahead``: drafts of every fixed length against those that adapt."""
+"""``specmesh bench lookahead``: drafts of every fixed length against adaptive ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def main(
         typer.Option(
             min=1,
             max=64,
-            help="A fixed one; several times for several.",
+            help="Fixed lookahead to run. May be repeated.",
             show_default=", ".join(map(str, LOOKAHEADS)),
         ),
     ] = None,
@@ -61,8 +61,8 @@ def main(
     redis_url: RedisUrl = None,
     json_: Json = False,
 ) -> None:
-    """Run speculative decoding with drafts of fixed lengths, and with drafts that end where going
-    on doesn't pay, on the same prompts in turn.
+    """Run speculative decoding with drafts of fixed lengths, and with drafts that end once going on
+    doesn't pay, on the same prompts in turn.
 
     Exits with 1 if their texts differ.
     """
@@ -83,7 +83,8 @@ def main(
 
 
 def speculations(lookaheads: Sequence[int]) -> tuple[Speculation, ...]:
-    """Autoregressive decoding as the baseline, each fixed lookahead, and the adaptive one."""
+    """Return autoregressive decoding as the baseline, each fixed lookahead, and the adaptive
+    one."""
     fixed = (Speculation(SPECULATIVE, StrategyOptions(lookahead=each)) for each in lookaheads)
     return (_PLAIN, *fixed, Speculation(SPECULATIVE))
 
@@ -98,7 +99,7 @@ class LookaheadBench(Bench):
         self._experiment = experiment
 
     async def run(self) -> tuple[int, Mapping[str, Any]]:
-        """Run everything; return the exit status and what was found."""
+        """Run everything; return the exit status and the results."""
         async with self.mesh.running() as client:
             self.say(describe_setting(self))
             runs = await self._experiment.runs(client, self.console)
@@ -110,7 +111,7 @@ class LookaheadBench(Bench):
                 self.say(describe_difference(each))
         identical = all(each.identical for each in contests)
         setting = setting_json(self, self._experiment)
-        del setting["speculation"]  # keyed by strategy, of which there is only one here
+        del setting["speculation"]  # It is keyed by strategy, of which there is only one here.
         return 0 if identical else ExitStatus.FAILED, {
             **setting,
             "identical": identical,
@@ -123,7 +124,7 @@ class LookaheadFigures:
     """Speculative decoding with one lookahead at one temperature."""
 
     lookahead: int | None
-    """Tokens of every draft; None if it adapts."""
+    """Length of every draft; None if it adapts."""
     tokens_per_s: float
     """The tokens of all prompts over the time of all prompts."""
     median_tokens_per_s: float
@@ -133,7 +134,7 @@ class LookaheadFigures:
     drafted_per_verify: float
     accepted_per_verify: float
     differing_prompts: tuple[int, ...]
-    """Prompts whose answers are not those of autoregressive decoding, token by token."""
+    """Prompts whose answers differ from those of autoregressive decoding in any token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,22 +148,23 @@ class Contest:
 
     @property
     def best_fixed(self) -> LookaheadFigures:
-        """The fastest fixed lookahead, chosen with hindsight from the runs themselves."""
+        """Return the fastest fixed lookahead, chosen with hindsight from the runs themselves."""
         return max(self.fixed, key=lambda figures: figures.tokens_per_s)
 
     @property
     def ratio(self) -> float:
-        """Speed of the adaptive lookahead over that of the best fixed one."""
+        """Return the speed of the adaptive lookahead over that of the best fixed one."""
         return self.adaptive.tokens_per_s / self.best_fixed.tokens_per_s
 
     @property
     def identical(self) -> bool:
-        """Whether all texts are those of autoregressive decoding; False shows a bug."""
+        """Return whether all texts equal those of autoregressive decoding; False reveals a bug."""
         return not any(each.differing_prompts for each in (*self.fixed, self.adaptive))
 
 
 def contest(runs: Sequence[Run], temperature: float) -> Contest:
-    """Sum up the runs at one temperature; each prompt must have been run with every speculation."""
+    """Summarise the runs at one temperature; each prompt must have been run with every
+    speculation."""
     by_speculation: dict[Speculation, list[Run]] = {}
     for run in runs:
         if run.temperature == temperature:
@@ -192,7 +194,7 @@ def _figures(lookahead: int | None, runs: Sequence[Run], plain: Sequence[Run]) -
 
 
 def contest_table(contest: Contest) -> Table:
-    """One temperature: speed, and tokens drafted and accepted in a round."""
+    """Return a table for one temperature: speed, and tokens drafted and accepted per round."""
     headings = ("lookahead", "tokens/s", "median prompt", "speed-up", "drafted", "accepted")
     table = make_table(f"Temperature {contest.temperature:g}", *headings)
     table.add_column("same")
@@ -210,7 +212,7 @@ def contest_table(contest: Contest) -> Table:
 
 
 def describe_outcome(contest: Contest) -> str:
-    """Which of the two is faster, in words."""
+    """Describe which of the two is faster."""
     return (
         f"Adaptive lookahead is {contest.ratio:.3f} times as fast as the best fixed one, "
         f"{contest.best_fixed.lookahead}."
@@ -218,7 +220,7 @@ def describe_outcome(contest: Contest) -> str:
 
 
 def describe_difference(contest: Contest) -> str:
-    """Which prompts have other texts; empty if none has."""
+    """Describe which prompts have different texts; empty if none has."""
     lines = [
         f"DIFFERENT TEXT at temperature {contest.temperature:g} with lookahead "
         f"{_name(figures)}: prompt " + ", ".join(str(n + 1) for n in figures.differing_prompts)
@@ -229,7 +231,7 @@ def describe_difference(contest: Contest) -> str:
 
 
 def contest_json(contest: Contest) -> dict[str, Any]:
-    """One temperature, for machines."""
+    """Return the contest at one temperature as a JSON object."""
     return {
         "temperature": contest.temperature,
         "identical": contest.identical,

@@ -1,7 +1,7 @@
 """``specmesh bench plan`` or ``python -m specmesh.bench.plan_check``: plans against real meshes.
 
 Each plan, and the same with a verifier less, is started as processes whose models wait instead of
-computing, and gets the load that it was made for.
+computing, and gets the load for which it was made.
 """
 
 from __future__ import annotations
@@ -52,18 +52,21 @@ class Replicated:
     num_drafters: int
 
     def verifier(self) -> Sequence[str]:
-        """Arguments of a verifier."""
+        """Return the arguments of a verifier."""
         return self.models.verifier()
 
     def drafters(self) -> Sequence[Sequence[str]]:
-        """Arguments of each drafter."""
+        """Return the arguments of each drafter."""
         return [*self.models.drafters()] * max(1, self.num_drafters)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMesh:
-    """What users of a real mesh saw. ``attained`` counts failed answers, which ``failed`` are, as
-    not within the objectives; ``orchestrator_ms``: processor time for each verification."""
+    """The experience of users of a real mesh.
+
+    ``attained`` counts the ``failed`` answers as missing the objectives. ``orchestrator_ms`` is CPU
+    time per verification.
+    """
 
     answers: int
     failed: int
@@ -76,31 +79,36 @@ class MeasuredMesh:
 
 @app.command()
 def main(
-    rate: Annotated[float, typer.Option(min=0.1, help="Requests a second.")] = 2.0,
-    tokens: Annotated[int, typer.Option(min=2, help="Of each answer.")] = 48,
-    target_ms: Annotated[float, typer.Option(min=1, help="Of a target forward.")] = 40.0,
-    drafter_ms: Annotated[float, typer.Option(min=0.1, help="Of a drafter forward.")] = 8.0,
-    acceptance: Annotated[float, typer.Option(min=0, max=1, help="Of draft tokens.")] = 0.8,
+    rate: Annotated[float, typer.Option(min=0.1, help="Requests per second.")] = 2.0,
+    tokens: Annotated[int, typer.Option(min=2, help="Length of each answer.")] = 48,
+    target_ms: Annotated[float, typer.Option(min=1, help="Time of a target forward.")] = 40.0,
+    drafter_ms: Annotated[float, typer.Option(min=0.1, help="Time of a drafter forward.")] = 8.0,
+    acceptance: Annotated[
+        float, typer.Option(min=0, max=1, help="Acceptance rate of draft tokens.")
+    ] = 0.8,
     heads_ms: Annotated[
-        float | None, typer.Option(min=0.1, help="Of a level of heads, which agree as often.")
+        float | None,
+        typer.Option(
+            min=0.1, help="Time of a level of heads, which have the same acceptance rate."
+        ),
     ] = None,
     strategy: Annotated[
         list[str] | None,
         typer.Option(
             callback=strategy_names,
-            help="May be repeated.",
+            help="Strategy to check. May be repeated.",
             show_default="autoregressive, speculative",
         ),
     ] = None,
     hop_ms: HopMs = 0.5,
-    duration: Annotated[float, typer.Option(min=1, help="Seconds that are measured.")] = 60.0,
+    duration: Annotated[float, typer.Option(min=1, help="Measured time in seconds.")] = 60.0,
     seed: Seed = 0,
     json_: Json = False,
 ) -> None:
-    """Plan, start what was planned and the same with a verifier less, and send both the load.
+    """Plan meshes, start them as planned and with a verifier less, and send both the load.
 
-    The errors are those of the prediction, as shares of what was measured. A hop is half of what
-    a verification takes besides the forward. Nothing else may run on the machine meanwhile.
+    The errors are those of the prediction, as shares of the measurement. A hop is half of the time
+    of a verification besides the forward. Nothing else may run on the machine meanwhile.
     """
     console = Console(stderr=True, highlight=False)
     names = strategy or ("autoregressive", "speculative")
@@ -140,7 +148,7 @@ def main(
 async def _measure(
     setting: PlanSetting, prediction: MeshPrediction, duration_s: float, console: Console
 ) -> MeasuredMesh:
-    """Raises StartError."""
+    """Measure a mesh as predicted. Raises StartError."""
     models = WaitingModels(
         target_ms=setting.target.each_s * 1e3,
         drafter_ms=setting.drafter.each_s * 1e3,
@@ -232,7 +240,7 @@ def _show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 _SHOWN = (("ttft_ms", "p50", 0), ("tpot_ms", "p50", 1), ("tpot_ms", "p95", 1), ("e2e_ms", "p50", 0))
-"""What, and with how many digits."""
+"""The figures to show, each with its number of digits."""
 
 
 def _both(predicted: float, measured: float, digits: int) -> str:

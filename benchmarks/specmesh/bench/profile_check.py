@@ -1,10 +1,11 @@
-"""``specmesh bench profile`` or ``python -m specmesh.bench.profile_check``: is a profile right?
+"""``specmesh bench profile`` or ``python -m specmesh.bench.profile_check``: the accuracy of a
+profile.
 
-Two things are checked: how far predicted forwards are from measured ones in settings that the
-prediction was not fitted to, and how much slower the strategy chosen by the profile is than the
-best of all that it chose from, each tried over the mesh with prompts that the profile did not see:
-first all with some of these, then the fastest with others, pass after pass, for their rounds a
-second, and once with all of these others, for their tokens a round.
+It checks two things: the error of predicted forwards in settings that the prediction was not fitted
+to, and how much slower the strategy chosen by the profile is than the best candidate. Each
+candidate is tried on the mesh with prompts that the profile did not see: first all with some of
+these, then the fastest with others, pass after pass, for their rounds per second, and once with all
+of these others, for their tokens per round.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ from specmesh.tools.profile.tries.mesh_tries import (
 
 STREAMS = (1, 8)
 SCREENING = 8
-"""Prompts with which each way is tried once; with few streams, that take longer, with half."""
+"""Number of prompts with which each way is tried once; with few streams, which take longer, half of
+it."""
 
 _COMPARED = ("tokens_per_round", "rounds_per_s", "tokens_per_s")
 
@@ -58,17 +60,17 @@ app = App()
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What to try."""
+    """The extent of a check."""
 
     plan: ProfilePlan
     streams: Sequence[int]
     prompts: Sequence[str]
-    """Other ones than the profile's."""
+    """Prompts other than the profile's."""
     num_tokens: int
     passes: int
 
     def loads(self, streams: int, temperature: float) -> list[Load]:
-        """One for screening, then one for each pass, which have other prompts than that."""
+        """Return one load for screening, then one for each pass, with other prompts."""
         screening = islice(cycle(self.prompts), max(streams, SCREENING // 2))
         size = num_answers(streams)
         passes = (
@@ -78,7 +80,8 @@ class Check:
         return [self._load(list(prompts), streams, temperature) for prompts in (screening, *passes)]
 
     def count(self, temperature: float) -> Load:
-        """All prompts but those for screening, quickly."""
+        """Return a load of all prompts except those for screening, with many streams, to be
+        quick."""
         return self._load(self.prompts[SCREENING:], MANY, temperature)
 
     def _load(self, prompts: Sequence[str], streams: int, temperature: float) -> Load:
@@ -90,22 +93,25 @@ def main(
     target: TargetModel = None,
     drafter: DrafterModels = None,
     heads: HeadsFolder = None,
-    seconds: Annotated[float, typer.Option(min=1, help="For the profile.")] = SECONDS,
+    seconds: Annotated[float, typer.Option(min=1, help="Time for the profile.")] = SECONDS,
     streams: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="Several times for several.", show_default="1 and 8"),
+        typer.Option(
+            min=1, help="Number of concurrent answers. May be repeated.", show_default="1 and 8"
+        ),
     ] = None,
     prompts: Annotated[
-        int, typer.Option(min=SCREENING + 1, help="To try; others are for the profile.")
+        int,
+        typer.Option(min=SCREENING + 1, help="Number of prompts to try, which the profile lacks."),
     ] = NUM_PROMPTS,
     tokens: Tokens = NUM_TOKENS,
-    passes: Annotated[int, typer.Option(min=1, help="Of the fastest.")] = 12,
+    passes: Annotated[int, typer.Option(min=1, help="Passes over the fastest candidates.")] = 12,
     temperature: Temperatures = None,
     seed: Seed = SEED,
     threads: Threads = 1,
     json_: Json = False,
 ) -> None:
-    """Profile a mesh, choose by the profile, and try all that it chose from.
+    """Profile a mesh, choose by the profile, and try all candidates.
 
     Exits with 1 if texts differ.
     """
@@ -135,7 +141,7 @@ class ProfileBench(Bench):
         self._check = check
 
     async def run(self) -> tuple[int, Mapping[str, Any]]:
-        """Profile, choose and try; return the exit status and what was found."""
+        """Profile, choose and try; return the exit status and the results."""
         check = self._check
         async with self.mesh.running() as client:
             async with connected_in(self.mesh.addresses) as replicas:
@@ -180,7 +186,7 @@ class ProfileBench(Bench):
 
     def _show(self, case: Mapping[str, Any]) -> None:
         table = make_table(
-            f"{case['streams']} at a time, temperature {case['temperature']:g}: regret "
+            f"{case['streams']} concurrent, temperature {case['temperature']:g}: regret "
             f"{case['regret']:.1%}, predicted speed off by {case['tokens_per_s_error']:.1%}",
             *("strategy and options", "tries", "tokens", "rounds/s", "tokens/s", "same"),
         )
@@ -192,12 +198,13 @@ class ProfileBench(Bench):
                 *(f"{row[f'expected_{name}']:.3g}/{row[name]:.3g}" for name in _COMPARED),
                 same(identical=row["identical"]),
             )
-        table.caption = "*: chosen; expected/measured; tokens are those of a round"
+        table.caption = "*: chosen; expected/measured; tokens are per round"
         self.console.print(table)
 
 
 def _case(load: Load, expected: Sequence[Expectation], tried: Sequence[Tried]) -> dict[str, Any]:
-    """One load: what was chosen, what each way of decoding yielded, and whether texts differ."""
+    """Return the case of one load: the chosen way, the results of each way, and whether texts
+    differ."""
     of_way = {each.acceptance.way: each for each in expected}
     chosen = expected[0].acceptance.way
     rows = [
@@ -230,13 +237,13 @@ def _case(load: Load, expected: Sequence[Expectation], tried: Sequence[Tried]) -
 
 
 def _identical(one: Tried, other: Tried) -> bool:
-    """Whether they gave the same texts in all loads that both were tried with."""
+    """Return whether both gave the same texts in all loads that they share."""
     pairs = zip(one.all_tries, other.all_tries, strict=False)
     return all(mine.texts == others.texts for mine, others in pairs)
 
 
 def _errors(rows: Sequence[Mapping[str, Any]], name: str) -> Iterator[float]:
-    """By what share each row's expected ``name`` is off."""
+    """Yield the relative error of each row's expected ``name``."""
     for row in rows:
         yield abs(row[f"expected_{name}"] / row[name] - 1)
 

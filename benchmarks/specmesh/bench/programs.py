@@ -1,4 +1,4 @@
-"""The benchmarks: each is a program that is imported when it is called."""
+"""The benchmarks, each a program that is imported when it is called."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ BENCHMARKS = (
         "bench strategies",
         "specmesh.bench.strategies",
         "local",
-        "Run every strategy on the same prompts: speed, compute spent, the same text?",
+        "Compare the speed, compute and text of every strategy on the same prompts.",
     ),
     Program(
         "bench lookahead",
         "specmesh.bench.lookahead",
         "local",
-        "Drafts of fixed lengths against those that end where going on doesn't pay.",
+        "Compare drafts of fixed lengths with adaptive ones.",
     ),
     Program(
         "bench tree",
         "specmesh.bench.tree",
         "local",
-        "Token trees, as wide as pays and of fixed widths, against chains and the target alone.",
+        "Compare token trees of adaptive and fixed widths with chains and the target alone.",
     ),
     Program(
         "bench heads",
         "specmesh.bench.heads",
         "local",
-        "How many tokens of heads' drafts the target accepts, by depth, beside a drafter's.",
+        "Measure how many tokens of heads' and a drafter's drafts the target accepts, by depth.",
     ),
     Program(
         "bench mesh",
         "specmesh.bench.mesh",
         "local",
-        "DSI's Table 2 through real processes whose models wait instead of computing.",
+        "Repeat DSI's Table 2 on real processes whose models wait instead of computing.",
     ),
     Program(
         "bench filter",
         "specmesh.bench.filter",
         "local",
-        "CALID's Figure 3: quality against the share of tokens that the target never sees.",
+        "Repeat CALID's Figure 3: quality against the share of tokens that the target never sees.",
     ),
     Program(
         "bench hops",
@@ -63,25 +63,25 @@ BENCHMARKS = (
         "bench hcmp",
         "specmesh.bench.hcmp",
         "inference",
-        "Divide forwards among processing units: the same logits, and how much quicker?",
+        "Divide forwards among processing units, and compare logits and speed.",
     ),
     Program(
         "bench what-if",
         "specmesh.bench.what_if",
         "local",
-        "What traces say would have been quicker, against really doing it.",
+        "Compare predictions from traces with the measured effect of each change.",
     ),
     Program(
         "bench memory",
         "specmesh.bench.memory",
         "local",
-        "See whether any process of a mesh grows with the requests it answers.",
+        "Check whether any process of a mesh grows with the requests it answers.",
     ),
     Program(
         "bench traces",
         "specmesh.bench.traces",
         "local",
-        "What answers wait for by their traces, and how long a store of many takes to list.",
+        "Measure what answers wait for, from traces, and the speed of a store of many traces.",
     ),
     Program(
         "bench chaos",
@@ -99,24 +99,24 @@ BENCHMARKS = (
         "bench plan",
         "specmesh.bench.plan_check",
         "local",
-        "Start what 'specmesh plan' plans, and hold what it predicts against what is measured.",
+        "Start meshes that 'specmesh plan' plans, and compare predictions with measurements.",
     ),
     Program(
         "bench profile",
         "specmesh.bench.profile_check",
         "local",
-        "Hold a profile's times, and the strategy it chooses, against what is measured.",
+        "Compare a profile's times, and the strategy it chooses, with measurements.",
     ),
     Program(
         "bench load",
         "specmesh.bench.load",
         "local",
-        "Check what 'specmesh load' measures against theory, and what it costs.",
+        "Check the accuracy of 'specmesh load' against theory, and its own cost.",
     ),
     Program(
         "bench prefixes",
         "specmesh.bench.prefixes",
         "local",
-        "Chats that go to any orchestrator, with and without the prefix directory.",
+        "Compare chats that go to any orchestrator, with and without the prefix directory.",
     ),
 )

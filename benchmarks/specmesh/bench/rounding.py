@@ -1,8 +1,8 @@
-"""How often a coupled token depends on the shape of its forward: ``specmesh bench rounding``.
+"""``specmesh bench rounding``: how often a coupled token depends on the shape of its forward.
 
-A model's own answers go through forwards of several shapes, each with a KV cache that was filled
-by forwards of its own shape. At every position a token is drawn from the logits of each shape;
-in exact arithmetic all would be the same.
+A model's own answers go through forwards of several shapes, each with a KV cache that was filled by
+forwards of its own shape. At every position a token is drawn from the logits of each shape; in
+exact arithmetic all would be the same.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SAMPLINGS = {
 
 
 class _Shape(NamedTuple):
-    """Forwards of ``num_sessions`` at once, ``width`` tokens of each."""
+    """The shape of forwards: ``num_sessions`` together, with ``width`` tokens of each."""
 
     num_sessions: int
     width: int
@@ -56,7 +56,7 @@ _SHAPES = {
 
 
 class _Text(NamedTuple):
-    """A prompt, the answer to it, and the seed that it is drawn with."""
+    """A prompt, its answer, and the seed of the answer's draws."""
 
     prompt: Sequence[int]
     answer: Sequence[int]
@@ -67,7 +67,8 @@ _ALL = np.empty(0, np.int64)
 
 
 class DrawnTokens(NamedTuple):
-    """The token drawn at a position, and those that top-k and top-p left there (empty: all)."""
+    """The token drawn at a position, and those that top-k and top-p left there (empty means
+    all)."""
 
     token: int
     left: npt.NDArray[np.int64]
@@ -79,21 +80,21 @@ class DrawnTokens(NamedTuple):
         return cls(int(left[scores.argmax()]), _ALL if left.size == logits.size else left)
 
     def has(self, token: int) -> bool:
-        """Whether top-k and top-p left ``token``."""
+        """Return whether top-k and top-p left ``token``."""
         return not self.left.size or token in self.left
 
 
 _Positions = dict[tuple[int, int], DrawnTokens]
-"""What was drawn, by the text's seed and the number of the token in its answer."""
+"""The drawn tokens, by the text's seed and the number of the token in its answer."""
 
 
 @dataclass(slots=True)
 class Differences:
-    """At how many of the ``positions`` compared two shapes differ.
+    """The numbers of compared ``positions`` at which two shapes differ.
 
-    ``sets``: top-k and top-p leave other tokens. ``cut``: another token is drawn, since one of
-    the two is left by one shape only. ``reordered``: another token is drawn, since the scores
-    of the two are in another order.
+    ``sets`` counts those where top-k and top-p leave different tokens, ``cut`` those where another
+    token is drawn because only one shape leaves it, and ``reordered`` those where another token is
+    drawn because the scores of the two are in another order.
     """
 
     positions: int = 0
@@ -114,8 +115,8 @@ class Differences:
 def measure(
     model: LanguageModel, prompts: Sequence[Sequence[int]], num_tokens: int
 ) -> dict[str, dict[str, Differences]]:
-    """Differences from forwards of one token, by shape and sampling, at ``num_tokens`` positions
-    of the model's answer to each of ``prompts``, which have seeds of their own."""
+    """Return the differences from forwards of one token, by shape and sampling, at ``num_tokens``
+    positions of the model's answer to each of ``prompts``, which have their own seeds."""
     seeds = range(len(prompts))
     samplings = [Sampling(_TEMPERATURE, seed=seed) for seed in seeds]
     texts = list(map(_Text, prompts, answer(model, prompts, samplings, num_tokens), seeds))
@@ -131,7 +132,7 @@ def measure(
 
 
 def _draw(model: LanguageModel, texts: Sequence[_Text], shape: _Shape) -> dict[str, _Positions]:
-    """What is drawn from forwards of ``shape``, by sampling."""
+    """Return the tokens drawn from forwards of ``shape``, by sampling."""
     drawn: dict[str, _Positions] = {name: {} for name in _SAMPLINGS}
     for first in range(0, len(texts), shape.num_sessions):
         together = texts[first : first + shape.num_sessions]
@@ -146,7 +147,8 @@ def _draw(model: LanguageModel, texts: Sequence[_Text], shape: _Shape) -> dict[s
 def _logits(
     model: LanguageModel, texts: Sequence[_Text], width: int
 ) -> Iterator[tuple[_Text, int, Logits]]:
-    """Logits ``[vocab]`` for every token of the answers, by forwards of ``width`` tokens each."""
+    """Yield logits ``[vocab]`` for every token of the answers, by forwards of ``width`` tokens
+    each."""
     count = len(texts[0].answer)
     sequences = [model.open(text.prompt, Cancellation(), count) for text in texts]
     try:
@@ -164,7 +166,7 @@ def _logits(
 def _score(
     model: LanguageModel, sequences: Sequence[SequenceState], trees: Sequence[TokenTree]
 ) -> Sequence[Logits]:
-    """The logits of each tree, from one forward unless prompts are too long for one."""
+    """Return the logits of each tree, from one forward unless prompts are too long for one."""
     found: dict[int, Logits] = {}
     while missing := [number for number in range(len(trees)) if number not in found]:
         requests = [ForwardRequest(sequences[number], trees[number]) for number in missing]
@@ -181,8 +183,8 @@ def main(
     model: Model = None,
     dtype: ModelDtype = Dtype.FLOAT32,
     device: Device = "cpu",
-    prompts: Annotated[int, typer.Option(min=1, max=64, help="Held-out prompts.")] = 64,
-    tokens: Annotated[int, typer.Option(min=1, help="Places of each answer.")] = 320,
+    prompts: Annotated[int, typer.Option(min=1, max=64, help="Number of held-out prompts.")] = 64,
+    tokens: Annotated[int, typer.Option(min=1, help="Positions of each answer.")] = 320,
     threads: Threads = 2,
 ) -> None:
     """Print as JSON, by shape of forward and by sampling, how many coupled tokens differ."""

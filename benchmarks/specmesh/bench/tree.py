@@ -1,4 +1,4 @@
-"""``specmesh bench tree``: token trees beside chains and the target alone."""
+"""``specmesh bench tree``: token trees against chains and the target alone."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def main(
         typer.Option(
             min=1,
             max=MAX_WIDTH,
-            help="Of trees that fill it; several times for several.",
+            help="Fixed width of trees. May be repeated.",
             show_default=", ".join(map(str, WIDTHS)),
         ),
     ] = None,
@@ -76,11 +76,11 @@ def main(
     redis_url: RedisUrl = None,
     json_: Json = False,
 ) -> None:
-    """Run the target alone, speculative decoding and trees on the same prompts in turn: trees that
-    are as wide as pays, and trees that fill a width, of the drafter, with --trees calibrated ones,
-    too, and if the target has heads, theirs, and theirs merged with the drafter's chain.
+    """Run the target alone, speculative decoding and trees on the same prompts in turn.
 
-    Exits with 1 if their texts differ.
+    Trees have adaptive and fixed widths. They are the drafter's (with --trees calibrated ones, too)
+    and, if the target has heads, theirs, and theirs merged with the drafter's chain. Exits with 1
+    if their texts differ.
     """
 
     def make(surroundings: Surroundings) -> TreeBench:
@@ -107,8 +107,11 @@ def main(
 def speculations(
     widths: Sequence[int], shapes: Sequence[str] = (GROWN,), *, with_heads: bool
 ) -> tuple[Speculation, ...]:
-    """Autoregressive decoding as the baseline, chains, trees that pay and trees of each width: of
-    the drafter in each of ``shapes``, of heads, and of heads and the drafter."""
+    """Return autoregressive decoding as the baseline, chains, adaptive trees and trees of each
+    width.
+
+    Trees are those of the drafter in each of ``shapes``, of heads, and of heads and the drafter.
+    """
     of_drafter = (
         Speculation(TREE, StrategyOptions(width=width, shape=shape))
         for width in widths
@@ -135,7 +138,7 @@ class TreeBench(Bench):
         self._experiment = experiment
 
     async def run(self) -> tuple[int, Mapping[str, Any]]:
-        """Run everything; return the exit status and what was found."""
+        """Run everything; return the exit status and the results."""
         async with self.mesh.running() as client:
             self.say(describe_setting(self))
             runs = await self._experiment.runs(client, self.console)
@@ -145,7 +148,7 @@ class TreeBench(Bench):
             self.console.print(rows_table([row for row in found if row.temperature == each]))
         identical = all(row.identical for row in found)
         setting = setting_json(self, self._experiment)
-        del setting["speculation"]  # keyed by strategy, of which one is here several times
+        del setting["speculation"]  # It is keyed by strategy, which is not unique here.
         return 0 if identical else ExitStatus.FAILED, {
             **setting,
             "identical": identical,
@@ -159,25 +162,25 @@ class TreeRow:
 
     strategy: str
     drafter: str | None
-    """``heads`` for the target's own, with the drafter's name behind them for both."""
+    """``heads`` for the target's own, followed by the drafter's name for both."""
     temperature: float
     width: int | None
-    """That every tree fills; None: as wide as pays."""
+    """Width of every tree; None if it adapts."""
     shape: str | None
-    """Of a tree that fills it: grown or calibrated."""
+    """Shape of trees of fixed width: grown or calibrated."""
     drafted_per_call: float
-    """Draft tokens that a verification covers."""
+    """Mean draft tokens that a verification covers."""
     accepted_per_call: float
     tokens_per_s: float
     """The tokens of all prompts over the time of all prompts."""
     ratio: float
-    """How much faster than autoregressive decoding: the median over the prompts."""
+    """Median speedup over autoregressive decoding, over the prompts."""
     identical: bool
-    """Whether all texts are those of autoregressive decoding; False shows a bug."""
+    """Whether all texts equal those of autoregressive decoding; False reveals a bug."""
 
 
 def rows(runs: Sequence[Run], drafter: str) -> list[TreeRow]:
-    """Sum up the runs; each prompt must have been run with every speculation."""
+    """Summarise the runs; each prompt must have been run with every speculation."""
     by_way: dict[tuple[float, Speculation], list[Run]] = {}
     for run in runs:
         by_way.setdefault((run.temperature, run.speculation), []).append(run)
@@ -209,12 +212,13 @@ def _row(
 
 
 def rows_table(rows: Sequence[TreeRow]) -> Table:
-    """One temperature: tokens drafted and accepted in a verification, and speed."""
+    """Return a table for one temperature: tokens drafted and accepted per verification, and
+    speed."""
     headings = ("strategy", "width", "shape", "drafted", "accepted", "tokens/s", "speed-up")
     table = make_table(f"Temperature {rows[0].temperature:g}", *headings)
     table.add_column("same")
     for row in rows:
-        width = "as pays" if row.strategy in (TREE, HEADS, HEADS_AND_DRAFTER) else ""
+        width = "adaptive" if row.strategy in (TREE, HEADS, HEADS_AND_DRAFTER) else ""
         table.add_row(
             row.strategy,
             width if row.width is None else str(row.width),

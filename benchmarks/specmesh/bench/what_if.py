@@ -1,4 +1,5 @@
-"""``specmesh bench what-if``: what traces say would have been quicker, against really doing it."""
+"""``specmesh bench what-if``: predictions from traces against the measured effect of each
+change."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ _THREE = Speculation("speculative", StrategyOptions(lookahead=3))
 
 @dataclass(frozen=True, slots=True)
 class WhatIfSetting:
-    """A mesh and how its answers are speculated."""
+    """A mesh and the speculation of its answers."""
 
     speculation: Speculation
     num_verifiers: int = 2
@@ -56,7 +57,7 @@ class WhatIfSetting:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One change, and the two settings it lies between."""
+    """A change, and the settings before and after it."""
 
     before: WhatIfSetting
     change: Alternative
@@ -74,28 +75,33 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class CaseFigures:
-    """Medians over the answers; errors are shares of what was measured."""
+    """Medians over the answers; errors are shares of the measured time."""
 
     strategy: str
     change: str
     before_s: float
     simulated_error: float
-    """Of the simulation of the answers as they were, without sign."""
+    """Error of the simulation of the unchanged answers, without sign."""
     predicted_s: float
     after_s: float
     error: float
-    """Of the prediction, without sign."""
+    """Error of the prediction, without sign."""
     signed_error: float
 
 
 @app.command()
 def main(
-    answers: Annotated[int, typer.Option(min=1, max=200, help="Answers in each setting.")] = 10,
+    answers: Annotated[
+        int, typer.Option(min=1, max=200, help="Number of answers in each setting.")
+    ] = 10,
     tokens: Annotated[int, typer.Option(min=2, max=1000, help="Length of each answer.")] = 64,
     json_: Json = False,
 ) -> None:
     """Trace answers, predict from each trace how long it would have taken with one thing changed,
-    and change it. The models wait instead of computing."""
+    and compare with the measured effect.
+
+    The models wait instead of computing.
+    """
 
     async def work() -> int:
         console = Console(stderr=True)
@@ -157,7 +163,7 @@ async def _measure(
                 prompt = tuple(range(number, number + _PROMPT_TOKENS))
                 for each in settings:
                     await experiment.ask(client, prompt, each.speculation, num_tokens=num_tokens)
-        # The mesh is down: all its spans have arrived.
+        # The mesh is down, so all its spans have arrived.
         traces = sorted(map(Trace.of, by_trace(receiver.spans)), key=lambda t: t.root.start_ns)
     answers = [trace for trace in traces if trace.summary.strategy][_NUM_WARM_UP * len(settings) :]
     return {
@@ -167,9 +173,11 @@ async def _measure(
 
 
 def _table(found: Sequence[CaseFigures]) -> Table:
-    headings = ("with", "before", "predicted", "really", "error", "as it was")
+    headings = ("change", "before", "predicted", "measured", "error", "unchanged")
     table = make_table("What if", *headings)
-    table.caption = "seconds, medians; error: of each prediction; as it was: of the simulation"
+    table.caption = (
+        "median seconds; errors of the prediction, and of simulating the unchanged answer"
+    )
     for each in found:
         times = (each.before_s, each.predicted_s, each.after_s)
         errors = (each.error, each.simulated_error)

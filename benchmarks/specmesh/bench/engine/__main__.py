@@ -39,8 +39,8 @@ def main(
     backend: Annotated[
         TimedBackend,
         typer.Option(
-            help="Compare specmesh's engine with transformers' generate, or vLLM as a verifier with "
-            "its own decoding steps and specmesh's engine (in vLLM's environment)."
+            help="Compare specmesh's engine with transformers' generate, or vLLM as a verifier "
+            "with its own decoding steps and specmesh's engine (in vLLM's environment)."
         ),
     ] = TimedBackend.TRANSFORMERS,
     model: Model = None,

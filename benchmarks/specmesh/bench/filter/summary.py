@@ -12,15 +12,15 @@ from specmesh.bench.filter.sweep import FilterSetting, setting_of
 from specmesh.tools.kit.experiment import Run, tokens_per_s
 
 SHARE = 0.4
-"""The kept share at which the quality is stated."""
+"""Kept share at which the quality is stated."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """One setting over all prompts.
+    """The figures of one setting over all prompts.
 
-    ``text_agreement`` is the share of positions with the same token as the target's own text;
-    one other token may shift all that follow.
+    ``text_agreement`` is the share of positions with the same token as the target's own text; one
+    differing token may shift all that follow.
     """
 
     scorer: str
@@ -29,7 +29,7 @@ class SweepPoint:
     """Share of output tokens that the target did not verify."""
     tokens_per_s: float
     agreement: float
-    """Share of tokens that the target would have chosen, given the tokens before them."""
+    """Share of tokens that the target would have chosen, given the preceding ones."""
     target_loglik: float
     """Mean log-probability of a token by the target, in nats."""
     text_agreement: float
@@ -37,9 +37,9 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """Quality where ``SHARE`` of the tokens are kept: 0 is the drafter's, 1 the target's.
+    """The quality where ``SHARE`` of the tokens are kept: 0 is the drafter's, 1 the target's.
 
-    Interpolated between the nearest points.
+    It is interpolated between the nearest points.
     """
 
     scorer: str
@@ -49,23 +49,23 @@ class Margin:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Points by scorer and threshold, beside the target alone on the same prompts."""
+    """The points by scorer and threshold, beside the target alone on the same prompts."""
 
     points: Sequence[SweepPoint]
     margins: Sequence[Margin]
     target_tokens_per_s: float
     end_points_exact: bool
-    """Whether minus infinity gave the drafter's own texts, and infinity the target's."""
+    """Whether threshold minus infinity gave the drafter's own texts, and infinity the target's."""
 
 
 def answers_of(runs: Sequence[Run], setting: FilterSetting | None) -> Answers:
-    """The answers of one setting, by prompt."""
+    """Return the answers of one setting, by prompt."""
     own = sorted((run for run in runs if setting_of(run) == setting), key=lambda run: run.prompt)
     return [run.result.token_ids for run in own]
 
 
 def threshold_for(runs: Sequence[Run], scorer: str, share: float) -> float:
-    """The threshold of ``scorer`` that keeps ``share``, interpolated between finite ones."""
+    """Return the threshold of ``scorer`` that keeps ``share``, interpolated between finite ones."""
     by_share: dict[float, float] = {}
     for setting in set(map(setting_of, runs)):
         if setting is not None and setting.scorer == scorer and math.isfinite(setting.threshold):
@@ -74,7 +74,7 @@ def threshold_for(runs: Sequence[Run], scorer: str, share: float) -> float:
 
 
 def kept_share(runs: Sequence[Run], setting: FilterSetting) -> float:
-    """Share of the tokens of all answers that the target did not verify."""
+    """Return the share of the tokens of all answers that the target did not verify."""
     results = [run.result for run in runs if setting_of(run) == setting]
     return sum(len(each.unchecked) for each in results) / sum(
         len(each.token_ids) for each in results
@@ -84,7 +84,7 @@ def kept_share(runs: Sequence[Run], setting: FilterSetting) -> float:
 def summarise(
     runs: Sequence[Run], settings: Sequence[FilterSetting], judged: JudgedTexts
 ) -> Summary:
-    """Sum up the runs; ``judged`` has the fidelities of ``settings``, in their order."""
+    """Summarise the runs; ``judged`` has the fidelities of ``settings``, in order."""
     points = [
         _point(runs, setting, fidelity)
         for setting, fidelity in zip(settings, judged.fidelities, strict=True)
@@ -104,7 +104,7 @@ def summarise(
 
 
 def at_share(values: Sequence[tuple[float, float]], share: float) -> float:
-    """The value at ``share``, interpolated between ordered pairs (share, value).
+    """Return the value at ``share``, interpolated between ordered pairs (share, value).
 
     Beyond the first and the last pair it is theirs.
     """

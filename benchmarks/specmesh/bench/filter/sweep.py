@@ -1,4 +1,4 @@
-"""Runs of the same prompts with every threshold and with the target alone."""
+"""The runs of the same prompts with every threshold and with the target alone."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class FilterSetting:
 
 
 def speculation(setting: FilterSetting | None) -> Speculation:
-    """The strategy with this filter; None: the target alone."""
+    """Return the strategy with this filter; None means the target alone."""
     if setting is None:
         return Speculation(AUTOREGRESSIVE)
     return Speculation(FILTER, filter=Filter(setting.scorer, setting.threshold))
 
 
 def setting_of(run: Run) -> FilterSetting | None:
-    """The filter of a run; None: the target alone."""
+    """Return the filter of a run; None means the target alone."""
     chosen = run.speculation.filter
     if chosen is None:
         return None
@@ -41,7 +41,8 @@ def setting_of(run: Run) -> FilterSetting | None:
 
 
 def sweep(prompts: Sequence[str], settings: Sequence[FilterSetting], num_tokens: int) -> Experiment:
-    """Every prompt with the target alone and with every setting, greedily."""
+    """Return the experiment: every prompt with the target alone and with every setting,
+    greedily."""
     return Experiment(
         prompts=prompts,
         speculations=[speculation(each) for each in (None, *settings)],

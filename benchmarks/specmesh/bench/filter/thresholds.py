@@ -17,9 +17,9 @@ _CALL_SECONDS = 5.0
 
 
 async def settings_at(address: str) -> list[FilterSetting]:
-    """The settings by scorer; the first of each keeps all tokens, the last none.
+    """Return the settings by scorer; the first of each keeps all tokens, the last none.
 
-    The thresholds between are each scorer's scores of the same probabilities, so that scorers
+    The thresholds in between are each scorer's scores of the same probabilities, so that scorers
     that rank positions alike keep the same share. Raises ``AioRpcError``.
     """
     settings = []

@@ -1,1 +1,1 @@
-"""A forward divided among processing units: is it the same, and when is it quicker?"""
+"""``specmesh bench hcmp``: the exactness and speed of a forward divided among processing units."""

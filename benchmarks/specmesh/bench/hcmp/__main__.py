@@ -19,7 +19,7 @@ from specmesh.inference.model import ModelNotLoadable
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.options import Json
 
-if TYPE_CHECKING:  # torch takes seconds, for which --help and refusals need not wait
+if TYPE_CHECKING:  # torch takes seconds to import, and --help doesn't need it
     from specmesh.bench.hcmp.exact import Exactness
     from specmesh.bench.hcmp.report import ModelReport
     from specmesh.inference.models.transformers_model import TransformersModel
@@ -32,25 +32,26 @@ app = App()
 
 @app.command()
 def main(
-    units: Annotated[str, typer.Option(help="Two of the CPU.")] = "cpu:0,cpu:1",
-    trees: Annotated[int, typer.Option(min=1, help="Random trees that are compared.")] = 1000,
+    units: Annotated[str, typer.Option(help="Two units of the CPU.")] = "cpu:0,cpu:1",
+    trees: Annotated[int, typer.Option(min=1, help="Number of random trees to compare.")] = 1000,
     widths: Annotated[
         list[int] | None,
         typer.Option(
             "--width",
             min=1,
-            help="Tokens of a forward, several times.",
+            help="Tokens of a forward. May be repeated.",
             show_default="1, 8 and, up to 135M, 32",
         ),
     ] = None,
-    shipped: Annotated[bool, typer.Option("--shipped", help="Leave out larger models.")] = False,
+    shipped: Annotated[bool, typer.Option("--shipped", help="Skip larger models.")] = False,
     json_: Json = False,
 ) -> None:
-    """Divide forwards between two units: the same logits? How quick, by share of the second one?
+    """Divide forwards between two units: compare the logits, and the speed by the second unit's
+    share.
 
-    Each is done with equal units and with a second one that does each of its slices twice. Takes
-    two cores for three minutes; times mean something on a machine that has nothing else to do.
-    Exits with 1 if logits differ.
+    This is done with equal units and with a second one that does each of its slices twice. It takes
+    two cores for three minutes; times are meaningful only on an otherwise idle machine. Exits with
+    1 if logits differ.
     """
     specs = _two_units(units)
     from specmesh.bench.hcmp.exact import check
@@ -88,12 +89,12 @@ def _two_units(text: str) -> Sequence[UnitSpec]:
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--units") from error
     if [unit.kind for unit in units] != ["cpu", "cpu"]:
-        raise typer.BadParameter("must be two, of the CPU", param_hint="--units")
+        raise typer.BadParameter("must name two units of the CPU", param_hint="--units")
     return units
 
 
 def _models(folder: Path, *, shipped: bool) -> Iterator[tuple[str, Path, Sequence[int]]]:
-    """Name, folder and widths of each model, saved when it is its turn."""
+    """Yield name, folder and widths of each model, saved when it is its turn."""
     from specmesh.bench.hcmp.shapes import SHAPES
 
     yield "the shipped target", models.path(models.TARGET), (1, 8, 32)

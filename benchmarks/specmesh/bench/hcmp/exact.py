@@ -1,4 +1,4 @@
-"""Whether a divided forward says what the undivided one says, for random trees and contexts."""
+"""The comparison of divided with undivided forwards, for random trees and contexts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TREES_OF_A_CONTEXT = 50
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """How far logits were from those of the plain forward, at most, over ``trees`` trees below
+    """The maximum difference of logits from those of the plain forward, over ``trees`` trees below
     prefixes of up to ``longest`` tokens."""
 
     trees: int
@@ -29,12 +29,12 @@ class Exactness:
 
     @property
     def holds(self) -> bool:
-        """Whether that is rounding."""
+        """Return whether the difference is only rounding."""
         return self.difference < LIMIT
 
 
 def check(divided: TransformersModel, plain: LanguageModel, num_trees: int) -> Exactness:
-    """Compare both on ``num_trees`` trees: some divided as planned, the others at random."""
+    """Compare both on ``num_trees`` trees, some divided as planned, the others at random."""
     rng = np.random.default_rng(0)
     assert divided.crew is not None
     planned = divided.crew.plan

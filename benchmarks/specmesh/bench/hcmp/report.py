@@ -1,4 +1,4 @@
-"""Reports of the benchmark, in 80 columns and as JSON."""
+"""The report of the benchmark, as text in 80 columns and as JSON."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from specmesh.tools.kit.tables import make_table
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """One model's figures. ``ping_us`` is what it takes to tell the second unit something and to
-    hear of it."""
+    """One model's figures. ``ping_us`` is the time of a message to the second unit and back."""
 
     model: str
     ping_us: float
@@ -28,7 +27,7 @@ class ModelReport:
 def as_json(
     units: str, load: tuple[float, float], exact: Exactness, reports: Sequence[ModelReport]
 ) -> dict[str, Any]:
-    """One object for machines. ``load`` is the machine's load average at beginning and end."""
+    """Return one JSON object. ``load`` is the machine's load average at beginning and end."""
     return {
         "units": units,
         "load": load,
@@ -53,7 +52,7 @@ def show(
     reports: Sequence[ModelReport],
     console: Console,
 ) -> None:
-    """Print the same for people."""
+    """Print the same as tables."""
     console.print(
         f"{exact.trees} random trees at contexts of up to {exact.longest} tokens: logits differ "
         f"by {exact.difference:.1e} at most\n"
@@ -81,7 +80,7 @@ def show(
 
 
 def _work(report: ModelReport) -> list[dict[str, Any]]:
-    """What was measured of each kind of work, with units of equal speed, in microseconds."""
+    """Return the measurements of each kind of work, with units of equal speed, in microseconds."""
     return [
         {
             "model": report.model,

@@ -1,4 +1,4 @@
-"""The models that are divided: the shipped target, and larger shapes with random weights."""
+"""The models to divide: the shipped target, and larger shapes with random weights."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from specmesh import models
 
 CONTEXT_TOKENS = 1024
 VOCAB_SIZE = 4096
-"""That of the shipped tokenizer, which all of them use."""
+"""Size of the shipped tokenizer's vocabulary, which all of them use."""
 
 
 @dataclass(frozen=True, slots=True)
 class LlamaShape:
-    """A Llama of ``layers`` layers, some of the ``whole_layers`` of a model of that size: as many
-    as caches can't hold."""
+    """A Llama of ``layers`` layers out of the ``whole_layers`` of a model of that size: enough that
+    they don't fit into caches."""
 
     name: str
     layers: int
@@ -29,7 +29,7 @@ class LlamaShape:
     heads: int
     kv_heads: int
     widths: tuple[int, ...]
-    """Tokens of forwards that are timed."""
+    """Tokens of the timed forwards."""
 
     def save(self, folder: Path) -> Path:
         """Save such a model, with random weights, to a folder below ``folder``."""
@@ -55,4 +55,4 @@ SHAPES = (
     LlamaShape("135M", 6, 30, 576, 1536, 9, 3, (1, 8, 32)),
     LlamaShape("1B", 2, 16, 2048, 8192, 32, 8, (1, 8)),
 )
-"""Those of SmolLM2-135M and of Llama-3.2-1B."""
+"""The shapes of SmolLM2-135M and of Llama-3.2-1B."""

@@ -1,4 +1,4 @@
-"""Times of forwards by how they are divided, side by side with the undivided model's."""
+"""The times of forwards by the shares of the units, side by side with the undivided model's."""
 
 from __future__ import annotations
 
@@ -20,28 +20,30 @@ from specmesh.inference.models.units.planner import WINDOW, FixedPlan, Planner
 
 CONTEXT = 256
 SHARES = tuple(number / 10 for number in range(11))
-"""The second unit's, of every layer and of attention to committed tokens."""
+"""Shares of the second unit, in every layer and in attention to committed tokens."""
 TURN_SECONDS = 0.01
-"""A way of dividing is timed for so long, or one forward, before it is the next one's turn."""
+"""Time for which a way of dividing is timed, for at least one forward, before it is the next one's
+turn."""
 SECONDS = 5.0
 MIN_ROUNDS = 3
 MAX_ROUNDS = 15
-"""Turns go round for ``SECONDS``, so that what else the machine does meets all ways alike."""
+"""Maximum number of rounds. Turns alternate for ``SECONDS``, so that other load on the machine
+affects all ways equally."""
 FINAL_ROUNDS = 25
-"""So often the best share and the plan are timed once more, in turns: the shortest of eleven
-medians was also a lucky one."""
+"""Number of turns in which the best share and the plan are timed again: the shortest of eleven
+medians was partly a lucky one."""
 ADAPTING_FORWARDS = 2 * WINDOW + 2
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Milliseconds of a forward of ``width`` tokens, medians.
+    """The median milliseconds of a forward of ``width`` tokens.
 
     The second unit computes each of its slices ``slowness`` times. ``best_share`` is the one with
-    the shortest forward; ``best_ms`` and ``planned_ms`` were taken afterwards, side by side.
-    ``plain_ms`` is of the undivided model, by torch's threads, which are not slowed down.
-    ``adapted_share`` is what the plan for equal units makes of the second one's share when it meets
-    a slower one while it serves.
+    the shortest forward; ``best_ms`` and ``planned_ms`` were timed afterwards, side by side.
+    ``plain_ms`` is that of the undivided model, by torch's threads, which are not slowed down.
+    ``adapted_share`` is the second unit's share in the plan for equal units after it has adapted to
+    a slower one while serving.
     """
 
     width: int
@@ -56,7 +58,7 @@ class Speeds:
 
     @property
     def over_best(self) -> float:
-        """The planned forward's time as a multiple of the best one's."""
+        """Return the planned forward's time as a multiple of the best one's."""
         return self.planned_ms / self.best_ms
 
 
@@ -67,8 +69,11 @@ def time_widths(
     slowness: int,
     equal: Planner,
 ) -> list[Speeds]:
-    """The speeds of forwards of ``widths``, with a second unit that is ``slowness`` times slower
-    than the first; ``equal`` was measured when it was not."""
+    """Return the speeds of forwards of ``widths``, with a second unit that is ``slowness`` times
+    slower than the first.
+
+    ``equal`` was measured with units of equal speed.
+    """
     crew = divided.crew
     assert crew is not None
     (unit,) = crew.units
@@ -152,7 +157,8 @@ def _in_turns(turns: Mapping[Hashable, Callable[[], float]], rounds: int) -> dic
 
 
 def share_of_second(planner: Planner, model: TransformersModel, width: int) -> float:
-    """The second unit's share of all multiplications by weights, in forwards of ``width``."""
+    """Return the second unit's share of all multiplications by weights, in forwards of
+    ``width``."""
     assert model.crew is not None
     sizes = {
         work: len(layers) * work.features * work.columns
@@ -163,7 +169,8 @@ def share_of_second(planner: Planner, model: TransformersModel, width: int) -> f
 
 
 def _forward(model: TransformersModel, width: int) -> Callable[[], float]:
-    """A forward of a cached prefix's last token and a random tree below it; returns seconds."""
+    """Return a function that times a forward of a cached prefix's last token and a random tree
+    below it, in seconds."""
     rng = np.random.default_rng(width)
     prefix = rng.integers(0, VOCAB_SIZE, CONTEXT).tolist()
     parents = tuple(int(rng.integers(0, node + 1)) for node in range(width - 1))
@@ -177,12 +184,12 @@ def _forward(model: TransformersModel, width: int) -> Callable[[], float]:
         sequence.close(())
         return seconds
 
-    forward()  # caches the prefix
+    forward()  # It caches the prefix.
     return forward
 
 
 def _turn(forward: Callable[[], float]) -> float:
-    """The median of some forwards after one that warms up."""
+    """Return the median of some forwards after one that warms up."""
     forward()
     seconds: list[float] = []
     while sum(seconds) < TURN_SECONDS:

@@ -1,1 +1,1 @@
-"""What a hop to a verifier costs beyond gRPC itself: ``specmesh bench hops``."""
+"""``specmesh bench hops``: the cost of a hop to a verifier beyond gRPC itself."""

@@ -18,7 +18,7 @@ app = App()
 
 @app.command()
 def main(
-    calls: Annotated[int, typer.Option(min=100, help="Calls to each of the three.")] = 3000,
+    calls: Annotated[int, typer.Option(min=100, help="Calls to each of the three servers.")] = 3000,
     json_: Json = False,
 ) -> None:
     """Time a verifier that computes nothing, with and without mTLS, and a bare gRPC echo."""
@@ -35,7 +35,7 @@ def main(
 
 
 def table(times: HopTimes) -> str:
-    """The times in columns, p50 and p99 in ms."""
+    """Format the times in columns, p50 and p99 in ms."""
     rows = (
         ("a call", "bare echo", times.echo_p50_ms, times.echo_p99_ms),
         ("a call", "verifier", times.p50_ms, times.p99_ms),

@@ -1,4 +1,5 @@
-"""Calls a verifier that computes nothing, the same over mTLS, and a bare echo, in turns."""
+"""The measurement: calls to a verifier that computes nothing, the same over mTLS, and a bare echo,
+in turns."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ class HopTimes:
 async def measure_hops(num_calls: int) -> HopTimes:
     """Time ``num_calls`` calls to each of three fresh processes. Raises StartError.
 
-    They alternate, so that other load on the machine affects both alike.
+    They alternate, so that other load on the machine affects all equally.
     """
     with TemporaryDirectory(prefix="specmesh-hops-") as directory:
         folder = Path(directory)
@@ -89,11 +90,11 @@ async def measure_hops(num_calls: int) -> HopTimes:
 
 
 def _ignore(line: str) -> None:
-    """A server that dies makes the next call fail, which says enough."""
+    """Ignore the line: a server that dies makes the next call fail, which says enough."""
 
 
 def _specs(certs: Path) -> tuple[ProcessSpec, ...]:
-    # Only one of them works at a time, so they can share a core without harm.
+    # Only one of them works at a time, so they can share a core.
     cores = place(available(), num_verifiers=1, threads=1).verifiers[0]
     empty = ("specmesh.verifier", "--backend", "empty", "--port", PORT, "--name")
     files = _files(certs, VERIFIER)

@@ -1,5 +1,6 @@
-"""Whether ``specmesh load`` tells the truth: against queueing theory, and how much load it makes.
+"""``specmesh bench load``: the accuracy of ``specmesh load`` against queueing theory, and its
+capacity.
 
-Reading order: ``queue`` (the closed forms of M/D/1), ``theory`` (measures the same of a mesh),
-``speed`` (what one generator drives, against ``stub``).
+Reading order: ``queue`` (the closed forms of M/D/1), ``theory`` (the same waits measured on a
+mesh), ``speed`` (the rate of one generator, against ``stub``).
 """

@@ -25,23 +25,25 @@ from specmesh.tools.kit.options import Json, Seed
 from specmesh.tools.kit.tables import make_table
 
 app = App(
-    help="Check what 'specmesh load' says: against theory, and how much load it makes.",
+    help="Check 'specmesh load': its accuracy against theory, and the load it can generate.",
     no_args_is_help=True,
 )
 
 
 @app.command()
 def theory(
-    rho: Annotated[float, typer.Option(min=0.01, max=0.95, help="Utilisation.")] = 0.7,
-    service_ms: Annotated[float, typer.Option(min=0.1, help="Of each forward.")] = 10.0,
-    answers: Annotated[int, typer.Option(min=100, help="How many are measured.")] = 100_000,
+    rho: Annotated[
+        float, typer.Option(min=0.01, max=0.95, help="Utilisation of the verifier.")
+    ] = 0.7,
+    service_ms: Annotated[float, typer.Option(min=0.1, help="Time of each forward.")] = 10.0,
+    answers: Annotated[int, typer.Option(min=100, help="Number of measured answers.")] = 100_000,
     seed: Seed = 0,
     json_: Json = False,
 ) -> None:
-    """Measure how long requests wait for one simulated verifier, against M/D/1.
+    """Compare the waits of requests for one simulated verifier with M/D/1.
 
     The default takes 24 minutes. Fails if the mean is 5 %, or the 95th percentile 10 %, from
-    theory. On a machine with other work, 'chrt --rr 10 specmesh bench load theory' keeps that out.
+    theory. 'chrt --rr 10 specmesh bench load theory' keeps out other work on the machine.
     """
     console = Console(stderr=json_, highlight=False)
 
@@ -60,12 +62,12 @@ def theory(
 
 @app.command()
 def speed(
-    rate: Annotated[float, typer.Option(min=1, help="Answers a second.")] = 1000.0,
-    tokens: Annotated[int, typer.Option(min=1, help="Of each, in as many chunks.")] = 1,
-    seconds: Annotated[float, typer.Option(min=1, help="What is measured.")] = 10.0,
+    rate: Annotated[float, typer.Option(min=1, help="Answers per second.")] = 1000.0,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens of each, in as many chunks.")] = 1,
+    seconds: Annotated[float, typer.Option(min=1, help="Measured time.")] = 10.0,
     json_: Json = False,
 ) -> None:
-    """Drive a stub that computes nothing with one generator, and see what both cost.
+    """Drive a stub that computes nothing with one generator, and measure the cost of both.
 
     Fails if fewer than 95 in 100 are answered in time.
     """
@@ -76,7 +78,7 @@ def speed(
         found = await speeds.measure(rate, tokens, seconds, cores, _directory())
         lag = found.generator.lag_ms
         console.print(
-            f"{found.answered_per_s:.0f} answers a second, {found.per_core:.0f} for each second of "
+            f"{found.answered_per_s:.0f} answers per second, {found.per_core:.0f} per second of "
             f"a core; the generator took {found.generator.processes[0].cpu_share:.0%} of one, the "
             f"stub {found.stub_cpu_share:.0%}; lag p50 {lag.p50 if lag else 0:.2f} ms, "
             f"p99 {lag.p99 if lag else 0:.2f} ms"

@@ -13,23 +13,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Md1:
-    """At utilisation ``rho``, in [0, 1), with a service of ``service_s`` seconds."""
+    """A queue at utilisation ``rho``, in [0, 1), with a service of ``service_s`` seconds."""
 
     rho: float
     service_s: float
 
     @property
     def rate(self) -> float:
-        """Arrivals a second."""
+        """Return arrivals per second."""
         return self.rho / self.service_s
 
     @property
     def mean_wait_s(self) -> float:
-        """ρ s / (2 (1 − ρ)), which is Pollaczek and Khinchine's."""
+        """Return ρ s / (2 (1 − ρ)), by Pollaczek and Khinchine."""
         return self.rho * self.service_s / (2 * (1 - self.rho))
 
     def wait_cdf(self, wait_s: float) -> float:
-        """The share that wait no longer. Its terms alternate: good to some twenty services."""
+        """Return the share of waits up to ``wait_s``. Its terms alternate, so it is accurate only
+        to some twenty services."""
         total = 0.0
         for number in range(int(wait_s / self.service_s) + 1):
             left = self.rate * (wait_s - number * self.service_s)
@@ -37,7 +38,7 @@ class Md1:
         return (1 - self.rho) * total
 
     def wait_percentile_s(self, percent: float) -> float:
-        """What ``percent`` in a hundred don't exceed, by bisection."""
+        """Return the percentile of waits, by bisection."""
         low, high = 0.0, self.service_s
         while self.wait_cdf(high) < percent / 100:
             high *= 2
@@ -48,7 +49,7 @@ class Md1:
 
 
 def waits_s(arrivals_s: Iterable[float], service_s: float) -> Iterator[float]:
-    """How long each of these arrivals waits for one server, by Lindley's recursion."""
+    """Yield the wait of each of these arrivals for one server, by Lindley's recursion."""
     free_s = -math.inf
     for at_s in arrivals_s:
         begins_s = max(at_s, free_s)

@@ -1,4 +1,4 @@
-"""How many short answers a second one generator process drives, on a core of its own."""
+"""The rate of short answers that one generator process drives, on its own core."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PROMPT_TOKENS = 8
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """``stub_cpu_share`` is what the server took of a core meanwhile."""
+    """The result. ``stub_cpu_share`` is the share of a core that the server used."""
 
     offered_per_s: float
     answered_per_s: float
@@ -36,14 +36,14 @@ class Speed:
 
     @property
     def per_core(self) -> float:
-        """Answers for each second of the generator's processor time."""
+        """Return the answers per second of the generator's CPU time."""
         return self.answered_per_s / max(self.generator.processes[0].cpu_share, 1e-9)
 
 
 async def measure(
     rate: float, num_tokens: int, duration_s: float, cores: list[int], directory: Path
 ) -> Speed:
-    """Send ``rate`` requests a second, each of ``num_tokens`` tokens in as many chunks, to a stub
+    """Send ``rate`` requests per second, each of ``num_tokens`` tokens in as many chunks, to a stub
     on the last of ``cores``. Raises StartError."""
     spec = ProcessSpec(
         name="stub",

@@ -1,7 +1,8 @@
-"""A server that computes nothing: every request has the same short answer, built once.
+"""A server that computes nothing: every request gets the same short answer, built once.
 
-``python -m specmesh.bench.load.stub`` logs where it serves, as the services do, and ends with its
-parent. What a load generator can drive is measured against it, so it must cost less than that.
+``python -m specmesh.bench.load.stub`` logs its address, as the services do, and ends with its
+parent. The capacity of a load generator is measured against it, so it must cost less than the
+generator.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MODEL = "stub"
 
 
 def answer(num_tokens: int) -> tuple[bytes, ...]:
-    """The messages of an answer of ``num_tokens``, each token in a chunk of its own."""
+    """Return the messages of an answer of ``num_tokens``, each token in its own chunk."""
     started = events_pb2.GenerationStarted(
         session_id="stub",
         resume_token=b"stub",
@@ -58,7 +59,7 @@ def _chunk(number: int) -> events_pb2.GenerationChunk:
 
 
 class _Stub:
-    """Messages pass as bytes, so that none is parsed."""
+    """A servicer whose messages pass as bytes, so that none is parsed."""
 
     def __init__(self, num_tokens: int) -> None:
         self._answer = answer(num_tokens)
@@ -68,7 +69,7 @@ class _Stub:
         request: bytes,  # noqa: ARG002
         context: grpc.aio.ServicerContext[bytes, bytes],  # noqa: ARG002
     ) -> AsyncIterator[bytes]:
-        """Say the answer."""
+        """Yield the answer."""
         for message in self._answer:
             yield message
 
@@ -77,7 +78,7 @@ class _Stub:
         request: bytes,
         context: grpc.aio.ServicerContext[bytes, bytes],  # noqa: ARG002
     ) -> bytes:
-        """A token a word."""
+        """Return a token for each word."""
         words = tokenizer_pb2.TokenizeRequest.FromString(request).text.split()
         return tokenizer_pb2.TokenizeResponse(token_ids=range(len(words))).SerializeToString()
 
@@ -86,7 +87,7 @@ class _Stub:
         request: bytes,  # noqa: ARG002
         context: grpc.aio.ServicerContext[bytes, bytes],  # noqa: ARG002
     ) -> bytes:
-        """The only one."""
+        """Return the only model."""
         model = served_model_pb2.ServedModel(target=model_pb2.ModelInfo(name=_MODEL))
         return served_model_pb2.ListModelsResponse(models=[model]).SerializeToString()
 

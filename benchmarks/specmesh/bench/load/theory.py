@@ -1,8 +1,8 @@
-"""Waits in a real mesh that is a queue M/D/1, as ``specmesh load`` measures them.
+"""The waits in a real mesh that is a queue M/D/1, as ``specmesh load`` measures them.
 
 Each answer is one token of a target that computes for a fixed time and one forward at a time, so
-all waiting is for that. What a request takes besides is measured in the same run: it is the mean of
-those that were sent while none other was under way, the share 1 − ρ or a little less.
+all waiting is for that. The remaining time of a request is measured in the same run, as the mean of
+those that were sent while no other was under way, the share 1 − ρ or a little less.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from specmesh.load.workload.plan import RunLength, Workload
 from specmesh.load.workload.variations import Variation
 
 MEAN_BOUND = 0.05
-"""How far the mean wait may be from theory, as a share of it."""
+"""Allowed difference of the mean wait from theory, as a share of it."""
 P95_BOUND = 0.10
 _WARM_UP_SERVICES = 50
-"""Until the queue has forgotten that it began empty: at ρ = 0.7 that takes some ten services."""
+"""Warm-up until the queue has forgotten that it began empty: at ρ = 0.7 that takes some ten
+services."""
 _LEAST_WARM_UP_S = 1.0
 _PROMPT_TOKENS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """In milliseconds."""
+    """Statistics of waits, in milliseconds."""
 
     mean: float
     p50: float
@@ -46,22 +47,25 @@ class Waits:
 
     @classmethod
     def of(cls, waits: Sequence[float]) -> Waits:
-        """Those of ``waits``, in seconds."""
+        """Return the statistics of ``waits``, which are in seconds."""
         percentiles = (percentile_of(waits, percent) for percent in (50, 95, 99))
         return cls(*(round(each * 1e3, 4) for each in (fmean(waits), *percentiles)))
 
     @classmethod
     def expected(cls, queue: Md1) -> Waits:
-        """Those of theory."""
+        """Return the statistics that theory predicts."""
         at = (queue.mean_wait_s, *map(queue.wait_percentile_s, (50, 95, 99)))
         return cls(*(round(each * 1e3, 4) for each in at))
 
 
 @dataclass(frozen=True, slots=True)
 class TheoryComparison:
-    """Measured against theory. ``for_these_arrivals`` is what the arrivals drawn would have waited
-    in the ideal queue: its distance from ``theory`` is luck, that of ``measured`` from it is the
-    mesh. ``alone_ms`` is what a request takes that waits for none."""
+    """The measurement against theory.
+
+    ``for_these_arrivals`` is what the drawn arrivals would have waited in the ideal queue: its
+    difference from ``theory`` is chance, that of ``measured`` from it is the mesh. ``alone_ms`` is
+    the time of a request that waits for no other.
+    """
 
     answers: int
     failed: int
@@ -74,17 +78,17 @@ class TheoryComparison:
 
     @property
     def mean_error(self) -> float:
-        """Of the mean wait, as a share of theory's."""
+        """Return the error of the mean wait, as a share of theory's."""
         return self.measured.mean / self.theory.mean - 1
 
     @property
     def p95_error(self) -> float:
-        """Of the 95th percentile."""
+        """Return the error of the 95th percentile, as a share of theory's."""
         return self.measured.p95 / self.theory.p95 - 1
 
     @property
     def agrees(self) -> bool:
-        """Whether both are within their bounds, and every request was answered."""
+        """Return whether both errors are within their bounds, and every request was answered."""
         within = abs(self.mean_error) <= MEAN_BOUND and abs(self.p95_error) <= P95_BOUND
         return within and not self.failed
 
@@ -94,7 +98,7 @@ async def compare(
 ) -> TheoryComparison:
     """Start a mesh and send it Poisson arrivals until about ``num_answers`` are measured.
 
-    Raises StartError, and Failed if the mesh can't be reached.
+    Raises StartError, and RequestFailed if the mesh can't be reached.
     """
     models = WaitingModels(target_ms=queue.service_s * 1e3, drafter_ms=1.0, acceptance=0.8)
     options = MeshOptions(models=models, drain_s=1.0)
@@ -127,7 +131,8 @@ async def compare(
 
 
 def alone_among(observations: Sequence[Observation]) -> list[Observation]:
-    """Those, of requests in the order in which they were due, before which all had ended."""
+    """Return the requests before which all earlier ones had ended, given in the order in which they
+    were due."""
     found, last_end_s = [], 0.0
     for seen in observations:
         if seen.due_s >= last_end_s:

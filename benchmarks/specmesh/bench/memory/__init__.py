@@ -1,5 +1,5 @@
-"""``specmesh bench memory``: does any process of a mesh grow with the requests it answers?
+"""``specmesh bench memory``: the growth of a mesh's processes with the requests they answer.
 
-Reading order: ``__main__``, ``traffic`` (the requests), ``measure`` (the run), ``summary`` (how
-fast each process grows), ``report``.
+Reading order: ``__main__``, ``traffic`` (the requests), ``measure`` (the run), ``summary`` (the
+growth of each process), ``report``.
 """

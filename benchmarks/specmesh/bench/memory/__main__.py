@@ -30,23 +30,23 @@ from specmesh.tools.kit.prompts import read_prompts
 app = App()
 
 _CACHE_BYTES = str(32 << 20)
-"""Cache of each model: so small that it is full in the second half of a run."""
+"""Cache size of each model, so small that it is full in the second half of a run."""
 
 
 @app.command()
 def main(
-    requests: Annotated[int, typer.Option(min=4 * NUM_BLOCKS, help="Answers to ask for.")] = 50_000,
-    sessions: Annotated[int, typer.Option(min=1, help="Answers at once.")] = 16,
+    requests: Annotated[int, typer.Option(min=4 * NUM_BLOCKS, help="Number of requests.")] = 50_000,
+    sessions: Annotated[int, typer.Option(min=1, help="Number of concurrent answers.")] = 16,
     simulated: Annotated[
-        bool, typer.Option(help="Models that compute nothing: quicker, but torch is not measured.")
+        bool, typer.Option(help="Use simulated models: quicker, but torch is not measured.")
     ] = False,
     redis_url: RedisUrl = None,
     json_: Json = False,
 ) -> None:
-    """Answer many short requests of every kind, and see whether any process grows with them.
+    """Answer many short requests of every kind, and check whether any process grows with them.
 
-    Every strategy and mode, prompts of 1 to 800 characters, one answer of ten abandoned. Exits
-    with 1 unless the memory of every process is flat over the second half.
+    They use every strategy and mode, prompts of 1 to 800 characters, and one answer in ten is
+    abandoned. Exits with 1 unless the memory of every process is flat over the second half.
     """
     console = Console(stderr=True)
 
@@ -99,7 +99,7 @@ async def _measure(
 
 
 def _progress(console: Console, num_requests: int) -> Callable[[MemorySample], None]:
-    """Prints a line after every tenth of the requests."""
+    """Return a callback that prints a line after every tenth of the requests."""
     tenths = 0
 
     def tell(sample: MemorySample) -> None:

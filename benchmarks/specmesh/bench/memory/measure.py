@@ -1,4 +1,4 @@
-"""The run: a mesh of real processes, many sessions at once, and what each process holds."""
+"""The run: a mesh of real processes, many concurrent sessions, and the memory of each process."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ NUM_SAMPLES = 2000
 
 @dataclass(slots=True)
 class MemorySamples:
-    """What a run measured."""
+    """The measurements of a run."""
 
     samples: list[MemorySample] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
-    """Requests by what became of them: finished, abandoned, or the name of the error."""
+    """Requests by outcome: finished, abandoned, or the name of the error."""
 
 
 class MemoryLoad:
@@ -57,7 +57,8 @@ class MemoryLoad:
         self.measured = MemorySamples()
 
     async def run(self, num_sessions: int) -> MemorySamples:
-        """Return once all are answered. Raises NoSuchProcess if a process of the mesh died."""
+        """Return once all requests are answered. Raises NoSuchProcess if a process of the mesh
+        died."""
         self._sample()
         async with asyncio.TaskGroup() as sessions:
             for _ in range(num_sessions):

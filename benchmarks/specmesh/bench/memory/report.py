@@ -1,4 +1,4 @@
-"""Reports on a run, in 80 columns and as JSON."""
+"""The report of a run, as text in 80 columns and as JSON."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _COLOURS = {"flat": "green", "unclear": "yellow", "grows": "red"}
 
 
 def table(summaries: Sequence[ProcessSummary]) -> Table:
-    """A row for each process."""
+    """Return a table with a row for each process."""
     made = make_table(
         "Memory by process, MB (private)",
-        *("process", "at start", "half-way", "at end", "bytes a request"),
+        *("process", "at start", "half-way", "at end", "bytes/request"),
         caption="Growth is that of private memory over the second half, with its 95 % interval;\n"
-        f"flat: below {FLAT_BYTES:g} bytes a request.",
+        f"flat: below {FLAT_BYTES:g} bytes per request.",
     )
     made.add_column("")
     for each in summaries:
@@ -38,7 +38,7 @@ def table(summaries: Sequence[ProcessSummary]) -> Table:
 
 
 def as_json(measured: MemorySamples, summaries: Sequence[ProcessSummary]) -> dict[str, Any]:
-    """Everything, for programs. Memory is in bytes, growth in bytes a request."""
+    """Return one JSON object. Memory is in bytes, growth in bytes per request."""
     return {
         "flat": all(each.growth.verdict == "flat" for each in summaries),
         "num_requests": measured.samples[-1].num_requests,

@@ -1,4 +1,4 @@
-"""What every process of a mesh held at one moment after the other."""
+"""The memory of every process of a mesh over time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ class ProcessMemory:
 
     resident: int
     private: int
-    """What would be freed if it ended: pages shared with others, as libraries' are, don't count."""
+    """Memory that would be freed if it ended, so excluding pages shared with others, such as
+    libraries'."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySample:
-    """The memory of every process, by name, after so many requests and seconds."""
+    """The memory of every process, by name, after ``num_requests`` and ``seconds``."""
 
     num_requests: int
     seconds: float
@@ -27,8 +28,8 @@ class MemorySample:
 
 
 class SampleLog:
-    """Keeps ``size`` samples in memory that it takes at once: this process is measured, too, and
-    would grow by 50 bytes a request if it kept objects."""
+    """A log of ``size`` samples in memory allocated up front: this process is measured, too, and
+    would grow by 50 bytes per request if it kept objects."""
 
     def __init__(self, names: Sequence[str], size: int) -> None:
         self._names = tuple(names)
@@ -36,14 +37,14 @@ class SampleLog:
         self._num_samples = 0
 
     def append(self, sample: MemorySample) -> None:
-        """Keep one more. Raises IndexError after ``size`` of them."""
+        """Keep one more sample. Raises IndexError after ``size`` of them."""
         held = [sample.held[name] for name in self._names]
         memory = (size for each in held for size in (each.resident, each.private))
         self._rows[self._num_samples] = (sample.num_requests, sample.seconds, *memory)
         self._num_samples += 1
 
     def samples(self) -> list[MemorySample]:
-        """All of them, in their order."""
+        """Return all samples in order."""
         return [
             MemorySample(
                 int(number),

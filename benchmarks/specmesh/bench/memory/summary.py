@@ -1,9 +1,9 @@
-"""How fast each process grows with the requests it answers, once it is warm.
+"""The growth of each process with the requests it answers, once it is warm.
 
 Caches fill and allocators find their size in the first half of a run; only the second counts.
-Memory fluctuates and each sample depends on the one before, so a line fitted through samples
-would look far too certain. The second half is cut into blocks much longer than that dependence,
-and the line is fitted through the medians of the blocks.
+Memory fluctuates and each sample depends on the previous one, so a line fitted through samples
+would look far too certain. The second half is cut into blocks much longer than that dependence, and
+the line is fitted through the medians of the blocks.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ NUM_BLOCKS = 10
 _T = 2.306
 """The 97.5 % point of Student's t with ``NUM_BLOCKS - 2`` degrees of freedom."""
 FLAT_BYTES = 50.0
-"""Growth a request that counts as none: 1 GB in 20 days at a million requests a day."""
+"""Growth per request that counts as none: 1 GB in 20 days at a million requests a day."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryGrowth:
-    """Growth of a process's private memory over the second half of a run, in bytes a request."""
+    """The growth of a process's private memory over the second half of a run, in bytes per
+    request."""
 
     mean: float
     low: float
@@ -33,7 +34,7 @@ class MemoryGrowth:
 
     @property
     def verdict(self) -> str:
-        """Whether it grows, as far as the run can tell."""
+        """Return whether it grows, as far as the run can tell."""
         if self.high <= FLAT_BYTES:
             return "flat"
         return "grows" if self.low > 0 else "unclear"
@@ -52,7 +53,7 @@ class ProcessSummary:
 
 
 def summarise(samples: Sequence[MemorySample]) -> list[ProcessSummary]:
-    """Sum up all processes; at least ``2 * NUM_BLOCKS`` samples are needed."""
+    """Summarise all processes; at least ``2 * NUM_BLOCKS`` samples are needed."""
     return [_process(name, samples) for name in samples[0].held]
 
 
@@ -69,7 +70,7 @@ def _process(name: str, samples: Sequence[MemorySample]) -> ProcessSummary:
 
 
 def growth(points: Sequence[tuple[int, int]]) -> MemoryGrowth:
-    """The growth by points of (number of requests answered, bytes held)."""
+    """Return the growth from points of (number of requests answered, bytes held)."""
     blocks = [
         points[len(points) * n // NUM_BLOCKS : len(points) * (n + 1) // NUM_BLOCKS]
         for n in range(NUM_BLOCKS)

@@ -1,4 +1,4 @@
-"""The requests: of every kind, each a function of its number."""
+"""The requests of every kind, each a function of its number."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class TrafficRequest:
     options: Mapping[str, Any]
     """Keyword arguments of ``AsyncClient.generate``."""
     abandon_after: int | None
-    """The chunk, from 0, at which its reader cancels; None if it reads all."""
+    """Number of the chunk, from 0, at which its reader cancels; None if it reads all."""
 
 
 def request(number: int, texts: Sequence[str]) -> TrafficRequest:
-    """The request ``number``; its prompt is a piece of one of ``texts``.
+    """Return the request ``number``; its prompt is a piece of one of ``texts``.
 
     No two prompts are equal, so that caches fill and must evict.
     """

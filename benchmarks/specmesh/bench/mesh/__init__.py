@@ -1,5 +1,5 @@
-"""``specmesh bench mesh``: DSI's Table 2 through real processes that serve simulated models.
+"""``specmesh bench mesh``: DSI's Table 2 on real processes that serve simulated models.
 
-Reading order: ``__main__``, ``simulated`` (the times of a mesh without overhead), ``measure``
-(the runs), ``summary`` (a row), ``report``.
+Reading order: ``__main__``, ``simulated`` (the times of a mesh without overhead), ``measure`` (the
+runs), ``summary`` (a row), ``report``.
 """

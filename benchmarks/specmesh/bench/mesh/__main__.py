@@ -31,15 +31,20 @@ def main(
     row: Annotated[
         list[int] | None, typer.Option(min=1, max=10, help="Rows of the table.", show_default="all")
     ] = None,
-    prompts: Annotated[int, typer.Option(min=1, max=200, help="Answers per strategy.")] = 2,
+    prompts: Annotated[
+        int, typer.Option(min=1, max=200, help="Number of answers per strategy.")
+    ] = 2,
     repeats: Annotated[
-        int, typer.Option(min=0, max=100, help="More runs of the best; the fastest counts.")
+        int,
+        typer.Option(
+            min=0, max=100, help="Additional runs of the best setting; the fastest counts."
+        ),
     ] = 2,
     tokens: Annotated[int, typer.Option(min=2, max=1000, help="Length of each answer.")] = 50,
-    seed: Annotated[int, typer.Option(min=0, help="What the simulated target says.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated target.")] = 0,
     json_: Json = False,
 ) -> None:
-    """DSI's Table 2 through real processes whose models wait instead of computing.
+    """Repeat DSI's Table 2 on real processes whose models wait instead of computing.
 
     Exits with 1 if a strategy changes the text.
     """

@@ -15,7 +15,7 @@ from specmesh.tools.kit.experiment import GREEDY, Experiment, Run, Speculation
 from specmesh.tools.simulate.papers.table2 import COMPARED
 
 NUM_VERIFIERS = 7
-"""Replicas as in the paper, which has eight processors, one of them for the drafter."""
+"""Number of replicas as in the paper, which has eight processors, one of them for the drafter."""
 
 _WARM_UP_PROMPT = (0,)
 _NUM_WARM_UP_TOKENS = 20
@@ -23,7 +23,7 @@ _NUM_WARM_UP_TOKENS = 20
 
 @dataclass(frozen=True, slots=True)
 class MeshRuns:
-    """A row's runs. ``wall_s`` has the fastest time of each prompt."""
+    """The runs of a row. ``wall_s`` has the fastest time of each prompt."""
 
     num_processes: int
     wall_s: Mapping[Setting, Sequence[float]]
@@ -33,12 +33,12 @@ class MeshRuns:
 
 @dataclass(frozen=True, slots=True)
 class MeshPlan:
-    """What every row is run with."""
+    """The settings that all rows share."""
 
     prompts: Sequence[Sequence[int]]
     num_tokens: int
     num_repeats: int
-    """How often each strategy is run again at its best lookahead."""
+    """Number of repeated runs of each strategy at its best lookahead."""
     seed: int
 
 
@@ -55,7 +55,7 @@ async def measure_row(
     options = MeshOptions(models=models, num_verifiers=NUM_VERIFIERS, drain_s=1.0)
     async with LocalMesh(options, directory, report) as mesh, AsyncClient(mesh.address) as client:
         every = _experiment(plan, row.simulated_s)
-        for each in every.speculations:  # latencies are learned, connections opened
+        for each in every.speculations:  # The mesh learns latencies and opens connections.
             await every.ask(client, _WARM_UP_PROMPT, each, num_tokens=_NUM_WARM_UP_TOKENS)
         runs = [run async for run in every.measure(client)]
         for _ in range(plan.num_repeats):
@@ -66,8 +66,10 @@ async def measure_row(
 
 
 def fastest(runs: Iterable[Run]) -> dict[Setting, list[float]]:
-    """Seconds of each prompt as the client sees them. Of repeated runs the fastest counts, since
-    other load on the machine only adds time."""
+    """Return the seconds of each prompt as the client sees them.
+
+    Of repeated runs the fastest counts, because other load on the machine only adds time.
+    """
     best: dict[Setting, dict[int, float]] = {}
     for run in runs:
         setting = (run.speculation.strategy, run.speculation.options.lookahead)

@@ -11,12 +11,13 @@ from specmesh.cli.tables import make_table
 
 
 def table(rows: Sequence[RowSummary]) -> Table:
-    """Seconds of an answer by strategy, and what the mesh adds to DSI's."""
+    """Return a table of the seconds of an answer by strategy, and the overhead of the mesh for
+    DSI."""
     made = make_table(
         "Seconds of an answer; target and drafter wait instead of computing",
         *("target\ndataset", "non-SI", "SI", "DSI", "branch\npred.", "SI/\nDSI", "tax"),
         "same\ntext",
-        caption="In brackets the lookahead. Tax: DSI's time over the virtual clock's.",
+        caption="Lookaheads are in brackets. Tax: DSI's time over the virtual clock's.",
     )
     for row in rows:
         made.add_row(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from specmesh.tools.simulate.papers.table2 import PublishedRow, Table2Experiment, timings
 
 Setting = tuple[str, int | None]
-"""A strategy and its lookahead, None where it has none."""
+"""A strategy and its lookahead, None if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +19,12 @@ class ExpectedRow:
     simulated_s: Mapping[Setting, Sequence[float]]
     """Seconds of each prompt."""
     dsi_lookaheads: frozenset[int | None]
-    """DSI's lookaheads with which seven replicas suffice (Equation 1)."""
+    """Lookaheads of DSI for which seven replicas suffice (Equation 1)."""
 
     def best(self, strategy: str, seconds: Mapping[Setting, Sequence[float]]) -> Setting:
-        """The strategy with its fastest lookahead, by ``seconds``.
+        """Return the strategy with its fastest lookahead, by ``seconds``.
 
-        As in the paper, DSI may only have one with which its replicas suffice.
+        As in the paper, DSI may only use one for which its replicas suffice.
         """
         admissible = [
             setting

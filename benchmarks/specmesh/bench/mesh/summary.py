@@ -1,4 +1,4 @@
-"""Sums up a row's runs."""
+"""The summary of a row's runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specmesh.tools.simulate.papers.table2 import COMPARED
 
 @dataclass(frozen=True, slots=True)
 class TwoClocks:
-    """Mean seconds of an answer by the wall clock and by the virtual one."""
+    """The mean seconds of an answer by the wall clock and by the virtual one."""
 
     strategy: str
     lookahead: int | None
@@ -22,9 +22,9 @@ class TwoClocks:
 
 @dataclass(frozen=True, slots=True)
 class RowSummary:
-    """Mean seconds of an answer, each strategy at the lookahead that was best for it.
+    """The mean seconds of an answer, with each strategy at its best lookahead.
 
-    As in the paper, DSI may only have one with which its replicas suffice (Equation 1).
+    As in the paper, DSI may only use one for which its replicas suffice (Equation 1).
     """
 
     target: str
@@ -51,7 +51,7 @@ class RowSummary:
 
 
 def summarise(row: ExpectedRow, measured: MeshRuns) -> RowSummary:
-    """Sum up the runs of a row."""
+    """Summarise the runs of a row."""
     timings = {
         setting: TwoClocks(*setting, fmean(wall_s), fmean(row.simulated_s[setting]))
         for setting, wall_s in measured.wall_s.items()

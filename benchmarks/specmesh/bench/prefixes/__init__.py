@@ -1,6 +1,6 @@
-"""What chats gain when orchestrators tell each other which replica holds which prefix:
-``specmesh bench prefixes``.
+"""``specmesh bench prefixes``: the gain of chats when orchestrators share which replica holds which
+prefix.
 
-Reading order: ``chats`` (what is asked), ``mesh`` (who is asked, with and without the directory),
+Reading order: ``chats`` (the load), ``mesh`` (the processes, with and without the directory),
 ``measure`` (the runs), ``report``.
 """

@@ -30,36 +30,40 @@ _SHIPPED_VOCAB = 4096
 
 @app.command()
 def main(
-    rounds: Annotated[int, typer.Option(min=1, help="Of each side.")] = 4,
-    chats: Annotated[int, typer.Option(min=1, help="In each round, of each side.")] = 16,
-    users: Annotated[int, typer.Option(min=1, help="Chats at once.")] = 8,
-    turns: Annotated[int, typer.Option(min=2, help="Of each chat.")] = 4,
-    first_tokens: Annotated[int, typer.Option(min=1, help="Of its first message.")] = 1000,
-    message_tokens: Annotated[int, typer.Option(min=1, help="Of the others.")] = 50,
-    answer_tokens: Annotated[int, typer.Option(min=1, help="Of each answer.")] = 32,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each side.")] = 4,
+    chats: Annotated[int, typer.Option(min=1, help="Chats per round and side.")] = 16,
+    users: Annotated[int, typer.Option(min=1, help="Number of concurrent chats.")] = 8,
+    turns: Annotated[int, typer.Option(min=2, help="Turns of each chat.")] = 4,
+    first_tokens: Annotated[
+        int, typer.Option(min=1, help="Length of a chat's first message.")
+    ] = 1000,
+    message_tokens: Annotated[int, typer.Option(min=1, help="Length of later messages.")] = 50,
+    answer_tokens: Annotated[int, typer.Option(min=1, help="Length of each answer.")] = 32,
     think: Annotated[float, typer.Option(min=0.001, help="Mean pause in seconds.")] = 2.0,
     strategy: Annotated[
         str, typer.Option(help="Strategy of all answers.", callback=check_strategy)
     ] = "speculative",
-    verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 4,
-    orchestrators: Annotated[int, typer.Option(min=1, help="Of each side.")] = 2,
-    target_ms: Annotated[float, typer.Option(min=0, help="Of a forward.")] = 50.0,
-    drafter_ms: Annotated[float, typer.Option(min=0, help="Of a forward.")] = 5.0,
+    verifiers: Annotated[int, typer.Option(min=1, help="Number of replicas of the target.")] = 4,
+    orchestrators: Annotated[int, typer.Option(min=1, help="Orchestrators of each side.")] = 2,
+    target_ms: Annotated[float, typer.Option(min=0, help="Time of a target forward.")] = 50.0,
+    drafter_ms: Annotated[float, typer.Option(min=0, help="Time of a drafter forward.")] = 5.0,
     prefill_ms: Annotated[
-        float, typer.Option(min=0, help="Of a token that the target has not cached.")
+        float, typer.Option(min=0, help="Additional time of an uncached token.")
     ] = 0.5,
-    acceptance: Annotated[float, typer.Option(min=0, max=1, help="Of draft tokens.")] = 0.8,
+    acceptance: Annotated[
+        float, typer.Option(min=0, max=1, help="Acceptance rate of draft tokens.")
+    ] = 0.8,
     shipped: Annotated[
-        bool, typer.Option("--shipped", help="Serve the shipped pair, not models that wait.")
+        bool, typer.Option("--shipped", help="Serve the shipped pair instead of simulated models.")
     ] = False,
     seed: Seed = 0,
     json_: Json = False,
 ) -> None:
-    """Hold chats with orchestrators that share what they know of the replicas' caches, and with
+    """Compare chats with orchestrators that share what they know of the replicas' caches, and with
     others that don't, in turns: share of cached tokens, time to first token, tokens computed.
 
-    Each turn goes to any of a side's orchestrators. The shipped pair's context is 1,024 tokens:
-    give --shipped a shorter first message.
+    Each turn goes to any of a side's orchestrators. The shipped pair's context is 1,024 tokens, so
+    --shipped requires a shorter first message.
     """
     console = Console(stderr=json_, highlight=False)
     load = ChatLoad(

@@ -13,21 +13,21 @@ from specmesh.client import AsyncClient
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatLoad:
-    """What is asked. Lengths are in tokens; every turn brings all before it."""
+    """The load. Lengths are in tokens; every turn includes all previous ones."""
 
     users: int
-    """Chats at once."""
+    """Number of concurrent chats."""
     turns: int
     first_tokens: int
-    """Of the first message, as with a document in it."""
+    """Length of the first message, as of one with a document."""
     message_tokens: int
-    """Of each message after it."""
+    """Length of each later message."""
     answer_tokens: int
     think_s: float
     """Mean pause before the next message, exponential."""
     strategy: str
     vocab_size: int
-    """Messages are random tokens below it."""
+    """Size of the vocabulary, from which messages are drawn at random."""
     seed: int
 
 
@@ -39,12 +39,14 @@ class ChatTurn:
     ttft_s: float
     prompt_tokens: int
     cached_tokens: int
-    """Of the prompt: the replica that computed the first forward held them."""
+    """Number of prompt tokens that the replica of the first forward had cached."""
 
 
 async def chat(clients: Sequence[AsyncClient], load: ChatLoad, number: int) -> list[ChatTurn]:
-    """Hold a chat: the same for the same ``number``, but for whom it goes to. Raises
-    SpecmeshError."""
+    """Hold a chat, which depends on ``number`` alone, except for the orchestrators it goes to.
+
+    Raises SpecmeshError.
+    """
     rng = Random(f"chat {load.seed} {number}")  # noqa: S311 - no secret
     said: list[int] = []
     turns: list[ChatTurn] = []
@@ -72,7 +74,7 @@ async def chat(clients: Sequence[AsyncClient], load: ChatLoad, number: int) -> l
 async def chats(
     clients: Sequence[AsyncClient], load: ChatLoad, numbers: Sequence[int]
 ) -> list[ChatTurn]:
-    """Hold the chats of ``numbers``, as many at once as there are users."""
+    """Hold the chats of ``numbers``, as many concurrently as there are users."""
     left = iter(numbers)
 
     async def user() -> list[ChatTurn]:

@@ -1,4 +1,4 @@
-"""The runs: the two sides take turns, with chats that nobody has held before."""
+"""The runs: the two sides take turns, with chats that are new to both."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ _OUTCOME = "specmesh_prefix_outcome"
 
 @dataclass(frozen=True, slots=True)
 class FirstTokenLatency:
-    """Times to the first token, in ms."""
+    """The percentiles of the time to first token, in ms."""
 
     p50: float
     p95: float
 
     @classmethod
     def of(cls, turns: Sequence[ChatTurn]) -> FirstTokenLatency:
-        """Those of ``turns``, two at least."""
+        """Return the percentiles of ``turns``, at least two."""
         percentiles = quantiles((turn.ttft_s * 1e3 for turn in turns), n=100, method="inclusive")
         return cls(round(percentiles[49], 2), round(percentiles[94], 2))
 
 
 @dataclass(slots=True)
 class Side:
-    """What one side did, over all its runs."""
+    """The totals of one side, over all its runs."""
 
     turns: list[ChatTurn] = field(default_factory=list)
     computed_tokens: int = 0
-    """By the verifiers: prefills, and the nodes of trees."""
+    """Tokens computed by the verifiers: prefills, and the nodes of trees."""
     searches: Counter[str] = field(default_factory=Counter)
-    """Of its orchestrators in the directory, by what came of them."""
+    """Searches of its orchestrators in the directory, by outcome."""
 
     @property
     def later(self) -> list[ChatTurn]:
-        """All turns but the first of each chat, which nobody can hold."""
+        """Return all turns except the first of each chat, which no replica can have cached."""
         return [turn for turn in self.turns if turn.number]
 
     @property
     def hit_rate(self) -> float:
-        """Share of the prompts' tokens that the replica held which computed the first forward; of
-        the later turns."""
+        """Return the share of the prompts' tokens that the replica of the first forward had cached,
+        in later turns."""
         later = self.later
         cached = sum(turn.cached_tokens for turn in later)
         return cached / sum(turn.prompt_tokens for turn in later)
 
     @property
     def computed_per_answer(self) -> float:
-        """Tokens that the verifiers computed."""
+        """Return the tokens that the verifiers computed per answer."""
         return self.computed_tokens / len(self.turns)
 
 
@@ -70,8 +70,10 @@ async def measure(
     chats_a_round: int,
     progress: Callable[[int], None],
 ) -> dict[str, Side]:
-    """Let both sides hold ``chats_a_round`` chats in each round. Raises SpecmeshError, and
-    aiohttp.ClientError if a process can't be scraped."""
+    """Let both sides hold ``chats_a_round`` chats in each round.
+
+    Raises SpecmeshError, and aiohttp.ClientError if a process can't be scraped.
+    """
     sides = {side: Side() for side in SIDES}
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession())
@@ -108,7 +110,7 @@ async def _computed(session: aiohttp.ClientSession, mesh: PrefixMesh) -> int:
 async def _counted(
     session: aiohttp.ClientSession, address: str, name: str, label: str
 ) -> Counter[str]:
-    """A counter of one process, by a label."""
+    """Return a counter of one process, by a label."""
     async with session.get(f"http://{address}/metrics") as response:
         response.raise_for_status()
         text = await response.text()

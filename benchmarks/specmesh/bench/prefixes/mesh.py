@@ -1,4 +1,5 @@
-"""One set of replicas, and two sets of orchestrators before it: with the directory and without."""
+"""The mesh: one set of replicas behind two sets of orchestrators, with the directory and
+without."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _DRAIN = ("--drain-seconds", "1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How many processes there are; ``orchestrators`` of each side."""
+    """The number of processes; ``orchestrators`` is that of each side."""
 
     verifiers: int
     orchestrators: int
@@ -31,15 +32,15 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class PrefixMesh:
-    """A mesh that runs."""
+    """A running mesh."""
 
     orchestrators: Mapping[str, Sequence[str]]
-    """Addresses by side."""
+    """Addresses of orchestrators by side."""
     verifier_metrics: Sequence[str]
-    """Where they can be scraped."""
+    """Addresses at which they can be scraped."""
     orchestrator_metrics: Mapping[str, Sequence[str]]
     kill: Callable[[], None]
-    """Ends all processes at once."""
+    """Kills all processes immediately."""
 
 
 @asynccontextmanager
@@ -51,7 +52,7 @@ async def running(
         directory, start_timeout_s=_START_TIMEOUT_S, stop_timeout_s=4.0, report=report
     )
     async with AsyncExitStack() as stack:
-        # Not in the directory of the logs, for a socket's path must be short.
+        # Not in the directory of the logs, because the path of a socket must be short.
         sockets = stack.enter_context(TemporaryDirectory(prefix="specmesh-redis-"))
         stack.push_async_callback(supervisor.stop)
         (redis_url,) = await supervisor.start(redis_spec(Path(sockets) / "redis.sock"))
@@ -88,7 +89,7 @@ async def running(
 
 
 def _observed(role: str, name: str, arguments: Sequence[str]) -> tuple[ProcessSpec, str]:
-    """A process, and where its metrics will be."""
+    """Return a process, and the address of its metrics."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         metrics = f"127.0.0.1:{probe.getsockname()[1]}"
     return service_spec(role, name, (*arguments, "--metrics-address", metrics, *_DRAIN)), metrics

@@ -1,4 +1,4 @@
-"""Models that wait instead of computing, also for each token of a prefix that is not cached."""
+"""Models that wait instead of computing, including for each uncached token of a prefix."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillingModels:
-    """A target and a drafter. Times are of a forward, and of a token of a prefix more."""
+    """A target and a drafter. Times are per forward, and per uncached token in addition."""
 
     target_ms: float
     target_prefill_ms: float
@@ -17,11 +17,11 @@ class PrefillingModels:
     acceptance: float
 
     def verifier(self) -> Sequence[str]:
-        """Arguments of a verifier."""
+        """Return the arguments of a verifier."""
         return _waiting(self.target_ms, self.target_prefill_ms)
 
     def drafters(self) -> Sequence[Sequence[str]]:
-        """Arguments of the one drafter."""
+        """Return the arguments of the one drafter."""
         waiting = _waiting(self.drafter_ms, self.drafter_prefill_ms)
         return [(*waiting, "--simulated-acceptance", str(self.acceptance))]
 

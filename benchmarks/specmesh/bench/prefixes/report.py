@@ -1,4 +1,4 @@
-"""Both sides, for people and for machines."""
+"""The report of both sides, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from specmesh.tools.kit.tables import make_table
 
 
 def show(console: Console, sides: Mapping[str, Side]) -> None:
-    """A row for each side."""
-    headings = ("directory", "hit rate", "TTFT p50 ms", "p95 ms", "tokens computed an answer")
+    """Print a table with a row for each side."""
+    headings = ("directory", "hit rate", "TTFT p50 ms", "p95 ms", "tokens computed per answer")
     table = make_table("Turns after the first", *headings)
     for name, side in sides.items():
         latency = FirstTokenLatency.of(side.later)
@@ -38,7 +38,7 @@ def show(console: Console, sides: Mapping[str, Side]) -> None:
 def as_json(
     load: ChatLoad, shape: Shape, models: Models, sides: Mapping[str, Side]
 ) -> Mapping[str, Any]:
-    """The same, with what was asked of whom."""
+    """Return the same as a JSON object, with the load and the mesh."""
     served = "shipped pair" if isinstance(models, RealModels) else asdict(models)  # type: ignore[call-overload]
     return {
         "load": asdict(load),

@@ -48,8 +48,8 @@ def main(
     strategy: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"One of {', '.join(LOSSLESS)}; several times for several. {AUTOREGRESSIVE} "
-            "is always among them.",
+            help=f"One of {', '.join(LOSSLESS)}. May be repeated; {AUTOREGRESSIVE} "
+            "is always included.",
             show_default="all, those that need heads only with heads",
         ),
     ] = None,
@@ -60,9 +60,9 @@ def main(
     redis_url: RedisUrl = None,
     json_: Json = False,
 ) -> None:
-    """Run every strategy on the same prompts: speed, compute spent, whether the text is the same.
+    """Compare the speed, compute and text of every strategy on the same prompts.
 
-    Exits with 1 if it is not. In the JSON, "strategies" is the first temperature.
+    Exits with 1 if a text differs. In the JSON, "strategies" is the first temperature.
     """
     speculations = _speculations(strategy or LOSSLESS, option or ())
 
@@ -89,11 +89,11 @@ def main(
 
 
 def _speculations(strategies: Sequence[str], given: Sequence[str]) -> tuple[Speculation, ...]:
-    """What to run, autoregressive decoding first. Raises BadParameter."""
+    """Return the speculations to run, autoregressive decoding first. Raises BadParameter."""
     for name in strategies:
         if name not in LOSSLESS:
             raise typer.BadParameter(
-                f"{name!r} is none of {', '.join(LOSSLESS)}", param_hint="--strategy"
+                f"{name!r} is not one of {', '.join(LOSSLESS)}", param_hint="--strategy"
             )
     names = tuple(dict.fromkeys((AUTOREGRESSIVE, *strategies)))
     options = read_options(names, given)

@@ -44,7 +44,7 @@ class StrategiesBench(Bench):
         self._experiment = experiment
 
     async def run(self) -> tuple[int, Mapping[str, Any]]:
-        """Run everything; return the exit status and what was found."""
+        """Run everything; return the exit status and the results."""
         async with self.mesh.running() as client:
             self.say(describe_setting(self))
             comparisons = await run_and_show(self._experiment, client, self.console)
@@ -63,7 +63,8 @@ class StrategiesBench(Bench):
         }
 
     def _answers_to_trace(self, client: AsyncClient) -> Iterator[GenerationStream]:
-        """Answers with cancellations, and speculative ones, whose latencies nothing disturbs."""
+        """Yield answers with cancellations, and speculative ones, whose latencies nothing
+        disturbs."""
         chosen = [
             each
             for each in self._experiment.speculations

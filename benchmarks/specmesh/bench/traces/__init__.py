@@ -1,5 +1,6 @@
-"""``specmesh bench traces``: what traces say of the orchestrator, and what a store of them bears.
+"""``specmesh bench traces``: the orchestrator's time, from traces, and the speed of a store of
+traces.
 
 Reading order: ``__main__``, ``answers`` (a mesh whose answers are traced), ``path`` (what they
-waited for), ``multiply`` and ``store`` (many traces, and how long the commands take).
+waited for), ``multiply`` and ``store`` (many traces, and the time of the commands).
 """

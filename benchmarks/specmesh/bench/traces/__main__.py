@@ -41,23 +41,23 @@ _MIB = 1024 * 1024
 
 @app.command("path")
 def path(
-    answers: Annotated[int, typer.Option(min=1, help="How many are asked for.")] = 100,
-    concurrency: Annotated[int, typer.Option(min=1, help="How many at a time.")] = 4,
+    answers: Annotated[int, typer.Option(min=1, help="Number of answers.")] = 100,
+    concurrency: Annotated[int, typer.Option(min=1, help="Number of concurrent answers.")] = 4,
     tokens: Tokens = 50,
     row: Annotated[
         int,
         typer.Option(min=1, max=10, help="Row of DSI's Table 2, for its latencies."),
     ] = 1,
     real: Annotated[
-        bool, typer.Option("--real", help="The shipped pair with two verifiers instead.")
+        bool, typer.Option("--real", help="Use the shipped pair with two verifiers instead.")
     ] = False,
     strategy: Annotated[
         str, typer.Option(help="Strategy of the answers.", callback=check_strategy)
     ] = "dsi",
     json_: Json = False,
 ) -> None:
-    """What answers under load wait for, from their traces: above all, how much for the
-    orchestrator itself."""
+    """Measure what answers under load wait for, from their traces, and above all the orchestrator's
+    share."""
 
     async def work() -> int:
         directory = Path(mkdtemp(prefix="specmesh-"))
@@ -86,13 +86,14 @@ def path(
 
 @app.command("store")
 def store(
-    spans: Annotated[int, typer.Option(min=1000, help="How many there are to be.")] = 1_000_000,
+    spans: Annotated[int, typer.Option(min=1000, help="Number of spans in the store.")] = 1_000_000,
     limit_mib: Annotated[
-        int, typer.Option(min=MIN_BYTES // _MIB, help="Limit of the store that is overfilled.")
+        int,
+        typer.Option(min=MIN_BYTES // _MIB, help="Limit of the store that is overfilled, in MiB."),
     ] = 32,
     json_: Json = False,
 ) -> None:
-    """How long list and show take on a store with many spans, made of a real mesh's traces."""
+    """Time list and show on a store with many spans, copied from a real mesh's traces."""
 
     async def work() -> int:
         directory = Path(mkdtemp(prefix="specmesh-"))
@@ -178,7 +179,7 @@ def _print_store(found: StoreFindings) -> None:
     console.print(table)
     console.print(
         f"\nThe longest: list {found.list_max_ms:.1f} ms, show {found.show_max_ms:.1f} ms.\n"
-        f"A store limited to {found.limit_mib} MiB had {found.peak_mib:.1f} MiB at most."
+        f"A store limited to {found.limit_mib} MiB reached {found.peak_mib:.1f} MiB."
     )
 
 

@@ -1,4 +1,4 @@
-"""Traces of real answers: a mesh that keeps them all, asked by several clients at a time."""
+"""The traces of real answers, from a mesh that keeps them all, called by several clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUM_WARM_UP_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class TracedLoad:
-    """Answers to ask for: each of ``strategies`` for each prompt, ``concurrency`` at a time."""
+    """The load: an answer by each of ``strategies`` for each prompt, ``concurrency`` at a time."""
 
     prompts: Sequence[Prompt]
     strategies: Sequence[str]
@@ -33,22 +33,22 @@ class TracedLoad:
 
 @dataclass(frozen=True, slots=True)
 class TracedAnswers:
-    """What came of a load."""
+    """The result of a load."""
 
     traces: Sequence[Sequence[ResourceSpans]]
-    """Those of all answers, warm-up excluded, in the order of their start."""
+    """Traces of all answers, warm-up excluded, in the order of their start."""
     orchestrator: CoreUse | None
-    """While they were made."""
+    """Use of cores while the answers were made."""
 
 
 async def traced_answers(
     options: MeshOptions, load: TracedLoad, directory: Path, report: Callable[[str], None]
 ) -> TracedAnswers:
-    """Start a mesh and ask for all answers. Raises StartError, SpecmeshError."""
+    """Start a mesh and request all answers. Raises StartError, SpecmeshError."""
     store = directory / "traces.sqlite"
     options = replace(options, traces=TraceKeeping(Keep.ALL, store))
     async with LocalMesh(options, directory, report) as mesh, AsyncClient(mesh.address) as client:
-        for strategy in load.strategies:  # latencies are learned, connections opened
+        for strategy in load.strategies:  # The mesh learns latencies and opens connections.
             await _ask(client, load.prompts[0], strategy, load, _NUM_WARM_UP_TOKENS)
         sessions = set()
         asked = iter([(prompt, each) for prompt in load.prompts for each in load.strategies])
@@ -62,13 +62,13 @@ async def traced_answers(
             for _ in range(load.concurrency):
                 users.create_task(ask_on())
         use = meter.use()
-    return TracedAnswers(list(_stored(store, sessions)), use)  # complete once the mesh is down
+    return TracedAnswers(list(_stored(store, sessions)), use)  # Complete once the mesh is down.
 
 
 async def _ask(
     client: AsyncClient, prompt: Prompt, strategy: str, load: TracedLoad, num_tokens: int
 ) -> str:
-    """The session of a whole answer."""
+    """Read a whole answer, and return its session."""
     result = await client.generate(
         prompt,
         strategy=strategy,

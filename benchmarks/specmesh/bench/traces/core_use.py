@@ -1,4 +1,4 @@
-"""Whether a process got the cores it wanted, as Linux counts it."""
+"""The use of cores by a process, as Linux counts it."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class CoreUse:
-    """Shares of a stretch of wall time, 0 to 1, of a process's first thread."""
+    """The shares of a stretch of wall time, 0 to 1, of a process's first thread."""
 
     ran: float
-    """On a core."""
+    """Share of time on a core."""
     waited: float
-    """Ready to run, while others had the cores."""
+    """Share of time ready to run, while others had the cores."""
 
 
 class CoreMeter:
-    """Measures from its construction on; ``pid`` is a process of this machine."""
+    """A meter that starts when it is created; ``pid`` is a process of this machine."""
 
     def __init__(self, pid: int) -> None:
         self._file = Path(f"/proc/{pid}/schedstat")
         self._began = (time.monotonic_ns(), *self._counted())
 
     def use(self) -> CoreUse | None:
-        """The shares until now; None where the system does not tell."""
+        """Return the shares until now; None where the system does not report them."""
         now = (time.monotonic_ns(), *self._counted())
         wall, ran, waited = (after - before for after, before in zip(now, self._began, strict=True))
         return CoreUse(ran / wall, waited / wall) if self._file.exists() else None
 
     def _counted(self) -> tuple[int, int]:
-        """Nanoseconds on a core and waiting for one, since the process began."""
+        """Return nanoseconds on a core and waiting for one, since the process began."""
         try:
             ran, waited, _ = self._file.read_text().split()
         except OSError:

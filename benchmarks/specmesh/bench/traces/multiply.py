@@ -1,4 +1,4 @@
-"""Many traces made of a few real ones: other ids, other moments, the same spans."""
+"""Many traces copied from a few real ones: other ids and times, the same spans."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from specmesh.traces.store.writer import StoredTrace
 from specmesh.traces.summary import TraceSummary, summarise
 
 _PERIOD_NS = 250_000_000
-"""Between the starts of two."""
+"""Time between the starts of two traces."""
 
 
 def multiplied(samples: Sequence[Sequence[ResourceSpans]], num_spans: int) -> Iterator[StoredTrace]:
-    """Copies of ``samples`` in turn until they have ``num_spans`` in all."""
+    """Yield copies of ``samples`` in turn until they have ``num_spans`` in all."""
     known = [(groups, summarise(list(spans_from(groups)))) for groups in samples]
     count = 0
     for number, (groups, summary) in enumerate(cycle(known)):
@@ -46,7 +46,7 @@ def _copy(groups: Sequence[ResourceSpans], summary: TraceSummary, number: int) -
         summary,
         trace_id=trace_id.hex(),
         start_ns=summary.start_ns + later_ns,
-        # No two last equally long.
+        # Durations vary between copies.
         duration_ms=summary.duration_ms + number % 1009 / 100,
         session=f"{summary.session[:8]}{number}",
     )

@@ -1,4 +1,5 @@
-"""What answers waited for: medians over many, by service, and the orchestrator's own in detail."""
+"""The time that answers waited for: medians over many, by service, and the orchestrator's own in
+detail."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ ORCHESTRATOR = "orchestrator"
 
 @dataclass(frozen=True, slots=True)
 class ServicePart:
-    """What a service did on the critical path; the share of the answer's time, 0 to 1, is the
+    """An activity of a service on the critical path. Its share of the answer's time, 0 to 1, is the
     median over all answers."""
 
     service: str
@@ -28,28 +29,28 @@ class ServicePart:
 
 @dataclass(frozen=True, slots=True)
 class PathFindings:
-    """Over ``num_answers`` complete traces."""
+    """The findings over ``num_answers`` complete traces."""
 
     num_answers: int
     num_incomplete: int
     answers: Percentiles
     orchestrator_p50_share: float
-    """The median share of the orchestrator's own time on the critical path."""
+    """Median share of the orchestrator's own time on the critical path."""
     orchestrator_p90_share: float
     orchestrator_core_p50_share: float
-    """The median share of what it waited there for a core, which is no part of its own time."""
+    """Median share of its waits for a core there, which are not part of its own time."""
     orchestrator_spans: dict[str, float]
-    """Its own time by the name of the span: the mean share of the answer's time."""
+    """Its own time by name of span, as the mean share of the answer's time."""
     longest_ms: float
-    """The longest stretch of its own time, in all answers."""
+    """Longest stretch of its own time, in all answers."""
     orchestrator: CoreUse | None
-    """Its use of cores, on the critical path or not."""
+    """Its use of cores, on or off the critical path."""
     parts: tuple[ServicePart, ...]
-    """The largest first."""
+    """Activities, the largest first."""
 
 
 def path_findings(traces: Sequence[Trace], orchestrator: CoreUse | None) -> PathFindings:
-    """Over ``traces``, of which at least one is complete."""
+    """Return the findings over ``traces``, at least one of which must be complete."""
     whole = [trace for trace in traces if not trace.gaps]
     paths = [trace.path for trace in whole]
     lengths = [trace.root.duration_ms for trace in whole]

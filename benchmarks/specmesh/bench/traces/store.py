@@ -1,4 +1,4 @@
-"""How long the commands take on a store with many traces, and whether it keeps to its limit."""
+"""The time of the commands on a store with many traces, and the size of a limited store."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ QUERIES = {
     "unknown node": Query(node="none"),
     "slowest of a node": Query(node="verifier-0", order=Order.SLOWEST),
 }
-"""Those without a result read every row."""
+"""Queries; those without a result read every row."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFindings:
-    """Times in milliseconds; medians, but for ``list_max_ms`` and ``show_max_ms``."""
+    """The findings. Times are medians in milliseconds, except for ``list_max_ms`` and
+    ``show_max_ms``."""
 
     num_traces: int
     num_spans: int
     mib: float
     fill_s: float
     list_ms: dict[str, float]
-    """By query, in this process, opening the store included."""
+    """Times by query, in this process, including opening the store."""
     list_max_ms: float
     show_ms: float
-    """Find, read, analyse and draw, of the newest, slowest and oldest in turn."""
+    """Time to find, read, analyse and draw a trace: the newest, slowest and oldest in turn."""
     show_max_ms: float
     show_spans: int
-    """Of the largest of them."""
+    """Spans of the largest of them."""
     list_command_ms: float
-    """The whole command in a process of its own."""
+    """Time of the whole command in its own process."""
     show_command_ms: float
     limit_mib: int
     peak_mib: float
-    """The largest size seen, all files together, of a store that was filled far beyond that
-    limit."""
+    """Largest size seen, all files together, of a store that was filled far beyond that limit."""
 
 
 def measure_store(
@@ -107,7 +107,7 @@ def measure_store(
 
 
 def fill(path: Path, traces: Iterable[StoredTrace], limits: StoreLimits) -> int:
-    """Store ``traces``; returns the largest size seen, after each batch, in bytes."""
+    """Store ``traces``; return the largest size seen after any batch, in bytes."""
     writer = StoreWriter(path, limits)
     peak = 0
     for batch in _batches(traces):
@@ -118,12 +118,13 @@ def fill(path: Path, traces: Iterable[StoredTrace], limits: StoreLimits) -> int:
 
 
 def time_lists(path: Path) -> dict[str, list[float]]:
-    """Milliseconds of several runs of each query, opening the store included."""
+    """Return the milliseconds of several runs of each query, including opening the store."""
     return {name: _times(partial(_list, path, query)) for name, query in QUERIES.items()}
 
 
 def time_shows(path: Path, names: Sequence[str]) -> list[float]:
-    """Milliseconds of several times finding, reading, analysing and drawing each trace."""
+    """Return the milliseconds of several runs of finding, reading, analysing and drawing each
+    trace."""
     return [ms for name in names for ms in _times(partial(_show, path, name))]
 
 
@@ -152,7 +153,7 @@ def _command(path: Path, *words: str) -> int:
 
 
 def _times(work: Callable[[], int]) -> list[float]:
-    """Milliseconds of each of several runs, after one that is not timed."""
+    """Return the milliseconds of each of several runs, after an untimed one."""
     work()
     times = []
     for _ in range(_REPEATS):

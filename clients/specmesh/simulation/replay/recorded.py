@@ -104,7 +104,7 @@ class _Reader:
             raise NotReplayable(f"strategy {strategy!r} can't be simulated")
         if known.needs_heads and known.asks_drafter:
             raise NotReplayable(
-                f"strategy {strategy!r} merges drafts: traces do not tell which tokens heads guessed"
+                f"strategy {strategy!r} merges drafts: traces lack the tokens that heads guessed"
             )
         rounds = [span for span in self._spans if span.numbers(names.COMMITTED_NODES)]
         if not rounds:

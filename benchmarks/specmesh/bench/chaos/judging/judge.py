@@ -40,8 +40,11 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict on an answer. ``exact``: finished, and equal to what the target alone says.
-    ``agreed``: finished, and equal to what the store holds. Both are False if unknown."""
+    """The verdict on an answer, with its reason.
+
+    ``exact`` means finished and equal to what the target alone says, ``agreed`` finished and equal
+    to what the store holds. Both are False if unknown.
+    """
 
     fate: AnswerVerdict
     why: str = ""
