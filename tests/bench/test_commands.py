@@ -129,9 +129,9 @@ def test_of_a_pair_that_is_not_known_a_calibration_is_asked_for(bench, target_mo
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--strategy", "luck"), "'luck' is none of"),
+        (("--strategy", "luck"), "'luck' is not one of"),
         (("-o", "dsi.lookahead"), "lookahead has no value"),
-        (("-o", "luck.lookahead=4"), "'luck' is none of"),
+        (("-o", "luck.lookahead=4"), "'luck' is not one of"),
     ],
 )
 def test_a_comparison_of_what_is_not_there_is_refused(bench, options, said):

@@ -36,9 +36,9 @@ def test_without_options_each_strategy_chooses():
         ("lookahead=x", "lookahead must be a whole number, not 'x'"),
         ("lookahead=0", r"lookahead must be in \[1, 64\]"),
         ("predictor=luck", "'luck' is none of"),
-        ("filter.lookahead=1", "'filter' is none of: autoregressive, speculative, dsi"),
-        ("autoregressive.lookahead=1", "no lookahead is taken by: autoregressive"),
-        ("dsi.num_branches=1", "no num_branches is taken by: dsi"),
+        ("filter.lookahead=1", "'filter' is not one of: autoregressive, speculative, dsi"),
+        ("autoregressive.lookahead=1", "lookahead is not an option of: autoregressive"),
+        ("dsi.num_branches=1", "num_branches is not an option of: dsi"),
     ],
 )
 def test_what_is_no_option_is_refused(given, said):

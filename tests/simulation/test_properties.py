@@ -106,7 +106,7 @@ def simulate(
     clock = Clock()
     request, simulated = begin(clock, strategy, models, mesh, seed)
     clock.run(done=lambda: request.reason is not None)
-    with pytest.raises(RuntimeError, match="nothing is under way"):
+    with pytest.raises(RuntimeError, match="no timers are left"):
         clock.run(done=lambda: False)
     return request, simulated
 

@@ -106,7 +106,7 @@ def test_a_trace_without_all_its_spans_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("strategy", "why"), [("filter", "is none that can be"), ("heads-and-drafter", "merges drafts")]
+    ("strategy", "why"), [("filter", "can.t be simulated"), ("heads-and-drafter", "merges drafts")]
 )
 def test_a_strategy_whose_text_or_whose_guesses_are_not_known_is_refused(strategy, why):
     root, *others = spans()

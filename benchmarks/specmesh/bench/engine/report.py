@@ -77,7 +77,7 @@ def _figures_table(
     title: str, runs: Mapping[int, Figures], over_baseline: Mapping[int, float]
 ) -> Table:
     ours = title.startswith("specmesh")
-    table = make_table(title, "at once", "tokens/s", "of one", "TTFT p50", "p99", "ITL p50", "p99")
+    table = make_table(title, "streams", "tokens/s", "of one", "TTFT p50", "p99", "ITL p50", "p99")
     if ours:
         table.add_column("of generate", justify="right")
     for streams, figures in runs.items():

@@ -145,7 +145,8 @@ def _speeds(
 
 
 def _in_turns(turns: Mapping[Hashable, Callable[[], float]], rounds: int) -> dict[Hashable, float]:
-    """The median milliseconds of each, of ``rounds`` and as many more as there is time for."""
+    """Return the median milliseconds of each way, over ``rounds`` and as many more as there is time
+    for."""
     seconds: dict[Hashable, list[float]] = {way: [] for way in turns}
     end = time.perf_counter() + SECONDS
     for done in range(max(rounds, MAX_ROUNDS)):

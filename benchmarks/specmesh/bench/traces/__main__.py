@@ -152,10 +152,10 @@ def _print_path(found: PathFindings) -> None:
         table.add_row(part.service, part.part, f"{part.p50_ms:.1f}", f"{part.p50_share:.1%}")
     console.print(table)
     console.print(
-        f"\nThe orchestrator's own: {found.orchestrator_p50_share:.1%} in the median, "
+        f"\nThe orchestrator's own time: {found.orchestrator_p50_share:.1%} in the median, "
         f"{found.orchestrator_p90_share:.1%} in the 90th percentile,\n"
-        f"{found.longest_ms:.1f} ms at the longest; what it waited there for a core, "
-        f"{found.orchestrator_core_p50_share:.1%}, comes on top.\nIts own by span, in the mean:"
+        f"{found.longest_ms:.1f} ms at the longest. Waiting there for a core took "
+        f"another {found.orchestrator_core_p50_share:.1%}.\nIts own time by span, on average:"
     )
     for name, share in found.orchestrator_spans.items():
         console.print(f"  {share:6.2%}  {name}")
@@ -178,7 +178,7 @@ def _print_store(found: StoreFindings) -> None:
     table.add_row("the whole command 'trace show'", f"{found.show_command_ms:.0f}")
     console.print(table)
     console.print(
-        f"\nThe longest: list {found.list_max_ms:.1f} ms, show {found.show_max_ms:.1f} ms.\n"
+        f"\nMaxima: list {found.list_max_ms:.1f} ms, show {found.show_max_ms:.1f} ms.\n"
         f"A store limited to {found.limit_mib} MiB reached {found.peak_mib:.1f} MiB."
     )
 

@@ -25,7 +25,7 @@ _REFRESH_PER_S = 2
 class LiveView:
     """A live view of the last seconds of a run on ``console``.
 
-    If ``console`` is no terminal, lines on ``elsewhere`` (by default standard error) say how far
+    If ``console`` is not a terminal, lines on ``elsewhere`` (by default standard error) say how far
     the run, which lasts ``extent``, is.
     """
 

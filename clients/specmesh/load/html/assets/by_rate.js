@@ -35,7 +35,7 @@ function rateChart(runs, rates, rest) {
   });
 }
 
-// What `value` makes of the run of each rate; null where there was none.
+// Returns `value` of the run at each rate; null where there is no run.
 function byRate(runs, group, rates, value) {
   const own = new Map(runs.filter((run) => run.group === group).map((run) => [run.rate, run]));
   return rates.map((rate) => (own.has(rate) ? (value(own.get(rate)) ?? null) : null));

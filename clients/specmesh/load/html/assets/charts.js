@@ -1,7 +1,7 @@
 "use strict";
 
-// Line charts by uPlot: a caption with units, a legend that toggles and reads out what is under the
-// pointer, limits as lines, and the same numbers as a table.
+// Line charts by uPlot: a caption with units, a legend that toggles lines and shows the values
+// under the pointer, limits as lines, and the same numbers as a table.
 
 const HEIGHT = 230;
 const PRINTED = { width: 330, height: 190 };
@@ -36,7 +36,7 @@ function lineChart(spec) {
   return figure;
 }
 
-// The limits that are in sight, and those that are not.
+// Splits limits into those within view and those beyond it.
 function limitsOf({ x, series, limits = [] }) {
   const most = {
     x: Math.max(...x.values),
@@ -46,12 +46,12 @@ function limitsOf({ x, series, limits = [] }) {
   return { seen: limits.filter(near), beyond: limits.filter((each) => !near(each)) };
 }
 
-// Limits that are out of sight are told.
+// Names the limits that are out of view.
 function noteOf(spec, beyond) {
   return [spec.note, ...beyond.map(({ label }) => `${label} is beyond`)].filter(Boolean).join("; ");
 }
 
-// Limits are part of what is to be seen, unless they are so far away that nothing else would be.
+// Includes limits in the range, unless they are so far away that they would dwarf the data.
 function isNear(limit, most) {
   return limit <= 3 * most;
 }
@@ -66,7 +66,7 @@ function legendButton({ label, color, dash }) {
   );
 }
 
-// Limits have their words here: beside their lines they would be written over each other.
+// Labels of limits stand here, because beside their lines they would overlap.
 function legendLimit({ label }) {
   return el("span", { className: "limit" }, swatchOf(LIMIT.color, LIMIT.dash), label);
 }
@@ -86,7 +86,7 @@ function toggle(chart, n) {
   chart.drawn?.setSeries(n + 1, { show: shown });
 }
 
-// Draws it once it has a place, and fits it to that place from then on.
+// Draws the chart once it has a size, and refits it whenever that changes.
 function fit(chart) {
   const width = Math.floor(chart.plot.clientWidth);
   if (!width || !chart.plot.isConnected) return;
@@ -144,7 +144,7 @@ function axis({ label, unit }, form) {
   };
 }
 
-// As wide as its longest number.
+// The axis is as wide as its longest number.
 function widest(plot, values) {
   return 16 + 7 * Math.max(3, ...(values ?? []).map((each) => each.length));
 }
@@ -178,7 +178,7 @@ function rangeOf(spec, name) {
   };
 }
 
-// Where a curve leaps, what is read out is its upper end.
+// At a jump of a curve, the legend shows its upper end.
 function readOut(chart, plot) {
   const { spec } = chart;
   const { idx } = plot.cursor;
@@ -209,7 +209,7 @@ function movedByKeys(plot, title) {
   });
 }
 
-// The accessible form, made when it is opened. Of a leap it has the upper end.
+// The accessible table, built when it is opened. It has the upper end of a jump.
 function numbersOf({ title, x, unit, series, form = number }) {
   const details = el("details", { className: "no-print" }, el("summary", {}, "Numbers"));
   const fill = () =>
@@ -230,7 +230,7 @@ function redrawAll() {
   for (const chart of charts) chart.drawn?.redraw(false, true);
 }
 
-// Those that are no longer in the page are let go.
+// Drops charts that are no longer in the page.
 function forgetCharts() {
   for (const chart of charts) {
     if (chart.plot.isConnected) continue;

@@ -1,7 +1,7 @@
 "use strict";
 
-// Two runs: how much each statistic has changed, a dot for what was seen and a bar for the interval
-// that holds the change with 95 % confidence.
+// Two runs: the change of each statistic, a dot for the observed change and a bar for its 95 %
+// confidence interval.
 
 const MOST_STEPS = 6;
 const LABEL_GAP = 12;
@@ -57,7 +57,7 @@ function scaleGrid({ ticks, place }) {
     return line;
   });
   const grid = el("div", { className: "grid" }, ...lines);
-  // Zero keeps its label, and of the others as many as there is room for.
+  // Zero keeps its label, and as many of the others as fit.
   const fitTo = (width) => {
     const widest = Math.max(...labels.map((each) => each.offsetWidth)) + LABEL_GAP;
     const every = Math.ceil((widest * (ticks.length - 1)) / width);
@@ -71,7 +71,7 @@ function scaleGrid({ ticks, place }) {
   return grid;
 }
 
-// Round steps from before the lowest end to after the highest, with zero among them.
+// Round steps from below the lowest end to above the highest, including zero.
 function scaleOf(differences) {
   const ends = [0, ...differences.flatMap(({ low, high }) => [low, high])];
   const span = Math.max(...ends) - Math.min(...ends) || 0.02;

@@ -1,6 +1,6 @@
 "use strict";
 
-// How latencies and chunks are distributed.
+// Distributions of latencies and chunks.
 
 function cdfCharts(runs) {
   return Object.keys(runs[0].cdfs)
@@ -34,7 +34,7 @@ function cdfChart(metric, runs) {
   });
 }
 
-// The objectives of a metric, each once.
+// The distinct objectives of a metric.
 function objectivesOf(runs, metric, axis) {
   const key = metric.replace("_ms", "");
   const bounds = runs.map((run) => run.goodput?.objectives_ms[key]).filter((each) => each);
@@ -43,8 +43,8 @@ function objectivesOf(runs, metric, axis) {
     .map((at) => ({ axis, at, label: `objective ${number(at)} ms` }));
 }
 
-// Curves of shares over times, each with times of its own, on the times of all. Each time is there
-// twice, with the share below it and up to it, for where many took the same time a curve leaps.
+// Puts curves of shares, each with its own times, on the times of all. Each time occurs twice,
+// with the share below it and up to it, because a curve jumps where many took the same time.
 function onOneAxis(curves) {
   const own = new Set(curves.flatMap((curve) => curve.ms));
   const times = [...own].sort((a, b) => a - b).flatMap((each) => [each, each]);

@@ -1,7 +1,7 @@
 "use strict";
 
-// What the page is built of: elements, tables, terms with their explanation, and how numbers are
-// written. Text goes in as text nodes alone, so that none of it can become markup.
+// The parts of the page: elements, tables, terms with their explanation, and number formats.
+// Text is inserted as text nodes only, so that none of it can become markup.
 
 function el(tag, properties, ...children) {
   const made = document.createElement(tag);
@@ -44,12 +44,12 @@ function table(headings, rows, { caption, texts = [], whole = false, className =
   );
 }
 
-// A word that says what it means.
+// A term with a tooltip that explains it.
 function term(text, explanation) {
   return explained(el("span", { className: "term" }, text), explanation);
 }
 
-// The element, which shows its explanation when it is pointed at, tapped or focused.
+// Makes the element show its explanation when it is pointed at, tapped or focused.
 function explained(made, explanation) {
   made.tabIndex = 0;
   const hint = document.getElementById("hint");
@@ -73,7 +73,7 @@ function explained(made, explanation) {
   return made;
 }
 
-// Three digits that matter, and all those before the point.
+// Three significant digits, and all digits before the point.
 function number(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);

@@ -1,6 +1,6 @@
 "use strict";
 
-// What is drawn on charts besides their lines, in the colors of the page.
+// Marks on charts in addition to their lines, in the colors of the page.
 
 const LIMIT = { color: "var(--objective)", dash: [5, 4] };
 const LOGARITHMIC = { splits: logarithmicMarks, filter: (plot, splits) => splits };
@@ -13,7 +13,7 @@ const MARKS = [
 ];
 const MARK_HEIGHT = 18;
 
-// A canvas knows no variables of CSS: an element that has the color tells what it is just now.
+// A canvas can't use CSS variables, so an element with the color yields its current value.
 function resolved(color) {
   const probe = document.getElementById("hint");
   probe.style.borderColor = color;
@@ -53,7 +53,7 @@ function drawLimit(plot, { axis: name, at }) {
   ctx.restore();
 }
 
-// As many as there is room for. The values are from ``least`` to ``most``.
+// As many as fit. The values are from ``least`` to ``most``.
 function logarithmicMarks(plot, n, least, most) {
   const decades = Math.log10(most / least);
   const perDecade = (plot.height - 64) / decades;

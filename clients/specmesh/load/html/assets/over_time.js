@@ -1,6 +1,6 @@
 "use strict";
 
-// A run second by second, and what the servers did meanwhile.
+// A run second by second, and the load of the servers.
 
 function timelineSection(run) {
   const { timeline } = run;
@@ -15,7 +15,7 @@ function timelineSection(run) {
     timeChart(run, "Under way", "at the end of each second", "requests", [
       ["under way", timeline.under_way, 0],
     ]),
-    timeChart(run, "Output tokens", "a second, counted when their answer ends", "tokens/s", [
+    timeChart(run, "Output tokens", "per second, counted when their answer ends", "tokens/s", [
       ["tokens", timeline.output_tokens, 2],
     ]),
     timeChart(run, "Latency", "of the requests due in each second", "ms", [
@@ -51,17 +51,17 @@ function timeChart(run, title, note, unit, lines, times = run.timeline.t_s) {
 
 function serversSection(run) {
   if (!run.servers.length) {
-    const advice = "None were asked: --metrics HOST:PORT,... adds their processor time and queues.";
+    const advice = "No server was scraped; --metrics HOST:PORT,... adds CPU time and queues.";
     return section("Servers", el("p", { className: "muted" }, advice));
   }
   const headings = [
     "role",
     "address",
-    term("cores", "Processor time over measured time."),
+    term("cores", "CPU time over measured time."),
     term("in forwards", "Share of the measured time in which a forward ran."),
     term("queue, ms", "Mean time of calls from arrival to their first forward."),
-    term("deepest queue", "Calls that waited for a forward, at most."),
-    term("most waiting", "Answers that waited to begin, at most."),
+    term("deepest queue", "Maximum number of calls that waited for a forward."),
+    term("most waiting", "Maximum number of answers that waited to begin."),
   ];
   const rows = run.servers.map((each) => [
     each.role,
@@ -77,7 +77,7 @@ function serversSection(run) {
     table(headings, rows, {
       texts: [1],
       whole: true,
-      caption: "While it was measured, by their own metrics",
+      caption: "In the measured time, by their own metrics",
     }),
     el("div", { className: "charts servers" }, ...serverCharts(run)),
   );
@@ -105,7 +105,7 @@ function serverChart(run, title, unit, key) {
   return timeChart(run, title, "by process", unit, lines, times);
 }
 
-// Values of some times, on the times of all; null where there is none.
+// Puts values at some times on the times of all; null where there is none.
 function at(own, values, times) {
   const known = new Map(own.map((each, n) => [each, values[n]]));
   return times.map((each) => known.get(each) ?? null);
@@ -124,8 +124,8 @@ function generatorSection(runs) {
   const headings = [
     "",
     "requests",
-    term("lag p99, ms", "How much later than due 99 in 100 requests were sent, at most."),
-    term("of a core", "Processor time over measured time; Python uses one core at most."),
+    term("lag p99, ms", "Time from when a request was due until it was sent, for 99 in 100."),
+    term("of a core", "CPU time over measured time; Python uses at most one core."),
   ];
   return section("Generator", table(headings, rows));
 }

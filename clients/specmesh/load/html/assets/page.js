@@ -1,6 +1,6 @@
 "use strict";
 
-// Puts the page together from the data it holds.
+// Builds the page from the data it holds.
 
 // Facts that differ between any two runs.
 const UNREMARKABLE = new Set(["Began", "Command", "Load average"]);
@@ -43,14 +43,14 @@ function factsSection() {
     const differs = new Set(values).size > 1 && !UNREMARKABLE.has(label);
     const row = made.querySelectorAll("tbody tr")[n];
     row.classList.toggle("differs", differs);
-    // Where there is no room for columns, each value has the name of its run.
+    // In a narrow window without columns, each value carries the name of its run.
     if (several)
       row.querySelectorAll("td").forEach((cell, k) => (cell.dataset.run = page.names[k]));
   });
   return section("What was run", made);
 }
 
-// All of one run.
+// Everything about one run.
 function details(run) {
   return [
     latencySection([run]),
@@ -63,7 +63,7 @@ function details(run) {
   ].filter(Boolean);
 }
 
-// One of several runs at a time, by a list to choose from; `choose` shows the run of that number.
+// Shows one of several runs, chosen from a list; `choose` shows the run of that number.
 function chosenRun(runs) {
   const place = el("div", {});
   const options = runs.map((run, n) => el("option", { value: String(n) }, run.name));

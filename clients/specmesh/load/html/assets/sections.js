@@ -1,28 +1,28 @@
 "use strict";
 
-// One run: its percentiles, what speculation cost, errors, and the requests to look
-// at. Each function makes a section, or null where the report has nothing of the kind.
+// One run: its percentiles, the cost of speculation, errors, and the requests to inspect.
+// Each function returns a section, or null if the report has no such data.
 
 const PERCENTS = { p50: "p50", p90: "p90", p95: "p95", p99: "p99", p99_9: "p99.9" };
 const METRICS = {
   ttft_ms: {
     name: "TTFT",
     meaning:
-      "Time to first token: first token received − when the request was due, whether or not it was sent by then. Of requests that did not fail.",
+      "Time to first token: first token received − when the request was due, whether or not it was sent by then. For requests that did not fail.",
   },
   tpot_ms: {
     name: "TPOT",
     meaning:
-      "Time per output token: (end to end − TTFT) / (tokens − 1). Of answers with two tokens or more.",
+      "Time per output token: (end to end − TTFT) / (tokens − 1). For answers with at least two tokens.",
   },
   inter_chunk_ms: {
     name: "inter-chunk",
     meaning:
-      "From one chunk of an answer to its next. Speculation sends several tokens in a chunk, so this is no time between tokens.",
+      "From one chunk of an answer to its next. Speculation sends several tokens in a chunk, so this is not the time between tokens.",
   },
   inter_token_ms: {
     name: "inter-token",
-    meaning: "The time between two chunks, divided among the tokens of the second. Each token counts.",
+    meaning: "The time between two chunks, divided by the tokens of the second. Each token counts.",
   },
   mean_inter_token_ms: {
     name: "inter-token, mean",
@@ -31,9 +31,9 @@ const METRICS = {
   },
   e2e_ms: {
     name: "end to end",
-    meaning: "Last token received − when the request was due. Of answers.",
+    meaning: "Last token received − when the request was due. For complete answers.",
   },
-  tokens_per_chunk: { name: "tokens per chunk", meaning: "How many tokens came at once." },
+  tokens_per_chunk: { name: "tokens per chunk", meaning: "Number of tokens in a chunk." },
 };
 
 function latencySection(runs) {
@@ -44,7 +44,7 @@ function latencySection(runs) {
   return section(
     "Latency",
     table(headings, rows, {
-      caption: "Counted from when each request was due; words with dots explain themselves",
+      caption: "Counted from when each request was due; dotted terms have explanations",
     }),
     mixed ? variationTable(runs[0], headings) : null,
     el("h3", {}, "How many had come by when"),
@@ -98,9 +98,9 @@ function speculationSection(runs) {
     term("target calls a token", "Verify calls over tokens of the answers; 1 without speculation."),
     term(
       "target tokens a token",
-      "Positions that the target was asked for, over tokens of the answers.",
+      "Positions that the target computed, over tokens of the answers.",
     ),
-    term("wasted a token", "Tokens drafted in vain, over tokens of the answers."),
+    term("wasted a token", "Wasted draft tokens, over tokens of the answers."),
   ];
   const rows = told.map(({ name, speculation }) => [
     name,
@@ -167,7 +167,7 @@ function tracesSection(run) {
   ];
   if (!listed.length) {
     const advice =
-      "None were kept: --trace-slowest 10 starts traces and names the slowest and the failed requests.";
+      "No traces were kept: --trace-slowest 10 traces requests and lists the slowest and the failed ones.";
     return section("Slow and failed requests", el("p", { className: "muted" }, advice));
   }
   const rows = listed.map(([why, each]) => [
@@ -186,7 +186,7 @@ function tracesSection(run) {
     "end to end, ms",
     "TTFT, ms",
     "due at, s",
-    term("request", "Its conversation and turn, by number."),
+    term("request", "Numbers of its conversation and turn."),
     "outcome",
     "trace",
   ];
@@ -204,7 +204,7 @@ function traceCommand(id) {
   return el("span", {}, code, " ", button);
 }
 
-// Where a browser doesn't let pages copy, the text is marked, ready for the user to.
+// If the browser doesn't let pages copy, select the text for the user.
 async function copy(text, code, button) {
   try {
     await navigator.clipboard.writeText(text);
