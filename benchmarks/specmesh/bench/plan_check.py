@@ -62,11 +62,8 @@ class Replicated:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMesh:
-    """The experience of users of a real mesh.
-
-    ``attained`` counts the ``failed`` answers as missing the objectives. ``orchestrator_ms`` is CPU
-    time per verification.
-    """
+    """The experience of users of a real mesh. ``attained`` counts the ``failed`` answers as missing
+    the objectives. ``orchestrator_ms`` is CPU time per verification."""
 
     answers: int
     failed: int

@@ -108,10 +108,8 @@ def speculations(
     widths: Sequence[int], shapes: Sequence[str] = (GROWN,), *, with_heads: bool
 ) -> tuple[Speculation, ...]:
     """Return autoregressive decoding as the baseline, chains, adaptive trees and trees of each
-    width.
-
-    Trees are those of the drafter in each of ``shapes``, of heads, and of heads and the drafter.
-    """
+    width. Trees are those of the drafter in each of ``shapes``, of heads, and of heads and the
+    drafter."""
     of_drafter = (
         Speculation(TREE, StrategyOptions(width=width, shape=shape))
         for width in widths

@@ -13,11 +13,9 @@ class Latency(Protocol):
     """A latency of forwards."""
 
     def forward_s(self, *, first: bool, quantile: float, num_nodes: int) -> float:
-        """Return the seconds of a forward.
-
-        ``first`` says that nothing of the prefix is cached yet, ``quantile`` in [0, 1) picks the
-        draw, and ``num_nodes`` is the size of the tree, root included.
-        """
+        """Return the seconds of a forward. ``first`` says that nothing of the prefix is cached yet,
+        ``quantile`` in [0, 1) picks the draw, and ``num_nodes`` is the size of the tree, root
+        included."""
         ...
 
 

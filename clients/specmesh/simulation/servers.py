@@ -64,11 +64,8 @@ class SimulatedServer:
             self._forward()
 
     def cancel(self, job: SimulatedJob) -> None:
-        """Drop a job, waiting or running.
-
-        Its forward continues for the other jobs in it; without any, the server is immediately free
-        for the next one.
-        """
+        """Drop a job, waiting or running. Its forward continues for the other jobs in it; without
+        any, the server is immediately free for the next one."""
         if job in self._running:
             self._running.remove(job)
             if not self._running:

@@ -29,11 +29,8 @@ class ChaosLoad:
     async def run(
         self, requests: list[Iterator[ChaosRequest]], until_s: float, grace_s: float
     ) -> None:
-        """Run a stream for each iterator.
-
-        None begins an answer after ``until_s``; an answer that has not ended ``grace_s`` later has
-        failed.
-        """
+        """Run a stream for each iterator. None begins an answer after ``until_s``; an answer that
+        has not ended ``grace_s`` later has failed."""
         streams = [
             asyncio.create_task(self._stream(number, each, until_s))
             for number, each in enumerate(requests)

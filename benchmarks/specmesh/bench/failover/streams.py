@@ -37,10 +37,8 @@ class RequestSeen:
 
     @property
     def not_stored_s(self) -> float:
-        """Return the total time for which the reader was told that not everything is stored.
-
-        Each such time lasts from the first chunk that says so to the next that does not.
-        """
+        """Return the total time for which the reader was told that not everything is stored. Each
+        such time lasts from the first chunk that says so to the next that does not."""
         return sum(end - begin for begin, end in self._not_stored())
 
     @property

@@ -56,10 +56,7 @@ class Crowd:
 
     async def measure(self, client: AsyncClient, pids: Mapping[str, int]) -> AsyncIterator[Round]:
         """Time rounds with the target alone and with each setting in turns, after an untimed one of
-        each.
-
-        ``pids`` are those of the mesh's processes.
-        """
+        each. ``pids`` are those of the mesh's processes."""
         turns = (None, *self.settings)
         for setting in turns:
             await self.answers(client, setting)

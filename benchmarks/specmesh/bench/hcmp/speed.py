@@ -70,10 +70,7 @@ def time_widths(
     equal: Planner,
 ) -> list[Speeds]:
     """Return the speeds of forwards of ``widths``, with a second unit that is ``slowness`` times
-    slower than the first.
-
-    ``equal`` was measured with units of equal speed.
-    """
+    slower than the first. ``equal`` was measured with units of equal speed."""
     crew = divided.crew
     assert crew is not None
     (unit,) = crew.units

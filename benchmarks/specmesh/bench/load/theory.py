@@ -60,12 +60,9 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class TheoryComparison:
-    """The measurement against theory.
-
-    ``for_these_arrivals`` is what the drawn arrivals would have waited in the ideal queue: its
-    difference from ``theory`` is chance, that of ``measured`` from it is the mesh. ``alone_ms`` is
-    the time of a request that waits for no other.
-    """
+    """The measurement against theory. ``for_these_arrivals`` is what the drawn arrivals would have
+    waited in the ideal queue: its difference from ``theory`` is chance, that of ``measured`` from
+    it is the mesh. ``alone_ms`` is the time of a request that waits for no other."""
 
     answers: int
     failed: int

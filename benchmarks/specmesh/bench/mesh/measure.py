@@ -66,10 +66,8 @@ async def measure_row(
 
 
 def fastest(runs: Iterable[Run]) -> dict[Setting, list[float]]:
-    """Return the seconds of each prompt as the client sees them.
-
-    Of repeated runs the fastest counts, because other load on the machine only adds time.
-    """
+    """Return the seconds of each prompt as the client sees them. Of repeated runs the fastest
+    counts, because other load on the machine only adds time."""
     best: dict[Setting, dict[int, float]] = {}
     for run in runs:
         setting = (run.speculation.strategy, run.speculation.options.lookahead)

@@ -44,9 +44,7 @@ class ChatTurn:
 
 async def chat(clients: Sequence[AsyncClient], load: ChatLoad, number: int) -> list[ChatTurn]:
     """Hold a chat, which depends on ``number`` alone, except for the orchestrators it goes to.
-
-    Raises SpecmeshError.
-    """
+    Raises SpecmeshError."""
     rng = Random(f"chat {load.seed} {number}")  # noqa: S311 - no secret
     said: list[int] = []
     turns: list[ChatTurn] = []

@@ -70,10 +70,8 @@ async def measure(
     chats_a_round: int,
     progress: Callable[[int], None],
 ) -> dict[str, Side]:
-    """Let both sides hold ``chats_a_round`` chats in each round.
-
-    Raises SpecmeshError, and aiohttp.ClientError if a process can't be scraped.
-    """
+    """Let both sides hold ``chats_a_round`` chats in each round. Raises SpecmeshError, and
+    aiohttp.ClientError if a process can't be scraped."""
     sides = {side: Side() for side in SIDES}
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession())

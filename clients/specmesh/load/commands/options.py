@@ -179,8 +179,7 @@ class LoadOptions:
     think: Annotated[
         float,
         _time(
-            "Mean pause of a user, or between the turns of a conversation.",
-            *(_ARRIVALS, "--think", "0s"),
+            "Mean pause of a user, or between turns of a conversation.", _ARRIVALS, "--think", "0s"
         ),
     ] = 0.0
 

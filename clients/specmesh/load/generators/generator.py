@@ -51,11 +51,8 @@ class WorkloadPart:
 
 
 class Generator:
-    """A generator, which runs once.
-
-    ``observed`` is called with each request that has ended; ``now`` returns the seconds since the
-    start.
-    """
+    """A generator, which runs once. ``observed`` is called with each request that has ended;
+    ``now`` returns the seconds since the start."""
 
     def __init__(
         self,
@@ -75,10 +72,8 @@ class Generator:
         self._known: set[type[Exception]] = set()
 
     async def run(self) -> None:
-        """Send everything, and return when all requests have ended.
-
-        Cancelling it cancels the requests under way.
-        """
+        """Send everything, and return when all requests have ended. Cancelling it cancels the
+        requests under way."""
         async with asyncio.TaskGroup() as group:
             if isinstance(self._workload.arrivals, Users):
                 for user in range(
@@ -236,8 +231,6 @@ def _keep(told: Told, seen: Observation) -> None:
 
 
 def monotonic_since(epoch_s: float) -> Callable[[], float]:
-    """Return a clock of the seconds since ``epoch_s`` of the monotonic clock.
-
-    All processes of a machine share the monotonic clock.
-    """
+    """Return a clock of the seconds since ``epoch_s`` of the monotonic clock. All processes of a
+    machine share the monotonic clock."""
     return lambda: time.monotonic() - epoch_s

@@ -51,10 +51,8 @@ class WorkerBroken:
 
 @dataclass(slots=True)
 class WorkerProgress:
-    """The events since the previous message, for the live view.
-
-    ``at_s`` counts from the start; ``cpu_s`` is the CPU time of the process so far.
-    """
+    """The events since the previous message, for the live view. ``at_s`` counts from the start;
+    ``cpu_s`` is the CPU time of the process so far."""
 
     at_s: float
     cpu_s: float

@@ -17,10 +17,8 @@ _DIGITS = 4
 
 
 def timeline(seconds: Sequence[Read], most: int) -> dict[str, Any]:
-    """Return the timeline in at most ``most`` steps of ``every_s`` whole seconds.
-
-    Counts become means per second; of requests under way and latencies, the highest second remains.
-    """
+    """Return the timeline in at most ``most`` steps of ``every_s`` whole seconds. Counts become
+    means per second; of requests under way and latencies, the highest second remains."""
     steps = _steps(seconds, most)
     columns: dict[str, list[float | None]] = {"t_s": [each[0]["t_s"] for each in steps]}
     for name in _SUMMED:
@@ -31,11 +29,8 @@ def timeline(seconds: Sequence[Read], most: int) -> dict[str, Any]:
 
 
 def samples(found: Sequence[Read], most: int) -> dict[str, Any]:
-    """Return the samples of a server in at most ``most`` steps.
-
-    Shares are averaged, queues become the maximum. Metrics that the server never reported are left
-    out.
-    """
+    """Return the samples of a server in at most ``most`` steps. Shares are averaged, queues become
+    the maximum. Metrics that the server never reported are left out."""
     steps = _steps(found, most)
     columns: dict[str, list[float | None]] = {"t_s": [each[-1]["t_s"] for each in steps]}
     for name in _SAMPLED:

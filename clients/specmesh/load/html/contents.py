@@ -29,11 +29,8 @@ _PERCENTS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
 
 
 def page(reports: Sequence[tuple[str, Read]]) -> dict[str, Any]:
-    """Return a page of one or several reports, each with its name.
-
-    Raises ValueError for reports of another schema, or of kinds that can't share a page, and
-    KeyError if a report lacks a field.
-    """
+    """Return a page of one or several reports, each with its name. Raises ValueError for reports of
+    another schema, or of kinds that can't share a page, and KeyError if a report lacks a field."""
     for name, report in reports:
         if report.get("schema") != SCHEMA or report.get("kind") not in {"run", *POINTS}:
             raise ValueError(f"{name} is not a report with schema {SCHEMA}")
@@ -49,10 +46,8 @@ def comparison(
     differences: Sequence[Read],
     others: Sequence[str],
 ) -> dict[str, Any]:
-    """Return a page of two runs and their ``differences``, those of ``load compare --json``.
-
-    Raises the same errors as ``page``.
-    """
+    """Return a page of two runs and their ``differences``, those of ``load compare --json``. Raises
+    the same errors as ``page``."""
     reports = [
         (name if name == role else f"{role}: {name}", report)
         for role, (name, report) in (("before", before), ("after", after))

@@ -58,8 +58,10 @@ def arrivals(found: Read, rates: str = "") -> str:
             return f"replay of {found['seconds']} conversations at {pace} pace"
         case "ramp":
             first, last, over_s = found["first"], found["last"], found["over_s"]
-            rates = f"{first:g} to {last:g} conversations per second"
-            return f"open loop, ramp from {rates} in {over_s:g} s"
+            return (
+                f"open loop, ramp from {first:g} to {last:g} conversations per second "
+                f"in {over_s:g} s"
+            )
         case "gamma":
             burstiness = f"gamma with burstiness {found['burstiness']:g}"
             return f"open loop, {burstiness}, {rate} conversations per second"

@@ -33,11 +33,8 @@ _CELLS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticDifference:
-    """The change of one statistic of one metric.
-
-    ``before`` and ``after`` are in milliseconds. ``low`` and ``high`` bound the change with 95 %
-    confidence, as shares of ``before``.
-    """
+    """The change of one statistic of one metric. ``before`` and ``after`` are in milliseconds.
+    ``low`` and ``high`` bound the change with 95 % confidence, as shares of ``before``."""
 
     metric: str
     statistic: str
@@ -57,10 +54,8 @@ class StatisticDifference:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[StatisticDifference]:
-    """Return the differences between two reports of runs, read from JSON.
-
-    Raises ValueError if one is not a report of a run, or has too few requests.
-    """
+    """Return the differences between two reports of runs, read from JSON. Raises ValueError if one
+    is not a report of a run, or has too few requests."""
     found = []
     for metric in METRICS:
         old, new = _column(before, metric), _column(after, metric)

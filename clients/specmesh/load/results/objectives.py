@@ -17,10 +17,8 @@ class Objectives:
     e2e_s: float | None = None
 
     def met_by(self, seen: Observation) -> bool:
-        """Return whether an answer came within all bounds.
-
-        An answer of a single token has no time per output token, so it meets any bound on that.
-        """
+        """Return whether an answer came within all bounds. An answer of a single token has no time
+        per output token, so it meets any bound on that."""
         if seen.outcome is not RequestOutcome.ANSWERED:
             return False
         times = (

@@ -14,11 +14,8 @@ SCHEMA = "specmesh.load/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyDistribution:
-    """A distribution of times, in milliseconds.
-
-    ``cdf`` has pairs of a time and the share of times up to it; ``hdr`` is the whole histogram, in
-    HdrHistogram's V2 format.
-    """
+    """A distribution of times, in milliseconds. ``cdf`` has pairs of a time and the share of times
+    up to it; ``hdr`` is the whole histogram, in HdrHistogram's V2 format."""
 
     count: int
     mean: float
@@ -190,10 +187,7 @@ class TracedRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
     """The measured answers in columns, ordered by when they were due, for ``compare`` and scatter
-    plots.
-
-    If there are too many, only one in ``every`` is listed.
-    """
+    plots. If there are too many, only one in ``every`` is listed."""
 
     every: int
     due_s: Sequence[float]
@@ -270,11 +264,8 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One run of a sweep or a search.
-
-    ``changed`` has the settings that are varied, ``saturated`` the reason why the server could not
-    keep up, empty if it could.
-    """
+    """One run of a sweep or a search. ``changed`` has the settings that are varied, ``saturated``
+    the reason why the server could not keep up, empty if it could."""
 
     rate: float
     changed: Mapping[str, str]
@@ -297,10 +288,8 @@ class SweepReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchReport:
-    """The report of ``specmesh load search``.
-
-    ``highest_rate`` met the objectives (None if no rate did), ``lowest_missed_rate`` did not.
-    """
+    """The report of ``specmesh load search``. ``highest_rate`` met the objectives (None if no rate
+    did), ``lowest_missed_rate`` did not."""
 
     schema: str = SCHEMA
     kind: str = "search"

@@ -10,10 +10,8 @@ LOWEST_SHARE = 1 / 64
 
 
 class Bisection:
-    """Doubles the rate until one is missed (or halves it until one is met), then bisects.
-
-    It bisects the ratio of the two until they are at most ``within`` apart, such as 0.05 for 5 %.
-    """
+    """Doubles the rate until one is missed (or halves it until one is met), then bisects. It
+    bisects the ratio of the two until they are at most ``within`` apart, such as 0.05 for 5 %."""
 
     def __init__(self, first_rate: float, within: float) -> None:
         self._first_rate = first_rate
@@ -36,10 +34,8 @@ class Bisection:
         return None if missed <= met * (1 + self._within) else sqrt(met * missed)
 
     def tried(self, rate: float, *, met: bool) -> None:
-        """Record whether ``rate`` met the objectives.
-
-        Noise may make a higher rate meet them and a lower one miss them; then the lower one counts.
-        """
+        """Record whether ``rate`` met the objectives. Noise may make a higher rate meet them and a
+        lower one miss them; then the lower one counts."""
         if met:
             self.highest_met = rate
         else:

@@ -79,10 +79,8 @@ async def conduct(
 
 
 async def _for_server(plan: RunPlan) -> RunPlan:
-    """Return ``plan`` with the name of the model and the words per token of its tokenizer.
-
-    Prompts from a file need no words per token. Raises RequestFailed.
-    """
+    """Return ``plan`` with the name of the model and the words per token of its tokenizer. Prompts
+    from a file need no words per token. Raises RequestFailed."""
     door, workload = plan.door, plan.workload
     strategies = [each.name for each in workload.variations if each.strategy or each.options]
     if strategies or not door.model:

@@ -23,11 +23,9 @@ _REFRESH_PER_S = 2
 
 
 class LiveView:
-    """A live view of the last seconds of a run on ``console``.
-
-    If ``console`` is not a terminal, lines on ``elsewhere`` (by default standard error) say how far
-    the run, which lasts ``extent``, is.
-    """
+    """A live view of the last seconds of a run on ``console``. If ``console`` is not a terminal,
+    lines on ``elsewhere`` (by default standard error) say how far the run, which lasts ``extent``,
+    is."""
 
     def __init__(
         self, console: Console, title: str, extent: RunLength, elsewhere: Console | None = None

@@ -78,11 +78,8 @@ def summarise(
 
 
 def measured_time(workload: Workload, seen: FleetSeen) -> tuple[float, float]:
-    """Return the beginning and the end of the measured time.
-
-    The end is the configured one, or, if a number of requests or a trace ended the run, the end of
-    the last request.
-    """
+    """Return the beginning and the end of the measured time. The end is the configured one, or, if
+    a number of requests or a trace ended the run, the end of the last request."""
     extent = workload.extent
     last_s = max((each.ended_s for each in seen.observations), default=extent.warm_up_s)
     if extent.duration_s is None or seen.interrupted:

@@ -28,12 +28,9 @@ _propagator = TraceContextTextMapPropagator()
 
 @dataclass(frozen=True, slots=True)
 class OpenAiDoor:
-    """An OpenAI-compatible server at ``url``.
-
-    ``token`` is sent as a bearer token; ``commands/asked.py`` ensures that plain HTTP carries it
-    only on this machine. Parameters in ``left_out`` are omitted from requests, and those in
-    ``renamed`` are sent under another name.
-    """
+    """An OpenAI-compatible server at ``url``. ``token`` is sent as a bearer token;
+    ``commands/asked.py`` ensures that plain HTTP carries it only on this machine. Parameters in
+    ``left_out`` are omitted from requests, and those in ``renamed`` are sent under another name."""
 
     url: str
     model: str = ""

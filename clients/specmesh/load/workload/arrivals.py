@@ -1,7 +1,5 @@
-"""The times at which conversations begin.
-
-In an open loop they don't depend on how fast the server is.
-"""
+"""The times at which conversations begin. In an open loop they don't depend on how fast the server
+is."""
 
 from __future__ import annotations
 

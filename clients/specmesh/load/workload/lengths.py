@@ -63,10 +63,7 @@ class Normal:
 @dataclass(frozen=True, slots=True)
 class Lognormal:
     """A lognormal distribution with the given median; its logarithm has standard deviation
-    ``sigma``.
-
-    Prompts and answers of real users are similar to this, with sigma about 1.
-    """
+    ``sigma``. Prompts and answers of real users are similar to this, with sigma about 1."""
 
     kind: ClassVar[str] = "lognormal"
 

@@ -74,11 +74,8 @@ class Workload:
 
     def beginnings(self, part: int, parts: int) -> Iterator[tuple[int, float]]:
         """Yield the number and the start time of each conversation that generator ``part`` of
-        ``parts`` sends in an open loop.
-
-        Times are in seconds from the start. A generator takes every ``parts``-th conversation, so
-        that all of them together make the one schedule.
-        """
+        ``parts`` sends in an open loop. Times are in seconds from the start. A generator takes
+        every ``parts``-th conversation, so that all of them together make the one schedule."""
         assert not isinstance(self.arrivals, Users)
         total_s, most = self.extent.total_s, self.extent.max_conversations
         for number, at_s in enumerate(self.arrivals.times(drawn_for(self.seed, "arrivals"))):

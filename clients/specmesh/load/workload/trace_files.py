@@ -33,10 +33,8 @@ class TraceEntry:
 
 
 def read_trace(file: Path) -> tuple[TraceEntry, ...]:
-    """Return the requests in ``file``, sorted by time.
-
-    Raises OSError, and ValueError with the place of the error.
-    """
+    """Return the requests in ``file``, sorted by time. Raises OSError, and ValueError with the
+    place of the error."""
     with file.open(encoding="utf-8-sig", newline="") as opened:
         begins_with = opened.read(1)
         opened.seek(0)

@@ -34,10 +34,8 @@ class RecordedGuess:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """One verification at its replica: its time, and its number of nodes, root included.
-
-    ``first`` says that the replica had nothing of the request before.
-    """
+    """One verification at its replica: its time, and its number of nodes, root included. ``first``
+    says that the replica had nothing of the request before."""
 
     num_nodes: int
     seconds: float

@@ -45,11 +45,8 @@ class WhatIfPrediction:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The predictions for an answer, best first.
-
-    ``simulated_s`` is the simulated time of the unchanged answer; ``error`` is by which share of
-    the measured time that is too long.
-    """
+    """The predictions for an answer, best first. ``simulated_s`` is the simulated time of the
+    unchanged answer; ``error`` is by which share of the measured time that is too long."""
 
     measured_s: float
     simulated_s: float
@@ -82,10 +79,8 @@ class Trials:
         """Number of simulations so far."""
 
     def step(self) -> bool:
-        """Simulate once; return whether there is more to simulate.
-
-        An exception during it, such as KeyboardInterrupt, leaves the result unchanged.
-        """
+        """Simulate once; return whether there is more to simulate. An exception during it, such as
+        KeyboardInterrupt, leaves the result unchanged."""
         seed, which = divmod(self.num_done, len(self._requests))
         self._speculation_s[which].append(_simulated_s(self._requests[which], seed))
         self.num_done += 1

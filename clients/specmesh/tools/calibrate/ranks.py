@@ -32,11 +32,8 @@ class RankedGuesses(Protocol):
 
 
 class DrafterGuesses:
-    """``RankedGuesses`` of a drafter model.
-
-    Its choices depend on the preceding tokens only, so one forward over an answer yields what it
-    would draft from any position.
-    """
+    """``RankedGuesses`` of a drafter model. Its choices depend on the preceding tokens only, so one
+    forward over an answer yields what it would draft from any position."""
 
     def __init__(self, drafter: LanguageModel) -> None:
         self._drafter = drafter

@@ -19,11 +19,11 @@ from specmesh.traces.analysis.speculation import TracedLatencies
 _KEY = f"""
 tokens/s and ratio are medians over the prompts; the ratio is to autoregressive
 decoding of the same prompt, so it is not that of the two medians.
-accept: share of the verified draft tokens. For one token of output: calls of
-the target, tokens drafted, of these wasted, places the target was asked about.
-same: whether every text is that of the first line.
-A token repeats if it lies in a run of {NUM_TOKENS} tokens that its answer has said
-before. Small models go in loops at temperature 0, and loops are easy to draft.
+accept: accepted share of the verified draft tokens. Per output token: calls of
+the target, tokens drafted, tokens wasted, positions the target computed (asked).
+same: whether every text equals that of the first line.
+A token repeats if it lies in a run of {NUM_TOKENS} tokens that occurred before in
+its answer. Small models loop at temperature 0, and loops are easy to draft.
 """
 
 

@@ -59,11 +59,9 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class MeshPrediction:
-    """The prediction for one strategy on one mesh.
-
-    ``attained`` is the share of answers within the objectives. Utilisations are means over
-    replicas, above 1 if the queue only grows. Rates are totals of all cells.
-    """
+    """The prediction for one strategy on one mesh. ``attained`` is the share of answers within the
+    objectives. Utilisations are means over replicas, above 1 if the queue only grows. Rates are
+    totals of all cells."""
 
     strategy: str
     counts: ReplicaCounts

@@ -19,12 +19,9 @@ _LEAST = ReplicaCounts(verifiers=1, drafters=1)
 
 @dataclass(frozen=True, slots=True)
 class SmallestMesh:
-    """The result of a search for one strategy.
-
-    ``best`` is the smallest mesh that meets the objectives, None if there is none; ``fewer`` the
-    same with one verifier less in each cell; ``alone`` the prediction for an answer that has a mesh
-    to itself.
-    """
+    """The result of a search for one strategy. ``best`` is the smallest mesh that meets the
+    objectives, None if there is none; ``fewer`` the same with one verifier less in each cell;
+    ``alone`` the prediction for an answer that has a mesh to itself."""
 
     strategy: str
     best: MeshPrediction | None

@@ -51,9 +51,7 @@ def expectations(
     context: float,
 ) -> list[Expectation]:
     """Return the expectations for each way of decoding and for the target alone, the best first.
-
-    Acceptance is that of the nearest measured temperature.
-    """
+    Acceptance is that of the nearest measured temperature."""
     listed = nearest(acceptances, temperature)
     near = listed[0].temperature if listed else temperature
     candidates = [replace(AUTOREGRESSIVE_ROUND, temperature=near), *listed]

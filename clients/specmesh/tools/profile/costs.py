@@ -75,10 +75,8 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Orchestrating:
-    """The time of an orchestrator per round, which it spends on one round after the other.
-
-    It includes any other time of a round that replicas don't report.
-    """
+    """The time of an orchestrator per round, which it spends on one round after the other. It
+    includes any other time of a round that replicas don't report."""
 
     strategy: str
     one_ms: float

@@ -51,11 +51,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """The time of a forward in milliseconds.
-
-    It has the time of one call without context at each of ``knots``, which rise; of a further call;
-    of 1,000 tokens of context, by call and by token; and what a draft takes besides its forwards.
-    """
+    """The time of a forward in milliseconds. It has the time of one call without context at each of
+    ``knots``, which rise; of a further call; of 1,000 tokens of context, by call and by token; and
+    what a draft takes besides its forwards."""
 
     knots: tuple[float, ...]
     at_knots: tuple[float, ...]
@@ -95,10 +93,8 @@ class Fit:
 
 
 def fit(samples: Sequence[Sample], knots: Sequence[int] = KNOTS) -> Fit:
-    """Fit a law to ``samples``, at least one, of different settings and with positive times.
-
-    It uses those of ``knots`` that have enough samples.
-    """
+    """Fit a law to ``samples``, at least one, of different settings and with positive times. It
+    uses those of ``knots`` that have enough samples."""
     ordered = tuple(sorted(samples, key=lambda each: each.forwards))
     errors: list[float] = []
     for fold in range(FOLDS if len(ordered) > 1 else 0):

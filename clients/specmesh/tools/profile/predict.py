@@ -114,10 +114,8 @@ def orchestrating(
     costs: MeshCosts, observed: Sequence[tuple[ProfiledAcceptance, ObservedRounds]], context: float
 ) -> tuple[Orchestrating, ...]:
     """Return the orchestrator's time per round of each strategy that explains the observed rounds,
-    given ``costs``.
-
-    It is the mean over the observations of a strategy with one stream and with many.
-    """
+    given ``costs``. It is the mean over the observations of a strategy with one stream and with
+    many."""
     fitting: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     for acceptance, seen in observed:
         key = seen.way.strategy, seen.streams

@@ -40,11 +40,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict on an answer, with its reason.
-
-    ``exact`` means finished and equal to what the target alone says, ``agreed`` finished and equal
-    to what the store holds. Both are False if unknown.
-    """
+    """The verdict on an answer, with its reason. ``exact`` means finished and equal to what the
+    target alone says, ``agreed`` finished and equal to what the store holds. Both are False if
+    unknown."""
 
     fate: AnswerVerdict
     why: str = ""
@@ -67,11 +65,8 @@ def judge(answer: ChaosAnswer, truth: Truth, stored: Stored) -> Judgement:
 
 
 def compare(said: Sequence[int], true: Sequence[int]) -> AnswerVerdict:
-    """Compare ``said`` with the beginning of ``true``.
-
-    After the first difference, later tokens of ``true`` mean that some were lost, earlier ones that
-    some came twice.
-    """
+    """Compare ``said`` with the beginning of ``true``. After the first difference, later tokens of
+    ``true`` mean that some were lost, earlier ones that some came twice."""
     position = next((n for n, (a, b) in enumerate(zip(said, true, strict=False)) if a != b), None)
     if position is None:
         return AnswerVerdict.RIGHT if len(said) <= len(true) else AnswerVerdict.CHANGED

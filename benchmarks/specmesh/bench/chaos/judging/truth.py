@@ -25,11 +25,9 @@ class Truth(Protocol):
     """The right answers to requests."""
 
     def tokens(self, request: ChaosRequest, length: int) -> tuple[int, ...] | None:
-        """Return the first ``length`` tokens that the target alone says, ignoring stop tokens.
-
-        It returns None if the right text is unknown, because the filter made it or it was drawn at
-        random.
-        """
+        """Return the first ``length`` tokens that the target alone says, ignoring stop tokens. It
+        returns None if the right text is unknown, because the filter made it or it was drawn at
+        random."""
         ...
 
     def wrong_position(

@@ -10,10 +10,7 @@ from specmesh.models import Prompt
 
 def parted(prompts: Sequence[Prompt], seed: int) -> tuple[list[str], list[str]]:
     """Return two lists of texts that share no file, each ordered so that any beginning is spread
-    over its files.
-
-    Files are assigned at random, because files with similar paths are similar.
-    """
+    over its files. Files are assigned at random, because files with similar paths are similar."""
     rng = random.Random(seed)  # noqa: S311 - a profile must repeat
     paths = sorted({each.path for each in prompts})
     own = set(rng.sample(paths, (len(paths) + 1) // 2))

@@ -56,10 +56,8 @@ def verifications(limit: int) -> list[CallSetting]:
 
 
 def drafts(limit: int) -> list[CallSetting]:
-    """Return the settings for a drafter whose context has ``limit`` tokens.
-
-    The first level is a forward of one token for any width.
-    """
+    """Return the settings for a drafter whose context has ``limit`` tokens. The first level is a
+    forward of one token for any width."""
     shapes = [(1, 1), *((width, DRAFT_DEPTH) for width in DRAFT_WIDTHS)]
     return [
         CallSetting(streams, context, *shape)
@@ -69,11 +67,9 @@ def drafts(limit: int) -> list[CallSetting]:
 
 
 def heads_drafts(limit: int, heads_depth: int) -> list[CallSetting]:
-    """Return the settings for a target's heads, which draft ``heads_depth`` levels.
-
-    Several concurrent calls draft one level only: below it, each would read as many tokens as its
-    own tree has.
-    """
+    """Return the settings for a target's heads, which draft ``heads_depth`` levels. Several
+    concurrent calls draft one level only: below it, each would read as many tokens as its own tree
+    has."""
     context = contexts(limit)[0]
     depths = sorted({(heads_depth + 1) // 2, heads_depth} - {1})
     trees = product(range(HEADS_CONTEXTS), HEADS_WIDTHS, depths)

@@ -52,10 +52,7 @@ def on_still_cores(paces: Mapping[Tried, Mapping[int, Pace]]) -> dict[Tried, dic
 
 def _powers(tries: Collection[Sequence[tuple[Vector, float]]]) -> Vector:
     """Return the powers, in [0, 1], that minimise the deviation of corrected speeds from their
-    mean.
-
-    ``tries`` has for each thing its tries, as the slowness of its cores and a speed.
-    """
+    mean. ``tries`` has for each thing its tries, as the slowness of its cores and a speed."""
     rows, wanted = [], []
     for own in tries:
         slowness = np.array([each for each, _ in own])

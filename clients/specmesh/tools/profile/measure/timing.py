@@ -51,10 +51,8 @@ Sized = Callable[[CallSetting, Timed], tuple[MeasuredForward, ...]]
 
 
 class CallTimer:
-    """A timer of calls of one kind to one replica.
-
-    ``call`` makes one, ``sized`` returns the sizes of its forwards, none if they aren't known.
-    """
+    """A timer of calls of one kind to one replica. ``call`` makes one, ``sized`` returns the sizes
+    of its forwards, none if they aren't known."""
 
     def __init__(
         self,
@@ -123,11 +121,8 @@ class CallTimer:
         return fit(self.samples(), self._knots)
 
     def samples(self) -> list[Sample]:
-        """Return the samples measured often enough, or all if there are none.
-
-        The time of a sample is the lower quartile, because any disturbance only makes a forward
-        longer.
-        """
+        """Return the samples measured often enough, or all if there are none. The time of a sample
+        is the lower quartile, because any disturbance only makes a forward longer."""
         counted = [
             # Each of the calls that share a forward reports it.
             (len(times) / forwards[0].calls, Sample(forwards, float(np.quantile(times, _QUANTILE))))
@@ -197,10 +192,8 @@ def drafting(replica: Replica, seed: int) -> CallTimer:
 
 
 def heads_drafting(replica: Replica, seed: int) -> CallTimer:
-    """Create a timer of empty verifications that return a tree of the target's heads.
-
-    The tree has ``width`` nodes for each of ``depth`` levels.
-    """
+    """Create a timer of empty verifications that return a tree of the target's heads. The tree has
+    ``width`` nodes for each of ``depth`` levels."""
     sure = DraftStop(0.0, Platt(1.0, 0.0))
 
     async def call(line: OpenLine, prefix: CommittedPrefix, setting: CallSetting) -> Timed:
@@ -230,11 +223,9 @@ def heads_drafting(replica: Replica, seed: int) -> CallTimer:
 
 
 async def contention(replicas: Replicas, context: int, seconds: float, seed: int) -> Contention:
-    """Measure how much longer forwards take while the other role works without a pause.
-
-    Forwards alone and together take turns. Calls are long, so that few are made: their client may
-    share a core with the replicas.
-    """
+    """Measure how much longer forwards take while the other role works without a pause. Forwards
+    alone and together take turns. Calls are long, so that few are made: their client may share a
+    core with the replicas."""
     assert replicas.drafter is not None
     checks = (verifying(replicas.verifier, seed), CallSetting(1, context, 32))
     guesses = (drafting(replicas.drafter, seed), CallSetting(1, context, 8, 12))

@@ -28,10 +28,8 @@ _WORK = 15_000
 
 
 class CoreWatch:
-    """A process that repeatedly times a fixed piece of work on the cores of each role.
-
-    Without any cores no process is started. Entering raises StartError.
-    """
+    """A process that repeatedly times a fixed piece of work on the cores of each role. Without any
+    cores no process is started. Entering raises StartError."""
 
     def __init__(self, cores: Mapping[str, Collection[int]]) -> None:
         self._cores = cores
@@ -85,11 +83,8 @@ class CoreWatch:
 
     def core_ms(self, began: float, ended: float) -> dict[str, float]:
         """Return the mean time of the work over the cores of each role between two times of the
-        monotonic clock.
-
-        If none was taken in between, the last one counts. Raises StartError if the watching process
-        has ended.
-        """
+        monotonic clock. If none was taken in between, the last one counts. Raises StartError if the
+        watching process has ended."""
         if self._reading is not None and self._reading.done():
             raise StartError("the process that watches the cores has ended")
         return {

@@ -113,11 +113,8 @@ async def try_all(
     client: AsyncClient, cores: CoreWatch, loads: Sequence[Load], ways: Sequence[Way], chosen: Way
 ) -> list[Tried]:
     """Try each of ``ways`` with the first load, then the fastest and ``chosen`` with each of the
-    others.
-
-    They take turns, so that other load on the machine affects all equally. Returns all, with those
-    tried on every load first, the fastest first. Raises SpecmeshError.
-    """
+    others. They take turns, so that other load on the machine affects all equally. Returns all,
+    with those tried on every load first, the fastest first. Raises SpecmeshError."""
     await warm_up(client, cores, loads[0], ways)
     tried = [Tried(way, await attempt(client, cores, loads[0], way)) for way in ways]
     steady(tried)
@@ -135,10 +132,7 @@ async def count_all(
     client: AsyncClient, cores: CoreWatch, load: Load, tried: list[Tried], known: dict[Way, Try]
 ) -> None:
     """Also answer ``load`` with those of ``tried`` that were tried on every load, unless the result
-    is ``known``.
-
-    They are then sorted again, the fastest first. Raises SpecmeshError.
-    """
+    is ``known``. They are then sorted again, the fastest first. Raises SpecmeshError."""
     finalists = [each for each in tried if each.finals]
     for each in finalists:
         if each.way not in known:

@@ -41,11 +41,9 @@ class Observations:
         """Paces by case, then by pass."""
 
     async def observe(self, cases: Collection[Case], seconds: float) -> None:
-        """Try each of ``cases`` at least once, repeatedly for about ``seconds``.
-
-        Cases take turns, so that other load on the machine affects all equally, and each pass has
-        other prompts. Raises SpecmeshError.
-        """
+        """Try each of ``cases`` at least once, repeatedly for about ``seconds``. Cases take turns,
+        so that other load on the machine affects all equally, and each pass has other prompts.
+        Raises SpecmeshError."""
         until = time.monotonic() + seconds
         while True:
             loads = {

@@ -59,10 +59,7 @@ class Tries:
         self, costs: MeshCosts, temperatures: Sequence[float], seconds: float
     ) -> MeshCosts:
         """Return ``costs`` with more observations of the leading ways, which also draft along more
-        answers.
-
-        The leading ways may change meanwhile. Raises SpecmeshError, StartError.
-        """
+        answers. The leading ways may change meanwhile. Raises SpecmeshError, StartError."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             leading = list(self._leading(costs, temperatures))
