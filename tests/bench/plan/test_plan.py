@@ -136,7 +136,7 @@ def test_the_command_says_what_to_take():
     [
         (("--rate", "0", "--target-ms", "40"), "--rate"),
         (("--rate", "1", "--target-ms", "nan"), "--target-ms"),
-        (("--rate", "1", "--target-ms", "40", "--output", "many"), "'many' is no length"),
+        (("--rate", "1", "--target-ms", "40", "--output", "many"), "'many' is not a length"),
         (("--rate", "1", "--target-ms", "40", "--slo", "speed=1s"), "'speed' is not an objective"),
         (("--rate", "1", "--target-ms", "40", "--strategy", "none"), "'none' is not one of"),
         (("--rate", "1", "--target-ms", "40", "--strategy", "heads"), "--heads-ms"),
