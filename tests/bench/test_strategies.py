@@ -174,5 +174,5 @@ async def test_tables_and_what_their_words_mean_fit_a_terminal_of_80_columns():
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     assert max(map(len, lines)) <= 80
     assert lines[-2] == (
-        "before. Small models go in loops at temperature 0, and loops are easy to draft."
+        "its answer. Small models loop at temperature 0, and loops are easy to draft."
     )

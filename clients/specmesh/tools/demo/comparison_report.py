@@ -20,7 +20,7 @@ _KEY = f"""
 tokens/s and ratio are medians over the prompts; the ratio is to autoregressive
 decoding of the same prompt, so it is not that of the two medians.
 accept: accepted share of the verified draft tokens. Per output token: calls of
-the target, tokens drafted, tokens wasted, positions the target computed (asked).
+the target, tokens drafted, tokens wasted, positions it computed (asked).
 same: whether every text equals that of the first line.
 A token repeats if it lies in a run of {NUM_TOKENS} tokens that occurred before in
 its answer. Small models loop at temperature 0, and loops are easy to draft.
