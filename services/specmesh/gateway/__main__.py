@@ -18,7 +18,7 @@ from specmesh.serving.startup import CannotStart
 
 
 def make_server(settings: GatewaySettings) -> HttpServer:
-    """The gateway, not listening yet. Raises ``CannotStart``."""
+    """Return the gateway, which does not listen yet. Raises ``CannotStart``."""
     if settings.mesh_ca is None:
         check_plaintext_calls(settings, settings.targets, "--mesh-ca")
     try:
@@ -30,7 +30,7 @@ def make_server(settings: GatewaySettings) -> HttpServer:
 
 
 async def serve(settings: GatewaySettings) -> int:
-    """Serve until the process is told to end; returns its exit status."""
+    """Serve until the process is signalled to stop; return its exit status."""
     use_one_heap()
     return await run_process(settings, "gateway", lambda: make_server(settings))
 

@@ -1,4 +1,4 @@
-"""The routes, and what each does."""
+"""The routes of the gateway and their handlers."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from specmesh.serving.identity.certificates import watched_certificate
 R = TypeVar("R", bound=Request)
 
 INLINE_BYTES = 2**14
-"""Larger bodies are read in a thread, lest streams wait for it."""
+"""Larger bodies are parsed in a thread, so that streams don't stall meanwhile."""
 BODY_SECONDS = 30.0
-"""How long a body may take to arrive."""
+"""The time limit for a body to arrive."""
 READ_BY_CLIENTS = (REQUEST_ID, "retry-after", "retry-after-ms", "x-should-retry")
-"""Headers of answers that pages in a browser are shown as well."""
+"""Response headers that CORS exposes to pages in a browser."""
 
 
 class Routes:
-    """What the gateway serves."""
+    """The handlers of all routes."""
 
     def __init__(self, settings: GatewaySettings, mesh: KnownOrchestrators) -> None:
         self._settings = settings
@@ -57,7 +57,7 @@ class Routes:
         asked_for = settings.tls if settings.requires_certificates else None
         self._peers = PeerCheck(None if asked_for is None else watched_certificate(asked_for))
         self._began = int(time.time())
-        # One at a time: what bodies take beyond their bytes, in memory, is there once.
+        # One thread: only one body at a time takes more memory than its bytes.
         self._reading = ThreadPoolExecutor(1, "reading")
 
     async def list_models(self, request: HttpRequest) -> Response:
@@ -111,7 +111,7 @@ class Routes:
     async def _received(
         self, request: HttpRequest, read: Callable[[Mapping[str, object]], R]
     ) -> tuple[Caller, R]:
-        """Who sent the body, and what is in it; a body is taken only from who is let in."""
+        """Admit the caller, then receive and parse the body."""
         caller = await self._admitted(request)
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -132,8 +132,8 @@ class Routes:
         if num_answers > self._settings.max_answers:
             raise ApiError.invalid(
                 param,
-                f"{num_answers} answers are asked for; a request may ask for "
-                f"{self._settings.max_answers}, all its prompts and choices together",
+                f"the request asks for {num_answers} answers (prompts times n); "
+                f"the limit is {self._settings.max_answers}",
             )
 
     async def _respond(
@@ -171,7 +171,7 @@ class Routes:
 
 
 def make_app(settings: GatewaySettings, mesh: KnownOrchestrators) -> ASGIApp:
-    """The application. Raises ``UnusableFile`` for files of certificates."""
+    """Return the ASGI application. Raises ``UnusableFile`` for unusable certificate files."""
     routes = Routes(settings, mesh)
     app: ASGIApp = Starlette(
         routes=[
@@ -195,15 +195,15 @@ def make_app(settings: GatewaySettings, mesh: KnownOrchestrators) -> ASGIApp:
 
 
 def _for_browsers(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
-    """``app``, which pages of ``origins`` may call as well. It is around all of it, since a page
-    must be able to read errors, too."""
+    """Let pages of ``origins`` call ``app``. CORS wraps the whole application, since pages must be
+    able to read errors, too."""
     if not origins:
         return app
     return CORSMiddleware(
         app,
         allow_origins=origins,
         allow_methods=("GET", "POST"),
-        allow_headers=("*",),  # OpenAI's client has some ten of its own
+        allow_headers=("*",),  # OpenAI's client sends about ten of its own
         expose_headers=READ_BY_CLIENTS,
     )
 
@@ -221,10 +221,10 @@ async def _tell(request: HttpRequest, error: Exception) -> Response:
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Clear the frames that ``error`` and its causes have come through.
+    """Clear the frames in the tracebacks of ``error`` and its causes.
 
-    They hold the body, and the task in which it was raised, which holds the error: all that would
-    be there until the garbage collector came by.
+    The frames hold the request's body and the task that raised, and the task holds the error: this
+    cycle would keep the body in memory until the next garbage collection.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)
@@ -233,7 +233,7 @@ def _let_go(error: BaseException | None) -> None:
 
 
 async def _tell_http(request: HttpRequest, error: Exception) -> Response:
-    """Starlette's own: no such path, or not with that method."""
+    """Answer Starlette's own errors: an unknown path, or a method that the path does not have."""
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path[:128]}: {error.detail}"
     told = ApiError(error.status_code, message, code=HTTPStatus(error.status_code).name.lower())

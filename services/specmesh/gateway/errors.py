@@ -1,10 +1,10 @@
-"""Errors in OpenAI's shape, and the one place where the mesh's become them.
+"""Errors in OpenAI's shape, and the one place that maps the mesh's errors to them.
 
     {"error": {"message": …, "type": …, "param": …, "code": …}}
 
-``code`` is what programs decide on: the mesh's reason in lower case, or one of OpenAI's own. The
-header ``x-should-retry`` says whether the same request may fare better, for OpenAI's clients would
-repeat whatever is 408, 409, 429 or above 499.
+Programs decide on ``code``: the mesh's reason in lower case, or a code of OpenAI's. The header
+``x-should-retry`` says whether a retry may succeed; without it, OpenAI's clients would retry every
+408, 409, 429 and 5xx.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specmesh.client.connections.recovery import may_call_again
 
 MAX_PARAM_CHARS = 256
 UNAVAILABLE_RETRY_S = 1.0
-"""When to come again if nobody said."""
+"""The retry delay for a 503 if the mesh gave none."""
 
 _STATUSES: Mapping[grpc.StatusCode, int] = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
@@ -38,7 +38,7 @@ _STATUSES: Mapping[grpc.StatusCode, int] = {
     grpc.StatusCode.UNAVAILABLE: 503,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
-"""By the status of a gRPC call; any other is 500."""
+"""HTTP status by gRPC status; any other is 500."""
 
 _REASON_STATUSES = {
     "REQUEST_BREAKS_REPLICAS": 500,
@@ -48,19 +48,20 @@ _REASON_STATUSES = {
     "MESSAGE_TOO_LARGE": 413,
     "METADATA_TOO_LARGE": 431,
 }
-"""Where a reason says that it isn't the request's fault, or that it is worth another try."""
+"""HTTP status by reason, where the reason is more specific than the gRPC status: the fault is not
+the caller's, or a retry may succeed."""
 
 _PUBLIC_WORDS = {
-    500: "the mesh failed at this request",
+    500: "the mesh failed to answer this request",
     501: "the mesh does not know this method",
     503: "the mesh cannot answer at the moment",
-    504: "the answer did not come in time",
+    504: "the mesh did not answer in time",
 }
-"""For what is not the caller's doing: the mesh's own words name replicas and their addresses, which
-are for the log."""
+"""Messages for errors that are not the caller's fault: the mesh's own messages name replicas and
+their addresses, and go to the log only."""
 
 _CODES = {401: "invalid_api_key", 403: "permission_denied", 404: "model_not_found"}
-"""OpenAI's own words for what the mesh has a reason for as well."""
+"""OpenAI's codes, which take the place of the mesh's reasons."""
 
 _PARAMS = {
     "NO_FITTING_DRAFTER": "specmesh.strategy",
@@ -71,14 +72,15 @@ _PARAMS = {
     "CHAT_REFUSED": "messages",
     "REQUEST_ID_REUSED": "specmesh.request_id",
 }
-"""By reason, where no field is named."""
+"""The parameter at fault, by the reason of an error that names no field."""
 
 _FEATURE_PARAMS = {
     "LOGPROBS": "logprobs",
     "REJECTION_MODE": "specmesh.acceptance_mode",
     "HEADS": "specmesh.strategy",
 }
-"""By the feature that the target's replicas lack, with reason UNSUPPORTED_FEATURE."""
+"""The parameter at fault, by the feature that the target's replicas lack (reason
+UNSUPPORTED_FEATURE)."""
 
 _FIELDS: tuple[tuple[str, str], ...] = (
     (r"sampling\.(temperature|top_p|seed)", r"\1"),
@@ -94,11 +96,11 @@ _FIELDS: tuple[tuple[str, str], ...] = (
     (r"num_top_logprobs", "logprobs"),
     (r"request_id", "specmesh.request_id"),
 )
-"""The beginning of a path in ``GenerateRequest``, and what it is called here."""
+"""Prefixes of field paths in ``GenerateRequest``, and the parameters they belong to."""
 
 
 class ApiError(Exception):
-    """An error that the caller is told, with its HTTP status."""
+    """An error to report to the caller, with its HTTP status."""
 
     def __init__(
         self,
@@ -121,16 +123,16 @@ class ApiError(Exception):
         self.retry = retry
         self.retry_after_s = retry_after_s
         self.detail = detail
-        """What is said of it in the log alone."""
+        """An explanation for the log only."""
 
     @classmethod
     def invalid(cls, param: str | None, message: str, *, code: str = "invalid_value") -> Self:
-        """A body that can't be answered, whoever sends it and when."""
+        """Return a 400 for a request that is wrong in itself, so that no retry can succeed."""
         return cls(400, message, param=param, code=code)
 
     @property
     def body(self) -> dict[str, object]:
-        """What is sent."""
+        """The JSON body of the response."""
         error = {
             "message": self.message,
             "type": self.type,
@@ -141,7 +143,7 @@ class ApiError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What is sent beside it."""
+        """The headers of the response."""
         headers = {"x-should-retry": "true" if self.retry else "false"}
         if self.retry_after_s is not None:
             headers["retry-after"] = str(math.ceil(self.retry_after_s))
@@ -152,7 +154,7 @@ class ApiError(Exception):
 
 
 def from_mesh(error: SpecmeshError) -> ApiError:
-    """What a caller of the gateway is told of an error of the mesh."""
+    """Map an error of the mesh to the error that the gateway's caller gets."""
     status = _status(error)
     retry_after_s = error.retry_after_s
     unavailable = status == HTTPStatus.SERVICE_UNAVAILABLE
@@ -176,13 +178,13 @@ def _status(error: SpecmeshError) -> int:
     if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED and not (
         error.reason or error.retry_after_s
     ):
-        # gRPC itself says so of a message larger than it takes.
+        # gRPC itself uses this status for a message above its size limit.
         return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     return _REASON_STATUSES.get(error.reason, _STATUSES.get(error.code, 500))
 
 
 def _code(error: SpecmeshError) -> str:
-    """What is wrong with a field, if it has a name, else the reason, else the status."""
+    """Return the reason of a field violation, else that of the error, else the gRPC status."""
     violations = error.field_violations if isinstance(error, InvalidRequest) else ()
     told = next((each.reason for each in violations if each.reason), error.reason)
     return told.lower() or error.code.name.lower()
@@ -195,13 +197,13 @@ def _type(status: int) -> str:
 
 
 def internal(request_id: str) -> ApiError:
-    """What a caller is told of an error that should not be."""
-    message = f"something went wrong here; the log has it under request id {request_id}"
+    """Return the error for an unexpected exception, whose details go to the log only."""
+    message = f"internal error; the gateway's log has details under request id {request_id}"
     return ApiError(500, message, type="server_error", code="internal")
 
 
 def overloaded(message: str) -> ApiError:
-    """What a caller is told of a gateway that has as much to do as it can hold."""
+    """Return the 429 of a gateway that has reached one of its limits."""
     return ApiError(
         HTTPStatus.TOO_MANY_REQUESTS,
         message,
@@ -213,7 +215,7 @@ def overloaded(message: str) -> ApiError:
 
 
 def _param_and_message(error: SpecmeshError) -> tuple[str | None, str]:
-    """What is wrong, and how: under the caller's name for it, not that of the mesh."""
+    """Return the parameter at fault and a message, both under the caller's name for the field."""
     if isinstance(error, InvalidRequest) and error.field_violations:
         first = error.field_violations[0]
         field = param_of(first.field)
@@ -223,7 +225,7 @@ def _param_and_message(error: SpecmeshError) -> tuple[str | None, str]:
 
 
 def param_of(field: str) -> str:
-    """OpenAI's name, or ours, of a field of ``GenerateRequest``."""
+    """Return the name of the request parameter for a field of ``GenerateRequest``."""
     for pattern, name in _FIELDS:
         renamed, count = re.subn(rf"^{pattern}(?=$|[.\[])", name, field)
         if count:

@@ -1,8 +1,8 @@
-"""Who calls the gateway, and as whom it calls the mesh.
+"""Authentication of the gateway's callers, and the identity under which it calls the mesh.
 
-Without tokens of its own the gateway is nobody's judge: a caller's bearer token goes with every
-call that is made for it, and the orchestrators decide. With ``--tokens``, ``--jwks`` or
-``--jwks-url`` it knows its callers, calls the mesh as itself, and tells it for whom.
+Without ``--tokens``, ``--jwks`` and ``--jwks-url`` the gateway passes a caller's bearer token on,
+and the orchestrators check it. With one of them it authenticates callers itself, calls the mesh
+under its own identity and names the caller in each call.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _name: ContextVar[str] = ContextVar("name")
 
 
 async def callers_token() -> str:
-    """The bearer token of the caller whose request is being answered; for ``AsyncClient``."""
+    """Return the bearer token of the caller of the current request; for ``AsyncClient``."""
     return _token.get()
 
 
 def callers_name() -> Sequence[tuple[str, bytes]]:
-    """Metadata that names the caller whose request is being answered; for ``AsyncClient``."""
+    """Return metadata that names the caller of the current request; for ``AsyncClient``."""
     return ((CALLER, _name.get().encode()),)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request, and through which client the mesh is called for it.
+    """The caller of a request, and the client through which to call the mesh for it.
 
-    ``identity`` is empty where it is the mesh that knows.
+    ``identity`` is empty if only the mesh knows it.
     """
 
     client: AsyncClient
@@ -46,40 +46,42 @@ class Caller:
 
 
 class Door(Protocol):
-    """Lets requests in."""
+    """Authenticates callers."""
 
     async def admit(self, request: Request) -> Caller:
-        """Who sent it. Raises ``ApiError`` 401."""
+        """Return the caller of ``request``. Raises ``ApiError`` 401."""
 
 
 class OpenDoor:
-    """Leaves it to the mesh who may call. ``passing_on`` sends ``callers_token`` with its calls,
-    ``anonymous`` none."""
+    """Leaves authentication to the mesh: ``passing_on`` sends ``callers_token`` with its calls,
+    ``anonymous`` sends no token."""
 
     def __init__(self, anonymous: AsyncClient, passing_on: AsyncClient) -> None:
         self._anonymous = anonymous
         self._passing_on = passing_on
 
     async def admit(self, request: Request) -> Caller:
-        """Who sent it. Raises ``ApiError`` 401 for an authorization that is no bearer token."""
+        """Return the caller. Raises ``ApiError`` 401 unless a given authorization is a bearer
+        token."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if not scheme or (scheme.lower() == SCHEME and not token):  # sent by clients without one
+        # Clients that have no token may send the scheme alone.
+        if not scheme or (scheme.lower() == SCHEME and not token):
             return Caller(self._anonymous)
         if scheme.lower() != SCHEME or not token.isascii() or not token.isprintable():
-            raise _refused("the authorization is no bearer token")
+            raise _refused("the authorization header holds no valid bearer token")
         _token.set(token)
         return Caller(self._passing_on)
 
 
 class GuardedDoor:
-    """Lets in who has a token that ``bearer`` knows; ``client`` sends ``callers_name``."""
+    """Admits callers whose token ``bearer`` accepts; ``client`` sends ``callers_name``."""
 
     def __init__(self, client: AsyncClient, bearer: Bearer) -> None:
         self._client = client
         self._bearer = bearer
 
     async def admit(self, request: Request) -> Caller:
-        """Who sent it. Raises ``ApiError`` 401."""
+        """Return the caller of ``request``. Raises ``ApiError`` 401."""
         try:
             proven = await self._bearer.identify(request.headers.get("authorization"))
         except UnauthenticatedStatus as error:

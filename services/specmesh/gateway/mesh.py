@@ -1,4 +1,4 @@
-"""The orchestrators, as the SDK calls them."""
+"""The gateway's clients of the orchestrators."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from specmesh.serving.identity.watched import Watched
 
 PROBE_SECONDS = 2.0
 PROBE_AGE_SECONDS = 1.0
-"""How long an orchestrator that answered counts as there."""
+"""The time for which a successful probe counts."""
 
 _OPTIONS = (("grpc.http2.bdp_probe", 0),)
-"""Else gRPC takes in megabytes of an answer whose client doesn't read: with the probe, windows grow
-from 64 KiB to what the network carries."""
+"""Keeps flow-control windows at 64 KiB. The probe would let them grow to the bandwidth-delay
+product, and gRPC would buffer megabytes of an answer whose client doesn't read."""
 
 
 class KnownOrchestrators:
-    """The orchestrators that ``settings`` name. Raises ``UnusableFile`` for a file of
-    certificates."""
+    """The orchestrators in ``settings``. Raises ``UnusableFile`` for an unusable certificate
+    file."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
@@ -46,7 +46,7 @@ class KnownOrchestrators:
         self._answered_s = -PROBE_AGE_SECONDS
 
     async def is_there(self) -> bool:
-        """Whether an orchestrator answers, if only to ask who calls."""
+        """Return True if an orchestrator answers, even if only to refuse the call."""
         async with self._probing:
             if time.monotonic() - self._answered_s >= PROBE_AGE_SECONDS:
                 try:
@@ -60,7 +60,8 @@ class KnownOrchestrators:
             return True
 
     async def open(self) -> None:
-        """Return once callers can be told. Raises ``UnusableFile`` for tokens or keys."""
+        """Return once callers can be authenticated. Raises ``UnusableFile`` for unusable tokens or
+        keys."""
         if self._bearer is not None:
             await self._bearer.open()
 
@@ -103,7 +104,7 @@ class KnownOrchestrators:
             send_token_in_clear_text=settings.plaintext_beyond_loopback,
             timeouts=Timeouts(generate_s=settings.request_seconds),
             channel_options=_OPTIONS,
-            # Whoever calls the gateway is told to come again, and decides.
+            # The gateway tells its caller to retry, and leaves the decision to it.
             max_retries=0,
             **credentials,
         )
@@ -112,7 +113,8 @@ class KnownOrchestrators:
 
 
 def _certificates(settings: GatewaySettings) -> Watched[Certificate] | Watched[CertificateFiles]:
-    """What orchestrators are shown and believed by."""
+    """Return the gateway's certificate for the mesh with the CA to verify orchestrators by, or the
+    CA alone if there is no certificate."""
     if settings.mesh_cert is None or settings.mesh_key is None:
         return reported_files((settings.mesh_ca,))
     return watched_certificate(TlsFiles(settings.mesh_cert, settings.mesh_key, settings.mesh_ca))

@@ -17,7 +17,7 @@ _ORIGIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?
 
 
 class GatewaySettings(BearerSettings, ProcessSettings):
-    """Serves OpenAI's API over HTTP: answers come from orchestrators.
+    """Serve OpenAI's API over HTTP, with answers from orchestrators.
 
     Without --tokens, --jwks and --jwks-url, callers' bearer tokens are passed on to the
     orchestrators.
@@ -32,58 +32,60 @@ class GatewaySettings(BearerSettings, ProcessSettings):
         "127.0.0.1:50051", description="addresses of orchestrators, comma-separated"
     )
     max_request_bytes: int = Field(
-        8 * 2**20, ge=1024, le=2**30, description="largest body that is taken in"
+        8 * 2**20, ge=1024, le=2**30, description="largest request body that is accepted"
     )
     max_held_bytes: int = Field(
         64 * 2**20,
         ge=1024,
         le=2**40,
-        description="bodies and prompts of all requests under way, in bytes, a prompt once for "
-        "each of its choices; the process takes up to six times as much memory for them",
+        description="limit on the bytes of the bodies and prompts of all running requests, a "
+        "prompt once for each of its choices; they take up to six times as much memory",
     )
     max_connections: int = Field(
-        1000, ge=1, le=1_000_000, description="connections that clients may have open at once"
+        1000, ge=1, le=1_000_000, description="limit on concurrent client connections"
     )
     max_connections_per_address: int | None = Field(
         None,
         ge=1,
-        description="how many of them one address may have, of IPv6 one /64 network; by default "
-        "all, since a proxy in front of the gateway has one address",
+        description="limit on the connections of one IPv4 address or IPv6 /64 network; by default "
+        "no other limit, since a proxy in front of the gateway has one address",
     )
     max_answers: int = Field(
-        64, ge=1, le=1024, description="answers that one request may ask for: prompts times n"
+        64, ge=1, le=1024, description="limit on the answers of one request: prompts times n"
     )
     request_seconds: float = Field(
-        600.0, gt=0, le=86_400, description="how long an answer may take, its wait included"
+        600.0, gt=0, le=86_400, description="timeout of an answer, including its time in the queue"
     )
     ping_seconds: float = Field(
         15.0,
         gt=0,
         le=3600,
-        description="how long a stream may be silent before a comment shows that it lives",
+        description="time without an event after which a stream sends a comment as a keepalive",
     )
     cors_origins: str = Field(
         "",
-        description="origins whose pages may call from a browser, comma-separated, such as "
+        description="origins whose pages may call from a browser (CORS), comma-separated, such as "
         "https://chat.example.com; none by default",
     )
     mesh_ca: Path | None = Field(
-        None, description="CA in PEM that signs the orchestrators' certificates: calls use TLS"
+        None,
+        description="CA in PEM that signed the orchestrators' certificates; calls then use TLS",
     )
     mesh_cert: Path | None = Field(
-        None, description="certificate in PEM, of the role gateway, for orchestrators to see"
+        None,
+        description="certificate in PEM, with the role gateway, to present to orchestrators",
     )
     mesh_key: Path | None = Field(None, description="key of that certificate, in PEM")
     mesh_trust_domain: str = Field(
         "",
         pattern=r"^[A-Za-z0-9._-]*$",
         description="trust domain of the orchestrators' certificates; by default that of "
-        f"--mesh-cert, without one {TRUST_DOMAIN}",
+        f"--mesh-cert, else {TRUST_DOMAIN}",
     )
     mesh_token_file: Path | None = Field(
         None,
-        description="file with the bearer token that orchestrators are shown, for all callers "
-        "that --tokens, --jwks or --jwks-url let in",
+        description="file with the gateway's own bearer token for orchestrators; needs --tokens, "
+        "--jwks or --jwks-url, so that the gateway authenticates its callers",
     )
 
     @model_validator(mode="after")
@@ -96,10 +98,11 @@ class GatewaySettings(BearerSettings, ProcessSettings):
             raise ValueError("--mesh-trust-domain needs --mesh-ca")
         if self.mesh_token_file is not None and not self.requires_tokens:
             raise ValueError(
-                "--mesh-token-file needs --tokens, --jwks or --jwks-url: anybody could call with it"
+                "--mesh-token-file needs --tokens, --jwks or --jwks-url: without them anybody "
+                "could use the gateway's token"
             )
         if not self.targets:
-            raise ValueError("--orchestrators names none")
+            raise ValueError("--orchestrators must name at least one address")
         return self
 
     @field_validator("cors_origins")
@@ -108,19 +111,19 @@ class GatewaySettings(BearerSettings, ProcessSettings):
         for origin in _listed(origins):
             if _ORIGIN.fullmatch(origin) is None:
                 raise ValueError(
-                    f"{origin!r} is no origin: one is written as browsers send it, "
-                    "https://host or http://host:port, in small letters and without a path"
+                    f"{origin!r} is not an origin as browsers send it: https://host or "
+                    "http://host:port, in lower case and without a path"
                 )
         return origins
 
     @property
     def targets(self) -> list[str]:
-        """Each orchestrator, host:port."""
+        """The orchestrators' addresses, each host:port."""
         return _listed(self.orchestrators)
 
     @property
     def browsers_origins(self) -> list[str]:
-        """Each origin whose pages may call."""
+        """The origins whose pages may call."""
         return _listed(self.cors_origins)
 
 

@@ -1,1 +1,1 @@
-"""HTTP: connections, bodies within their limits, and streams of events."""
+"""HTTP: connections, request bodies within limits, and streams of events."""

@@ -1,4 +1,4 @@
-"""A body becomes JSON: within a limit, strictly, and nothing said twice."""
+"""Request bodies: received within limits, and parsed strictly as JSON."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ MAX_VALUES = 2**19
 MAX_CONTAINERS = 2**15
 """Lists and objects: room for 4,096 messages of three parts each."""
 MAX_STRINGS = 2**16
-"""Names in objects included: room for those messages. Small blocks leave holes in the heap when
-they are gone, so many of them would cost memory for good."""
+"""Object keys included: room for those messages. Small blocks fragment the heap once they are
+freed, so a larger number would cost memory for good."""
 
 
 async def read_body(request: Request, max_bytes: int, held: Held) -> bytes:
-    """The body of ``request``, whose bytes are ``held`` from their arrival on.
+    """Return the body of ``request``, whose bytes count as ``held`` as soon as they arrive.
 
-    Raises ``ApiError``: 415 if it calls itself something else than JSON, 413 beyond ``max_bytes``,
-    before more than that is read, and 429 while too many bytes are held. Raises ``ClientGone``.
+    Raises ``ApiError``: 415 if the content type is not JSON, 413 beyond ``max_bytes``, before more
+    than that is read, and 429 while the gateway holds too many bytes. Raises ``ClientGone``.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise ApiError(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"the body must be application/json, not {media_type[:64] or 'without a type'}",
+            f"the content type must be application/json, not {media_type[:64] or 'missing'}",
             code="unsupported_media_type",
         )
     told = request.headers.get("content-length", "")
@@ -54,13 +54,13 @@ async def read_body(request: Request, max_bytes: int, held: Held) -> bytes:
 
 
 def check_structure(body: bytes) -> None:
-    """Raise ``ApiError`` for a body of more values than any request has.
+    """Raise ``ApiError`` for a body of more values than any valid request has.
 
-    An empty list takes 72 bytes of memory and 3 of JSON, so a small body could fill the process
-    before anything else is known of it. Values are counted by what separates them outside of
-    strings, which costs a few milliseconds for each megabyte.
+    An empty list takes 72 bytes of memory and 3 of JSON, so parsing a small body could exhaust the
+    memory. Values are counted by their separators outside of strings, which takes a few
+    milliseconds per megabyte.
     """
-    # Within a string a backslash stands before another, or before a quote that doesn't end it.
+    # Remove escaped backslashes and quotes; the quotes that remain begin and end strings.
     quoted = body.replace(rb"\\", b"").replace(rb"\"", b"")
     if quoted.count(b'"') > 2 * MAX_STRINGS:
         raise _too_large(f"{MAX_STRINGS:,} strings")
@@ -73,30 +73,30 @@ def check_structure(body: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """Stands where the body has what JSON hasn't, or a value that would be dropped in silence."""
+    """A placeholder for a value that is not JSON, or that would be dropped silently."""
 
     what: str
 
 
-# One for all places: a body can have half a million of them.
+# Shared instances, since a body can have half a million faults.
 _NOT_JSON = {
     name: _Fault(f"is {name}, which JSON does not have")
     for name in ("NaN", "Infinity", "-Infinity")
 }
-_TWICE = _Fault("is there twice")
+_TWICE = _Fault("is given twice")
 
 _SUSPECT = (_Fault, str, list, dict)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-"""Only so can half of a pair be written."""
-_NO_TEXT = "has half of a surrogate pair, which is no text"
+"""The only way to write half of a surrogate pair."""
+_NO_TEXT = "has half of a surrogate pair, which is not valid text"
 
 
 def parse_object(body: bytes) -> dict[str, object]:
-    """The JSON object in ``body``.
+    """Parse the JSON object in ``body``.
 
-    Stricter than Python's own reading: no NaN or infinity, which JSON doesn't have, no half
-    characters, and no name twice in one object, of which one value would be dropped in silence.
-    Raises ``ApiError``, which names the field.
+    This is stricter than Python's own parser: it refuses NaN and infinity, which JSON doesn't have,
+    halves of surrogate pairs, and duplicate keys, of which all values but one would be dropped
+    silently. Raises ``ApiError``, which names the field.
     """
     check_structure(body)
     faults: set[_Fault] = set()
@@ -109,7 +109,7 @@ def parse_object(body: bytes) -> dict[str, object]:
         fault = _first_fault(value) if faults or _SURROGATE.search(body) else None
     except RecursionError:
         raise _not_json("it is nested too deeply") from None
-    except ValueError as error:  # of JSON, of UTF-8, and of a number with thousands of digits
+    except ValueError as error:  # invalid JSON or UTF-8, or a number with thousands of digits
         raise _not_json(str(error)) from None
     if not isinstance(value, dict):
         raise _not_json("it must be an object")
@@ -135,7 +135,7 @@ def _unique(faults: set[_Fault], pairs: list[tuple[str, object]]) -> dict[str, o
 
 
 def _first_fault(value: object) -> tuple[str, str] | None:
-    """The path from ``value`` to the first fault in it, and what that is."""
+    """Return the path from ``value`` to the first fault in it, and the fault's description."""
     members: Iterable[tuple[int | str, object]] = ()
     if isinstance(value, _Fault):
         return "", value.what

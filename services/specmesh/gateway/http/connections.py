@@ -1,4 +1,4 @@
-"""What all connections of a server share: their limits, and room to read to."""
+"""The state that all connections of a server share: their limits and a read buffer."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from http import HTTPStatus
 from specmesh.gateway.errors import ApiError, overloaded
 
 READ_BYTES = 2**14
-"""Bounds what is done for one connection before the others have their turn: 16 KiB can hold
-thousands of chunks, or hundreds of requests."""
+"""Bounds the work for one connection before the others get their turn: 16 KiB can hold thousands of
+chunks, or hundreds of requests."""
 IPV6_SITE_BITS = 64
 
 
 class Connections:
-    """Counts the connections, those of each address too, and turns away what is too many.
+    """Counts connections, in total and per address, and refuses those beyond the limits.
 
-    ``stall_s`` is how long a client may read nothing of what waits for it.
+    ``stall_s`` is the longest time that a client may leave pending data unread.
     """
 
     def __init__(self, max_all: int, max_per_address: int, stall_s: float) -> None:
         self.stall_s = stall_s
         self.buffer = memoryview(bytearray(READ_BYTES))
-        """For one read at a time."""
+        """The buffer of the one read in progress."""
         self._max_all = max_all
         self._max_per_address = max_per_address
         self._num_by_site = Counter[str]()
 
     def add(self, address: str) -> None:
-        """Count a connection from ``address``. Raises ``ApiError`` if that is one too many."""
+        """Count a connection from ``address``. Raises ``ApiError`` 429 if a limit is reached."""
         site = site_of(address)
         if self._num_by_site.total() >= self._max_all:
             raise overloaded("there are too many connections")
@@ -39,7 +39,7 @@ class Connections:
         self._num_by_site[site] += 1
 
     def remove(self, address: str) -> None:
-        """Count it no longer."""
+        """Stop counting a connection from ``address``."""
         site = site_of(address)
         self._num_by_site[site] -= 1
         if not self._num_by_site[site]:
@@ -47,7 +47,7 @@ class Connections:
 
 
 def site_of(host: str) -> str:
-    """Whom an address belongs to: IPv6 gives each site 2⁶⁴ of them."""
+    """Return the site that an address belongs to: of IPv6 its /64 network, else the address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -58,7 +58,7 @@ def site_of(host: str) -> str:
 
 
 def error_response(error: ApiError) -> bytes:
-    """A whole response, after which the connection is closed."""
+    """Return a complete HTTP response for ``error``, after which the connection is closed."""
     body = json.dumps(error.body).encode()
     status = HTTPStatus(error.status)
     headers = {

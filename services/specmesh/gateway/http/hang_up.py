@@ -1,4 +1,4 @@
-"""A client that hangs up: whatever is done for it stops."""
+"""Cancellation of work for a client that disconnects."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ T = TypeVar("T")
 
 
 class ClientGone(Exception):
-    """The client has closed its connection: nobody reads an answer."""
+    """The client has closed its connection, so nobody would read an answer."""
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What ``work`` returns. Raises ``ClientGone`` once the client hangs up, which cancels it.
+    """Return the result of ``work``; if the client disconnects first, cancel it and raise
+    ``ClientGone``.
 
     The body must have been read.
     """

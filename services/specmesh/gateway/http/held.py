@@ -1,5 +1,5 @@
-"""A bound on the bytes of all requests that a gateway holds: bodies that arrive, and prompts whose
-answers are under way. Without it a few callers could fill its memory.
+"""A bound on the bytes of all requests in a gateway: bodies that are arriving, and prompts that are
+being answered. Without it, a few callers could fill the memory.
 """
 
 from __future__ import annotations
@@ -12,40 +12,41 @@ from specmesh.gateway.errors import ApiError, overloaded
 
 
 class Held:
-    """The bytes that one request holds, until it is over."""
+    """The bytes that one request holds until it ends."""
 
     def __init__(self, total: HeldBytes) -> None:
         self._total = total
         self._num_bytes = 0
 
     def add(self, num_bytes: int) -> None:
-        """Hold ``num_bytes`` more. Raises ``ApiError`` if the gateway would hold too many."""
+        """Hold ``num_bytes`` more. Raises ``ApiError``: 413 if the request alone exceeds the bound,
+        429 if all requests together do."""
         if self._num_bytes + num_bytes > self._total.max_bytes:
             raise ApiError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the body, once for each choice, has more than {self._total.max_bytes} bytes",
+                f"the body times n has more than {self._total.max_bytes} bytes",
                 code="body_too_large",
             )
         if self._total.num_bytes + num_bytes > self._total.max_bytes:
-            raise overloaded("requests of too many bytes are being answered already")
+            raise overloaded("the requests being answered already hold too many bytes")
         self._num_bytes += num_bytes
         self._total.num_bytes += num_bytes
 
     def repeat(self, num_times: int) -> None:
-        """Hold ``num_times`` as much: each choice of a prompt is a call with that prompt. Raises
-        ``ApiError``."""
+        """Hold the bytes ``num_times`` over, since each choice is a call with the whole prompt.
+        Raises ``ApiError`` as ``add`` does."""
         self.add(self._num_bytes * (num_times - 1))
 
     def release(self) -> None:
-        """Let go of all."""
+        """Stop holding any bytes."""
         self._total.num_bytes -= self._num_bytes
         self._num_bytes = 0
 
 
 class HeldBytes:
-    """ASGI middleware: ``request.state.held`` is the request's ``Held``.
+    """ASGI middleware that sets ``request.state.held`` to the request's ``Held``.
 
-    Invariant: ``num_bytes``, those of all requests, are at most ``max_bytes``.
+    Invariant: ``num_bytes``, the sum over all requests, is at most ``max_bytes``.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:

@@ -1,8 +1,8 @@
-"""A connection of a client, with the limits that uvicorn leaves to a proxy in front of it.
+"""A client's connection, with the limits that uvicorn leaves to a proxy in front of it.
 
-llhttp reads requests (by httptools) and uvicorn answers them; both take as long as a peer likes,
-and whatever it sends. Here a peer's head has a deadline and a size, a body has no tiny chunks,
-what it is sent it has to read, and no address has more than its share of the connections.
+llhttp (through httptools) parses requests and uvicorn answers them, without limits on time or size.
+Here, request line and headers have a deadline and a size limit, bodies must not come in tiny
+chunks, clients must read their responses, and the connections of each address are limited.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ from specmesh.gateway.peers import TellsPeer
 log = logging.getLogger(__name__)
 
 HEAD_SECONDS = 10.0
-"""How long a request line and headers may take to arrive, on a new connection too; and how long a
-body that nobody wants any more may go on arriving."""
+"""The time limit for request line and headers to arrive, also on a new connection, and for the rest
+of a body to arrive after its request was answered."""
 MAX_HEAD_BYTES = 2**15
-"""Of request line, headers and trailers."""
+"""The size limit for request line, headers and trailers together."""
 MAX_HEADERS = 100
 MAX_PIPELINED = 8
-"""Requests of a connection that wait for the answer to an earlier one."""
+"""The number of requests of one connection that may wait for the answer to an earlier one."""
 FREE_PIECES = 1024
 MIN_PIECE_BYTES = 32
-"""What the chunks of a body have on average, from the FREE_PIECES-th on: each costs as much as a
-thousand bytes do."""
+"""The average size that the chunks of a body must have, not counting FREE_PIECES of them: handling
+a chunk costs as much as a thousand bytes do."""
 
 
 class HttpConnection(TellsPeer, HttpToolsProtocol, asyncio.BufferedProtocol):
-    """One connection. Each state in which the peer is waited for ends by a timer."""
+    """One connection. A timer limits every state that waits for the peer."""
 
     def __init__(self, config: Config, state: ServerState, shared: Connections) -> None:
         super().__init__(config, state, {})
         self._shared = shared
         self._address: str | None = None
-        """Under which it is counted."""
+        """The address that the connection is counted for; None if it was turned away."""
         self._deadline: asyncio.TimerHandle | None = None
-        """By when the head, or the rest of an answered request's body, must be there."""
+        """The deadline for the headers, or for the rest of an answered request's body."""
         self._stall: asyncio.TimerHandle | None = None
         self._has_begun = False
-        """Whether a request has begun and is not complete."""
+        """True while a request has begun and is not complete."""
         self._is_refused = False
-        """Whether nothing that still comes is read."""
+        """True once all further input is ignored."""
         self._num_silent_bytes = 0
-        """Received since the parser last told something: it keeps parts of headers to itself."""
+        """Bytes received since the parser's last callback: it buffers incomplete headers."""
         self._num_head_bytes = 0
         self._num_body_bytes = 0
         self._num_pieces = 0
 
-    # What asyncio tells.
+    # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count it, or turn it away."""
+        """Count the connection, or turn it away."""
         super().connection_made(transport)
-        # So pause_writing tells of whatever the kernel doesn't take at once; with 0, TLS always
-        # would.
+        # pause_writing is then called whenever the kernel doesn't take all data immediately; with
+        # high=0, TLS would call it on every write.
         transport.set_write_buffer_limits(high=1, low=0)
         address = self.client[0] if self.client else ""
         try:
@@ -86,11 +86,11 @@ class HttpConnection(TellsPeer, HttpToolsProtocol, asyncio.BufferedProtocol):
             self._shared.remove(self._address)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        """Where to read to."""
+        """Return the shared read buffer."""
         return self._shared.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what was read."""
+        """Parse the ``nbytes`` that were read into the buffer."""
         if self._is_refused or self.transport.is_closing():
             return
         self._num_silent_bytes += nbytes
@@ -100,91 +100,92 @@ class HttpConnection(TellsPeer, HttpToolsProtocol, asyncio.BufferedProtocol):
         if self._num_silent_bytes > MAX_HEAD_BYTES + READ_BYTES:
             self._refuse(_head_too_large())
         elif self._is_idle and self._deadline is None and self.timeout_keep_alive_task is None:
-            # Not a whole head, and perhaps no beginning of one: empty lines don't count.
+            # The headers are incomplete, or have not begun: empty lines don't count as a beginning.
             self._expect(HEAD_SECONDS)
 
     def pause_writing(self) -> None:
-        """The peer reads more slowly than it is written to, if it reads at all."""
+        """Start the timer for a peer that reads too slowly, or not at all."""
         super().pause_writing()
         self._watch_sending(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """The peer has read."""
+        """Stop that timer, since the peer has read everything."""
         super().resume_writing()
         self._watch_sending(None)
 
-    # What the parser tells. Each ApiError is what the peer is told, by send_400_response.
+    # Callbacks of the parser. send_400_response sends the peer each ApiError raised here.
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Begin a request."""
         if len(self.pipeline) >= MAX_PIPELINED:
-            raise ApiError(400, "too many requests wait on one connection", code="invalid_http")
+            message = "too many requests are pipelined on one connection"
+            raise ApiError(400, message, code="invalid_http")
         super().on_message_begin()
         self._has_begun = True
         self._num_head_bytes = self._num_body_bytes = self._num_pieces = 0
 
     def on_url(self, url: bytes) -> None:
-        """A part of the request line."""
+        """Take a part of the request line."""
         self._count_head(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header or trailer."""
+        """Take a header or trailer."""
         self._count_head(len(name) + len(value) + len(b": \r\n"))
         if len(self.headers) >= MAX_HEADERS:
             raise _too_many_headers()
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is there, and is answered."""
+        """Start to answer the request."""
         self._num_silent_bytes = 0
         self._expect(None)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
+        """Take a piece of the body."""
         self._num_silent_bytes = 0
         self._num_body_bytes += len(body)
         self._num_pieces += 1
         num_paid = self._num_pieces - FREE_PIECES
         if num_paid * MIN_PIECE_BYTES > self._num_body_bytes:
-            raise ApiError(400, "the body comes in chunks that are too small", code="invalid_http")
+            raise ApiError(400, "the chunks of the body are too small", code="invalid_http")
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is there."""
+        """Note that the request has arrived completely."""
         self._num_silent_bytes = 0
         self._has_begun = False
         self._expect(None)
         super().on_message_complete()
 
-    # What uvicorn tells.
+    # Callbacks of uvicorn.
 
     def on_response_complete(self) -> None:
-        """A request is answered, perhaps before its body has come."""
+        """Limit the time for the rest of the body, which may still be arriving."""
         super().on_response_complete()
         if self._has_begun and not self.pipeline:
             self._expect(HEAD_SECONDS)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what the parser has stopped at."""
+        """Refuse the request that the parser has failed at."""
         stopped = sys.exception()
         cause = stopped and stopped.__context__
         known = cause if isinstance(cause, ApiError) else None
         reason = str(stopped or msg)
-        self._refuse(known or ApiError(400, f"this is no HTTP: {reason}", code="invalid_http"))
+        self._refuse(known or ApiError(400, f"not valid HTTP: {reason}", code="invalid_http"))
 
     def shutdown(self) -> None:
-        """End the connection once its request, if there is one, is answered."""
+        """Close the connection, after answering its current request if there is one."""
         super().shutdown()
         if self._is_refused:
             self.transport.close()
 
-    # What follows.
+    # Internals.
 
     @property
     def _is_idle(self) -> bool:
-        """Whether no request is being answered."""
+        """True if no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def _count_head(self, num_bytes: int) -> None:
@@ -194,7 +195,7 @@ class HttpConnection(TellsPeer, HttpToolsProtocol, asyncio.BufferedProtocol):
             raise _head_too_large()
 
     def _expect(self, within_s: float | None) -> None:
-        """Give the peer ``within_s`` for what it owes; None: it owes nothing."""
+        """Set the peer's deadline to ``within_s`` from now; None clears it."""
         self._deadline = _replaced(self._deadline, self.loop, within_s, self._too_late)
 
     def _too_late(self) -> None:
@@ -207,7 +208,8 @@ class HttpConnection(TellsPeer, HttpToolsProtocol, asyncio.BufferedProtocol):
             self.transport.close()
 
     def _watch_sending(self, num_unsent: int | None) -> None:
-        """See to it that fewer than ``num_unsent`` bytes wait after ``stall_s``; None: none do."""
+        """Abort unless fewer than ``num_unsent`` bytes are unsent after ``stall_s``; None stops
+        watching."""
         self._stall = _replaced(
             self._stall,
             self.loop,
@@ -221,19 +223,19 @@ class HttpConnection(TellsPeer, HttpToolsProtocol, asyncio.BufferedProtocol):
             self._watch_sending(num_unsent)
             return
         log.warning("client does not read", extra={"num_unsent_bytes": num_unsent})
-        # Not close(), which would wait until all is sent.
+        # close() would wait until everything is sent.
         self.transport.abort()
 
     def _refuse(self, error: ApiError) -> None:
-        """Tell the peer, and end the connection; in the midst of an answer, end it at once."""
+        """Send ``error`` and close the connection; abort it if a response has already begun."""
         if self.cycle is not None and not self._is_idle:
             if self.cycle.response_started:
                 self.transport.abort()
                 return
-            self.cycle.disconnected = True  # for whoever waits for the body
+            self.cycle.disconnected = True  # wakes up a handler that waits for the body
             self.cycle.message_event.set()
-        # Closed while the peer still sends, the connection would be reset, and the peer might lose
-        # what it is told. So it is given a moment to notice the end.
+        # Closing while the peer still sends would reset the connection, and the peer might lose the
+        # error. So close only the sending side, and wait a while for the peer to close its own.
         self._is_refused = True
         self.transport.write(error_response(error))
         if self.transport.can_write_eof():
@@ -241,7 +243,7 @@ class HttpConnection(TellsPeer, HttpToolsProtocol, asyncio.BufferedProtocol):
         self._expect(HEAD_SECONDS)
 
     def _turn_away(self, error: ApiError) -> None:
-        """As ``_refuse``, for a connection that there is no room for."""
+        """Send ``error`` and close a connection beyond the limits, without waiting for its peer."""
         self._is_refused = True
         self.transport.write(error_response(error))
         self.transport.close()
@@ -259,7 +261,7 @@ def _replaced(
 
 
 def _head_too_large() -> ApiError:
-    message = f"request line and headers have more than {MAX_HEAD_BYTES} bytes"
+    message = f"the request line and headers have more than {MAX_HEAD_BYTES} bytes"
     return _headers_refused(message)
 
 

@@ -1,4 +1,4 @@
-"""What callers notice of a gateway that is about to end, while it still answers."""
+"""Signals to clients that the gateway, which still answers, is about to shut down."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ HEALTH_PATHS = frozenset({"/healthz", "/health"})
 
 
 class Leaving:
-    """ASGI middleware. Once ``leaves`` is set, health is 503 and every answer is the last on its
-    connection: the client's next request looks for another gateway."""
+    """ASGI middleware. Once ``leaves`` is set, health checks get 503 and every response closes its
+    connection, so that the client's next request looks for another gateway."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

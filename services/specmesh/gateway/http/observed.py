@@ -1,4 +1,4 @@
-"""Around every request: its id, its trace, its metrics, and one line in the log."""
+"""Middleware that gives every request an id, a trace span, metrics and a log line."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 REQUEST_ID = "x-request-id"
 MAX_TRACE_STATE_CHARS = 512
-"""As long a ``tracestate`` has to be carried on, says W3C Trace Context; longer ones are left out,
-since calls have little room for metadata."""
+"""The length of ``tracestate`` that W3C Trace Context requires to be propagated. Longer ones are
+dropped, since gRPC calls have little room for metadata."""
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 _duration = names.HTTP_DURATION.instrument()
@@ -34,7 +34,7 @@ _first_tokens = names.TIME_TO_FIRST_TOKENS.instrument()
 
 
 class Observed:
-    """ASGI middleware, the outermost. ``request.state.record`` is the request's record."""
+    """The outermost ASGI middleware. It sets ``request.state.record`` to the request's record."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -62,7 +62,7 @@ class Observed:
         self._num_active += 1
         try:
             await self._app(scope, receive, sending)
-        except Exception:  # Starlette has answered it, if that was still possible.
+        except Exception:  # Starlette has already sent the error, unless a response had begun.
             log.exception("failed", extra={"request_id": record.request_id})
             record.failed(record.error or ApiError(500, "", code="internal"))
         finally:
@@ -78,13 +78,13 @@ class Observed:
 
 
 def _request_id(headers: Headers) -> str:
-    """The caller's own id for the request, if it is one, else a new one."""
+    """Return the caller's id for the request if it is valid, else a new one."""
     given = headers.get(REQUEST_ID, "")
     return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
 
 def _trace_context(headers: Headers) -> dict[str, str]:
-    """The caller's trace context, as the mesh is to carry it on with every call."""
+    """Return the caller's trace context for calls to the mesh to propagate."""
     context = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
     if len(context.get("tracestate", "")) > MAX_TRACE_STATE_CHARS:
         del context["tracestate"]

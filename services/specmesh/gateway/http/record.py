@@ -1,4 +1,4 @@
-"""What is told of a request once it is over, in its log line, its span and the metrics."""
+"""The record of a request for its log line, its span and the metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specmesh.client import GenerationResult
 from specmesh.gateway.errors import ApiError
 
 CLIENT_CLOSED_REQUEST = 499
-"""For the log: there is nobody to send it to."""
+"""A status for the log only, since the client that would receive it is gone."""
 OTHER_METHOD = "_OTHER"
 _METHODS = frozenset(
     {"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"}
@@ -19,18 +19,18 @@ _METHODS = frozenset(
 
 @dataclass(slots=True)
 class Record:
-    """Filled in as the request is answered."""
+    """The record of one request, filled in as it is answered."""
 
     request_id: str
     method: str
     path: str
     began_s: float = field(default_factory=time.monotonic)
     route: str = ""
-    """The path with names in place of values; empty for one that there isn't."""
+    """The path with names in place of values; empty for an unknown path."""
     status: int = 0
-    """Of the response; 0 if none began."""
+    """The status of the response; 0 if none began."""
     complete: bool = False
-    """Whether the response was sent to its end."""
+    """True once the whole response was sent."""
     identity: str = ""
     model: str = ""
     is_stream: bool = False
@@ -48,25 +48,25 @@ class Record:
         self.results = results
 
     def failed(self, error: ApiError) -> None:
-        """Note the error that the client is told."""
+        """Note the error that the client gets."""
         self.error = error
 
     @property
     def known_method(self) -> str:
-        """The method as metrics have it: callers could make a series of every other name, so
-        OpenTelemetry's conventions call them ``_OTHER``."""
+        """The method for metrics: ``_OTHER``, by OpenTelemetry's conventions, for every unknown
+        one, of which each would otherwise make a series."""
         return self.method if self.method in _METHODS else OTHER_METHOD
 
     @property
     def outcome(self) -> str:
-        """ok, error, or cancelled if the client hung up before the end."""
+        """``ok``, ``error``, or ``cancelled`` if the client disconnected before the end."""
         if self.error is not None:
             return "error"
         is_ok = self.complete and self.status != CLIENT_CLOSED_REQUEST
         return "ok" if is_ok else "cancelled"
 
     def fields(self) -> dict[str, object]:
-        """The log line; what there isn't is left out."""
+        """Return the fields of the log line, without empty ones."""
         now_s = time.monotonic()
         stats = [result.stats for result in self.results]
         told: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""The life cycle of an HTTP server, by uvicorn: listen, serve, drain, end."""
+"""The life cycle of the HTTP server, on uvicorn: listen, serve, drain, stop."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from specmesh.serving.rpc.health import Health
 from specmesh.serving.startup import CannotStart
 
 KEEP_ALIVE_SECONDS = 75
-"""How long an idle connection is kept: longer than load balancers do, lest one sends a request into
-a connection that is being closed."""
+"""The time that an idle connection is kept: longer than load balancers keep theirs, so that none
+sends a request into a connection that is being closed."""
 LOOK_SECONDS = 1.0
-"""How often a gateway that is probed looks for its orchestrators."""
+"""The interval at which a gateway with a probe port checks its orchestrators."""
 
 
 class HttpServer:
-    """Serves ``app``, which asks ``mesh``; closes that at the end."""
+    """Serves ``app``, which calls ``mesh``; opens and closes ``mesh``."""
 
     def __init__(self, settings: GatewaySettings, app: ASGIApp, mesh: KnownOrchestrators) -> None:
         self.health = Health()
@@ -64,13 +64,14 @@ class HttpServer:
 
     @property
     def num_connections(self) -> int:
-        """How many connections of clients are open."""
+        """The number of open client connections."""
         return len(self._server.server_state.connections) if self._server else 0
 
     async def start(self) -> None:
-        """Nothing more: orchestrators may come and go, and readiness with them."""
+        """Report that the start is over. Orchestrators need not be there yet: readiness follows
+        them as they come and go."""
         await self.health.started()
-        if self._settings.probe_at is not None:  # else nobody asks for it
+        if self._settings.probe_at is not None:  # without a probe port nobody reads readiness
             self._looking = asyncio.create_task(self._look())
 
     async def _look(self) -> None:
@@ -79,26 +80,26 @@ class HttpServer:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def broken(self) -> None:
-        """Never return."""
+        """Never return, since a gateway does not break."""
         await asyncio.Event().wait()
 
     async def leave(self) -> None:
-        """Report NOT_SERVING, to probes and at /healthz, and close each connection after the next
-        answer: its client's next request then looks for another gateway."""
+        """Report NOT_SERVING to probes and at /healthz, and close each connection after its next
+        response, so that the client's next request looks for another gateway."""
         await self._stop_looking()
         await self.health.ready(can_answer=False)
         self._app.leaves = True
 
     async def drain(self) -> None:
-        """Close the port and idle connections, let requests end within ``drain_seconds``, and then
-        break them off."""
+        """Close the port and idle connections, give running requests ``drain_seconds`` to end, and
+        then cancel them."""
         if self._server is not None and self._ticking is not None:
-            self._ticking.cancel()  # told to end, it would sleep on for up to a tenth of a second
+            self._ticking.cancel()  # uvicorn's should_exit is noticed up to 0.1 s later
             await asyncio.gather(self._ticking, return_exceptions=True)
             await self._server.shutdown()
 
     async def stop(self) -> None:
-        """Break off what still runs, and close the connections to the mesh."""
+        """Cancel the requests that still run, and close the connections to the mesh."""
         running = list(self._server.server_state.tasks) if self._server else []
         for task in running:
             if not task.cancelling():
@@ -122,15 +123,15 @@ class HttpServer:
             listener = socket.create_server(address, family=family)
         except OSError as error:
             raise CannotStart(f"cannot listen on {host}:{port}: {error}") from error
-        # asyncio does so for the sockets that it makes. Without it a body, or the next event of a
-        # stream, waits up to 40 ms for the client to acknowledge what was sent before.
+        # asyncio sets this only on sockets that it creates itself. Without it a body, or the next
+        # event of a stream, waits up to 40 ms for the client to acknowledge the data before it.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
 
     async def _accepting(
         self, server: uvicorn.Server, listener: socket.socket
     ) -> asyncio.base_events.Server:
-        """As uvicorn's own startup, but for connections of ours."""
+        """Accept connections as uvicorn's own startup does, but as ``HttpConnection``."""
         config, settings = server.config, self._settings
         shared = Connections(
             max_all=settings.max_connections,
@@ -146,7 +147,7 @@ class HttpServer:
         )
 
     def _config(self) -> uvicorn.Config:
-        """Raises ``CannotStart``."""
+        """Return uvicorn's configuration. Raises ``CannotStart`` for unusable TLS files."""
         return uvicorn.Config(
             self._app,
             http="httptools",

@@ -1,5 +1,5 @@
-"""Answers as a stream of server-sent events, in OpenAI's shape: ``data: {…}``, then
-``data: [DONE]``; an error after the beginning is an event of its own, and ends the stream."""
+"""Answers as a stream of server-sent events, in OpenAI's shape: ``data: {…}`` events, then
+``data: [DONE]``. An error after the stream has begun is an event of its own and ends the stream."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 LINE_END = "\n"
 PING = f": ping{LINE_END}".encode()
-"""A comment ends with its line. A blank line after it would end an event, and strict clients would
-be told of an empty one."""
+"""A comment line without a blank line after it, which strict clients would take for the end of an
+empty event."""
 
 
 class Reader:
-    """Reads answers ahead by one event, so that what fails at the start has an HTTP status."""
+    """Reads one event ahead, so that an early failure can still get an HTTP status of its own."""
 
     def __init__(self, answers: AnswerStreams, ping_s: float) -> None:
         self._ping_s = ping_s
@@ -36,14 +36,14 @@ class Reader:
         self._next = asyncio.ensure_future(anext(self._events))
 
     async def begun(self) -> None:
-        """Return once there is an event, or after ``ping_s``. Raises the SpecmeshError of an answer
-        that fails before it has said anything."""
+        """Return after the first event or ``ping_s``. Raises the SpecmeshError of an answer that
+        fails before its first event."""
         await asyncio.wait({self._next}, timeout=self._ping_s)
         if self._next.done():
             self._next.result()
 
     async def __aiter__(self) -> AsyncIterator[Event | None]:
-        """Each event, and None whenever none has come for ``ping_s``."""
+        """Yield each event, and None whenever none has come for ``ping_s``."""
         while True:
             await asyncio.wait({self._next}, timeout=self._ping_s)
             if not self._next.done():
@@ -57,22 +57,22 @@ class Reader:
             yield event
 
     async def aclose(self) -> None:
-        """Cancel what still runs."""
+        """Cancel the answers that still run."""
         self._next.cancel()
         await asyncio.gather(self._next, return_exceptions=True)
         await self._events.aclose()
 
 
 class Streamed(EventSourceResponse):
-    """A response that closes its reader however it ends, also if it never began."""
+    """A response that always closes its reader, even if it never began."""
 
     def __init__(self, body: AsyncIterator[ServerSentEvent | bytes], reader: Reader) -> None:
-        # Its own pings come in the midst of talk, too, and with a blank line.
+        # ping=0: sse_starlette's pings come between frequent events, too, and end in a blank line.
         super().__init__(body, ping=0, sep=LINE_END)
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the response."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -87,10 +87,10 @@ async def stream(
     include_usage: bool,
     ping_s: float,
 ) -> Streamed:
-    """The response. It begins with the first event, or after ``ping_s``; from then on a comment
-    comes whenever nothing else has come for that long.
+    """Return the response, after the first event or ``ping_s``. The stream then has a comment
+    whenever no event has come for ``ping_s``.
 
-    Raises what ``Reader.begun`` raises, and ``ClientGone``.
+    Raises the errors of ``Reader.begun``, and ``ClientGone``.
     """
     reader = Reader(answers, ping_s)
     try:
@@ -130,7 +130,7 @@ async def _body(
 async def _parts(
     reader: Reader, answers: AnswerStreams, envelope: Envelope, record: Record
 ) -> AsyncIterator[Json | None]:
-    """The parts of the stream, and None for each comment."""
+    """Yield the parts of the stream, and None for each comment."""
     style = envelope.style
     results: dict[int, GenerationResult] = {}
     for number in range(len(answers.streams)):

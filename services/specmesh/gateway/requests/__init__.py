@@ -1,1 +1,1 @@
-"""What the two calls of OpenAI's API take, field by field."""
+"""The requests of OpenAI's completions and chat APIs, field by field."""

@@ -1,4 +1,4 @@
-"""What a caller gives a chat template, as the protocol can hold it."""
+"""Validation of chat template arguments against the limits of the protocol."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from specmesh.gateway.errors import ApiError
 
 FIELD = "chat_template_kwargs"
 MAX_ARGUMENT_DEPTH = 24
-"""The orchestrator's own limit. Beyond some 30 no message can hold them, nor say so."""
+"""The orchestrator's own limit. Protobuf fails beyond some 30 levels, without a clear error."""
 MAX_WHOLE_NUMBER = 2**53
-"""The protocol's numbers are doubles, which would round a whole number beyond it."""
+"""The protocol's numbers are doubles, which round larger integers."""
 MAX_ARGUMENT_VALUES = 1024
-"""Each is written into a message one by one, for each choice, while streams wait."""
+"""Each value is written into one message per choice on the event loop, while streams wait."""
 
 
 def checked_arguments(arguments: object) -> object:
     """Return ``arguments``, which are JSON.
 
-    Raises ``ApiError`` for what would not arrive as it was sent, and for more than a template
-    needs. That is counted before pydantic reads it.
+    Raises ``ApiError`` for values that the protocol would change, and for more values or nesting
+    than the limits. This runs before pydantic's own validation.
     """
     if isinstance(arguments, dict):
         _Check().walk(FIELD, arguments, 0)
@@ -43,4 +43,4 @@ class _Check:
             for number, member in enumerate(value):
                 self.walk(f"{path}[{number}]", member, depth + 1)
         elif isinstance(value, int) and abs(value) > MAX_WHOLE_NUMBER:
-            raise ApiError.invalid(path, f"{path[:64]!r} is a whole number beyond 2^53")
+            raise ApiError.invalid(path, f"{path[:64]!r} is an integer beyond 2^53")

@@ -1,7 +1,7 @@
-"""What the two calls take: the fields that are supported or ignored, with their types.
+"""The bodies of the two calls: supported and ignored fields, with their types.
 
-Types are checked here; ranges by the orchestrator, before any work, and its refusals come back
-under the names of these fields. So each limit stands in one place.
+Types are checked here. The orchestrator checks ranges, before any work, and the gateway maps the
+field names in its errors back to these, so that each limit is defined in one place.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from specmesh.gateway.requests.standing import Parameters
 
 MAX_STOP = 16
 MAX_PROMPTS = 1024
-"""No less than ``--max-answers`` may be."""
+"""At least the upper bound of ``--max-answers``."""
 MAX_PROMPT_TOKENS = 2**19
 MAX_MESSAGES = 4096
 MAX_PARTS = 1024
 MAX_TOP_LOGPROBS = 20
 MAX_NAME_CHARS = 64
-"""Of whoever speaks in a chat; OpenAI's own."""
+"""OpenAI's own limit for the name of a participant in a chat."""
 DEFAULT_COMPLETION_TOKENS = 16
-"""OpenAI's own default for completions. Chats end where the model ends them."""
+"""OpenAI's own default for completions. Chats have none: they end where the model ends them."""
 SEED_BITS = 53
 
 HINTS = {
     **{name: f"{EXTENSION}.{name}" for name in Extension.model_fields},
     "max_completion_tokens": "max_tokens",
 }
-"""Where names of other servers' extensions go here."""
+"""Field names of other servers' extensions, and the fields to use instead."""
 
 
 def _shape(value: object) -> str:
-    """Which of the forms of a field ``value`` has: the tag of a union's member."""
+    """Return the tag of the union member that ``value`` belongs to."""
     if not isinstance(value, list):
         return "<one>"
     first = value[0] if value else None
@@ -58,16 +58,16 @@ def _shape(value: object) -> str:
 
 
 class StreamOptions(Fields):
-    """How a stream is told."""
+    """The options of a stream."""
 
     include_usage: bool | None = None
     include_obfuscation: Literal[False] | None = None
     continuous_usage_stats: bool | None = None
-    """Ignored; load generators send it. Usage comes once, at the end."""
+    """Ignored, but accepted since load generators send it. Usage comes once, at the end."""
 
 
 class Request(Fields):
-    """What both calls take."""
+    """The fields that both calls share."""
 
     model: Annotated[str, Field(min_length=1, max_length=512)]
     temperature: Float32 | None = None
@@ -100,14 +100,14 @@ class Request(Fields):
 
     @property
     def include_usage(self) -> bool:
-        """Whether a stream ends with a chunk about usage."""
+        """True if the stream is to end with a chunk about usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     def keywords(self, number: int, num_answers: int) -> dict[str, Any]:
-        """The keywords of the SDK's ``generate`` and ``chat`` that are the same for both, for the
-        answer ``number`` of ``num_answers``."""
+        """Return the keyword arguments that the SDK's ``generate`` and ``chat`` share, for answer
+        ``number`` of ``num_answers``."""
         more = self.specmesh
-        # The least mass that holds a token is the likeliest one's.
+        # The smallest nucleus holds only the likeliest token.
         is_greedy = self.top_p == 0
         stops = [self.stop] if isinstance(self.stop, str) else self.stop
         return {
@@ -158,7 +158,7 @@ class CompletionRequest(Request):
 
     @property
     def prompts(self) -> list[str] | list[list[int]]:
-        """Each prompt."""
+        """The prompts, as a list even if there is only one."""
         if isinstance(self.prompt, str):
             return [self.prompt]
         if isinstance(self.prompt[0], int):
@@ -167,7 +167,7 @@ class CompletionRequest(Request):
 
     @property
     def token_limit(self) -> int:
-        """What an answer may have."""
+        """The most tokens that an answer may have."""
         return DEFAULT_COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens
 
 
@@ -179,7 +179,7 @@ class TextPart(Fields):
 
 
 def _without_nothing(value: object) -> object:
-    """A message without its fields that hold nothing, as answers given back have many."""
+    """Drop fields that are null or an empty list, of which responses sent back have many."""
     if not isinstance(value, dict):
         return value
     return {name: each for name, each in value.items() if each is not None and each != []}
@@ -198,7 +198,7 @@ class Message(Fields):
 
     @property
     def spoken(self) -> dict[str, str]:
-        """As the chat template takes it: it knows developers as the system."""
+        """The message for the chat template, which knows ``developer`` as ``system``."""
         parts = self.content
         text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
         role = "system" if self.role == "developer" else self.role
@@ -243,13 +243,13 @@ class ChatRequest(Request):
 
     @property
     def token_limit(self) -> int | None:
-        """What an answer may have; None leaves it to the context."""
+        """The most tokens that an answer may have; None for as many as the context allows."""
         given = self.max_completion_tokens
         return self.max_tokens if given is None else given
 
     @property
     def chat_keywords(self) -> TemplateOptions:
-        """The keywords of the SDK's ``chat`` that say how its prompt is made."""
+        """The keyword arguments of the SDK's ``chat`` that control how its prompt is rendered."""
         return {
             "add_generation_prompt": self.add_generation_prompt,
             "continue_final_message": self.continue_final_message,
@@ -259,13 +259,13 @@ class ChatRequest(Request):
 
     @property
     def num_top_logprobs(self) -> int | None:
-        """How many likeliest tokens are told at each place; None if no log-probability is."""
+        """The number of likeliest tokens to report per position; None for no log-probabilities."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
 def seed_of(seed: int | None, number: int) -> int | None:
-    """The seed of choice ``number`` of a prompt: the first has the request's own, so that it is
-    the answer to a request for one; the others have different ones that follow from it."""
+    """Return the seed of choice ``number`` of a prompt: choice 0 has the request's own seed, and so
+    equals the answer to a request with n=1; seeds of the others are derived from it."""
     if seed is None or number == 0:
         return seed
     digest = hashlib.sha256(f"{seed}/{number}".encode()).digest()
@@ -273,7 +273,7 @@ def seed_of(seed: int | None, number: int) -> int | None:
 
 
 def _request_id(given: str, number: int, num_answers: int) -> str:
-    """The id by which the mesh knows an answer again."""
+    """Return the id by which the mesh recognizes a repeated request for an answer."""
     return f"{given}/{number}" if given and num_answers > 1 else given
 
 
@@ -281,12 +281,12 @@ R = TypeVar("R", bound=Request)
 
 
 def completion_request(given: Mapping[str, object]) -> CompletionRequest:
-    """The request in the body ``given``. Raises ``ApiError``."""
+    """Validate the body ``given`` as a completion request. Raises ``ApiError``."""
     return _read(CompletionRequest, given, COMPLETIONS)
 
 
 def chat_request(given: Mapping[str, object]) -> ChatRequest:
-    """The request in the body ``given``. Raises ``ApiError``."""
+    """Validate the body ``given`` as a chat request. Raises ``ApiError``."""
     return _read(ChatRequest, given, CHAT)
 
 
@@ -295,21 +295,21 @@ def _read(request_class: type[R], given: Mapping[str, object], parameters: Param
         return request_class.model_validate(taken(given, parameters, HINTS))
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
-    # A field that there isn't comes first: what is missing may be missing for its sake, as the
-    # content of a message with tool calls is.
+    # An unknown field takes precedence, since it may be why another is missing: a message with tool
+    # calls has no content.
     first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     param = _path(first["loc"])
     if first["type"] == "missing":
         raise ApiError.invalid(param, f"{param!r} is missing", code="missing_required_parameter")
     if first["type"] == "extra_forbidden":
-        raise ApiError.invalid(param, f"there is no {param!r} here", code="unknown_parameter")
-    if first["type"] == "model_type":  # pydantic's words for it name a class of ours
+        raise ApiError.invalid(param, f"unknown parameter {param!r}", code="unknown_parameter")
+    if first["type"] == "model_type":  # pydantic's message names an internal class
         raise ApiError.invalid(param, f"{param!r}: Input should be an object")
     raise ApiError.invalid(param, f"{param!r}: {first['msg']}")
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """``messages[0].content``; the tags of unions are left out."""
+    """Return a path such as ``messages[0].content``, without the tags of unions."""
     path = ""
     for part in location:
         if isinstance(part, int):

@@ -1,6 +1,6 @@
-"""What OpenAI's calls don't have: the field ``specmesh`` of a request.
+"""The field ``specmesh`` of a request, which extends OpenAI's API.
 
-The options of strategies are read from the protocol, so that one more there is one more here.
+The options of strategies are taken from the protocol, so that new ones need no change here.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from specmesh.gateway.requests.fields import Fields, Float32, Uint32
 from specmesh.v1 import speculation_pb2
 
 MAX_STOP_TOKENS = 4096
-"""Bounds what is read. How many an answer may have, the orchestrator says."""
+"""Bounds the parsing; the orchestrator has the limit for an answer."""
 
 
 class FilterFields(Fields):
-    """Which draft tokens the strategy ``filter`` keeps; the SDK's ``Filter``."""
+    """The rule by which the strategy ``filter`` keeps draft tokens; the SDK's ``Filter``."""
 
     scorer: str = ""
     threshold: Float32 | None = None
@@ -36,7 +36,7 @@ class FilterFields(Fields):
 
     @property
     def chosen(self) -> Filter:
-        """Raises ValueError if there is more than one rule."""
+        """The SDK's ``Filter``. Raises ValueError if there is more than one rule."""
         bounds = None if self.follow_load is None else (self.follow_load[0], self.follow_load[1])
         return Filter(self.scorer, self.threshold, self.escalation_rate, bounds)
 
@@ -63,11 +63,11 @@ OPTIONS = {
     for field in speculation_pb2.SpeculationOptions.DESCRIPTOR.fields
     if field.name not in _Extension.model_fields
 }
-"""The options of strategies, as the protocol has them."""
+"""The strategies' options of the protocol, as pydantic fields."""
 
 if TYPE_CHECKING:
 
     class Extension(_Extension):
-        """What OpenAI's calls don't have: the field ``specmesh`` of a request."""
+        """The field ``specmesh`` of a request, which extends OpenAI's API."""
 else:
     Extension = create_model("Extension", __base__=_Extension, **OPTIONS)

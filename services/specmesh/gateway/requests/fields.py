@@ -1,8 +1,8 @@
-"""Types of fields, and how strictly they are read.
+"""Types of fields, and their strict validation.
 
-Validation stops early: whoever sends a million wrong values is told of the first, and no time or
-memory goes into the others. Lists stop at the first wrong item (``fail_fast``), objects at the
-first unknown name, and each of them has a bound.
+Validation stops at the first error, so that a request with a million wrong values costs neither
+time nor memory: lists stop at the first wrong item (``fail_fast``), objects at the first unknown
+name, and each has a size limit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_PAIRS = 16
 
 
 def _check_pairs(value: object) -> object:
-    # pydantic's own max_length of a dict looks only after it has read every value.
+    # pydantic checks the max_length of a dict only after it has validated every value.
     if isinstance(value, dict) and len(value) > MAX_PAIRS:
         raise PydanticCustomError(
             "too_long", f"must hold at most {MAX_PAIRS} pairs, not {len(value)}"
@@ -30,18 +30,18 @@ def _check_pairs(value: object) -> object:
 
 
 Pairs = BeforeValidator(_check_pairs)
-"""Bounds a dictionary."""
+"""Limits the size of a dictionary to ``MAX_PAIRS``."""
 
 
 class Fields(BaseModel):
-    """Takes no field that it doesn't have, and no value of another type."""
+    """A model that refuses unknown fields and values of another type."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
     def _keep_one_unknown(cls, value: Any) -> Any:
-        """Drop all unknown names but the first: one is enough to refuse the object."""
+        """Drop all unknown names but the first, which suffices to refuse the object."""
         if not isinstance(value, dict) or len(value) <= len(cls.model_fields):
             return value
         known = {name: value[name] for name in cls.model_fields if name in value}

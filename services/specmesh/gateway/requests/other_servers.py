@@ -1,9 +1,9 @@
 """Parameters that OpenAI's API doesn't have but clients of other servers send: one table for both
 calls.
 
-Nearly all are vLLM's, which other servers and load generators have taken over. Most ask for what
-specmesh doesn't do. Their neutral values pass all the same, since many clients send every default.
-``docs/openai.md`` shows the table, and ``make outside`` holds it against vLLM's own.
+Nearly all are vLLM's, which other servers and load generators have adopted. Most are not supported,
+but their neutral values are accepted all the same, since many clients send every default.
+``docs/openai.md`` shows the table, and ``make outside`` compares it with vLLM's own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SUPPORTED, IGNORED, REFUSED = Standing
 
 @dataclass(frozen=True, slots=True)
 class OtherParameter:
-    """The values that ask for nothing, and what becomes of any other in each of the two calls."""
+    """A parameter's neutral values, and the standing of any other value in each of the calls."""
 
     neutral: tuple[object, ...] = ()
     completions: Standing = REFUSED
@@ -28,7 +28,7 @@ _NULL_ALONE = OtherParameter()
 
 OTHER_SERVERS = {
     "add_generation_prompt": OtherParameter((True,), chats=SUPPORTED),
-    # Of a chat the template adds them, if any are to be there.
+    # In a chat the template adds special tokens itself.
     "add_special_tokens": OtherParameter((False,), completions=SUPPORTED),
     "allowed_token_ids": _NULL_ALONE,
     "bad_words": OtherParameter(([],)),
@@ -50,7 +50,7 @@ OTHER_SERVERS = {
     "metadata": OtherParameter(completions=IGNORED, chats=IGNORED),
     "min_p": OtherParameter((0,)),
     "min_tokens": OtherParameter((0,)),
-    "mm_payload": OtherParameter(("tensors", "none")),  # of no pictures
+    "mm_payload": OtherParameter(("tensors", "none")),  # no effect without images
     "mm_processor_kwargs": _NULL_ALONE,
     "priority": OtherParameter((0,)),
     "prompt_embeds": _NULL_ALONE,
@@ -74,7 +74,7 @@ OTHER_SERVERS = {
     "thinking_token_budget": _NULL_ALONE,
     "top_k": OtherParameter((-1, 0)),
     "truncate_prompt_tokens": _NULL_ALONE,
-    "truncation_side": OtherParameter(("left", "right")),  # of a prompt that is not truncated
+    "truncation_side": OtherParameter(("left", "right")),  # no effect without truncation
     "use_beam_search": OtherParameter((False,)),
     "vllm_xargs": _NULL_ALONE,
     "watermarking": OtherParameter((False,)),
@@ -82,15 +82,15 @@ OTHER_SERVERS = {
 
 
 def of_completions() -> Parameters:
-    """The table as completions have it."""
+    """Return the table for completions."""
     return {name: _parameter(name, each, each.completions) for name, each in OTHER_SERVERS.items()}
 
 
 def of_chats() -> Parameters:
-    """The table as chats have it."""
+    """Return the table for chats."""
     return {name: _parameter(name, each, each.chats) for name, each in OTHER_SERVERS.items()}
 
 
 def _parameter(name: str, other: OtherParameter, standing: Standing) -> Parameter:
-    # What is supported is read, whatever its value.
+    # Only refused parameters need neutral values: the others are read whatever their value.
     return Parameter(name, standing, other.neutral if standing is REFUSED else ())

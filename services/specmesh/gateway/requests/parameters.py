@@ -1,7 +1,7 @@
-"""Every parameter of the two calls, and what becomes of it here: one table each, by name.
+"""Every parameter of the two calls and its standing: one table for each call, by name.
 
-``docs/openai.md`` shows them, and a test holds OpenAI's against the signatures of the ``openai``
-package.
+``docs/openai.md`` shows the tables, and a test compares OpenAI's parameters with the signatures of
+the ``openai`` package.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from specmesh.gateway.requests import other_servers
 from specmesh.gateway.requests.standing import Parameter, Parameters, Standing
 
 EXTENSION = "specmesh"
-"""The one field of a request that is ours."""
+"""The one field of a request that is specmesh's own."""
 NO_SEED = -1
-"""As other servers write it: draw one."""
+"""The value by which clients of other servers ask for a random seed."""
 
 
 def _table(
@@ -62,7 +62,7 @@ OPENAI_CHAT = _table(
         "logit_bias": ({},),
         "modalities": (["text"],),
         "moderation": (),
-        "parallel_tool_calls": (True, False),  # of no tools
+        "parallel_tool_calls": (True, False),  # no effect without tools
         "prediction": (),
         "presence_penalty": (0,),
         "reasoning_effort": ("none",),
@@ -83,27 +83,27 @@ CHAT: Parameters = {**other_servers.of_chats(), **OPENAI_CHAT}
 def taken(
     given: Mapping[str, object], parameters: Parameters, hints: Mapping[str, str]
 ) -> dict[str, object]:
-    """What of ``given`` is to be read: parameters that are supported or ignored, and not neutral.
+    """Return the parameters of ``given`` to validate: supported or ignored ones, not neutral.
 
-    ``hints`` say of a name that OpenAI doesn't have where it goes here. Raises ``ApiError`` for the
-    first parameter that is unknown, or refused and not neutral.
+    ``hints`` maps names that OpenAI doesn't have to the field to use instead. Raises ``ApiError``
+    for the first parameter that is unknown, or refused and not neutral.
     """
     kept = {}
     for name, value in given.items():
         parameter = parameters.get(name)
         if parameter is None:
             if name != EXTENSION:
-                raise _unusable(name, "there is no parameter {}", hints, "unknown_parameter")
+                raise _unusable(name, "unknown parameter {}", hints, "unknown_parameter")
             if value is not None:
                 kept[name] = value
         elif not parameter.is_neutral(value):
             if parameter.standing is Standing.REFUSED:
-                message = "{} is not supported here"
+                message = "{} is not supported"
                 raise _unusable(name, message, hints, "unsupported_parameter")
             kept[name] = value
     return kept
 
 
 def _unusable(name: str, message: str, hints: Mapping[str, str], code: str) -> ApiError:
-    hint = f": it goes as {hints[name]!r}" if name in hints else ""
+    hint = f": use {hints[name]!r}" if name in hints else ""
     return ApiError.invalid(name, message.format(repr(name[:64])) + hint, code=code)

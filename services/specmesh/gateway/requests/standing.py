@@ -1,4 +1,4 @@
-"""What becomes of a parameter of a request."""
+"""The standing of a request's parameter: supported, ignored or refused."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from enum import StrEnum
 
 
 class Standing(StrEnum):
-    """What becomes of a parameter."""
+    """The treatment of a parameter."""
 
     SUPPORTED = "supported"
     IGNORED = "ignored"
-    """Taken and checked, but nothing follows from it: the text would be the same."""
+    """Accepted and checked, but without effect: it would not change the text."""
     REFUSED = "refused"
-    """A value that would change the text is an error; null and its neutral values are none."""
+    """An error, except for null and neutral values, which would not change the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter by name. ``neutral`` are the values that mean what leaving it out means."""
+    """A parameter by name. ``neutral`` values mean the same as leaving it out."""
 
     name: str
     standing: Standing
     neutral: tuple[object, ...] = ()
 
     def is_neutral(self, value: object) -> bool:
-        """Whether ``value`` says nothing that leaving the parameter out doesn't say."""
-        # True == 1 and False == 0 in Python; not in JSON.
+        """Return True if ``value`` means the same as leaving the parameter out."""
+        # True == 1 and False == 0 in Python, but not in JSON.
         return value is None or any(
             value == each and isinstance(value, bool) == isinstance(each, bool)
             for each in self.neutral

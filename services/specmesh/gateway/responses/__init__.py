@@ -1,1 +1,1 @@
-"""What the two calls answer, in OpenAI's shape."""
+"""The responses of the two calls, in OpenAI's shape."""

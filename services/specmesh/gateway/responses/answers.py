@@ -1,4 +1,4 @@
-"""A request becomes answers of the mesh: one for each choice of each prompt, all at once."""
+"""The mesh's answers to a request: one stream for each choice of each prompt, concurrently."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from specmesh.client import AsyncClient, Chunk, GenerationResult, GenerationStre
 from specmesh.gateway.requests.calls import ChatRequest, CompletionRequest
 
 QUEUED = 16
-"""How many chunks wait for a client that reads slowly before the mesh has to wait for it."""
+"""The number of chunks buffered for a slow client before back-pressure reaches the mesh."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """More of the answer with this number."""
+    """A chunk of the answer with this number."""
 
     number: int
     chunk: Chunk
@@ -41,7 +41,7 @@ class AnswerStreams:
         self.n = n
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """What all answers bring, as it comes. Closing it cancels what still runs.
+        """Yield the events of all answers as they come. Closing the iterator cancels the answers.
 
         Raises the SpecmeshError of the first answer that fails, and cancels the others.
         """
@@ -64,7 +64,8 @@ class AnswerStreams:
             await asyncio.gather(*readers, return_exceptions=True)
 
     async def whole(self) -> list[GenerationResult]:
-        """All answers, complete. Raises the SpecmeshError of the first that fails."""
+        """Return all answers once they are complete. Raises the SpecmeshError of the first that
+        fails."""
         async with aclosing(self.events()) as events:
             ended = {
                 each.number: each.result async for each in events if isinstance(each, AnswerEnded)
@@ -85,7 +86,7 @@ async def _read(
 
 
 def complete(client: AsyncClient, request: CompletionRequest, timeout_s: float) -> AnswerStreams:
-    """The answers to completions; nothing is sent before they are read."""
+    """Return the answers to a completion request; reading them starts the calls."""
     wanted = [prompt for prompt in request.prompts for _ in range(request.n)]
     streams = [
         client.generate(
@@ -102,7 +103,7 @@ def complete(client: AsyncClient, request: CompletionRequest, timeout_s: float) 
 
 
 def chat(client: AsyncClient, request: ChatRequest, timeout_s: float) -> AnswerStreams:
-    """The answers to a chat; nothing is sent before they are read."""
+    """Return the answers to a chat request; reading them starts the calls."""
     messages = [message.spoken for message in request.messages]
     streams = [
         client.chat(

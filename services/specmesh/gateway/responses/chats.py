@@ -1,4 +1,4 @@
-"""How POST /v1/chat/completions writes its answers."""
+"""The response format of POST /v1/chat/completions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ChatStyle:
     chunk_object = "chat.completion.chunk"
 
     def whole(self, number: int, result: GenerationResult) -> Json:
-        """The choice of a response."""
+        """Return a complete choice of a response."""
         message = {"role": "assistant", "content": result.text, "refusal": None}
         return {
             "index": number,
@@ -26,16 +26,16 @@ class ChatStyle:
         }
 
     def first(self, number: int) -> Json:
-        """Who speaks."""
+        """Return the part of a stream that begins a choice with the role."""
         return self._part(number, {"role": "assistant", "content": ""})
 
     def more(self, number: int, chunk: Chunk) -> Json:
-        """More of a choice."""
+        """Return the part of a stream that continues a choice."""
         part = self._part(number, {"content": chunk.text})
         return {**part, "logprobs": logprobs.of_chat(chunk.logprobs)} if chunk.logprobs else part
 
     def last(self, number: int, result: GenerationResult) -> Json:
-        """The end of a choice."""
+        """Return the part of a stream that ends a choice."""
         part = self._part(number, {})
         return {**part, "finish_reason": finish_reason(result), **extension(result)}
 

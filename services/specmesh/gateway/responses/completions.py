@@ -1,4 +1,4 @@
-"""How POST /v1/completions writes its answers."""
+"""The response format of POST /v1/completions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class CompletionStyle:
     chunk_object = "text_completion"
 
     def whole(self, number: int, result: GenerationResult) -> Json:
-        """The choice of a response."""
+        """Return a complete choice of a response."""
         logprobs = of_completion(result.logprobs) if result.logprobs else None
         return {
             "index": number,
@@ -26,14 +26,14 @@ class CompletionStyle:
         }
 
     def first(self, number: int) -> None:
-        """Nothing comes before the text."""
+        """Return None, since nothing comes before the text."""
 
     def more(self, number: int, chunk: Chunk) -> Json:
-        """More of a choice."""
+        """Return the part of a stream that continues a choice."""
         logprobs = of_completion(chunk.logprobs) if chunk.logprobs else None
         return {"index": number, "text": chunk.text, "logprobs": logprobs, "finish_reason": None}
 
     def last(self, number: int, result: GenerationResult) -> Json:
-        """The end of a choice."""
+        """Return the part of a stream that ends a choice."""
         ended = {"index": number, "text": "", "logprobs": None}
         return {**ended, "finish_reason": finish_reason(result), **extension(result)}

@@ -1,4 +1,4 @@
-"""What both calls answer alike: the envelope, usage, and our own field."""
+"""The parts of a response that both calls share: envelope, usage, and the field ``specmesh``."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ _FINISH_REASONS: Mapping[FinishReason, str] = {FinishReason.LENGTH: "length"}
 
 
 class Style(Protocol):
-    """How one of the two calls writes its choices."""
+    """The format in which one of the two calls writes its choices."""
 
     prefix: str
-    """What ids begin with."""
+    """The prefix of ids."""
     object: str
-    """What a response is called."""
+    """The ``object`` of a response."""
     chunk_object: str
-    """What a part of a stream is called."""
+    """The ``object`` of a part of a stream."""
 
     def whole(self, number: int, result: GenerationResult) -> Json:
-        """The choice of a response."""
+        """Return a complete choice of a response."""
 
     def first(self, number: int) -> Json | None:
-        """What a stream says of a choice before its text, if anything."""
+        """Return the part of a stream that precedes a choice's text; None if there is no such
+        part."""
 
     def more(self, number: int, chunk: Chunk) -> Json:
-        """More of a choice."""
+        """Return the part of a stream that continues a choice."""
 
     def last(self, number: int, result: GenerationResult) -> Json:
-        """The end of a choice."""
+        """Return the part of a stream that ends a choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What every response and all parts of a stream say of themselves."""
+    """The fields that a response has around its choices; all parts of a stream share them."""
 
     style: Style
     model: str
@@ -49,7 +50,7 @@ class Envelope:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def response(self, results: Sequence[GenerationResult], n: int) -> Json:
-        """A whole response."""
+        """Return a whole response."""
         choices = [self.style.whole(number, result) for number, result in enumerate(results)]
         return {
             **self._of(self.style.object),
@@ -59,7 +60,7 @@ class Envelope:
         }
 
     def part(self, choices: Sequence[Json], result: GenerationResult | None = None) -> Json:
-        """A part of a stream; with ``result``, the one that ends a choice."""
+        """Return a part of a stream; ``result`` is given for the part that ends a choice."""
         told = {} if result is None else fingerprint(result)
         return {**self._of(self.style.chunk_object), **told, "choices": choices}
 
@@ -73,17 +74,17 @@ class Envelope:
 
 
 def fingerprint(result: GenerationResult) -> Json:
-    """What identifies the model that answered, weights and number type included."""
+    """Return the fingerprint of the model that answered, including its weights and dtype."""
     return {"system_fingerprint": result.model_fingerprint or None}
 
 
 def finish_reason(result: GenerationResult) -> str:
-    """OpenAI's word for why an answer ended."""
+    """Return OpenAI's reason for the end of an answer."""
     return _FINISH_REASONS.get(result.finish_reason, "stop")
 
 
 def usage(results: Sequence[GenerationResult], n: int) -> Json:
-    """The tokens of all answers. A prompt counts once, however many choices it has."""
+    """Return the token counts of all answers. A prompt counts once for all of its choices."""
     firsts = [result.stats for result in results[::n]]
     num_prompt = sum(stats.num_prompt_tokens for stats in firsts)
     num_output = sum(result.stats.num_output_tokens for result in results)
@@ -98,7 +99,7 @@ def usage(results: Sequence[GenerationResult], n: int) -> Json:
 
 
 def extension(result: GenerationResult) -> Json:
-    """The field ``specmesh`` of a choice: how it was answered."""
+    """Return the field ``specmesh`` of a choice, which describes how it was generated."""
     described = {
         "session_id": result.session_id,
         "strategy": result.strategy,

@@ -1,4 +1,4 @@
-"""Log-probabilities in the two shapes that OpenAI has for them."""
+"""Log-probabilities in OpenAI's two formats."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from specmesh.client import TokenLogprob, TokenLogprobs
 Json = dict[str, object]
 
 LEAST = -9999.0
-"""What OpenAI writes for a token that is as good as impossible; JSON has no infinity."""
+"""OpenAI's value for a token of practically no probability, since JSON has no infinity."""
 
 
 def token_text(token: TokenLogprob) -> str:
-    """A token as text. One that is no text by itself, being part of a character, is written as its
-    bytes, ``bytes:\\xe2\\x82``; one without bytes, a special token, as ``token_id:7``."""
+    """Return a token as text. One that is only part of a character is written as its bytes,
+    ``bytes:\\xe2\\x82``; a special token, which has no bytes, as ``token_id:7``."""
     if not token.bytes:
         return _by_id(token)
     try:
@@ -24,7 +24,7 @@ def token_text(token: TokenLogprob) -> str:
 
 
 def of_chat(tokens: Sequence[TokenLogprobs]) -> Json:
-    """``choices[].logprobs`` of a chat."""
+    """Return ``choices[].logprobs`` of a chat."""
     content = [
         {**_described(each.chosen), "top_logprobs": [_described(top) for top in each.top]}
         for each in tokens
@@ -41,7 +41,7 @@ def _described(token: TokenLogprob) -> Json:
 
 
 def of_completion(tokens: Sequence[TokenLogprobs]) -> Json:
-    """``choices[].logprobs`` of a completion, or of a part of it."""
+    """Return ``choices[].logprobs`` of a completion, or of a part of it."""
     return {
         "tokens": [token_text(each.chosen) for each in tokens],
         "token_logprobs": [max(each.chosen.logprob, LEAST) for each in tokens],
@@ -51,8 +51,9 @@ def of_completion(tokens: Sequence[TokenLogprobs]) -> Json:
 
 
 def _likeliest(token: TokenLogprobs) -> dict[str, float]:
-    """The likeliest tokens and the one chosen, by text. Of several with the same text the chosen
-    one has it, or else the likeliest; the others are written as ``token_id:7``."""
+    """Return the log-probabilities of the likeliest tokens and the chosen one, by text. If several
+    have the same text, it stands for the chosen one, else for the likeliest; the others are written
+    as ``token_id:7``."""
     named = {token_text(token.chosen): token.chosen}
     for each in token.top:
         if each.token_id != token.chosen.token_id:
