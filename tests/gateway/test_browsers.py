@@ -70,5 +70,5 @@ async def test_no_page_may_unless_an_origin_is_named(open_gateway, orchestrator)
     "origin", ["*", "null", "chat.example.com", f"{PAGE}/", "https://Chat.example.com", "ftp://a"]
 )
 def test_what_no_browser_sends_is_refused_at_the_start(origin):
-    with pytest.raises(ValidationError, match="is no origin"):
+    with pytest.raises(ValidationError, match="is not an origin"):
         GatewaySettings(cors_origins=origin)

@@ -71,7 +71,7 @@ class Routes:
         for each in await self._models(request):
             if each.target.name == name:
                 return JSONResponse(self._described(each))
-        message = f"there is no model {name[:64]!r} here"
+        message = f"there is no model {name[:64]!r}"
         raise ApiError(HTTPStatus.NOT_FOUND, message, param="model", code="model_not_found")
 
     async def complete(self, request: HttpRequest) -> Response:
@@ -104,7 +104,7 @@ class Routes:
         caller = await self._mesh.door.admit(request)
         request.state.record.identity = caller.identity
         for name in request.query_params:
-            message = f"there is no query parameter {name[:64]!r} here"
+            message = f"unknown query parameter {name[:64]!r}"
             raise ApiError.invalid(name[:64], message, code="unknown_parameter")
         return caller
 

@@ -1,1 +1,2 @@
-"""What every server process shares: settings, life cycle, errors, telemetry, logs; never torch."""
+"""The parts that all server processes share: settings, life cycle, errors, telemetry, logs. No
+module here imports torch."""

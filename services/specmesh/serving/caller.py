@@ -1,4 +1,4 @@
-"""Who made the call that is being answered."""
+"""The identity of the caller of the current call."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _identity: ContextVar[str] = ContextVar("identity", default="")
 
 
 def identity() -> str:
-    """The identity that the caller has proved, or that a gateway has named; "" where none is known.
+    """Return the identity that the caller has proved or a gateway has named; "" if unknown.
 
-    What one identity began is neither shown to another nor carried on for it.
+    A session that one identity began is neither shown to another nor resumed by it.
     """
     return _identity.get()
 

@@ -1,9 +1,9 @@
 """The names, units and buckets of all metrics, the names of spans, and the attributes of both.
 
-Where OpenTelemetry has a convention it is followed, as of: GenAI, semantic-conventions-genai at
-004902b (in development); RPC and database, semantic-conventions 1.45. What has none is called
-``specmesh.*``. docs/operations.md says what each metric tells an operator. Every attribute of a
-metric has few values: no session, no text, and no name that only a request gives.
+Names follow OpenTelemetry's conventions where they exist: for GenAI, semantic-conventions-genai at
+004902b (in development); for RPC and databases, semantic-conventions 1.45. Other names begin with
+``specmesh.``. docs/operations.md explains each metric to operators. Attributes of metrics have low
+cardinality: no session, no text, and no name that a request can invent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from specmesh.serving.instruments import CounterMetric, GaugeMetric, HistogramMe
 # Spans.
 
 GENERATE_SPAN = "specmesh.generate"
-"""An answer at its client, resumes included."""
+"""A whole answer as its client sees it, including resumes."""
 ROUND_SPAN = "specmesh.round"
 DRAFT_SPAN = "specmesh.draft"
 VERIFY_SPAN = "specmesh.verify"
@@ -64,15 +64,15 @@ STORE_COMMAND = "specmesh.store.command"
 
 STRATEGY = "specmesh.strategy"
 NUM_VERIFIERS = "specmesh.verifiers"
-"""Replicas of the target that were ready when an answer began."""
+"""The number of target replicas that were ready when the answer began."""
 ACCEPTANCE = "specmesh.acceptance"
 REASON = "specmesh.reason"
 CANCELLED = "specmesh.cancelled"
 RESUMED_FROM = "specmesh.resumed_from"
 ROLE = "specmesh.role"
 REPLICA = "specmesh.replica"
-"""Of a call: the name of the process called, in Kubernetes its pod's; as ``service.instance.id``
-of that process's own spans."""
+"""The name of the process that was called, in Kubernetes its pod's: the ``service.instance.id`` of
+that process's own spans."""
 STATE = "specmesh.state"
 EJECTION_REASON = "specmesh.ejection.reason"
 HEDGE_WON = "specmesh.hedge.won"
@@ -90,28 +90,28 @@ COMMITTED = "specmesh.committed.tokens"
 UNCHECKED = "specmesh.unchecked.tokens"
 HEDGE = "specmesh.hedge"
 CAUSE = "specmesh.cause"
-"""Of a call: the event that made the strategy ask for it, as drafted or verified; or start."""
+"""The event that made the strategy request the call, such as drafted or verified; or start."""
 REACTION_MS = "specmesh.reaction_ms"
-"""From the arrival of that event until the call."""
+"""The time from the arrival of that event to the call."""
 RUN_DELAY_MS = "specmesh.run_delay_ms"
-"""Of this, how long the process was ready to go on while others had the cores."""
+"""The part of this time in which the process was runnable but waited for a core."""
 QUEUE_MS = "specmesh.queue_ms"
 FORWARD_MS = "specmesh.forward_ms"
 HEADS_TOKENS = "specmesh.heads.tokens"
-"""Of a verification: how many draft tokens heads have sent with the verdict."""
+"""The number of draft tokens that the heads sent with a verdict."""
 HEADS_MS = "specmesh.heads_ms"
-"""How long they took."""
+"""The time that the heads took."""
 TREE_NODES = "specmesh.tree.nodes"
-"""Of a draft or verification: the numbers of its draft tokens (``traced_tokens``)."""
+"""The node ids of the draft tokens of a draft or verification (see ``traced_tokens``)."""
 TREE_PARENTS = "specmesh.tree.parents"
-"""The number of the token before each of them, 0 for the beginning."""
+"""The node id of each draft token's parent; 0 for the root."""
 TREE_TEXTS = "specmesh.tree.texts"
 VERDICT_ACCEPTED = "specmesh.verdict.accepted"
-"""The numbers of those that the target accepted."""
+"""The node ids of the draft tokens that the target accepted."""
 VERDICT_AFTER = "specmesh.verdict.after"
-"""The number of the token before the target's own."""
+"""The node id of the token before the target's own token."""
 VERDICT_NEXT = "specmesh.verdict.next"
-"""That of the target's own token."""
+"""The node id of the target's own token."""
 VERDICT_RECOVERED = "specmesh.verdict.recovered"
 COMMITTED_NODES = "specmesh.committed.nodes"
 COMMITTED_KINDS = "specmesh.committed.kinds"
@@ -129,7 +129,7 @@ SECONDS = (
     *(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
     *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
 )
-"""From a small model's forward on."""
+"""Buckets that begin below the duration of a small model's forward pass."""
 _RPC_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 
 # A request, at the orchestrator.
@@ -137,14 +137,14 @@ _RPC_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5,
 REQUEST_DURATION = HistogramMetric(
     "gen_ai.server.request.duration",
     "s",
-    "from a request's arrival to its end, by error.type if it failed",
+    "time from a request's arrival to its end, by error.type if it failed",
     (*(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64), *(1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)),
 )
 TIME_TO_FIRST_TOKEN = HistogramMetric(
     "gen_ai.server.time_to_first_token",
     "s",
-    "from a request's arrival to its first new token, if it says one; recorded at its end, by "
-    "error.type if it failed then",
+    "time from a request's arrival to its first new token, if it produces one; recorded at the "
+    "request's end, by error.type if it failed after that token",
     (
         *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
         *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
@@ -153,14 +153,15 @@ TIME_TO_FIRST_TOKEN = HistogramMetric(
 TIME_PER_OUTPUT_TOKEN = HistogramMetric(
     "gen_ai.server.time_per_output_token",
     "s",
-    "time of each new token after the first, until the end, by error.type if it failed",
+    "time per new token after the first, by error.type if the request failed",
     (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5),
 )
 TOKEN_USAGE = HistogramMetric(
-    # gen_ai.client.token.usage, but it is a client's: counted here as well, it would be twice.
+    # OpenTelemetry's gen_ai.client.token.usage belongs to clients: with the same name here, tokens
+    # would count twice.
     "specmesh.token.usage",
     "{token}",
-    "tokens of a request, by gen_ai.token.type: of its prompt, or new ones of its answer",
+    "tokens of a request, by gen_ai.token.type: input (its prompt) or output (its new tokens)",
     tuple(float(4**n) for n in range(14)),
 )
 REQUESTS = CounterMetric(
@@ -168,59 +169,61 @@ REQUESTS = CounterMetric(
     "{request}",
     "requests that ended, by status and, if they failed, by specmesh.reason (errors.proto)",
 )
-REQUESTS_RUNNING = GaugeMetric("specmesh.requests.running", "{request}", "answers at work")
+REQUESTS_RUNNING = GaugeMetric("specmesh.requests.running", "{request}", "answers being generated")
 REQUESTS_WAITING = GaugeMetric(
-    "specmesh.requests.waiting", "{request}", "answers that wait to begin"
+    "specmesh.requests.waiting", "{request}", "answers waiting in the queue"
 )
 TOKENS_IN_FLIGHT = GaugeMetric(
     "specmesh.tokens.in_flight",
     "{token}",
-    "draft tokens of verifications under way, and for each of these one of the target's own",
+    "tokens of verifications in flight: their draft tokens, and one target token for each",
 )
 REQUESTS_ROOM = GaugeMetric(
-    "specmesh.requests.room", "{request}", "answers that may be at work at once"
+    "specmesh.requests.room", "{request}", "limit on answers generated concurrently"
 )
 RESUMED = CounterMetric(
     "specmesh.requests.resumed",
     "{request}",
-    "answers that went on after their stream broke, from the store or from what the client has",
+    "answers resumed after their stream broke, from the store or from the client's own tokens",
 )
 NOT_RESUMABLE = CounterMetric(
     "specmesh.sessions.not_resumable",
     "{session}",
-    "answers that went out faster than they could be stored, for a time at least",
+    "answers that were sent faster than they could be stored, at least for a time",
 )
 DAMAGED = CounterMetric(
     "specmesh.sessions.damaged",
     "{session}",
-    "stored sessions that were not what had been written, and were not used",
+    "stored sessions that differed from what was written, and were not used",
 )
 
-# Speculation. The names are those of GenerationStats.
+# Speculation, with the names of GenerationStats.
 
 DRAFTED_TOKENS = CounterMetric(
     "specmesh.spec_decode.num_drafted_tokens",
     "{token}",
-    "all tokens that drafters sent, verified or not",
+    "all tokens that drafters sent, whether verified or not",
 )
 VERIFIED_TOKENS = CounterMetric(
-    "specmesh.spec_decode.num_verified_tokens", "{token}", "draft tokens that the target judged"
+    "specmesh.spec_decode.num_verified_tokens", "{token}", "draft tokens that the target verified"
 )
 ACCEPTED_TOKENS = CounterMetric(
-    "specmesh.spec_decode.num_accepted_tokens", "{token}", "draft tokens that were accepted"
+    "specmesh.spec_decode.num_accepted_tokens", "{token}", "draft tokens that the target accepted"
 )
 WASTED_TOKENS = CounterMetric(
     "specmesh.spec_decode.num_wasted_tokens",
     "{token}",
-    "tokens drafted in vain: rejected, cancelled or cut off",
+    "draft tokens that were not used: rejected, cancelled or cut off",
 )
 UNCHECKED_TOKENS = CounterMetric(
-    "specmesh.spec_decode.num_unchecked_tokens", "{token}", "draft tokens said without the target"
+    "specmesh.spec_decode.num_unchecked_tokens",
+    "{token}",
+    "draft tokens sent to clients without verification by the target",
 )
 TARGET_TOKENS = CounterMetric(
     "specmesh.spec_decode.num_target_tokens",
     "{token}",
-    "positions that the target was asked for, also by verifications that were cancelled",
+    "positions that the target was asked to compute, including cancelled verifications",
 )
 VERIFY_CALLS = CounterMetric(
     "specmesh.spec_decode.num_verify_calls", "{call}", "verifications that were answered"
@@ -231,34 +234,34 @@ VERIFY_CALLS = CounterMetric(
 REPLICAS = GaugeMetric(
     "specmesh.replicas",
     "{replica}",
-    "replicas by specmesh.role and specmesh.state: ready, down, refused (another model) or "
-    "ejected (left out for a while)",
+    "replicas by specmesh.role and specmesh.state: ready, down, refused (they serve another "
+    "model) or ejected (not called for a while)",
 )
 EJECTIONS = CounterMetric(
     "specmesh.replica.ejections",
     "{ejection}",
-    "replicas left out for a while since they failed or were slow",
+    "times that a replica was ejected for a while because it failed or was slow",
 )
 LOOKUP_FAILURES = CounterMetric(
     "specmesh.lookup.failures",
     "{lookup}",
-    "lookups of replicas' names in DNS that failed or found no address",
+    "DNS lookups of replicas' names that failed or found no address",
 )
 QUARANTINES = CounterMetric(
     "specmesh.quarantined.calls",
     "{call}",
-    "calls that broke several replicas in turn and were tried nowhere else",
+    "calls that broke several replicas in turn and were not retried on others",
 )
 HEDGES = CounterMetric(
     "specmesh.verify.hedges",
     "{call}",
-    "second calls for verifications that were late, by whether they came first",
+    "hedged calls: second calls for late verifications, by whether they answered first",
 )
 PREFIX_SEARCHES = CounterMetric(
     "specmesh.prefix.searches",
     "{search}",
-    "questions to Redis who holds a prompt, by specmesh.prefix.outcome: found, unknown, or "
-    "unanswered in time",
+    "queries to Redis for the replicas that hold a prompt, by specmesh.prefix.outcome: found, "
+    "unknown, or unanswered in time",
 )
 TASK_FAILURES = CounterMetric(
     "specmesh.task.failures", "{task}", "drafts and verifications that failed for good"
@@ -266,90 +269,98 @@ TASK_FAILURES = CounterMetric(
 FILTER_FALLBACKS = CounterMetric(
     "specmesh.filter.fallbacks",
     "{assessment}",
-    "assessments that failed, so that the target was asked about every token",
+    "assessments that failed, so that the target verified every token",
 )
 
-# Calls, of every process.
+# Calls of every process.
 
 SERVER_CALL_DURATION = HistogramMetric(
-    "rpc.server.call.duration", "s", "requests answered here, by method and status", _RPC_SECONDS
+    "rpc.server.call.duration",
+    "s",
+    "duration of calls that this process answered, by method and status",
+    _RPC_SECONDS,
 )
 CLIENT_CALL_DURATION = HistogramMetric(
     "rpc.client.call.duration",
     "s",
-    "calls to other services, by method, callee and status",
+    "duration of calls to other services, by method and status",
     _RPC_SECONDS,
 )
 CALLS_ACTIVE = GaugeMetric(
-    "specmesh.rpc.active", "{request}", "requests that are being answered here"
+    "specmesh.rpc.active", "{request}", "requests that this process is answering"
 )
 CERTIFICATE_EXPIRY = GaugeMetric(
     "specmesh.certificate.expiry",
     "s",
-    "when each certificate that the process shows or believes ends, in seconds since 1970, by its "
+    "expiry of each certificate that the process presents or trusts, in seconds since 1970, by "
     "file and subject",
 )
 STORE_DURATION = HistogramMetric(
     "db.client.operation.duration",
     "s",
-    "commands to Redis, by what they do",
+    "duration of commands to Redis, by operation",
     (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0),
 )
 
 STORE_REFUSALS = CounterMetric(
     "specmesh.store.refusals",
     "{command}",
-    "commands that Redis refused, by the operation that needs them and, if Redis names it, by "
+    "commands that Redis refused, by operation and, if Redis names the command, by "
     "specmesh.store.command",
 )
 
-# A model's process.
+# Processes that run a model.
 
 CALL_QUEUE = HistogramMetric(
-    "specmesh.queue.duration", "s", "time of a call from arrival to the first forward", SECONDS
+    "specmesh.queue.duration",
+    "s",
+    "time from a call's arrival to its first forward pass",
+    SECONDS,
 )
 CALL_FORWARD = HistogramMetric(
-    "specmesh.forward.duration", "s", "time of a call spent in forwards", SECONDS
+    "specmesh.forward.duration", "s", "time that a call spends in forward passes", SECONDS
 )
 COMPUTED_TOKENS = CounterMetric(
-    "specmesh.tokens.computed", "{token}", "tokens that went through a forward"
+    "specmesh.tokens.computed", "{token}", "tokens computed by forward passes"
 )
 CACHED_TOKENS = CounterMetric(
-    "specmesh.tokens.cached", "{token}", "prefix tokens whose KV was held"
+    "specmesh.tokens.cached", "{token}", "prefix tokens found in the KV cache"
 )
 FORWARD_DURATION = HistogramMetric(
-    "specmesh.engine.forward.duration", "s", "one forward, whoever shares it", SECONDS
+    "specmesh.engine.forward.duration", "s", "duration of a forward pass of a batch", SECONDS
 )
 BATCH_SIZE = HistogramMetric(
     "specmesh.engine.batch.size",
     "{sequence}",
-    "sequences that share a forward",
+    "sequences per forward pass",
     tuple(float(1 << n) for n in range(9)),
 )
 BATCH_TOKENS = HistogramMetric(
     "specmesh.engine.batch.tokens",
     "{token}",
-    "tokens of a forward, all together",
+    "tokens per forward pass, over all sequences",
     tuple(float(1 << n) for n in range(12)),
 )
 JOBS = GaugeMetric("specmesh.engine.jobs", "{call}", "calls in the engine's batch")
-QUEUE_DEPTH = GaugeMetric("specmesh.engine.queue.depth", "{call}", "calls that wait for the engine")
+QUEUE_DEPTH = GaugeMetric("specmesh.engine.queue.depth", "{call}", "calls waiting for the engine")
 QUEUE_LIMIT = GaugeMetric(
-    "specmesh.engine.queue.limit", "{call}", "calls that may wait; one more is refused"
+    "specmesh.engine.queue.limit", "{call}", "limit on waiting calls, above which calls are refused"
 )
 KV_BLOCKS = GaugeMetric(
     "specmesh.kv.blocks",
     "{block}",
     "blocks of the KV cache by specmesh.state: used, cached (may be evicted) or free",
 )
-KV_SHARED = GaugeMetric("specmesh.kv.blocks.shared", "{block}", "used blocks with several users")
+KV_SHARED = GaugeMetric(
+    "specmesh.kv.blocks.shared", "{block}", "used blocks that several sequences share"
+)
 KV_EVICTIONS = CounterMetric(
-    "specmesh.kv.evictions", "{block}", "cached blocks that had to make room"
+    "specmesh.kv.evictions", "{block}", "cached blocks evicted to make room"
 )
 KV_LOOKED_UP = CounterMetric(
     "specmesh.kv.prefix.tokens", "{token}", "tokens looked up in the KV cache"
 )
-KV_HITS = CounterMetric("specmesh.kv.prefix.hits", "{token}", "of these, those that were found")
+KV_HITS = CounterMetric("specmesh.kv.prefix.hits", "{token}", "tokens found in the KV cache")
 
 # The confidence service.
 
@@ -364,16 +375,16 @@ FILTER_ASSESSED = CounterMetric(
 FILTER_THRESHOLD = GaugeMetric(
     "specmesh.filter.threshold",
     "1",
-    "what scores were compared with last, by specmesh.filter.scorer; finite ones",
+    "the last finite threshold for scores, by specmesh.filter.scorer",
 )
 FILTER_BATCH_SIZE = HistogramMetric(
     "specmesh.filter.batch.size",
     "{request}",
-    "requests released together, counted by the replica that released them",
+    "requests released together, recorded by the replica that released them",
     tuple(float(1 << n) for n in range(9)),
 )
 FILTER_WAIT = HistogramMetric(
-    "specmesh.filter.wait.duration", "s", "time of a request in the request cache", SECONDS
+    "specmesh.filter.wait.duration", "s", "time a request spends in the request cache", SECONDS
 )
 
 # A request, at the gateway.
@@ -381,7 +392,7 @@ FILTER_WAIT = HistogramMetric(
 HTTP_DURATION = HistogramMetric(
     "http.server.request.duration",
     "s",
-    "how long HTTP requests take, streams to their end, by error.type if they failed",
+    "duration of HTTP requests, streams to their end, by error.type if they failed",
     (*_RPC_SECONDS, 30.0, 60.0),
 )
 HTTP_ACTIVE = GaugeMetric(
@@ -390,11 +401,11 @@ HTTP_ACTIVE = GaugeMetric(
 TIME_TO_FIRST_TOKENS = HistogramMetric(
     "specmesh.gateway.time_to_first_tokens",
     "s",
-    "from a streaming request's arrival to the first tokens of any of its answers",
+    "time from a streaming request's arrival to the first tokens of any of its answers",
     (*_RPC_SECONDS, 30.0, 60.0),
 )
 
 
 def option(name: str) -> str:
-    """The attribute for a strategy's option that a request sets: "specmesh.lookahead"."""
+    """Return the attribute for a strategy's option, such as "specmesh.lookahead"."""
     return f"specmesh.{name}"

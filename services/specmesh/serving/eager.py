@@ -1,4 +1,4 @@
-"""Starts a coroutine at once, as Python 3.12 does with ``eager_start``."""
+"""Eager start of coroutines, as Python 3.12 has it with ``eager_start``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-    """Run ``work`` to its first wait. Returns a task for the rest, None if nothing is left."""
+    """Run ``work`` up to its first wait; return a task for the rest, or None if it is done."""
     try:
         waits_for = work.send(None)
     except StopIteration:
@@ -23,7 +23,7 @@ def _rest(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any
         try:
             try:
                 value = yield waits_for
-            except BaseException as error:  # thrown into the task, as by its cancellation
+            except BaseException as error:  # thrown into the task, for example by cancellation
                 waits_for = work.throw(error)
             else:
                 waits_for = work.send(value)

@@ -1,21 +1,21 @@
-"""Errors that callers are told, and the one place where they become gRPC statuses.
+"""Errors for callers, and the one place where they become gRPC statuses.
 
     ServiceError
       NotFound             NOT_FOUND            the thing named does not exist
-      FailedPrecondition   FAILED_PRECONDITION  not in this state; repeating is useless
+      FailedPrecondition   FAILED_PRECONDITION  not in this state; a retry is useless
       AlreadyExists        ALREADY_EXISTS       the name is taken by something else
       Aborted              ABORTED              lost a race, or cancelled by somebody else
-      ResourceExhausted    RESOURCE_EXHAUSTED   too much at once; come again later
-      Unavailable          UNAVAILABLE          not here, not now; try another replica
-      DeadlineExceeded     DEADLINE_EXCEEDED    the caller's time has run out
-      Unauthenticated      UNAUTHENTICATED      the caller hasn't proved who it is
-      PermissionDenied     PERMISSION_DENIED    the caller may not call this
-      InvalidArgument      INVALID_ARGUMENT     the request as a whole can't be taken in
+      ResourceExhausted    RESOURCE_EXHAUSTED   overloaded; retry later
+      Unavailable          UNAVAILABLE          this replica can't answer now; retry on another
+      DeadlineExceeded     DEADLINE_EXCEEDED    the caller's deadline has passed
+      Unauthenticated      UNAUTHENTICATED      the caller hasn't proved its identity
+      PermissionDenied     PERMISSION_DENIED    the caller may not call this method
+      InvalidArgument      INVALID_ARGUMENT     the request as a whole can't be accepted
       Unimplemented        UNIMPLEMENTED        there is no such method
     InvalidField           INVALID_ARGUMENT     a field of the request is wrong
 
-Each status carries ``google.rpc.ErrorInfo`` with a reason in UPPER_SNAKE_CASE, on which
-peers decide; the message is for people alone.
+Each status carries ``google.rpc.ErrorInfo`` with a reason in UPPER_SNAKE_CASE. Programs decide on
+the reason; the message is for people only.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ DOMAIN = "specmesh.dev"
 
 MAX_MESSAGE_BYTES = 1024
 MAX_VALUE_BYTES = 256
-"""Messages and metadata may repeat what the caller sent; a client takes 8 KiB of trailers, which
-hold a message twice, once percent-encoded with up to three bytes for each."""
+"""Limits for messages and metadata, which may repeat the caller's input: clients accept 8 KiB of
+trailers, and these hold a message twice, once percent-encoded with up to three bytes per byte."""
 
 CONTEXT_LENGTH_EXCEEDED = "CONTEXT_LENGTH_EXCEEDED"
-"""The reason of a ``FieldViolation``, in OpenAI's words."""
+"""The reason of a ``FieldViolation``, as OpenAI calls it."""
 
 _DETAILS_KEY = "grpc-status-details-bin"
 
 
 class ServiceError(Exception):
-    """An error that the caller is told; raise a subclass, each has its status code.
+    """An error for the caller. Only subclasses, which have a status code, are raised.
 
-    ``reason`` is what programs decide on, ``metadata`` what they need to act on it.
+    Programs decide on ``reason`` and use ``metadata`` to act on it.
     """
 
     code: ClassVar[grpc.StatusCode]
@@ -69,7 +69,7 @@ class NotFoundStatus(ServiceError):
 
 
 class FailedPreconditionStatus(ServiceError):
-    """This state does not allow it; the same call will fail again."""
+    """The current state does not allow the call; a retry would fail again."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
 
@@ -81,13 +81,13 @@ class AlreadyExistsStatus(ServiceError):
 
 
 class AbortedStatus(ServiceError):
-    """Another writer won a race for the same thing, or somebody else has ended it."""
+    """Another writer won a race for the same thing, or somebody else has cancelled it."""
 
     code = grpc.StatusCode.ABORTED
 
 
 class ResourceExhaustedStatus(ServiceError):
-    """There is too much to do; ``retry_after_s`` says after how many seconds to try again."""
+    """The server is overloaded; ``retry_after_s`` is the delay after which to retry."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -110,25 +110,25 @@ class UnavailableStatus(ServiceError):
 
 
 class DeadlineExceededStatus(ServiceError):
-    """The time that the caller gave has run out."""
+    """The caller's deadline has passed."""
 
     code = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 class UnauthenticatedStatus(ServiceError):
-    """The caller has not proved who it is."""
+    """The caller has not proved its identity."""
 
     code = grpc.StatusCode.UNAUTHENTICATED
 
 
 class PermissionDeniedStatus(ServiceError):
-    """The caller, whoever it is, may not call this method."""
+    """The caller may not call this method."""
 
     code = grpc.StatusCode.PERMISSION_DENIED
 
 
 class InvalidArgument(ServiceError):
-    """The request as a whole cannot be accepted, whatever is in its fields."""
+    """The request as a whole cannot be accepted; no single field is wrong."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -140,7 +140,7 @@ class UnimplementedStatus(ServiceError):
 
 
 def to_status(error: ServiceError | InvalidField) -> grpc.Status:
-    """The status, with its ``google.rpc`` details, that tells ``error`` to the peer."""
+    """Return the gRPC status for ``error``, with its ``google.rpc`` details."""
     if isinstance(error, InvalidField):
         field = _cut(error.field, MAX_VALUE_BYTES)
         violation = BadRequest.FieldViolation(
@@ -164,26 +164,26 @@ def to_status(error: ServiceError | InvalidField) -> grpc.Status:
 
 
 def internal_status(request_id: str) -> grpc.Status:
-    """The status of an unexpected error. It says nothing about the cause: the log does, under
-    ``request_id``."""
+    """Return the status for an unexpected error. It doesn't reveal the cause, which the log has
+    under ``request_id``."""
     info = ErrorInfo(reason="INTERNAL", domain=DOMAIN, metadata={"request_id": request_id})
     return _status(grpc.StatusCode.INTERNAL, "internal error", info)
 
 
 def error_info(error: grpc.aio.AioRpcError) -> ErrorInfo | None:
-    """The reason that a specmesh peer gave for a failed call; None if it gave none."""
+    """Return the reason that a specmesh peer gave for a failed call; None if it gave none."""
     info = _find(error, ErrorInfo())
     return info if info is not None and info.domain == DOMAIN else None
 
 
 def retry_after_s(error: grpc.aio.AioRpcError) -> float | None:
-    """After how many seconds the peer wants the call again; None if it did not say."""
+    """Return the retry delay in seconds that the peer gave; None if it gave none."""
     retry = _find(error, RetryInfo())
     return None if retry is None else retry.retry_delay.ToNanoseconds() / 1e9
 
 
 def invalid_field(error: grpc.aio.AioRpcError) -> InvalidField | None:
-    """The field that the peer refused; None if it failed the call for another reason."""
+    """Return the field that the peer refused; None if the call failed for another reason."""
     request = _find(error, BadRequest())
     if request is None or not request.field_violations:
         return None
@@ -217,7 +217,7 @@ def _status(code: grpc.StatusCode, message: str, *details: Message) -> grpc.Stat
 
 
 def _cut(text: str, most_bytes: int) -> str:
-    """``text``, or as much of its beginning as fits in ``most_bytes``, with dots after it."""
+    """Return ``text``, cut to ``most_bytes`` and followed by dots if it is longer."""
     data = text.encode(errors="replace")
     if len(data) <= most_bytes:
         return text

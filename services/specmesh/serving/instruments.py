@@ -1,6 +1,6 @@
-"""Kinds of metrics: what one is called and means, and the OpenTelemetry instrument that records it.
+"""Kinds of metrics, and the OpenTelemetry instruments that record them.
 
-Without a MeterProvider in the process an instrument does nothing.
+Without a MeterProvider in the process, an instrument does nothing.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from opentelemetry.metrics import Counter, Histogram, Observation
 from opentelemetry.metrics import _Gauge as Gauge
 
 Read = Callable[[], Iterable[Observation]]
-"""Called by each export or scrape, on its thread: must neither block nor change anything."""
+"""A callback of each export or scrape, on its thread: it must neither block nor change anything."""
 
 _meter = metrics.get_meter("specmesh")
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a metric is called, its unit (UCUM) and what it means."""
+    """The name of a metric, its unit (UCUM) and its description."""
 
     name: str
     unit: str
@@ -32,36 +32,35 @@ class CounterMetric(Metric):
     """A number that only grows."""
 
     def instrument(self) -> Counter:
-        """To add to."""
+        """Return an instrument to add to."""
         return _meter.create_counter(self.name, self.unit, self.description)
 
     def observe(self, read: Read) -> None:
-        """Report what ``read`` returns, instead."""
+        """Report what ``read`` returns, instead of recording with ``instrument``."""
         _meter.create_observable_counter(self.name, [lambda _: read()], self.unit, self.description)
 
 
 @dataclass(frozen=True, slots=True)
 class GaugeMetric(Metric):
-    """A number that comes and goes."""
+    """A number that rises and falls."""
 
     def instrument(self) -> Gauge:
-        """To set."""
+        """Return an instrument to set."""
         return _meter.create_gauge(self.name, self.unit, self.description)
 
     def observe(self, read: Read) -> None:
-        """Report what ``read`` returns, instead."""
+        """Report what ``read`` returns, instead of recording with ``instrument``."""
         _meter.create_observable_gauge(self.name, [lambda _: read()], self.unit, self.description)
 
 
 @dataclass(frozen=True, slots=True)
 class HistogramMetric(Metric):
-    """Numbers of which quantiles are wanted; ``buckets`` are the upper bounds of all but the
-    last."""
+    """A histogram; ``buckets`` are the upper bounds of all buckets but the last."""
 
     buckets: tuple[float, ...]
 
     def instrument(self) -> Histogram:
-        """To record with."""
+        """Return an instrument to record with."""
         return _meter.create_histogram(
             self.name,
             self.unit,

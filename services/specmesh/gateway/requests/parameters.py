@@ -98,7 +98,7 @@ def taken(
                 kept[name] = value
         elif not parameter.is_neutral(value):
             if parameter.standing is Standing.REFUSED:
-                message = "{} is not supported"
+                message = "{} is not supported here"
                 raise _unusable(name, message, hints, "unsupported_parameter")
             kept[name] = value
     return kept

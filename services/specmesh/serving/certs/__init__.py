@@ -1,1 +1,1 @@
-"""A development CA and its certificates: ``specmesh certs``."""
+"""The command ``specmesh certs``, which makes a development CA and its certificates."""

@@ -1,4 +1,4 @@
-"""``specmesh certs`` or ``python -m specmesh.serving.certs``."""
+"""The command line of ``specmesh certs``, also ``python -m specmesh.serving.certs``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
 USE = """\
 Each process of the mesh:  --tls-cert {0}/ROLE.pem --tls-key {0}/ROLE-key.pem --tls-ca {0}/ca.pem
 A client:                  the same with ROLE = client
-Who has {0}/ca-key.pem can make certificates of any role: keep it off the machines that serve."""
+Keep {0}/ca-key.pem off these machines: it can sign certificates for any role."""
 
 
 @app.command()
@@ -36,39 +36,41 @@ def main(
     ] = None,
     client: Annotated[
         list[str] | None,
-        typer.Option(help="A client with an identity of its own; may be repeated."),
+        typer.Option(help="Name of a client with its own identity; may be repeated."),
     ] = None,
     service: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=HOST,...",
-            help="A server that is no role of the mesh, such as Redis or the trace collector, and "
-            "the names at which it is called; may be repeated.",
+            help="A server outside the mesh's roles, such as Redis or the trace collector, and its "
+            "host names; may be repeated.",
         ),
     ] = None,
     trust_domain: Annotated[
         str | None,
         typer.Option(
-            help="What tells this mesh from others whose certificates the same CA signs: the host "
-            "of SPIFFE ids.",
+            help="Trust domain of the SPIFFE ids. It separates meshes whose certificates the same "
+            "CA signs.",
             show_default=TRUST_DOMAIN,
         ),
     ] = None,
     days: Annotated[
-        int, typer.Option(min=1, max=CA_DAYS, help="How long the certificates are valid.")
+        int, typer.Option(min=1, max=CA_DAYS, help="Validity of the certificates, in days.")
     ] = 90,
     renew_: Annotated[
         bool,
-        typer.Option("--renew", help="Replace the certificates, for the same bearers, not the CA."),
+        typer.Option("--renew", help="Reissue all certificates with the CA that is there."),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the CA and everything.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the CA and all certificates.")
+    ] = False,
 ) -> None:
     """Make a development CA and a certificate for each role of a mesh."""
     if renew_ and force:
-        raise typer.BadParameter("--renew and --force exclude each other")
+        raise typer.BadParameter("--renew and --force can't be combined")
     if renew_ and (host or client or service or trust_domain):
         raise typer.BadParameter(
-            "--renew changes neither hosts, clients, services nor the trust domain"
+            "--renew can't change hosts, clients, services or the trust domain"
         )
     domain = _name(TRUST_DOMAIN if trust_domain is None else trust_domain).lower()
     certified = bearers(
@@ -90,13 +92,13 @@ def main(
 
 def _host(host: str) -> str:
     if not host or not host.isascii():
-        raise typer.BadParameter(f"{host!r} must be a name in ASCII, xn--..., or an address")
+        raise typer.BadParameter(f"{host!r} must be a host name in ASCII (xn--...) or an address")
     return host
 
 
 def _client(name: str) -> str:
     if f"-{name}.pem".endswith(KEY):
-        raise typer.BadParameter(f"{name!r}: its certificate would overwrite another's key")
+        raise typer.BadParameter(f"the certificate of {name!r} would overwrite another's key")
     return _name(name)
 
 

@@ -1,4 +1,4 @@
-"""A CA of one's own, and the certificates it signs."""
+"""A development CA and the certificates that it signs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CA_DAYS = 3650
 CLOCK_SKEW = timedelta(minutes=5)
-"""Certificates are valid from a little before now: not every clock is exact."""
+"""Certificates are valid from this long before now, in case a peer's clock is behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateSubject:
-    """Whom a certificate is for: a SPIFFE id, and the host names and addresses it answers at.
+    """The subject of a certificate: a SPIFFE id, and the host names and addresses it answers at.
 
-    A server that is no role of the mesh, such as Redis, has no SPIFFE id.
+    A server that has no role in the mesh, such as Redis, has no SPIFFE id.
     """
 
     common_name: str
@@ -36,7 +36,7 @@ class CertificateSubject:
 
     @classmethod
     def of(cls, certificate: x509.Certificate) -> CertificateSubject:
-        """Whom ``certificate`` is for. Raises ValueError if it is none of ours."""
+        """Return the subject of ``certificate``. Raises ValueError if it was not made here."""
         try:
             (common_name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
             names = certificate.extensions.get_extension_for_class(
@@ -44,7 +44,7 @@ class CertificateSubject:
             ).value
             (spiffe_id,) = names.get_values_for_type(x509.UniformResourceIdentifier) or [""]
         except (ValueError, x509.ExtensionNotFound):
-            raise ValueError("the certificate names no bearer of ours") from None
+            raise ValueError("the certificate was not made by specmesh certs") from None
         addresses = names.get_values_for_type(x509.IPAddress)
         hosts = [*names.get_values_for_type(x509.DNSName), *map(str, addresses)]
         return cls(str(common_name.value), spiffe_id, hosts)
@@ -76,7 +76,7 @@ class Authority:
 
     @classmethod
     def new(cls, trust_domain: str) -> Authority:
-        """A new CA for ``trust_domain``, valid for ten years."""
+        """Make a new CA for ``trust_domain``, valid for ten years."""
         key = _new_key()
         name = _name(f"specmesh development CA of {trust_domain}")
         builder = _builder(name, name, key, timedelta(days=CA_DAYS)).add_extension(
@@ -86,14 +86,14 @@ class Authority:
 
     @classmethod
     def load(cls, certificate_pem: bytes, key_pem: bytes) -> Authority:
-        """The CA that was written before. Raises ValueError."""
+        """Load a CA from PEM. Raises ValueError."""
         key = load_pem_private_key(key_pem, password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("the key is of another kind than those made here")
+            raise ValueError("the key is not an elliptic curve key")
         return cls(Issued(x509.load_pem_x509_certificate(certificate_pem), key))
 
     def issue(self, bearer: CertificateSubject, valid: timedelta) -> Issued:
-        """A certificate for both ends of a connection, with a new key."""
+        """Issue a certificate for server and client authentication, with a new key."""
         key = _new_key()
         issuer = self.own.certificate
         builder = (

@@ -1,4 +1,4 @@
-"""The folder that ``specmesh certs`` fills: a CA, and a certificate for each role."""
+"""The folder that ``specmesh certs`` writes: a CA, and a certificate for each role."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from specmesh.serving.identity.roles import CLIENT, ROLES, host_of, spiffe_id
 
 CA = "ca"
 KEY = "-key.pem"
-"""The end of a key's name, whose certificate's ends in .pem."""
+"""The suffix of key files; certificates have the suffix .pem."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class FolderError(Exception):
-    """The folder holds what must not be overwritten, or not what is needed."""
+    """The folder holds files that must not be overwritten, or lacks files that are needed."""
 
 
 def bearers(
@@ -29,8 +29,8 @@ def bearers(
     clients: Sequence[str],
     services: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, CertificateSubject]:
-    """Tell who gets a certificate, by the name of its files: every role, the named clients, and
-    ``services``, servers that are no role of the mesh, with their host names."""
+    """Return the subjects of all certificates by the stem of their files: every role, the named
+    ``clients``, and ``services``, servers without a role in the mesh, with their host names."""
     answers_at = tuple(dict.fromkeys((*LOOPBACK, *hosts)))
     found = {
         role: CertificateSubject(
@@ -57,7 +57,7 @@ def make(
 ) -> list[Path]:
     """Write a new CA and its certificates; return the paths of the certificates.
 
-    Raises ``FolderError`` if one of the files is there and not ``force``.
+    Raises ``FolderError`` if one of the files exists, unless ``force``.
     """
     if not force:
         _check_free(folder, (CA, *certified))
@@ -67,8 +67,8 @@ def make(
 
 
 def renew(folder: Path, valid: timedelta) -> list[Path]:
-    """Replace all certificates in the folder but the CA's by new ones for the same bearers, each
-    file at once; return their paths. Raises ``FolderError``."""
+    """Replace all certificates in the folder but the CA's by new ones for the same subjects, each
+    file atomically; return their paths. Raises ``FolderError``."""
     certificate, key = _paths(folder, CA)
     keys = sorted(path for path in folder.glob(f"*{KEY}") if path != key)
     try:
@@ -80,7 +80,7 @@ def renew(folder: Path, valid: timedelta) -> list[Path]:
             for name in (path.name.removesuffix(KEY) for path in keys)
         }
     except (OSError, ValueError) as error:
-        raise FolderError(f"cannot renew what is in {folder}: {error}") from None
+        raise FolderError(f"cannot renew the certificates in {folder}: {error}") from None
     return _issue(folder, authority, certified, valid)
 
 
@@ -110,7 +110,7 @@ def _write(folder: Path, name: str, issued: Issued) -> Path:
 
 
 def _replace(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that nobody sees half written, or for a moment with another mode."""
+    """Replace a file atomically, so that nobody reads it half written or with another mode."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

@@ -1,1 +1,1 @@
-"""Conversion between messages and domain types; no other module builds or reads either."""
+"""Conversion between protobuf messages and domain types."""

@@ -18,14 +18,16 @@ from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
 
 ROUNDING = 1e-3
-"""By how much the probabilities of a distribution may miss a sum of 1."""
+"""The tolerance for the sum of a distribution's probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationRequest:
-    """The request that a verdict answers: ``tree`` below a prefix of ``position`` tokens, with how
-    many candidates a bonus token's distribution was requested, 0 for none, and log-probabilities
-    with how many of the likeliest tokens', None for none."""
+    """The request that a verdict answers: ``tree`` below a prefix of ``position`` tokens.
+
+    ``num_bonus_candidates`` limits the bonus token's distribution (0: none requested), and
+    ``num_top_logprobs`` the likeliest tokens with log-probabilities (None: none requested).
+    """
 
     tree: TokenTree
     position: int
@@ -36,7 +38,7 @@ class VerificationRequest:
 
 
 def write_verdict(verdict: Verdict, cost: cost_pb2.ComputeCost) -> verifier_pb2.VerifyResponse:
-    """The message for ``verdict``, with its ``cost``."""
+    """Return the message for ``verdict`` and its ``cost``."""
     return verifier_pb2.VerifyResponse(
         accepted_nodes=verdict.accepted_nodes,
         next_token_id=verdict.next_token,
@@ -57,10 +59,8 @@ def write_verdict(verdict: Verdict, cost: cost_pb2.ComputeCost) -> verifier_pb2.
 
 
 def read_verdict(response: verifier_pb2.VerifyResponse, asked: VerificationRequest) -> Verdict:
-    """The verdict, if ``verify`` could have given it on ``asked`` for some logits.
-
-    Raises ``InvalidField`` otherwise.
-    """
+    """Return the verdict. Raises ``InvalidField`` unless ``verify`` could have returned it for the
+    request ``asked`` and some logits."""
     tree = asked.tree
     accepted = tuple(response.accepted_nodes)
     end = _end_of_path(tree, accepted)
@@ -69,23 +69,23 @@ def read_verdict(response: verifier_pb2.VerifyResponse, asked: VerificationReque
     if response.HasField("bonus"):
         bonus = _read_bonus(response.bonus, asked, asked.position + len(accepted))
         if tree.children(end):
-            raise InvalidField("bonus", "is given, but the next token is none")
+            raise InvalidField("bonus", "is given, but the next token is not a bonus token")
         drawable = {*bonus.token_ids.tolist(), *([bonus.tail_token] if bonus.tail_mass else [])}
         if response.next_token_id not in drawable:
             raise InvalidField("bonus", "gives the next token no probability")
     elif asked.num_bonus_candidates and not tree.children(end):
-        raise InvalidField("bonus", "was asked for and is not given")
+        raise InvalidField("bonus", "was requested and is missing")
     tokens = (*tree.tokens_on(accepted), response.next_token_id)
     logprobs = _read_logprobs(response.logprobs, tokens, asked)
     return Verdict(accepted, response.next_token_id, bool(tree.children(end)), bonus, logprobs)
 
 
 def _end_of_path(tree: TokenTree, accepted: Sequence[int]) -> int:
-    """The last of ``accepted``, a path from the root downwards; 0 if there are none."""
+    """Return the last node of ``accepted``, a path down from the root; 0 if it is empty."""
     end = 0
     for node in accepted:
         if not 1 <= node <= len(tree) or tree.parents[node - 1] != end:
-            raise InvalidField("accepted_nodes", f"{node} does not hang from {end}")
+            raise InvalidField("accepted_nodes", f"{node} is not a child of {end}")
         end = node
     return end
 
@@ -93,8 +93,8 @@ def _end_of_path(tree: TokenTree, accepted: Sequence[int]) -> int:
 def _check_next_token(
     response: verifier_pb2.VerifyResponse, end: int, asked: VerificationRequest
 ) -> None:
-    """Raise ``InvalidField`` unless the next token may follow the node ``end``, and is of that
-    kind."""
+    """Raise ``InvalidField`` unless the next token may follow the node ``end`` and has the right
+    kind: recovered if the node has children, else bonus."""
     tree, token = asked.tree, response.next_token_id
     if token >= asked.vocab_size:
         raise InvalidField("next_token_id", f"{token} is outside the vocabulary")
@@ -107,7 +107,9 @@ def _check_next_token(
         raise InvalidField("next_token_kind", f"must be {kind} after node {end}")
     at_random = asked.sampling.mode is AcceptanceMode.REJECTION
     if not at_random and tree.child_with(end, token) is not None:
-        raise InvalidField("next_token_id", f"{token} is a child of node {end}, not accepted")
+        raise InvalidField(
+            "next_token_id", f"{token} is a child of node {end} and should have been accepted"
+        )
 
 
 def _read_logprobs(
@@ -125,23 +127,23 @@ def _read_logprobs(
 def _read_logprobs_at(
     field: str, message: verifier_pb2.Logprobs, token: int, asked: VerificationRequest
 ) -> Logprobs:
-    """Those of ``token`` and of the likeliest at its position."""
+    """Return the log-probabilities of ``token`` and of the likeliest tokens at its position."""
     top_ids, top = tuple(message.top_token_ids), tuple(message.top_logprobs)
     if len(top_ids) != len(top) or len(top) > (asked.num_top_logprobs or 0):
         raise InvalidField(
-            f"{field}.top_token_ids", "must be as many as top_logprobs and asked for"
+            f"{field}.top_token_ids", "must be as many as top_logprobs, and no more than requested"
         )
     if len(set(top_ids)) != len(top_ids) or max(top_ids, default=-1) >= asked.vocab_size:
-        raise InvalidField(f"{field}.top_token_ids", "must be tokens, none of them twice")
+        raise InvalidField(f"{field}.top_token_ids", "must be distinct ids of the vocabulary")
     # Written so that a NaN is refused as well.
     if not all(-math.inf < each <= ROUNDING for each in (message.logprob, *top)):
         raise InvalidField(field, "must be finite and not above 0")
     if any(later > earlier for earlier, later in pairwise(top)):
         raise InvalidField(f"{field}.top_logprobs", "must never rise")
     if sum(map(math.exp, top)) > 1 + ROUNDING:
-        raise InvalidField(f"{field}.top_logprobs", "must be of probabilities that add up to 1")
+        raise InvalidField(f"{field}.top_logprobs", "must not sum to a probability above 1")
     if dict(zip(top_ids, top, strict=True)).get(token, message.logprob) != message.logprob:
-        raise InvalidField(f"{field}.logprob", f"is not what token {token} has among the likeliest")
+        raise InvalidField(f"{field}.logprob", f"differs from token {token}'s in top_logprobs")
     return Logprobs(message.logprob, top_ids, top)
 
 
@@ -161,9 +163,11 @@ def _read_bonus(
     token_ids = np.asarray(message.token_ids, dtype=np.int64)
     probabilities = np.asarray(message.probabilities, dtype=np.float64)
     if len(token_ids) != len(probabilities) or not len(token_ids):
-        raise InvalidField("bonus", "token_ids and probabilities must be of one length, not 0")
+        raise InvalidField("bonus", "token_ids and probabilities must have one length, above 0")
     if len(token_ids) > asked.num_bonus_candidates:
-        raise InvalidField("bonus.token_ids", f"more than {asked.num_bonus_candidates}")
+        raise InvalidField(
+            "bonus.token_ids", f"must hold at most {asked.num_bonus_candidates} tokens"
+        )
     if (np.diff(token_ids) <= 0).any():
         raise InvalidField("bonus.token_ids", "must ascend")
     if token_ids[-1] >= asked.vocab_size:
@@ -172,7 +176,7 @@ def _read_bonus(
         raise InvalidField("bonus.probabilities", "must be above 0")
     _check_tail(message, asked.vocab_size)
     if not abs(float(probabilities.sum()) + message.tail_mass - 1) <= ROUNDING:
-        raise InvalidField("bonus", "probabilities and tail_mass must add up to 1")
+        raise InvalidField("bonus", "probabilities and tail_mass must sum to 1")
     return Bonus(
         *(asked.sampling.seed, position, token_ids, probabilities),
         *(message.tail_mass, message.tail_token_id, message.tail_token_probability),

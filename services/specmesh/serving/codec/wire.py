@@ -1,7 +1,6 @@
 """Conversion between shared messages and domain types; no other module builds or reads them.
 
-Reading validates: a wrong field raises ``InvalidField`` with the field's name as the caller spelt
-it.
+Reading validates: a wrong field raises ``InvalidField`` with the field's path in the request.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2, tokens_pb2
 from specmesh.v1 import sampling_pb2, speculation_pb2
 
 MAX_TREE_NODES = 1024
-"""Bounds what one call can make a replica compute."""
+"""Bounds the work that one call can cause."""
 MAX_POSITIONS = 256
-"""Bounds how many draft tokens one call can have assessed."""
+"""Bounds the draft tokens that one call can have assessed."""
 
 MANY = 128
-"""From so many token ids on an array is worth making."""
+"""The number of token ids from which on conversion to an array pays off."""
 
 _ROUNDING = 1e-3
-"""How far probabilities may add up to more than 1, for float32 in a drafter's softmax."""
+"""The tolerance for a sum of probabilities above 1, for float32 in a drafter's softmax."""
 
 
 def read_sampling(message: sampling_pb2.SamplingParameters, seed: int | None = None) -> Sampling:
-    """Sampling parameters; ``seed`` is used if the message has none.
+    """Return the sampling parameters; ``seed`` is used if the message has none.
 
     Without either, a temperature above 0 is refused: the answer would not be a function of the
     request.
@@ -74,7 +73,7 @@ def read_sampling(message: sampling_pb2.SamplingParameters, seed: int | None = N
 
 
 def write_sampling(sampling: Sampling) -> sampling_pb2.SamplingParameters:
-    """The message for ``sampling``, every field set."""
+    """Return the message for ``sampling`` with every field set."""
     return sampling_pb2.SamplingParameters(
         temperature=sampling.temperature,
         top_k=sampling.top_k,
@@ -89,10 +88,10 @@ def write_sampling(sampling: Sampling) -> sampling_pb2.SamplingParameters:
 
 
 def read_tree(message: tokens_pb2.TokenTree, vocab_size: int) -> TokenTree:
-    """The tree of a request."""
+    """Return the tree of a request. Raises ``InvalidField`` for more than ``MAX_TREE_NODES``."""
     for name, entries in (("token_ids", message.token_ids), ("parents", message.parents)):
         if len(entries) > MAX_TREE_NODES:
-            raise InvalidField(f"tree.{name}", f"holds more than {MAX_TREE_NODES} nodes")
+            raise InvalidField(f"tree.{name}", f"must hold at most {MAX_TREE_NODES} nodes")
     check_tokens("tree.token_ids", message.token_ids, vocab_size)
     return TokenTree(tuple(message.token_ids), tuple(message.parents))
 
@@ -100,7 +99,8 @@ def read_tree(message: tokens_pb2.TokenTree, vocab_size: int) -> TokenTree:
 def write_tree(
     tree: TokenTree, distributions: Mapping[int, Distribution] | None = None
 ) -> tokens_pb2.TokenTree:
-    """The message for ``tree`` and, by parent node, what its children were drawn from."""
+    """Return the message for ``tree``, with the ``distributions`` that each node's children were
+    drawn from, by parent node."""
     return tokens_pb2.TokenTree(
         token_ids=tree.token_ids,
         parents=tree.parents,
@@ -111,18 +111,18 @@ def write_tree(
 def read_distributions(
     messages: Iterable[tokens_pb2.DraftDistribution],
 ) -> dict[int, Distribution]:
-    """Distributions by parent node, normalised in float64 from the float32 that was sent."""
+    """Return distributions by parent node, normalized in float64 from float32 on the wire."""
     field = "tree.draft_distributions"
     found = {}
     for message in messages:
         probabilities = np.asarray(message.probabilities, dtype=np.float64)
         token_ids = np.asarray(message.token_ids, dtype=np.int64)
         if len(token_ids) != len(probabilities) or not len(token_ids):
-            raise InvalidField(field, "token_ids and probabilities must be of one length, not 0")
+            raise InvalidField(field, "token_ids and probabilities must have one length, above 0")
         if not (np.isfinite(probabilities).all() and (probabilities > 0).all()):
             raise InvalidField(field, "probabilities must be finite and above 0")
         if len(np.unique(token_ids)) != len(token_ids):
-            raise InvalidField(field, "a token is listed twice")
+            raise InvalidField(field, "token_ids must be distinct")
         found[message.node] = Distribution(token_ids, probabilities / probabilities.sum())
     return found
 
@@ -130,7 +130,7 @@ def read_distributions(
 def write_distributions(
     distributions: Mapping[int, Distribution],
 ) -> list[tokens_pb2.DraftDistribution]:
-    """The messages for distributions by parent node."""
+    """Return the messages for distributions by parent node."""
     return [
         tokens_pb2.DraftDistribution(
             node=node,
@@ -144,9 +144,9 @@ def write_distributions(
 def read_choices(
     messages: Sequence[tokens_pb2.DraftDistribution], entropies: Sequence[float], vocab_size: int
 ) -> dict[int, TopK]:
-    """A drafter's choices by the node they follow.
+    """Return a drafter's choices by the node that they follow.
 
-    Without any ``entropies``, which older drafters don't send, each is taken to be the highest that
+    If ``entropies`` is empty, as from older drafters, each entropy is taken to be the highest that
     the choices allow.
     """
     if entropies and len(entropies) != len(messages):
@@ -163,7 +163,8 @@ def read_choices(
 
 
 def write_choices(choices: Mapping[int, TopK]) -> list[tokens_pb2.DraftDistribution]:
-    """The messages for choices by the node they follow; entropies are sent beside them."""
+    """Return the messages for choices by the node that they follow; entropies are sent beside
+    them."""
     return [
         tokens_pb2.DraftDistribution(
             node=node, token_ids=chosen.token_ids, probabilities=chosen.probabilities
@@ -173,7 +174,7 @@ def write_choices(choices: Mapping[int, TopK]) -> list[tokens_pb2.DraftDistribut
 
 
 def read_stop(message: drafter_pb2.DraftStop) -> DraftStop:
-    """The rule by which a draft ends early."""
+    """Return the rule for ending a draft early."""
     for name, least, most in (
         ("below", 0.0, 1.0),
         ("slope", 0.0, MAX_SLOPE),
@@ -186,7 +187,7 @@ def read_stop(message: drafter_pb2.DraftStop) -> DraftStop:
 
 
 def write_stop(stop: DraftStop | None) -> drafter_pb2.DraftStop | None:
-    """The message for ``stop``."""
+    """Return the message for ``stop``."""
     if stop is None:
         return None
     return drafter_pb2.DraftStop(
@@ -195,7 +196,7 @@ def write_stop(stop: DraftStop | None) -> drafter_pb2.DraftStop | None:
 
 
 def read_growth(message: drafter_pb2.TreeGrowth, most: int) -> TreeGrowth:
-    """How a tree grows by worth, to at most ``most`` nodes."""
+    """Return the rule for growing a tree by worth, to at most ``most`` nodes."""
     if not 1 <= message.max_nodes <= most:
         raise InvalidField("growth.max_nodes", f"must be in [1, {most}]")
     # Written so that a NaN is refused as well.
@@ -205,27 +206,27 @@ def read_growth(message: drafter_pb2.TreeGrowth, most: int) -> TreeGrowth:
 
 
 def write_growth(growth: TreeGrowth | None) -> drafter_pb2.TreeGrowth | None:
-    """The message for ``growth``."""
+    """Return the message for ``growth``."""
     if growth is None:
         return None
     return drafter_pb2.TreeGrowth(max_nodes=growth.max_nodes, least_worth=growth.least_worth)
 
 
 def read_tree_shape(message: drafter_pb2.TreeShape, most: int) -> TreeShape:
-    """A tree's shape, of at most ``most`` nodes."""
+    """Return a tree's shape. Raises ``InvalidField`` for more than ``most`` nodes."""
     if sum(message.num_children) > most:
-        raise InvalidField("shape.num_children", f"makes a tree of more than {most} nodes")
+        raise InvalidField("shape.num_children", f"must make a tree of at most {most} nodes")
     with within("shape"):
         return TreeShape(tuple(message.num_children))
 
 
 def write_tree_shape(shape: TreeShape | None) -> drafter_pb2.TreeShape | None:
-    """The message for ``shape``."""
+    """Return the message for ``shape``."""
     return None if shape is None else drafter_pb2.TreeShape(num_children=shape.num_children)
 
 
 def read_positions(messages: Sequence[confidence_pb2.DraftPosition]) -> list[TopK]:
-    """A drafter's choices at each position of a request."""
+    """Return a drafter's choices at each position of a request."""
     if not 1 <= len(messages) <= MAX_POSITIONS:
         raise InvalidField(
             "positions", f"must hold 1 to {MAX_POSITIONS} positions, not {len(messages)}"
@@ -241,7 +242,7 @@ def read_positions(messages: Sequence[confidence_pb2.DraftPosition]) -> list[Top
 
 
 def write_position(choices: TopK) -> confidence_pb2.DraftPosition:
-    """The message for a drafter's choices at one position."""
+    """Return the message for a drafter's choices at one position."""
     return confidence_pb2.DraftPosition(
         token_ids=choices.token_ids, probabilities=choices.probabilities, entropy=choices.entropy
     )
@@ -250,7 +251,7 @@ def write_position(choices: TopK) -> confidence_pb2.DraftPosition:
 def read_filter_options(
     message: speculation_pb2.FilterOptions, field: str = "options"
 ) -> FilterOptions:
-    """A request's options for the filter; ``field`` is the name of the message in the request."""
+    """Return a request's options for the filter; ``field`` is the message's name in the request."""
     kind = message.WhichOneof("rule")
     try:
         rule = _read_rule(message)
@@ -264,7 +265,7 @@ def read_filter_options(
 
 
 def write_filter_options(options: FilterOptions) -> speculation_pb2.FilterOptions:
-    """The message for ``options``."""
+    """Return the message for ``options``."""
     message = speculation_pb2.FilterOptions(scorer=options.scorer or "")
     match options.rule:
         case Constant(threshold):
@@ -300,7 +301,7 @@ def check_tokens(field: str, token_ids: Sequence[int], vocab_size: int) -> None:
 
 
 def _highest(token_ids: Sequence[int]) -> int:
-    """The highest id, -1 if there are none; through an array if there are ``MANY``."""
+    """Return the highest id, or -1 for an empty sequence."""
     if len(token_ids) < MANY:
         return max(token_ids, default=-1)
     return int(np.asarray(token_ids).max())
@@ -308,14 +309,14 @@ def _highest(token_ids: Sequence[int]) -> int:
 
 def _check_choices(field: str, token_ids: Sequence[int], probabilities: Sequence[float]) -> None:
     if not token_ids or len(set(token_ids)) != len(token_ids):
-        raise InvalidField(f"{field}.token_ids", "must hold tokens, none of them twice")
+        raise InvalidField(f"{field}.token_ids", "must hold at least one token, each only once")
     if len(probabilities) != len(token_ids):
         raise InvalidField(f"{field}.probabilities", "must be as long as token_ids")
     # Written so that a NaN is refused as well.
     if not all(0 < lower <= upper for upper, lower in pairwise((1.0, *probabilities))):
         raise InvalidField(f"{field}.probabilities", "must be in (0, 1] and never rise")
     if sum(probabilities) > 1 + _ROUNDING:
-        raise InvalidField(f"{field}.probabilities", "must not add up to more than 1")
+        raise InvalidField(f"{field}.probabilities", "must not sum to more than 1")
 
 
 def _check_entropy(field: str, entropy: float) -> None:

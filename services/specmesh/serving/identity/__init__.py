@@ -1,1 +1,1 @@
-"""Who calls, who answers, and what each may do: TLS, roles and bearer tokens."""
+"""Authentication and authorization of peers: TLS, roles and bearer tokens."""

@@ -1,6 +1,6 @@
-"""Who sent a bearer token.
+"""Authentication by bearer tokens.
 
-The orchestrator finds it in a call's metadata, a gateway in a request's header ``Authorization``.
+Orchestrators find the token in a call's metadata, gateways in the ``Authorization`` header.
 """
 
 from __future__ import annotations
@@ -14,34 +14,35 @@ SCHEME = "bearer"
 
 
 class Bearer:
-    """Tells who a caller is by its token."""
+    """Authenticates callers by static tokens, JSON Web Tokens, or both."""
 
     def __init__(self, tokens: StaticTokens | None, jwts: JsonWebTokens | None) -> None:
         self._tokens = tokens
         self._jwts = jwts
 
     async def open(self) -> None:
-        """Read the files, and fetch what is at a URL. Raises ``UnusableFile``."""
+        """Read the tokens and keys, and fetch keys from a URL. Raises ``UnusableFile``."""
         if self._tokens is not None:
             self._tokens.load()
         if self._jwts is not None:
             await self._jwts.open()
 
     async def close(self) -> None:
-        """Let go of what ``open`` took."""
+        """Release what ``open`` acquired."""
         if self._jwts is not None:
             await self._jwts.close()
 
     async def identify(self, authorization: str | None) -> Proven:
-        """Who sent ``authorization``, "Bearer TOKEN": the identity is ``token:NAME`` or
+        """Return the sender of ``authorization``, "Bearer TOKEN". Its identity is ``token:NAME`` or
         ``jwt:ISSUER|SUBJECT``. Raises ``UnauthenticatedStatus``."""
         if authorization is None:
             raise UnauthenticatedStatus("UNAUTHENTICATED", "the call has no bearer token")
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != SCHEME:
-            raise UnauthenticatedStatus("UNAUTHENTICATED", "the authorization is no bearer token")
+            message = "the authorization is not a bearer token"
+            raise UnauthenticatedStatus("UNAUTHENTICATED", message)
         if not token.isascii():
-            raise unauthenticated("it has characters that no token has")
+            raise unauthenticated("it has characters that no token may have")
         if self._tokens is not None and (listed := self._tokens.identify(token)):
             return listed
         if self._jwts is not None:

@@ -1,4 +1,4 @@
-"""TLS for both ends of a connection, from files that are read again when they change."""
+"""TLS for both ends of gRPC connections, from files that are reloaded when they change."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Paths of PEM files: a certificate with its chain, its key, and the CAs that peers' must be
-    signed by; without ``ca`` nobody's certificate is asked for."""
+    """Paths of PEM files: a certificate with its chain, its key, and the CAs by which to verify
+    peers' certificates; without ``ca`` no certificate is requested from peers."""
 
     cert: Path
     key: Path
@@ -30,34 +30,37 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The contents of ``TlsFiles``, in PEM, and what they say."""
+    """The contents of ``TlsFiles``, in PEM, and the values parsed from them."""
 
     chain: bytes
     key: bytes
     ca: bytes | None
     ends: Ends
     identity: str
-    """The bearer's SPIFFE id; empty without one of ours."""
+    """The certificate's SPIFFE id; empty if it has none of specmesh."""
     hosts: frozenset[str]
     """The host names that the certificate is for."""
 
     @property
     def trust_domain(self) -> str:
-        """Of whom peers must be; empty where the certificate says none."""
+        """The trust domain that peers must be of; empty if the certificate names none."""
         return trust_domain_of(self.identity)
 
     def host_of(self, role: str) -> str:
-        """The host name that the certificate of a peer must be for: of its role in our trust
-        domain. Certificates that were made before those names existed are for the role in
-        ``TRUST_DOMAIN`` whatever the id says; who has one looks for such."""
+        """Return the host name that a peer's certificate must be for: its role in this
+        certificate's trust domain.
+
+        Certificates of earlier versions have host names in ``TRUST_DOMAIN`` whatever their SPIFFE
+        id says; a process with such a certificate expects the same of its peers.
+        """
         domain = self.trust_domain
         named = bool(domain) and host_of(role_of(self.identity), domain) in self.hosts
         return host_of(role, domain) if named else host_of(role)
 
 
 def watched_certificate(files: TlsFiles) -> Watched[Certificate]:
-    """What the files hold whenever it is asked for; key and certificate fit each other. The metric
-    of expiry tells of it."""
+    """Watch the files of a certificate and report its expiry as a metric. Reading checks that key
+    and certificate match."""
     paths = [path for path in (files.cert, files.key, files.ca) if path is not None]
     return reported(Watched(paths, lambda: _read(files)))
 
@@ -65,10 +68,10 @@ def watched_certificate(files: TlsFiles) -> Watched[Certificate]:
 def server_credentials(
     certificate: Watched[Certificate], *, require_clients: bool
 ) -> grpc.ServerCredentials:
-    """Credentials of a port. Each new connection gets the certificate of the moment; those that are
-    open keep theirs.
+    """Return the credentials of a port. New connections get the current certificate; open ones
+    keep theirs.
 
-    ``require_clients``: only who has a certificate that the CA signed is let in. Raises
+    With ``require_clients``, clients need a certificate that the CA signed. Raises
     ``UnusableFile``.
     """
     given = certificate.current()
@@ -83,7 +86,7 @@ def server_credentials(
 
     return grpc.dynamic_ssl_server_credentials(
         _configuration(given),
-        changed,  # type: ignore[arg-type] # None: nothing has changed
+        changed,  # type: ignore[arg-type] # None means no change
         require_clients,
     )
 
@@ -91,12 +94,12 @@ def server_credentials(
 def role_channel(
     address: str, role: str, mine: Certificate, options: Sequence[tuple[str, int]] = ()
 ) -> grpc.aio.Channel:
-    """A channel to ``address`` on which only a peer with a certificate of ``role``, in the trust
-    domain of ``mine``, is believed.
+    """Return a channel to ``address`` that trusts only a peer with a certificate of ``role`` in the
+    trust domain of ``mine``.
 
-    The name that the certificate must be for is the role's, not the address: gRPC's Python shows
-    a client no more of it. So replicas may come and go at any address, and neither a drafter nor a
-    verifier of another mesh can pose as a verifier.
+    gRPC's Python API lets a client check nothing but the host name of a server's certificate, so
+    that name is the role's, not the address's. Replicas may come and go at any address, and neither
+    a drafter nor another mesh's verifier can pose as a verifier.
     """
     credentials = grpc.ssl_channel_credentials(mine.ca, mine.key, mine.chain)
     named = ("grpc.ssl_target_name_override", mine.host_of(role))
@@ -116,10 +119,11 @@ def _read(files: TlsFiles) -> Certificate:
     leaf, *_ = x509.load_pem_x509_certificates(chain)
     try:
         public_key = load_pem_private_key(key, password=None).public_key()
-    except (ValueError, TypeError):  # TypeError: it has a password
-        raise UnusableFile(f"{files.key} holds no private key in PEM without a password") from None
+    except (ValueError, TypeError):  # TypeError: the key has a password
+        message = f"{files.key} must hold a private key in PEM without a password"
+        raise UnusableFile(message) from None
     if public_key != leaf.public_key():
-        raise UnusableFile(f"the key in {files.key} is not that of the certificate in {files.cert}")
+        raise UnusableFile(f"the key in {files.key} doesn't match the certificate in {files.cert}")
     identity, hosts = _named(leaf)
     log.info(
         "certificate read",
@@ -134,7 +138,7 @@ def _read(files: TlsFiles) -> Certificate:
 
 
 def _named(leaf: x509.Certificate) -> tuple[str, frozenset[str]]:
-    """The SPIFFE id of ours and the host names that a certificate is for."""
+    """Return a certificate's specmesh SPIFFE id (empty if it has none) and its host names."""
     try:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

@@ -1,4 +1,4 @@
-"""Who gets in at the port of a gRPC server: its TLS, and what callers must show."""
+"""Access control at the port of a gRPC server: its TLS and the callers' credentials."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class GuardedPort:
-    """The certificate of a port, and the guard behind it."""
+    """The certificate of a port, and the guard of its calls."""
 
     def __init__(self, settings: ProcessSettings) -> None:
         self._settings = settings
@@ -26,12 +26,12 @@ class GuardedPort:
         self.guard = Guard(
             certificate=self._certificate if settings.requires_certificates else None,
             bearer=self._bearer,
-            # In plain text, on loopback or by the operator's flag, everybody there is trusted.
+            # Plain text is served only on loopback or by the operator's flag: trust all callers.
             believes_anybody=settings.tls is None,
         )
 
     async def open(self) -> grpc.ServerCredentials | None:
-        """Return what the port speaks TLS with, None for plain text, once callers can be told.
+        """Return the port's credentials, or None for plain text, once callers can be authenticated.
 
         Raises ``CannotStart``.
         """
@@ -43,7 +43,7 @@ class GuardedPort:
             raise CannotStart(str(error)) from error
 
     async def close(self) -> None:
-        """Let go of what ``open`` took."""
+        """Release what ``open`` acquired."""
         if self._bearer is not None:
             await self._bearer.close()
 
@@ -53,6 +53,6 @@ class GuardedPort:
             check_plaintext(settings)
             return None
         if settings.requires_certificates and not self._certificate.current().trust_domain:
-            reason = f"{settings.tls_cert} has no SPIFFE id of a mesh"
-            log.warning("callers of any trust domain are let in", extra={"reason": reason})
+            reason = f"{settings.tls_cert} has no specmesh SPIFFE id"
+            log.warning("callers of any trust domain are admitted", extra={"reason": reason})
         return server_credentials(self._certificate, require_clients=settings.requires_certificates)

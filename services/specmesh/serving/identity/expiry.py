@@ -1,4 +1,5 @@
-"""When the certificates that this process shows and believes end: nothing else tells before."""
+"""A metric of the expiry of all certificates that this process presents or trusts, which is the
+only warning before they expire."""
 
 from __future__ import annotations
 
@@ -17,27 +18,27 @@ from specmesh.serving.identity.watched import UnusableFile, Watched
 
 
 class Named(NamedTuple):
-    """A certificate, as an operator finds it: the file, and whom it is for."""
+    """A certificate as operators know it: its file and its subject."""
 
     file: str
     subject: str
 
 
 Ends = Mapping[Named, float]
-"""By certificate: the end of its time, in seconds since 1970."""
+"""The expiry of each certificate, in seconds since 1970."""
 
 
 class Ending(Protocol):
-    """What was read of files with certificates."""
+    """A value, read from files, that knows the expiry of their certificates."""
 
     @property
     def ends(self) -> Ends:
-        """When each of them ends."""
+        """The expiry of each certificate."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """Files of which nothing but the times matter here: others read them as well."""
+    """Certificate files whose contents other code reads; only their expiry is kept here."""
 
     ends: Ends
 
@@ -49,14 +50,15 @@ _lock = threading.Lock()
 
 
 def reported(watched: Watched[E]) -> Watched[E]:
-    """Have the metric tell what ``watched`` holds, for as long as somebody else has it."""
+    """Include ``watched`` in the metric for as long as somebody else holds a reference to it."""
     with _lock:
         _watched.add(watched)  # type: ignore[arg-type] # it is only read
     return watched
 
 
 def reported_files(files: Iterable[Path | None]) -> Watched[CertificateFiles]:
-    """The same for files that others read, those that are given."""
+    """Watch those of ``files`` that are not None, which other code reads, and include them in the
+    metric."""
     paths = [file for file in files if file is not None]
 
     def read() -> CertificateFiles:
@@ -66,8 +68,8 @@ def reported_files(files: Iterable[Path | None]) -> Watched[CertificateFiles]:
 
 
 def ends_of(files: Mapping[Path, bytes]) -> Ends:
-    """When the certificates in PEM files end, by path. Where a file has several for one subject,
-    as while a CA is replaced by another, the last end counts.
+    """Return the expiry of all certificates in PEM files. If a file has several for one subject, as
+    during the replacement of a CA, the latest expiry counts.
 
     Raises ``UnusableFile``.
     """
@@ -85,7 +87,7 @@ def ends_of(files: Mapping[Path, bytes]) -> Ends:
 
 
 def observe(files: Iterable[Path] = ()) -> None:
-    """Report the ends of all that is in use, ``files`` included, with each export or scrape."""
+    """Report the expiry of all certificates in use, and of ``files``, on each export or scrape."""
     more: Watched[Any] = reported_files(files)
     names.CERTIFICATE_EXPIRY.observe(lambda: _observations(more))
 
@@ -98,7 +100,7 @@ def _observations(more: Watched[Any]) -> Iterable[Observation]:
         try:
             found.update(each.current().ends)
         except UnusableFile:
-            continue  # nothing is in use yet
+            continue  # it has never been usable, so nothing of it is in use
     return [
         Observation(end, {names.CERTIFICATE_FILE: file, names.CERTIFICATE_SUBJECT: subject})
         for (file, subject), end in found.items()

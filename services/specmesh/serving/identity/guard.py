@@ -1,4 +1,4 @@
-"""Lets callers in: by the role of their certificate, and by their bearer token."""
+"""Admission of calls by the role of the caller's certificate and by its bearer token."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ AUTHORIZATION = "authorization"
 
 
 class Guard:
-    """Lets a call in if its certificate's role and its token allow it, and names its caller for
+    """Admits a call if its certificate's role and its token allow it, and sets its caller for
     ``specmesh.serving.caller``.
 
-    ``certificate`` is the port's own if callers must have one as well, in its trust domain; where
-    it names none, in any. With a
-    ``bearer`` the token is who calls, else the certificate. Who is a gateway by either may name
-    somebody else for whom it calls; where neither is asked for, whoever calls may if
-    ``believes_anybody``, else nobody.
+    ``certificate`` is the port's own if callers need one, too: of its trust domain, or of any if it
+    names none. With a ``bearer`` the token identifies the caller, else the certificate. A caller
+    that is a gateway by either may name another one on whose behalf it calls; if neither is
+    required, every caller may do so if ``believes_anybody``, else none.
     """
 
     def __init__(
@@ -41,9 +40,9 @@ class Guard:
 
     @asynccontextmanager
     async def admit(self, request: ObservedRequest) -> AsyncIterator[None]:
-        """Answer on behalf of the caller. Raises ``PermissionDeniedStatus`` for a wrong role or
-        trust domain, ``UnauthenticatedStatus`` for no valid token and ``InvalidField`` for no valid
-        name."""
+        """Answer the call on behalf of its caller. Raises ``PermissionDeniedStatus`` for a wrong
+        role or trust domain, ``UnauthenticatedStatus`` without a valid token, and ``InvalidField``
+        for an invalid name of the caller behind a gateway."""
         proven = []
         if self._certificate is not None:
             proven.append(_let_in(request, self._certificate.current().trust_domain))
@@ -53,7 +52,8 @@ class Guard:
             yield
 
     def _identity(self, proven: Sequence[Proven], context: Context) -> str:
-        """Who calls, or for whom a gateway does; the last of what is ``proven`` counts."""
+        """Return the identity of the caller, or of the one on whose behalf a gateway calls; the
+        last element of ``proven`` counts."""
         own = proven[-1].identity if proven else ""
         caller = named_caller(context.invocation_metadata() or ())
         if caller is None:
@@ -62,15 +62,16 @@ class Guard:
         if not (is_gateway if proven else self._believes_anybody):
             raise PermissionDeniedStatus(
                 "NOT_A_GATEWAY",
-                "only a gateway may say for whom it calls: one with a certificate of that role, or "
-                "a token that is listed with it",
+                "only a gateway may name the caller on whose behalf it calls: it needs a "
+                "certificate or a listed token of the role gateway",
             )
         return identity_behind(own, caller)
 
 
 def _let_in(request: ObservedRequest, trust_domain: str) -> Proven:
-    """Who the caller's certificate says it is: one of a role that may call the method, of
-    ``trust_domain`` if that is not empty."""
+    """Return the identity and role in the caller's certificate. Raises ``PermissionDeniedStatus``
+    if the role may not call the method, or if the trust domain differs from a ``trust_domain``
+    that is not empty."""
     properties = request.context.auth_context()
     identity = _only(properties, "peer_spiffe_id")
     role = role_of(identity)
@@ -85,14 +86,14 @@ def _let_in(request: ObservedRequest, trust_domain: str) -> Proven:
     if trust_domain not in {"", callers}:
         raise PermissionDeniedStatus(
             "WRONG_TRUST_DOMAIN",
-            f"the certificate is of the trust domain {callers}, this mesh is {trust_domain}",
+            f"the certificate's trust domain is {callers}, but this mesh's is {trust_domain}",
             {"trust_domain": callers, "expected": trust_domain},
         )
     return Proven(identity, role)
 
 
 def _only(properties: Mapping[str, Iterable[bytes]], name: str) -> str:
-    """The value of a property of the connection; empty if there is none, or several."""
+    """Return the value of a property of the connection; empty unless it has exactly one."""
     values = [*properties.get(name, ())]
     return values[0].decode() if len(values) == 1 else ""
 

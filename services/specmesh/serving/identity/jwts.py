@@ -1,4 +1,4 @@
-"""JSON Web Tokens (RFC 7519) of one issuer, checked with its keys."""
+"""Verification of JSON Web Tokens (RFC 7519) of one issuer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from specmesh.serving.errors import UnauthenticatedStatus
 from specmesh.serving.identity.keys import KeySource
 
 LEEWAY_SECONDS = 30
-"""How far the issuer's clock and ours may be apart."""
+"""The tolerated difference between the issuer's clock and ours."""
 
 MAX_SUBJECT_CHARS = 512
-"""OpenID Connect allows 255: it names who calls wherever identities are counted or logged."""
+"""Bounds identities, which are counted and logged. OpenID Connect allows 255."""
 
 
 class JsonWebTokens:
@@ -27,11 +27,12 @@ class JsonWebTokens:
         await self._keys.open()
 
     async def close(self) -> None:
-        """Let go of what ``open`` took."""
+        """Release what ``open`` acquired."""
         await self._keys.close()
 
     async def identify(self, token: str) -> str:
-        """The identity of a token: its issuer and subject. Raises ``UnauthenticatedStatus``."""
+        """Verify a token and return its identity, ``jwt:ISSUER|SUBJECT``. Raises
+        ``UnauthenticatedStatus``."""
         try:
             key = await self._key(token)
             claims = jwt.decode(
@@ -52,12 +53,12 @@ class JsonWebTokens:
     async def _key(self, token: str) -> jwt.PyJWK:
         key = await self._keys.find(jwt.get_unverified_header(token).get("kid"))
         if key is None:
-            raise unauthenticated("it is signed with a key that is not known here")
+            raise unauthenticated("it is signed with an unknown key")
         return key
 
 
 def unauthenticated(fault: str) -> UnauthenticatedStatus:
-    """The error for a token with a fault."""
+    """Return the error for a token with a fault."""
     return UnauthenticatedStatus("UNAUTHENTICATED", f"the bearer token is not valid: {fault}")
 
 
@@ -65,9 +66,9 @@ _FAULTS: dict[type[jwt.PyJWTError], str] = {
     jwt.ExpiredSignatureError: "it has expired",
     jwt.ImmatureSignatureError: "it is not valid yet",
     jwt.InvalidAudienceError: "it is for another audience",
-    jwt.InvalidIssuerError: "it is of another issuer",
+    jwt.InvalidIssuerError: "it is from another issuer",
     jwt.InvalidSignatureError: "its signature is wrong",
-    jwt.InvalidAlgorithmError: "it is not signed by its key's algorithm",
+    jwt.InvalidAlgorithmError: "it is not signed with its key's algorithm",
 }
 
 
@@ -76,5 +77,5 @@ def _fault(error: jwt.PyJWTError) -> str:
         return f"it has no claim {error.claim!r}"
     return next(
         (fault for kind, fault in _FAULTS.items() if isinstance(error, kind)),
-        "it is no JSON Web Token",
+        "it is not a JSON Web Token",
     )

@@ -1,4 +1,4 @@
-"""Where the keys come from that JSON Web Tokens are checked with: a file, or a URL of their issuer.
+"""Sources of the keys that verify JSON Web Tokens: a file, or a URL of the issuer.
 
 Both hold a JSON Web Key Set (RFC 7517).
 """
@@ -26,17 +26,17 @@ ALGORITHMS = frozenset(
         *("ES256", "ES384", "ES512", "EdDSA"),
     }
 )
-"""Asymmetric ones alone: who can check a token must not be able to make one."""
+"""Only asymmetric algorithms: a process that can verify a token must not be able to make one."""
 REFRESH_SECONDS = 300.0
-"""How often a URL is asked: an issuer's key is believed that much longer than the issuer does."""
+"""The interval at which a URL is fetched. A key that the issuer revokes stays valid for as long."""
 RETRY_SECONDS = 10.0
-"""After how long a URL that failed is asked again, and how soon for a key that is not known: tokens
-with invented keys must not have it asked all the time."""
+"""The delay before a URL that failed is fetched again, and the shortest interval between fetches
+for unknown keys, so that tokens with invented key ids can't cause a fetch each."""
 FETCH_SECONDS = 5.0
-"""How long a URL may take to answer."""
+"""The timeout of a fetch."""
 
 Keys = Mapping[str, jwt.PyJWK]
-"""By key id; that of a key without one is empty."""
+"""Keys by key id, which is empty for a key without one."""
 
 
 class KeySource(Protocol):
@@ -46,14 +46,15 @@ class KeySource(Protocol):
         """Return once there are keys. Raises ``UnusableFile``."""
 
     async def find(self, key_id: str | None) -> jwt.PyJWK | None:
-        """The key with an id, without one the only key there is; None if there is none."""
+        """Return the key with an id, or the only key if the token has no id; None if there is no
+        such key."""
 
     async def close(self) -> None:
-        """Let go of what ``open`` took."""
+        """Release what ``open`` acquired."""
 
 
 class KeyFile:
-    """The keys of a file, which is read again when it changes."""
+    """The keys in a file, which is reloaded when it changes."""
 
     def __init__(self, path: Path) -> None:
         self._keys = Watched([path], lambda: _read(path))
@@ -63,7 +64,8 @@ class KeyFile:
         self._keys.current()
 
     async def find(self, key_id: str | None) -> jwt.PyJWK | None:
-        """The key with an id, without one the only key there is; None if there is none."""
+        """Return the key with an id, or the only key if ``key_id`` is None; None if there is no
+        such key."""
         return _found(self._keys.current(), key_id)
 
     async def close(self) -> None:
@@ -71,10 +73,10 @@ class KeyFile:
 
 
 class KeyUrl:
-    """The keys at a URL, which is asked every ``refresh_s``, and for a key that is not known at
-    once, ``retry_s`` after the last time at the earliest.
+    """The keys at a URL, which is fetched every ``refresh_s``, and immediately for an unknown key
+    unless the last fetch was less than ``retry_s`` ago.
 
-    While it does not answer, or with something else than keys, the last ones count.
+    While a fetch fails or returns no valid keys, the last keys count.
     """
 
     def __init__(
@@ -89,27 +91,28 @@ class KeyUrl:
         self._refresh_s = refresh_s
         self._retry_s = retry_s
         self._fetch_s = fetch_s
-        # Its deadline is for each read of the socket; ours is for all of it.
-        named = {"User-Agent": "specmesh"}  # some issuers refuse that of Python's own library
+        # PyJWKClient's timeout is for each read of the socket; ``_fetch`` limits the whole fetch.
+        named = {"User-Agent": "specmesh"}  # some issuers refuse urllib's default
         self._client = jwt.PyJWKClient(url, cache_jwk_set=False, headers=named, timeout=fetch_s)
-        # Of its own: what hangs must not take threads from others.
+        # A fetch that hangs must not take a thread of the loop's default executor.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jwks")
         self._keys: Keys = {}
         self._fault = ""
-        """Why the last attempt failed; logged once."""
+        """The reason why the last fetch failed; logged once."""
         self._asked_at = 0.0
         self._asking: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Fetch the keys, and keep them new. Raises ``UnusableFile``."""
+        """Fetch the keys, and start to refresh them. Raises ``UnusableFile``."""
         await self._ask()
         if not self._keys:
             raise UnusableFile(f"{self._url}: {self._fault}")
         self._keeping = asyncio.create_task(self._keep())
 
     async def find(self, key_id: str | None) -> jwt.PyJWK | None:
-        """The key with an id, without one the only key there is; None if there is none."""
+        """Return the key with an id, or the only key if ``key_id`` is None; None if there is no
+        such key, even after a fetch."""
         key = _found(self._keys, key_id)
         if key is not None:
             return key
@@ -119,7 +122,7 @@ class KeyUrl:
         return _found(self._keys, key_id)
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop fetching."""
         for task in (self._keeping, self._asking):
             if task is not None:
                 task.cancel()
@@ -133,12 +136,12 @@ class KeyUrl:
             await self._ask()
 
     async def _ask(self) -> None:
-        """Ask the URL, or wait for the answer that somebody else waits for."""
+        """Fetch the keys, or wait for the fetch that is already running."""
         if self._asking is None:
             self._asked_at = self._now()
             self._asking = asyncio.create_task(self._fetch())
             self._asking.add_done_callback(self._asked)
-        # Whoever waits may go away; the answer is for the others, too.
+        # The caller may be cancelled, but others wait for the same fetch.
         await asyncio.shield(self._asking)
 
     def _asked(self, _: asyncio.Task[None]) -> None:
@@ -149,11 +152,11 @@ class KeyUrl:
         try:
             async with asyncio.timeout(self._fetch_s):
                 published = await loop.run_in_executor(self._thread, self._client.fetch_data)
-            # What an issuer signs other things with is none of ours.
+            # An issuer may publish symmetric keys for other purposes: ignore them.
             self._keys = _by_id([key for key in _signing(published) if _is_asymmetric(key)])
         except TimeoutError:
             self._failed(f"no answer in {self._fetch_s:g} s")
-        except Exception as error:  # a URL may answer anything, and must not end the watch on it
+        except Exception as error:  # no response of the URL may end the refreshing
             self._failed(str(error) or type(error).__name__)
         else:
             if self._fault:
@@ -183,16 +186,16 @@ def _read(path: Path) -> Keys:
                 raise UnusableFile(f"{key.algorithm_name} is not an asymmetric algorithm")
         return _by_id(keys)
     except (ValueError, UnusableFile) as error:
-        raise UnusableFile(f"{path} is no JSON Web Key Set: {error}") from None
+        raise UnusableFile(f"{path} is not a usable JSON Web Key Set: {error}") from None
 
 
 def _signing(published: object) -> Sequence[jwt.PyJWK]:
-    """The keys of a set that are for signatures. Raises ``UnusableFile``."""
+    """Return the keys of a set that are for signatures. Raises ``UnusableFile``."""
     try:
         found = jwt.PyJWKSet.from_dict(published)  # type: ignore[arg-type] # it may be anything
     except (ValueError, AttributeError, TypeError, jwt.PyJWTError) as error:
         raise UnusableFile(str(error)) from None
-    # Others are for encryption: whoever holds one of those need not be the issuer.
+    # The others are for encryption, and somebody other than the issuer may hold one of them.
     return [key for key in found if key.public_key_use in {None, "sig"}]
 
 
@@ -201,10 +204,10 @@ def _is_asymmetric(key: jwt.PyJWK) -> bool:
 
 
 def _by_id(keys: Sequence[jwt.PyJWK]) -> Keys:
-    """Raises ``UnusableFile``."""
+    """Return keys by id. Raises ``UnusableFile`` for duplicate ids or an empty set."""
     named = {key.key_id or "": key for key in keys}
     if len(named) < len(keys):
-        raise UnusableFile("two keys have the same kid, or none")
+        raise UnusableFile("two keys have the same kid, or lack one")
     if not named:
         raise UnusableFile("it holds no key for signatures")
     return named

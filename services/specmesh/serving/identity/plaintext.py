@@ -1,4 +1,4 @@
-"""Plain text stays on this machine, unless an operator says otherwise."""
+"""Checks that plain text stays on this machine unless an operator allows more."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from specmesh.serving.startup import CannotStart
 
 
 def check_plaintext(settings: ProcessSettings) -> None:
-    """Raises ``CannotStart`` if others on the network could read what should be among processes
-    of this machine."""
+    """Raise ``CannotStart`` for a port in plain text beyond loopback that no operator allowed."""
     if not (is_loopback(settings.host) or settings.plaintext_beyond_loopback):
         raise CannotStart(
             f"{settings.host} is not loopback: give --tls-cert and --tls-key, or "
-            "--plaintext-beyond-loopback"
+            "--plaintext-beyond-loopback to go without TLS"
         )
 
 
 def check_plaintext_calls(settings: ProcessSettings, addresses: Iterable[str], ca: str) -> None:
-    """Raises ``CannotStart`` if calls to ``addresses``, host:port each, would leave this machine in
-    plain text. ``ca`` is the option that makes them TLS."""
+    """Raise ``CannotStart`` if calls to ``addresses``, host:port each, would leave this machine in
+    plain text that no operator allowed. ``ca`` is the option that enables TLS for them."""
     if settings.plaintext_beyond_loopback:
         return
     for address in addresses:
         if not is_loopback(address.rpartition(":")[0].strip("[]")):
             raise CannotStart(
-                f"{address} is not loopback: give {ca}, or --plaintext-beyond-loopback"
+                f"{address} is not loopback: give {ca}, or --plaintext-beyond-loopback to go "
+                "without TLS"
             )

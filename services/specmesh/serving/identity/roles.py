@@ -1,9 +1,9 @@
-"""Roles: what a certificate says its bearer is, and which methods each may call.
+"""The roles in certificates, and the methods that each role may call.
 
-The role is the last segment of a SPIFFE id, ``spiffe://TRUST-DOMAIN/specmesh/verifier``; what comes
-before it tells bearers of one role apart. The trust domain tells meshes apart whose certificates
+The role is the last segment of a SPIFFE id, ``spiffe://TRUST-DOMAIN/specmesh/verifier``; a segment
+before it distinguishes subjects of one role. The trust domain separates meshes whose certificates
 one CA signs. A server's certificate is also for the host name of its role (``host_of``), by which
-the orchestrator knows it.
+the orchestrator verifies it.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ CALLERS: Mapping[str, Sequence[str]] = {
     "specmesh.v1.GenerationService": (CLIENT, GATEWAY),
     "specmesh.v1.TokenizerService": (CLIENT, GATEWAY),
 }
-"""By service: the roles that may call its methods. Health and reflection are for everybody whom TLS
-lets in."""
+"""The roles that may call the methods of each service. Health and reflection are open to everybody
+whom TLS admits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """What a caller has proved by a certificate or a token: who it is, and its role."""
+    """The identity and role that a caller has proved by a certificate or a token."""
 
     identity: str
     role: str
 
 
 TRUST_DOMAIN = "specmesh.internal"
-"""That of a mesh which chose none."""
+"""The default trust domain."""
 
 
 def host_of(role: str, trust_domain: str = TRUST_DOMAIN) -> str:
-    """The host name that every certificate of a role in a mesh is for, wherever its bearer runs."""
+    """Return the host name that all certificates of a role are for, wherever the process runs."""
     return f"{role}.{trust_domain}"
 
 
 def spiffe_id(trust_domain: str, role: str, name: str = "") -> str:
-    """The SPIFFE id of a role, of the bearer ``name`` if it is one of several."""
+    """Return the SPIFFE id of a role; ``name`` distinguishes several subjects of one role."""
     return "/".join(filter(None, (f"spiffe://{trust_domain}/specmesh", name, role)))
 
 
 def role_of(identity: str) -> str:
-    """The role that a SPIFFE id names; empty if it is none of ours."""
+    """Return the role in a SPIFFE id; empty if it is not a specmesh id."""
     path = urlsplit(identity).path.strip("/").split("/")
     ours = identity.startswith("spiffe://") and len(path) > 1 and path[0] == "specmesh"
     return path[-1] if ours else ""
 
 
 def trust_domain_of(identity: str) -> str:
-    """The trust domain of a SPIFFE id, in lower case; empty if it is none of ours."""
+    """Return the trust domain of a SPIFFE id, in lower case; empty if it is not a specmesh id."""
     return urlsplit(identity).netloc.lower() if role_of(identity) else ""
 
 
 def may_call(role: str, method: str) -> bool:
-    """Whether ``role`` may call a method, "specmesh.v1.GenerationService/Generate"."""
+    """Return True if ``role`` may call a method, "specmesh.v1.GenerationService/Generate"."""
     return role in CALLERS.get(method.partition("/")[0], ())

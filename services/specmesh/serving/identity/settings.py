@@ -1,4 +1,4 @@
-"""Settings of who may call a server and how it proves who it is."""
+"""Settings of a server's certificate, and of the authentication of its callers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from specmesh.serving.identity.tokens import StaticTokens
 
 
 class PortTlsSettings(BaseSettings):
-    """Mixin for whatever listens."""
+    """Mixin for every process that listens."""
 
     help_panel: ClassVar[str] = "TLS"
 
     model_config = SettingsConfigDict(frozen=True)
 
     tls_cert: Path | None = Field(
-        None, description="certificate in PEM, its chain after it; the port then speaks TLS alone"
+        None,
+        description="certificate in PEM, followed by its chain; the port then accepts only TLS",
     )
     tls_key: Path | None = Field(None, description="key of the certificate, in PEM")
     tls_ca: Path | None = Field(
         None,
-        description="CA in PEM that signs the certificates of the mesh: each caller must then have "
-        "one, of a role that may call",
+        description="CA in PEM that signed the mesh's certificates; callers then need a "
+        "certificate with a role that may call this process",
     )
 
     @model_validator(mode="after")
@@ -51,7 +52,7 @@ class PortTlsSettings(BaseSettings):
 
     @property
     def requires_certificates(self) -> bool:
-        """Whether callers must have a certificate."""
+        """True if callers must have a certificate."""
         return self.tls_ca is not None
 
 
@@ -62,13 +63,13 @@ class TlsSettings(PortTlsSettings):
 
     plaintext_beyond_loopback: bool = Field(
         False,
-        description="listen and call beyond loopback without TLS, so that whoever is on the way "
-        "reads and changes everything",
+        description="allow listening and calling beyond loopback without TLS, although anybody on "
+        "the network path can then read and change everything",
     )
 
     @property
     def bearer(self) -> Bearer | None:
-        """What tells callers by their tokens; None if none are asked for."""
+        """The authentication by tokens; None if no token is required."""
         return None
 
 
@@ -79,28 +80,29 @@ class BearerSettings(TlsSettings):
 
     tokens: Path | None = Field(
         None,
-        description="JSON file of tokens, of which each call must have one: "
+        description="JSON file of valid bearer tokens, one of which each call must have: "
         '[{"name": "...", "sha256": "..."}]',
     )
     jwks: Path | None = Field(
         None,
-        description="JSON Web Key Set: each call must have a token that one of its keys signed",
+        description="file with a JSON Web Key Set; each call must have a JSON Web Token that one "
+        "of its keys signed",
     )
     jwks_url: str = Field(
         "",
-        description="where the issuer publishes such a set, asked every few minutes and for a key "
-        "that is not known; https, or http on this machine",
+        description="URL at which the issuer publishes such a set, fetched every few minutes and "
+        "for unknown keys; https, or http on this machine",
     )
-    jwt_issuer: str = Field("", description="the claim iss of such a token")
-    jwt_audience: str = Field("", description="what its claim aud must hold")
+    jwt_issuer: str = Field("", description="required claim iss of JSON Web Tokens")
+    jwt_audience: str = Field("", description="required member of their claim aud")
     client_certificates: bool = Field(
-        True, description="whether clients need a certificate as well, where there is a --tls-ca"
+        True, description="with --tls-ca, require a certificate from clients, too"
     )
 
     @model_validator(mode="after")
     def _check_jwt(self) -> Self:
         if self.jwks is not None and self.jwks_url:
-            raise ValueError("--jwks and --jwks-url exclude each other")
+            raise ValueError("--jwks and --jwks-url can't be combined")
         given = [
             self.jwks is not None or bool(self.jwks_url),
             bool(self.jwt_issuer),
@@ -116,28 +118,28 @@ class BearerSettings(TlsSettings):
             return self
         url = urlsplit(self.jwks_url)
         if url.scheme not in {"http", "https"} or not url.hostname:
-            raise ValueError(f"--jwks-url: {self.jwks_url} is no https:// URL")
+            raise ValueError(f"--jwks-url: {self.jwks_url} is not an https:// URL")
         trusted = is_loopback(url.hostname) or self.plaintext_beyond_loopback
         if url.scheme == "http" and not trusted:
             raise ValueError(
-                "--jwks-url must be https beyond this machine: who changes the keys on their way "
-                "can make any token"
+                "--jwks-url must be https beyond this machine: anybody who can change the keys on "
+                "the way can forge tokens"
             )
         return self
 
     @property
     def requires_tokens(self) -> bool:
-        """Whether callers must have a token."""
+        """True if callers must have a token."""
         return self.tokens is not None or self.jwks is not None or bool(self.jwks_url)
 
     @property
     def requires_certificates(self) -> bool:
-        """Whether callers must have a certificate."""
+        """True if callers must have a certificate."""
         return super().requires_certificates and self.client_certificates
 
     @property
     def bearer(self) -> Bearer | None:
-        """What tells callers by their tokens; None if none are asked for."""
+        """The authentication by tokens; None if no token is required."""
         if not self.requires_tokens:
             return None
         tokens = StaticTokens(self.tokens) if self.tokens else None
@@ -153,7 +155,7 @@ class BearerSettings(TlsSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens on ``host``."""
+    """Return True if only this machine can reach a port on ``host``."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

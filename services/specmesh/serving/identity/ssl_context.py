@@ -1,4 +1,4 @@
-"""TLS of HTTP servers, from files that are read again when they change."""
+"""TLS of HTTP servers, from files that are reloaded when they change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specmesh.serving.identity.certificates import TlsFiles, watched_certificate
 
 
 def renewed_context(files: TlsFiles, *, require_clients: bool) -> ssl.SSLContext:
-    """TLS of a port: each new connection has what ``files`` hold at the moment.
+    """Return the TLS context of a port: each new connection uses the current ``files``.
 
     Raises ``UnusableFile`` and SSLError.
     """

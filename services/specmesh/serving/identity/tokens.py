@@ -1,4 +1,4 @@
-"""Tokens that an operator hands out: a file lists the names and hashes of those that are valid."""
+"""Static bearer tokens: an operator's file lists the names and hashes of the valid ones."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from specmesh.serving.identity.watched import UnusableFile, Watched
 
 
 class NamedToken(BaseModel):
-    """A token by its SHA-256, so that who reads the file cannot use it. One name may have several:
-    the next is handed out before the last is taken away."""
+    """A token by its SHA-256, so that a reader of the file can't use it. One name may have several
+    tokens, so that a new one can be handed out before the old one is removed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(min_length=1, max_length=256)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     role: Literal["client", "gateway"] = "client"
-    """A gateway may say for whom it calls."""
+    """A gateway may name the caller on whose behalf it calls."""
 
 
 _FILE = TypeAdapter(list[NamedToken])
 
 
 class StaticTokens:
-    """The tokens of a JSON file: ``[{"name": "alice", "sha256": "9f86..."}]``."""
+    """The tokens in a JSON file: ``[{"name": "alice", "sha256": "9f86..."}]``."""
 
     def __init__(self, path: Path) -> None:
         self._tokens = Watched([path], lambda: _read(path))
@@ -40,10 +40,11 @@ class StaticTokens:
         self._tokens.current()
 
     def identify(self, token: str) -> Proven | None:
-        """Whose a token is, None if it is not in the file."""
+        """Return the identity and role of a token; None if it is not in the file."""
         digest = hashlib.sha256(token.encode()).hexdigest()
         found = None
-        for known in self._tokens.current():  # all of them, lest the time tell which is near
+        # Compare with all tokens, so that the time taken reveals nothing about a match.
+        for known in self._tokens.current():
             if hmac.compare_digest(known.sha256, digest):
                 found = Proven(f"token:{known.name}", known.role)
         return found

@@ -1,4 +1,4 @@
-"""Files that others change while this process runs: certificates, keys, lists of tokens."""
+"""Files that change while this process runs: certificates, keys, lists of tokens."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Signature = tuple[tuple[int, int, int], ...]
 
 
 class UnusableFile(Exception):
-    """A file is not there, cannot be read, or does not hold what it should; the message, for the
-    operator, repeats no secret."""
+    """A file is missing, unreadable or invalid. The message is for operators and repeats no
+    secret."""
 
 
 class Watched(Generic[Value]):
-    """What files say now. They are looked at whenever it is asked for, and read if they changed:
-    written, replaced, or, as Kubernetes does with its volumes, reached by another link.
+    """The current value of some files. Each call of ``current`` checks if they have changed, and
+    then reads them again: they may be written, replaced, or, in volumes of Kubernetes, linked anew.
 
-    ``read`` makes a value of them, or raises ``UnusableFile`` or OSError. Files that have become
-    unusable, as those of a pair are while only one of them has been written, leave the former value
-    in place and are tried again. May be asked from any thread.
+    ``read`` makes a value of the files, or raises ``UnusableFile`` or OSError. If the files become
+    unusable, as while only one of a pair has been written, the former value stays in place and
+    reading is tried again. Thread-safe.
     """
 
     def __init__(self, paths: Sequence[Path], read: Callable[[], Value]) -> None:
@@ -36,11 +36,11 @@ class Watched(Generic[Value]):
         self._value: Value | None = None
         self._seen: Signature | None = None
         self._fault = ""
-        """Why the files are of no use now; logged once."""
+        """The reason why the files can't be used now; logged once."""
 
     def current(self) -> Value:
-        """The value of the files as they are. Raises ``UnusableFile`` until they were usable
-        once."""
+        """Return the value of the files. Raises ``UnusableFile`` if they have never been
+        usable."""
         with self._lock:
             seen = self._signature()
             if self._value is None or seen is None or seen != self._seen:
@@ -59,13 +59,13 @@ class Watched(Generic[Value]):
                 log.warning("changed file not usable", extra={"reason": self._fault})
             return
         self._fault = ""
-        # What changed while it was read is read again next time.
+        # Files that changed while they were read are read again next time.
         self._seen = seen if seen == self._signature() else None
-        if value != self._value:  # may only have been touched
+        if value != self._value:  # the files may only have been touched
             self._value = value
 
     def _signature(self) -> Signature | None:
-        """Changes when a file does; None if one is not there."""
+        """Return a value that changes when a file does; None if a file is missing."""
         try:
             found = [path.stat() for path in self._paths]
         except OSError:

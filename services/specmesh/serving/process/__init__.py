@@ -1,1 +1,1 @@
-"""A process from its command line to its end, and the server that it runs."""
+"""A server process: its command line, life cycle, logs and gRPC server."""

@@ -1,4 +1,4 @@
-"""What the C library does with memory that is free again."""
+"""Settings of glibc's allocator that return freed memory to the system."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import ctypes
 
 PERIOD_SECONDS = 5.0
 _M_ARENA_MAX = -8
-"""Of ``malloc.h``."""
+"""The constant of ``malloc.h``."""
 
 
 def use_one_heap() -> None:
-    """Have all threads allocate from one heap; to be called before there are any others.
+    """Make all threads allocate from one heap; call it before any other thread starts.
 
-    glibc gives each thread a heap of its own. Of all heaps but the first ``malloc_trim`` leaves the
-    free end alone, which is most of what a thread that read a large body has freed.
+    glibc gives each thread a heap of its own, and ``malloc_trim`` trims the free end of the first
+    heap only. In others, that end is most of what a thread frees after it has read a large body.
     """
     if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         mallopt(_M_ARENA_MAX, 1)
 
 
 async def give_memory_back() -> None:
-    """Return free pages to the system again and again, until cancelled.
+    """Return free pages to the system periodically, until cancelled.
 
-    glibc keeps what is freed as long as anything beyond it in the heap is in use: a process that
-    once held hundreds of megabytes in small blocks would keep nearly all of them. Other C libraries
-    have no such call.
+    glibc keeps freed memory while anything beyond it in the heap is in use: a process that once
+    held hundreds of megabytes in small blocks would keep nearly all of them. With a C library that
+    has no ``malloc_trim``, do nothing.
     """
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while malloc_trim is not None:
         await asyncio.sleep(PERIOD_SECONDS)
-        # In a thread: to look through a large heap takes milliseconds.
+        # Walking a large heap takes milliseconds, so it runs in a thread.
         await asyncio.to_thread(malloc_trim, 0)

@@ -1,4 +1,4 @@
-"""From the command line of a process to its settings, with the help of every other command."""
+"""The command line of a server process: options and ``--help`` made from its settings."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Settings = TypeVar("Settings", bound=BaseSettings)
 
 _METAVARS = {int: "INTEGER", float: "FLOAT"}
 _PASSWORD = re.compile(r"://[^/@\s]*:[^/\s]+@|[?&](sentinel_)?password=")
-"""Found in a URL with a password."""
+"""Matches a URL with a password."""
 
 
 def parse(settings_class: type[Settings], argv: Sequence[str], prog: str) -> Settings:
-    """Settings from ``argv`` (without the program's name), else environment, else defaults.
+    """Return settings from ``argv`` (without the program's name), else environment, else defaults.
 
-    A wrong value ends the process with status 2 and a line that names the field, as does a variable
-    under its former name; ``--help`` with status 0.
+    A wrong value, or a variable under its former name, exits with status 2 and a line that names
+    the field; ``--help`` exits with status 0.
     """
     taken: list[Settings] = []
 
@@ -45,7 +45,7 @@ def parse(settings_class: type[Settings], argv: Sequence[str], prog: str) -> Set
 
 
 def make_app(settings_class: type[BaseSettings], take: Callable[..., None]) -> App:
-    """The command line of ``settings_class``, which calls ``take`` with what is given there."""
+    """Return a command line for ``settings_class`` that calls ``take`` with the options given."""
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
         for name, option in _options(settings_class)
@@ -61,9 +61,9 @@ def make_app(settings_class: type[BaseSettings], take: Callable[..., None]) -> A
 
 
 def _options(settings_class: type[BaseSettings]) -> list[tuple[str, Any]]:
-    """The name of every field, and its option: those that are required first, then the role's own,
-    then those that it shares with others. What is given is checked as the field's value, and not
-    before, so that flags and variables are refused alike."""
+    """Return every field's name and option: required ones first, then the role's own, then those
+    shared with other roles. Options take any text, since pydantic validates the field's value, so
+    that flags and variables get the same errors."""
     options = []
     fields = settings_class.model_fields
     for name in sorted(fields, key=lambda name: _rank(settings_class, name)):
@@ -81,7 +81,7 @@ def _options(settings_class: type[BaseSettings]) -> list[tuple[str, Any]]:
 
 
 def _rank(settings_class: type[BaseSettings], name: str) -> int:
-    """Where the panel of a field stands among the others."""
+    """Return the sort key of a field, by the position of its panel."""
     if settings_class.model_fields[name].is_required():
         return -1
     if _panel(settings_class, name) is None:
@@ -90,14 +90,14 @@ def _rank(settings_class: type[BaseSettings], name: str) -> int:
 
 
 def _panel(settings_class: type[BaseSettings], name: str) -> str | None:
-    """The title under which a field is explained; None for that of all commands."""
+    """Return the title of a field's panel in ``--help``; None for the default one."""
     if settings_class.model_fields[name].is_required():
         return "Required"
     return vars(_first_with(settings_class, name)).get("help_panel")
 
 
 def _first_with(settings_class: type[BaseSettings], name: str) -> type:
-    """The class that brings the field, though others may give it another default."""
+    """Return the class that declares the field first; subclasses may change its default."""
     return next(
         each
         for each in reversed(settings_class.__mro__)
@@ -130,8 +130,8 @@ def _epilog(settings_class: type[BaseSettings]) -> str:
     fields = settings_class.model_fields
     example = "port" if "port" in fields else next(iter(fields))
     return (
-        "Each option can be given as an environment variable as well, named as it says or else "
-        f"{prefix} and the option's name: {prefix}{example.upper()} for "
+        "Each option can also be given as an environment variable: the one shown with it, else "
+        f"{prefix} and the option's name, such as {prefix}{example.upper()} for "
         f"--{example.replace('_', '-')}."
     )
 
@@ -144,7 +144,7 @@ def _settings(
         settings = settings_class(**given)
     except ValidationError as error:
         for problem in error.errors():
-            # What a check of ours raised says it all; pydantic puts "Value error" before it.
+            # The message of a ValueError of ours suffices; pydantic puts "Value error" before it.
             said = str(problem.get("ctx", {}).get("error", problem["msg"]))
             if problem["type"] == "missing":
                 said = "must be given"
@@ -156,15 +156,15 @@ def _settings(
         if not problems:
             return settings
     for line in problems:
-        # For whoever typed the command, before any log exists.
+        # These lines are for the person at the terminal; logging is not configured yet.
         print(f"{prog}: error: {line}", file=sys.stderr)  # noqa: T201
     raise SystemExit(2)
 
 
 def _renamed(settings_class: type[BaseSettings]) -> list[str]:
-    """Errors for variables with one underscore after the role, which are former names.
+    """Return errors for variables with one underscore after the role, which are former names.
 
-    Those that Kubernetes injected are ignored.
+    Variables injected by Kubernetes are ignored.
     """
     given = {name.upper(): value for name, value in os.environ.items()}
     lines = []
@@ -172,19 +172,19 @@ def _renamed(settings_class: type[BaseSettings]) -> list[str]:
         variable = _variable(settings_class, field)
         old = variable.replace("__", "_")
         if old != variable and old in given and not INJECTED.search(given[old]):
-            lines.append(f"{old} is called {variable} now")
+            lines.append(f"{old} has been renamed to {variable}")
     return lines
 
 
 def _exposed(argv: Sequence[str]) -> list[str]:
-    """Errors for passwords among the arguments, which everybody on the machine can read."""
+    """Return errors for passwords in arguments, which everybody on the machine can read."""
     if not any(_PASSWORD.search(argument) for argument in argv):
         return []
-    return ["a URL with a password is for the environment: ps shows arguments to everybody"]
+    return ["give a URL with a password in the environment: ps shows arguments to everybody"]
 
 
 def _spellings(settings_class: type[BaseSettings], field: str) -> str:
-    """The flag and the variable by which ``field`` can be set."""
+    """Return the flag and the variable that set ``field``."""
     if field not in settings_class.model_fields:
         return field
     return f"--{field.replace('_', '-')} ({_variable(settings_class, field)})"

@@ -1,6 +1,6 @@
-"""The ``--help`` of all commands: it never cuts the name of an option, however narrow the terminal.
+"""The ``--help`` of all commands, which never truncates an option's name in a narrow terminal.
 
-A name that is too long for its column stands on a line of its own, above its description.
+A name that is too long for its column gets a line of its own above its description.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 _LEAST_WIDTH = 40
 _NAMES_SHARE = 0.4
-"""Of a panel's width that names may have beside their descriptions."""
+"""The largest share of a panel's width for the column of names."""
 _GAP = 2
 _EXTRAS = re.compile(r"\[[^\[\]]+\](?=$| \[)")
 """Defaults, bounds and variables at the end of a description."""
@@ -30,7 +30,7 @@ Row = tuple[str, str]
 
 
 def help_of(command: Any, context: Any) -> str:
-    """The whole of it; colours are left out by whoever prints it where there are none."""
+    """Return the whole help with colour codes, which click strips where there is no terminal."""
     out = io.StringIO()
     width = max(Console().width, _LEAST_WIDTH)
     console = Console(file=out, width=width, force_terminal=True, highlight=False)
@@ -49,7 +49,7 @@ def help_of(command: Any, context: Any) -> str:
 
 
 def _panels(command: Any, context: Any) -> dict[str, list[Row]]:
-    """By the title of each panel: arguments, then options and commands in their order."""
+    """Return rows by panel title: arguments first, then options and commands in their order."""
     panels: dict[str, list[Row]] = {"Arguments": []}
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
@@ -83,7 +83,7 @@ def _rows(rows: Sequence[Row], width: int) -> Iterator[RenderableType]:
 
 
 def _named(name: str) -> Text:
-    """An option's names beside its type, or a command's name."""
+    """Return an option's names with its type, or a command's name, as styled text."""
     if not name.startswith("-"):
         return Text(name, "bold cyan")
     text = Text(name, "yellow", overflow="fold")
@@ -98,7 +98,7 @@ def _described(described: str) -> Text:
 
 
 def _unwrapped(text: str) -> str:
-    """The paragraphs of a docstring, each as a line."""
+    """Join each paragraph of a docstring into one line."""
     paragraphs = re.split(r"\n\s*\n", text.strip())
     return "\n\n".join(map(_one_line, paragraphs))
 

@@ -1,4 +1,4 @@
-"""The life cycle of a process: start, serve, drain, end."""
+"""The life cycle of a process: start, serve, drain, stop."""
 
 from __future__ import annotations
 
@@ -24,37 +24,38 @@ log = logging.getLogger(__name__)
 
 
 class LifeCycle(Protocol):
-    """What a process serves, from its start to its end."""
+    """A server that a process runs from its start to its end."""
 
     @property
     def health(self) -> Health:
-        """What it says of itself, and keeps up to date."""
+        """The health of the process, which the server keeps up to date."""
 
     async def listen(self) -> str:
         """Open the port; return its address. Raises ``CannotStart``."""
 
     async def start(self) -> None:
-        """Return once what calls need is there. Raises ``CannotStart``."""
+        """Return once calls can be answered. Raises ``CannotStart``."""
 
     async def broken(self) -> None:
         """Return once no call can be answered any more, and log why."""
 
     async def leave(self) -> None:
-        """Say that calls should go elsewhere, and still answer them."""
+        """Report NOT_SERVING so that new calls go elsewhere, but still answer them."""
 
     async def drain(self) -> None:
-        """Take in nothing new, and let what runs end."""
+        """Refuse new calls, and let running ones end."""
 
     async def stop(self) -> None:
-        """Break off what still runs."""
+        """Cancel the calls that still run, and release everything."""
 
 
 async def run_process(settings: ProcessSettings, role: str, make: Callable[[], LifeCycle]) -> int:
-    """Run what ``make`` makes once logs and telemetry are on; return the process's exit status.
+    """Configure logs and telemetry, run the server that ``make`` returns, and return the exit
+    status of the process.
 
-    SIGTERM or SIGINT has it leave, and drain ``drain_delay_seconds`` later (status 0); a second one
-    breaks off the calls that still run (status 1, as when it cannot start), a third one kills. A
-    service that breaks ends it with status 1, so that it is started again.
+    On SIGTERM or SIGINT the server leaves, and drains ``drain_delay_seconds`` later (status 0); on
+    a second signal the calls that still run are cancelled (status 1); a third one kills. A failed
+    start and a server that breaks also exit with status 1, so that the process is restarted.
     """
     json_logging.configure(settings.log_level, role, settings.name)
     scrape = None if settings.metrics_at is None else Scrape()
@@ -92,7 +93,7 @@ async def run_process(settings: ProcessSettings, role: str, make: Callable[[], L
 
 
 def _open(scrape: Scrape, host: str, port: int) -> None:
-    """Let metrics be scraped: from the start, while a model is loaded, until the very end."""
+    """Serve metrics from the start, even while a model is loading, until the very end."""
     try:
         address = scrape.listen(host, port)
     except OSError as error:
@@ -101,7 +102,7 @@ def _open(scrape: Scrape, host: str, port: int) -> None:
 
 
 async def _open_probes(probes: ProbePort, host: str, port: int) -> None:
-    """Let health be asked: from the start, while a model is loaded, until the very end."""
+    """Answer probes from the start, even while a model is loading, until the very end."""
     try:
         address = await probes.listen(host, port)
     except OSError as error:
@@ -115,7 +116,7 @@ async def _live(server: LifeCycle, signals: _Signals, drain_delay_s: float) -> i
     log.info("starting", extra={"address": address})
     serves, broke = False, False
     if await _ends_before(signals.first, server.start()):
-        # What is loaded by now stays, large libraries included; collections need not scan it.
+        # Objects loaded by now, such as large libraries, stay: exclude them from later collections.
         gc.collect()
         gc.freeze()
         seconds = round(time.monotonic() - began, 3)
@@ -128,7 +129,7 @@ async def _live(server: LifeCycle, signals: _Signals, drain_delay_s: float) -> i
 
 
 async def _go(server: LifeCycle, delay_s: float) -> None:
-    """Leave, and once whoever calls may have noticed, drain."""
+    """Leave, wait until callers have had time to notice, and drain."""
     await server.leave()
     if delay_s:
         log.info("leaving", extra={"seconds": delay_s})
@@ -138,7 +139,7 @@ async def _go(server: LifeCycle, delay_s: float) -> None:
 
 
 class _Signals:
-    """The first and the second SIGTERM or SIGINT; a third has no handler, and kills."""
+    """Events for the first and second SIGTERM or SIGINT; a third has no handler, and kills."""
 
     def __init__(self) -> None:
         self.first = asyncio.Event()
@@ -158,7 +159,8 @@ class _Signals:
 
 
 async def _ends_before(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Whether ``work`` ended before ``event`` was set, which cancels it. Raises its errors."""
+    """Run ``work`` until it ends (return True, or raise its error) or ``event`` is set, which
+    cancels it (return False)."""
     task = asyncio.create_task(work)
     waiter = asyncio.create_task(event.wait())
     await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line on stderr, over the standard library's logging.
+"""Structured logs: one JSON object per line on stderr, on top of the standard library's logging.
 
 ``log.info("serving", extra={"address": address})`` gives
 ``{"time": ..., "level": "info", "event": "serving", "role": ..., "name": ..., "address": ...}``,
@@ -30,8 +30,8 @@ def configure(level: str, role: str, name: str) -> None:
 
 
 def take_over(library: str) -> None:
-    """Have the loggers of ``library`` log as all others do, where it gave them handlers of its own;
-    it must have been imported."""
+    """Remove the handlers that ``library`` gave its loggers, so that they log like all others; it
+    must have been imported."""
     for name, logger in list(logging.root.manager.loggerDict.items()):
         is_its = name == library or name.startswith(f"{library}.")
         if is_its and isinstance(logger, logging.Logger) and logger.handlers:
@@ -47,7 +47,7 @@ class JsonFormatter(logging.Formatter):
         self._process = {"role": role, "name": name}
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its line break."""
+        """Return the line, without a line break."""
         moment = datetime.fromtimestamp(record.created, UTC)
         fields: dict[str, object] = {
             "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -62,7 +62,7 @@ class JsonFormatter(logging.Formatter):
         fields |= {
             key: value
             for key, value in vars(record).items()
-            if key not in _STANDARD_FIELDS and not key.startswith("_")  # Ray notes some for itself
+            if key not in _STANDARD_FIELDS and not key.startswith("_")  # Ray adds private ones
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
@@ -70,9 +70,9 @@ class JsonFormatter(logging.Formatter):
 
 
 class QuietLibraries(logging.Filter):
-    """Lets a library log only warnings and worse, each at most once a minute.
+    """Limits libraries to warnings and worse, each at most once a minute.
 
-    Otherwise an exporter without its collector would fill the log.
+    Otherwise an exporter without a collector would fill the log.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class QuietLibraries(logging.Filter):
         self._last_logged: dict[tuple[str, int], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is logged."""
+        """Return True if the record is to be logged."""
         if record.name.partition(".")[0] not in _LIBRARIES:
             return True
         if record.levelno < logging.WARNING:

@@ -1,7 +1,6 @@
-"""gRPC health in plain text on a port of its own, for whoever has no certificate.
+"""gRPC health in plain text on a port of its own, for probes without a certificate.
 
-The kubelet's gRPC probes speak no TLS. What they find here is whether the process starts, lives and
-can be called, and nothing else is answered.
+The kubelet's gRPC probes don't support TLS. This port answers health checks and nothing else.
 """
 
 from __future__ import annotations
@@ -26,15 +25,16 @@ class ProbePort:
         health.add_to(self._server)
 
     async def listen(self, host: str, port: int) -> str:
-        """Answer from now on; returns the address, "host:port". Raises ``OSError``."""
+        """Start to answer; return the address, "host:port". Raises ``OSError``."""
         shown = f"[{host}]" if ":" in host else host
         try:
             port = self._server.add_insecure_port(f"{shown}:{port}")
-        except RuntimeError as error:  # which says no more
-            raise OSError("the port is taken, or the host is not of this machine") from error
+        except RuntimeError as error:  # gRPC gives no further reason
+            message = "the port is taken, or the host is not an address of this machine"
+            raise OSError(message) from error
         await self._server.start()
         return f"{shown}:{port}"
 
     async def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         await self._server.stop(None)

@@ -1,6 +1,6 @@
-"""How long a thread has been ready to run while others had the cores, as Linux counts it.
+"""Linux's run delay: the time that a thread was runnable but waited for a core.
 
-What a container is throttled for counts as well: it has used up its share of the cores.
+It includes the time that a container is throttled after using up its share of the cores.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ _opened = threading.local()
 
 
 def run_delay_s() -> float:
-    """Of this thread, in seconds since it began; 0 where the system does not tell.
+    """Return this thread's run delay in seconds since it began; 0 if the system doesn't report it.
 
-    Takes some two microseconds.
+    The call takes about two microseconds.
     """
     if not hasattr(_opened, "file"):
         _opened.file = _open()

@@ -1,4 +1,4 @@
-"""A gRPC service behind one port: health, reflection, TLS, who may call, and how calls are run."""
+"""A gRPC service behind one port: health, reflection, TLS, access control, and layers of calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from specmesh.serving.telemetry.pipeline import metrics_enabled, tracing_enabled
 log = logging.getLogger(__name__)
 
 _UNTYPED_FACTOR = 2
-"""How much wider gRPC's own limits are than ours: what is between is refused with a reason."""
+"""The ratio of gRPC's own limits to ours: our refusal, up to gRPC's limit, comes with a reason."""
 
 _OPTIONS: Sequence[tuple[str, int]] = (
     # Two processes on one port would share its calls silently.
@@ -43,72 +43,71 @@ _OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_metadata_size", _UNTYPED_FACTOR * MAX_METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", 2 * _UNTYPED_FACTOR * MAX_METADATA_BYTES),
     ("grpc.keepalive_permit_without_calls", 1),
-    # Clients may ping this often; at gRPC's default of 5 minutes they would be cut off.
+    # Clients that ping more often than gRPC's default of 5 minutes would be disconnected.
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
 )
 
 _KEEPALIVE_MS = 20_000
 _KEEPALIVE_TIMEOUT_MS = 10_000
-"""A peer that has vanished or stopped without a word frees its calls within 30 s."""
+"""The calls of a peer that has vanished or hangs end within the sum, 30 s."""
 
 _FLUSH_SECONDS = 0.5
-"""How long responses may take to leave; then calls that never end (health watchers, calls kept open
-for the next request) are cut."""
+"""The time for the last responses to be sent. Calls that never end by themselves (health watchers,
+calls kept open for the next request) are cut then."""
 
 
 class Service(Protocol):
-    """What a role implements to be served."""
+    """The interface that each role implements."""
 
     @property
     def role(self) -> str:
-        """Name of the role: "verifier"."""
+        """The name of the role, such as "verifier"."""
 
     @property
     def names(self) -> Sequence[str]:
-        """Full names of its gRPC services, as health and reflection list them."""
+        """The full names of the role's gRPC services, for health and reflection."""
 
     async def start(self) -> None:
-        """Return once its own part is done so that calls can be answered: model loaded, warm-up
-        done."""
+        """Prepare to answer calls: load and warm up a model. Other processes need not be there."""
 
     def register(self, server: grpc.aio.Server) -> None:
-        """Add the servicers, with the generated ``add_*_to_server``; called after ``start`` and
+        """Add the servicers with the generated ``add_*_to_server``; called after ``start`` and
         ``connect``."""
 
     async def stop(self) -> None:
-        """Free what ``start`` took; called after the last call, also if ``start`` failed
-        or never ran."""
+        """Release what ``start`` acquired; called after the last call, even if ``start`` failed or
+        never ran."""
 
 
 @runtime_checkable
 class Dependent(Protocol):
-    """A service that can answer only while others are there."""
+    """A service that can answer only while other services are available."""
 
     async def connect(self) -> None:
         """Return once calls can be answered; called after ``start``. Raises ``CannotStart``."""
 
     def can_answer(self) -> bool:
-        """Whether those that it needs are there."""
+        """Return True if the services that it needs are available."""
 
     def watched(self, watcher: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call ``watcher`` whenever that may have changed, while the block lasts."""
+        """Call ``watcher`` whenever ``can_answer`` may have changed, while the block lasts."""
 
 
 @runtime_checkable
 class Breakable(Protocol):
-    """A service that may break for good while it serves."""
+    """A service that may break permanently while it serves."""
 
     async def broken(self) -> str:
-        """Return why, once no call can be answered any more; never otherwise."""
+        """Wait until no call can be answered any more; return the reason."""
 
 
 @runtime_checkable
 class Hanging(Protocol):
-    """A service that may leave threads behind which can't be told to end."""
+    """A service that may leave threads behind that can't be stopped."""
 
     @property
     def hangs(self) -> bool:
-        """Whether it has left any."""
+        """True if such threads are left."""
 
 
 class Server:
@@ -136,7 +135,7 @@ class Server:
                 *_OPTIONS,
                 ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
                 ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
-                # gRPC waits for the answer to a ping as long as this says, by default for 60 s.
+                # gRPC waits this long for the answer to a ping, by default 60 s.
                 ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
                 ("grpc.max_receive_message_length", _UNTYPED_FACTOR * settings.max_request_bytes),
                 ("grpc.max_concurrent_streams", settings.max_concurrent_streams),
@@ -149,11 +148,11 @@ class Server:
 
     @property
     def num_running(self) -> int:
-        """Requests that are being answered."""
+        """The number of requests being answered."""
         return self._gate.num_running
 
     async def listen(self) -> str:
-        """Answer health checks, with NOT_SERVING; return the address. Raises ``CannotStart``."""
+        """Open the port and report NOT_SERVING; return the address. Raises ``CannotStart``."""
         host = self._settings.host
         credentials = await self._entry.open()
         host = f"[{host}]" if ":" in host else host
@@ -183,7 +182,7 @@ class Server:
             self._following = asyncio.create_task(self._follow(self._service))
 
     async def _follow(self, service: Dependent) -> None:
-        """Report NOT_SERVING while those that the service needs are away."""
+        """Report NOT_SERVING while services that this one needs are unavailable."""
         changed = asyncio.Event()
         with service.watched(changed.set):
             while True:
@@ -192,7 +191,7 @@ class Server:
                 await changed.wait()
 
     async def broken(self) -> None:
-        """Return once the service has broken, and log why."""
+        """Wait until the service has broken, and log the reason."""
         if not isinstance(self._service, Breakable):
             await asyncio.Event().wait()
         else:
@@ -201,16 +200,16 @@ class Server:
             log.critical("broken", extra={"reason": reason})
 
     async def leave(self) -> None:
-        """Report NOT_SERVING for good."""
+        """Report NOT_SERVING from now on."""
         await self._stop_following()
         await self.health.ready(can_answer=False)
 
     async def drain(self) -> None:
-        """Refuse new calls, let running ones end within ``drain_seconds``.
+        """Refuse new requests, and give running ones ``drain_seconds`` to end.
 
-        Clients are told at once to close their connections (GOAWAY), so that they look for another
-        server and not for the reason of a refusal. Calls that are open meet the gate. What arrives
-        in the moment of ``stop`` may never reach the gate, and then hangs until the end.
+        Clients get GOAWAY immediately, so that they connect to another server instead of being
+        refused here. The gate refuses new requests on open calls. A request that arrives just as
+        gRPC stops may never reach the gate; it then hangs until the server has stopped.
         """
         limit_s = self._settings.drain_seconds
         stopping = asyncio.create_task(self._server.stop(limit_s + _FLUSH_SECONDS))
@@ -221,7 +220,7 @@ class Server:
         await stopping
 
     async def stop(self) -> None:
-        """Break off the calls that still run, and stop the service."""
+        """Cancel the calls that still run, and stop the service."""
         await self._stop_following()
         await self._server.stop(None)
         await self._entry.close()
@@ -234,7 +233,7 @@ class Server:
 
 
 def _connection_age(settings: ServerSettings) -> Sequence[tuple[str, int]]:
-    """The options of a server that has its clients connect anew from time to time."""
+    """Return the options that make clients reconnect from time to time."""
     if settings.max_connection_age_seconds is None:
         return ()
     return (
@@ -261,7 +260,7 @@ async def serve(settings: ServerSettings, service: Service) -> int:
 
     status = await run_process(settings, service.role, make)
     if isinstance(service, Hanging) and service.hangs:
-        # The interpreter would wait for its threads, and may crash beneath them.
+        # On exit the interpreter would wait for these threads, and they may crash it.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

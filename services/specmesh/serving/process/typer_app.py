@@ -1,4 +1,4 @@
-"""Typer apps as all commands of specmesh are: their help is whole, and texts are UTF-8."""
+"""The Typer app of all commands, with help that is never truncated and a check for UTF-8."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specmesh.serving.process.help import help_of
 
 
 class App(typer.Typer):
-    """A ``typer.Typer`` whose errors, but for those of the command line, are left to its caller."""
+    """A ``typer.Typer`` that handles only errors of the command line; others go to its caller."""
 
     def __init__(self, **options: Any) -> None:
         usual: dict[str, Any] = {
@@ -23,7 +23,7 @@ class App(typer.Typer):
         super().__init__(**usual | options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
-        """As ``Typer.command``."""
+        """Register a command, as ``Typer.command`` does."""
         return super().command(name, **{"cls": _Command} | options)
 
 
@@ -31,7 +31,7 @@ class _Command(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         if HAS_RICH:
             formatter.write(help_of(self, ctx))
-        else:  # TYPER_USE_RICH=0: plain text is wanted.
+        else:  # TYPER_USE_RICH=0 asks for plain text.
             super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
@@ -52,7 +52,7 @@ class _Group(TyperGroup):
 
 
 def _check_texts(command: TyperCommand | TyperGroup, context: Any) -> None:
-    """Refuse what is no UTF-8, which Python takes in as halves of characters. Paths may be so."""
+    """Refuse texts that are not UTF-8, which Python decodes to lone surrogates. Paths may be."""
     parameters: list[Any] = command.get_params(context)
     for parameter in parameters:
         value = context.params.get(parameter.name)
