@@ -1,8 +1,8 @@
 """Settings of a process: one definition gives environment variables and command line.
 
-A role's variables start with its name and two underscores. For a Service called
-``specmesh-verifier`` Kubernetes puts ``SPECMESH_VERIFIER_PORT=tcp://10.0.0.1:50061`` and the like
-into every container; a Service's name ends in no hyphen, so none makes
+A role's variables start with its name and two underscores, since Kubernetes sets variables such as
+``SPECMESH_VERIFIER_PORT=tcp://10.0.0.1:50061`` in every container for a Service called
+``specmesh-verifier``. A Service's name can't end in a hyphen, so none leads to
 ``SPECMESH_VERIFIER__PORT``.
 """
 
@@ -25,29 +25,29 @@ from specmesh.serving.rpc.intake import MAX_HELD_BYTES, MAX_REQUEST_BYTES
 from specmesh.serving.store.redis_url import check_redis_url, is_tls
 
 DEFAULT_PREFIX = "specmesh"
-"""The beginning of keys in Redis."""
+"""The default prefix of keys in Redis."""
 
 INJECTED = re.compile(r"\b(tcp|udp|sctp)://")
-"""Found in what Kubernetes injects for a Service's port, and in no valid setting."""
+"""Matches the values that Kubernetes injects for a Service's port, and no valid setting."""
 
 _ADDRESS = re.compile(r"((\[[\da-fA-F:.]+\]|[^\s:\[\]/]+):)?\d{1,5}", re.ASCII)
 MAX_PORT = 65535
 
 
 def host_pid() -> str:
-    """A name for this process; in Kubernetes the host is the pod."""
+    """Return a name for this process; in Kubernetes the host name is the pod's."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def _check_address(address: str) -> str:
-    """Refuse what is neither host:port nor a port."""
+    """Refuse an address that is neither host:port nor a port."""
     if not _ADDRESS.fullmatch(address) or int(address.rpartition(":")[2]) > MAX_PORT:
         raise ValueError(f"must be a port of at most {MAX_PORT}, or host:port")
     return address
 
 
 class ProcessSettings(TlsSettings):
-    """Settings of every process that serves.
+    """Settings of every server process.
 
     A role subclasses it, adds fields and sets ``env_prefix``, which ends in two underscores.
     """
@@ -68,40 +68,38 @@ class ProcessSettings(TlsSettings):
     # No "metrics_port": a Service called specmesh-verifier--metrics would set its variable.
     metrics_address: Annotated[str, AfterValidator(_check_address)] | None = Field(
         None,
-        description="where /metrics and /healthz are served over plain HTTP: host:port, or a port "
-        "alone, on the host of the service; port 0 takes any free one; by default nowhere",
+        description="address of /metrics and /healthz over plain HTTP: host:port, or a port on "
+        "--host; port 0 takes any free one; by default they are not served",
     )
     probe_address: Annotated[str, AfterValidator(_check_address)] | None = Field(
         None,
-        description="where probes without a certificate find gRPC health (startup, liveness, "
-        "readiness) and nothing else, in plain text: host:port or port, as above; by default "
-        "nowhere",
+        description="address of gRPC health checks (startup, liveness, readiness) in plain text, "
+        "for probes without a certificate: host:port, or a port on --host; port 0 takes any free "
+        "one; by default they are not served in plain text",
     )
     drain_delay_seconds: float = Field(
         0.0,
         ge=0,
         allow_inf_nan=False,
-        description="how long calls are still taken after SIGTERM, while health says NOT_SERVING: "
-        "as long as whoever sends them may take to notice",
+        description="time after SIGTERM in which new calls are still accepted while health reports "
+        "NOT_SERVING, so that callers and load balancers can notice",
     )
-    drain_seconds: float = Field(
-        10.0, ge=0, description="how long running calls may go on after that"
-    )
+    drain_seconds: float = Field(10.0, ge=0, description="time that running calls then have to end")
     max_request_bytes: int = Field(
-        MAX_REQUEST_BYTES, ge=1024, le=2**30, description="largest request that is taken in"
+        MAX_REQUEST_BYTES, ge=1024, le=2**30, description="largest request that is accepted"
     )
     max_held_bytes: int = Field(
         MAX_HELD_BYTES,
         ge=1024,
         le=2**40,
-        description="bytes of all requests under way; the process takes up to five times as much "
-        "memory for them",
+        description="limit on the bytes of all running requests; they take up to five times as "
+        "much memory",
     )
     stall_seconds: float = Field(
-        30.0, gt=0, description="how long a message may wait for a client that does not read"
+        30.0, gt=0, description="time after which a client that does not read is cut off"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least level that is logged"
+        "info", description="lowest level that is logged"
     )
 
     @property
@@ -123,14 +121,14 @@ class ProcessSettings(TlsSettings):
     @model_validator(mode="after")
     def _check_held(self) -> Self:
         if self.max_held_bytes < self.max_request_bytes:
-            raise ValueError("--max-held-bytes must be no less than --max-request-bytes")
+            raise ValueError("--max-held-bytes must be at least --max-request-bytes")
         return self
 
     @field_validator("*", mode="before")
     @classmethod
     def _check_not_injected(cls, value: object) -> object:
         if isinstance(value, str) and INJECTED.search(value):
-            raise ValueError("looks like what Kubernetes injects for a Service")
+            raise ValueError("looks like a variable that Kubernetes injects for a Service")
         return value
 
 
@@ -143,35 +141,35 @@ class ServerSettings(ProcessSettings):
         1024,
         ge=1,
         lt=2**31,
-        description="calls that one connection may have open; more wait at their client",
+        description="limit on open calls per connection; further calls wait at the client",
     )
     max_connection_age_seconds: float | None = Field(
         None,
         gt=0,
         le=2**31 / 1e3,
-        description="after how long, more or less a tenth, a client is told to connect anew, and "
-        "so to look its servers' addresses up again; by default never",
+        description="age, plus or minus 10 %, at which a connection is closed so that the client "
+        "looks the servers' addresses up again; by default never",
     )
     max_connection_grace_seconds: float = Field(
         600.0,
         gt=0,
         le=2**31 / 1e3,
-        description="how long calls on such a connection may go on; what still runs is broken off",
+        description="time that calls on such a connection have to end before they are cancelled",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class RedisTls:
-    """PEM files for ``rediss://`` and ``rediss+sentinel://``: the CA to believe, by default the
-    system's, and, where Redis asks for them, a certificate and its key."""
+    """PEM files for ``rediss://`` and ``rediss+sentinel://``: the CA to trust, by default the
+    system's, and, if Redis requires them, a certificate and its key."""
 
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
 
     def check(self) -> None:
-        """Read the files. Raises ``UnusableFile``, which names the option: Redis's client would
-        only say of each connection that it failed."""
+        """Check that the files can be read. Raises ``UnusableFile``, which names the option; the
+        Redis client would only report each failed connection."""
         context = ssl.create_default_context()
         try:
             if self.ca is not None:
@@ -187,7 +185,7 @@ class RedisTls:
 
 
 class RedisSettings(BaseSettings):
-    """Mixin for the roles that use Redis; its variable, ``REDIS_URL``, carries no prefix."""
+    """Mixin for the roles that use Redis; its variables, such as ``REDIS_URL``, have no prefix."""
 
     help_panel: ClassVar[str] = "Redis"
 
@@ -195,17 +193,17 @@ class RedisSettings(BaseSettings):
 
     redis_url: Annotated[str, AfterValidator(check_redis_url)] | None = Field(
         None,
-        # An alias is read without the class's prefix.
+        # pydantic reads an alias without the class's prefix.
         validation_alias="redis_url",
-        description="Redis that keeps sessions; redis+sentinel://HOST:PORT,.../SERVICE asks "
-        "Sentinels for the primary; without it answers cannot be resumed",
+        description="URL of the Redis that stores sessions; redis+sentinel://HOST:PORT,.../SERVICE "
+        "asks Sentinels for the primary; without it, answers cannot be resumed",
     )
     redis_prefix: str = Field(
         DEFAULT_PREFIX,
         pattern=r"^[\w.-]+$",
         validation_alias="redis_prefix",
-        description="what every key in Redis begins with: the same in all of a mesh, another in "
-        "each mesh that shares a Redis",
+        description="prefix of every key in Redis: the same throughout a mesh, and different in "
+        "meshes that share a Redis",
     )
     redis_ca: Path | None = Field(
         None,
@@ -216,7 +214,7 @@ class RedisSettings(BaseSettings):
     redis_cert: Path | None = Field(
         None,
         validation_alias="redis_cert",
-        description="certificate in PEM for a Redis that asks for one",
+        description="certificate in PEM for a Redis that requires one",
     )
     redis_key: Path | None = Field(
         None, validation_alias="redis_key", description="key of that certificate, in PEM"
@@ -227,10 +225,10 @@ class RedisSettings(BaseSettings):
         if (self.redis_cert is None) != (self.redis_key is None):
             raise ValueError("--redis-cert and --redis-key go together")
         if self.redis_tls != RedisTls() and not is_tls(self.redis_url or ""):
-            raise ValueError("--redis-ca and --redis-cert are for a rediss:// URL")
+            raise ValueError("--redis-ca and --redis-cert need a rediss:// URL")
         return self
 
     @property
     def redis_tls(self) -> RedisTls:
-        """The files of TLS to Redis."""
+        """The TLS files for connections to Redis."""
         return RedisTls(self.redis_ca, self.redis_cert, self.redis_key)

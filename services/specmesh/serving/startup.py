@@ -1,7 +1,7 @@
-"""Why a process does not start."""
+"""The error of a process that cannot start."""
 
 from __future__ import annotations
 
 
 class CannotStart(Exception):
-    """The process cannot do its work as configured; the message is for whoever started it."""
+    """The process cannot work as configured; the message is for the operator."""

@@ -54,5 +54,5 @@ class GuardedPort:
             return None
         if settings.requires_certificates and not self._certificate.current().trust_domain:
             reason = f"{settings.tls_cert} has no specmesh SPIFFE id"
-            log.warning("callers of any trust domain are admitted", extra={"reason": reason})
+            log.warning("callers of any trust domain are let in", extra={"reason": reason})
         return server_credentials(self._certificate, require_clients=settings.requires_certificates)

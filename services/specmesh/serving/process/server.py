@@ -68,7 +68,7 @@ class Service(Protocol):
         """The full names of the role's gRPC services, for health and reflection."""
 
     async def start(self) -> None:
-        """Prepare to answer calls: load and warm up a model. Other processes need not be there."""
+        """Do the service's own preparation, such as loading and warming up a model."""
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the servicers with the generated ``add_*_to_server``; called after ``start`` and

@@ -52,7 +52,7 @@ class _Group(TyperGroup):
 
 
 def _check_texts(command: TyperCommand | TyperGroup, context: Any) -> None:
-    """Refuse texts that are not UTF-8, which Python decodes to lone surrogates. Paths may be."""
+    """Refuse texts that are not UTF-8, which Python decodes to lone surrogates; paths may be so."""
     parameters: list[Any] = command.get_params(context)
     for parameter in parameters:
         value = context.params.get(parameter.name)

@@ -1,1 +1,1 @@
-"""What surrounds each call of a gRPC server: layers, limits, health, spans, and the end."""
+"""The environment of each call of a gRPC server: layers, limits, health, metrics, spans, drain."""

@@ -1,6 +1,6 @@
-"""Durations of calls, answered here and made to other services, by method and status.
+"""Durations of the calls that this process answers, by method and status.
 
-On open calls each request counts as a call. A stream lasts until its last message.
+Each request on an open call counts as a call of its own. A stream lasts until its last message.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ SERVER_FAULTS = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""Errors by the RPC conventions for servers; any other status is the caller's fault."""
+"""Statuses that OpenTelemetry's RPC conventions count as errors of a server; others are faults of
+the caller."""
 
 
 @asynccontextmanager
 async def timed(request: ObservedRequest) -> AsyncIterator[None]:
-    """Records how long the answer took. Like ``traced`` an outer layer, to see the status that the
-    peer sees."""
+    """Record the duration of a call. Like ``traced``, this must be an outer layer, to see the status
+    that the peer sees."""
     began = time.perf_counter()
     status = grpc.StatusCode.UNKNOWN
     try:
@@ -54,8 +55,8 @@ async def timed(request: ObservedRequest) -> AsyncIterator[None]:
 
 
 def status_of(context: Context) -> grpc.StatusCode:
-    """The status that an ended call has been given."""
-    # Until one is set, gRPC gives 0 here instead of a StatusCode.
+    """Return the status of a call that has ended."""
+    # While no status is set, gRPC returns 0 here instead of a StatusCode.
     return context.code() or grpc.StatusCode.OK
 
 

@@ -1,4 +1,4 @@
-"""Graceful shutdown: running requests are finished, new ones are refused."""
+"""Graceful shutdown: finish running requests, refuse new ones."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from specmesh.serving.rpc.interceptors import ObservedRequest
 
 
 class RequestGate:
-    """Counts requests being answered; once closed it refuses new ones with reason DRAINING.
+    """Counts requests being answered; once closed, refuses new ones with reason DRAINING.
 
-    gRPC's own ``stop`` refuses without a reason, and waits for open calls without a request, which
-    never end. Must be an inner layer of ``reporting_errors``.
+    gRPC's own ``stop`` refuses calls without a reason, and waits for idle open calls, which never
+    end. ``admit`` must be an inner layer of ``reporting_errors``.
     """
 
     def __init__(self) -> None:
         self.num_running = 0
-        """Requests that are being answered."""
+        """The number of requests being answered."""
         self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
 
     @asynccontextmanager
     async def admit(self, request: ObservedRequest) -> AsyncIterator[None]:  # noqa: ARG002
-        """Let the request through and count it, or refuse it."""
+        """Count the request while it is answered. Raises ``UnavailableStatus`` once closed."""
         if self._closed:
             raise UnavailableStatus("DRAINING", "this replica is shutting down")
         self.num_running += 1
@@ -39,7 +39,8 @@ class RequestGate:
                 self._idle.set()
 
     async def close(self, timeout_s: float) -> int:
-        """Refuse new requests and wait for the running ones; return how many still run."""
+        """Refuse new requests, wait up to ``timeout_s`` for running ones, and return the number of
+        those that still run."""
         self._closed = True
         try:
             async with asyncio.timeout(timeout_s):

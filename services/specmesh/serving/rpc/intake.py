@@ -1,8 +1,7 @@
-"""From a request's bytes to its message; what is too large, or no message, or has fields that this
-process does not know, is refused with a reason.
+"""Parsing of requests. A request that is too large, malformed, or has unknown fields is refused
+with a reason.
 
-gRPC itself refuses either with a bare status, and would parse a message of any size on the event
-loop. So its own limits are wider than these.
+gRPC itself would refuse it without a reason. Its own size limits are therefore wider than these.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ from specmesh.serving.rpc.unknown_fields import unknown_field
 MAX_REQUEST_BYTES = 32 * 2**20
 """Room for the sparse distributions of a wide tree over a large vocabulary."""
 MAX_HELD_BYTES = 256 * 2**20
-"""Limits the bytes of all requests that a process has accepted and not answered yet, unless it is
-told another bound."""
+"""The default limit on the bytes of all requests that a process is answering."""
 MAX_METADATA_BYTES = 16 * 2**10
 RETRY_SECONDS = 1.0
 
 
 class Arrival:
-    """A request as its bytes, which are read once its caller has been let in.
+    """The bytes of a request, which are parsed only after its caller has been admitted.
 
-    A deserializer cannot do that: gRPC calls it first of all, and what it raises ends the call as
-    UNKNOWN.
+    A gRPC deserializer can't do that: gRPC calls it before anything else, and an error in it ends
+    the call with UNKNOWN.
     """
 
     __slots__ = ("_data", "_deserialize", "num_bytes")
@@ -39,13 +37,13 @@ class Arrival:
         self.num_bytes = len(data)
 
     def read(self) -> Any:
-        """The message, once; the bytes are let go. Raises ``InvalidArgument``."""
+        """Parse the message and drop the bytes; call this once. Raises ``InvalidArgument``."""
         data, self._data = self._data, b""
         try:
             message = self._deserialize(data) if self._deserialize else data
         except DecodeError:
             raise InvalidArgument(
-                "UNDECODABLE", "these bytes are no message of this method"
+                "UNDECODABLE", "the request can't be parsed as a message of this method"
             ) from None
         if isinstance(message, Message):
             path = unknown_field(message, data)
@@ -57,7 +55,7 @@ class Arrival:
 class Intake:
     """Accepts the requests of one server.
 
-    Invariant: those between ``hold`` and ``release`` have ``max_held_bytes`` at most.
+    Invariant: requests between ``hold`` and ``release`` have at most ``max_held_bytes``.
     """
 
     def __init__(
@@ -70,24 +68,24 @@ class Intake:
     def deserializer(
         self, deserialize: Callable[[bytes], Any] | None
     ) -> Callable[[bytes], Arrival]:
-        """What gRPC takes for ``deserialize``, which ``hold`` calls later; without one, bytes are
-        the message."""
+        """Return the deserializer to pass to gRPC: ``hold`` calls ``deserialize`` later. If that is
+        None, the message is the bytes."""
         return lambda data: Arrival(data, deserialize)
 
     def hold(self, arrival: Arrival) -> Any:
-        """The message, whose bytes count until ``release``. Raises ``InvalidArgument`` for what is
-        too large or no message, and ``ResourceExhaustedStatus`` if too many bytes are held."""
+        """Return the message and count its bytes until ``release``. Raises ``InvalidArgument`` if it
+        is too large or invalid, and ``ResourceExhaustedStatus`` if too many bytes are held."""
         num_bytes = arrival.num_bytes
         if num_bytes > self._max_bytes:
             raise InvalidArgument(
                 "MESSAGE_TOO_LARGE",
-                f"{num_bytes} bytes are more than the {self._max_bytes} of a request",
+                f"the request has {num_bytes} bytes; the limit is {self._max_bytes}",
                 {"num_bytes": str(num_bytes), "max_bytes": str(self._max_bytes)},
             )
         if self._num_held + num_bytes > self._max_held:
             raise ResourceExhaustedStatus(
                 "OVERLOADED",
-                f"requests of {self._num_held} bytes are being answered already",
+                f"the requests being answered already hold {self._num_held} bytes",
                 retry_after_s=RETRY_SECONDS,
             )
         message = arrival.read()
@@ -102,17 +100,17 @@ class Intake:
 def _does_not_know(path: str) -> InvalidArgument:
     return InvalidArgument(
         "UNKNOWN_FIELD",
-        f"a field is set that this server does not know: {path or 'deep in the request'}",
+        f"the request sets a field that this server does not know: {path or 'a nested one'}",
         {"field": path},
     )
 
 
 def check_metadata(metadata: Any) -> None:
-    """Raise ``InvalidArgument`` for more than gRPC promises to carry everywhere."""
+    """Raise ``InvalidArgument`` for metadata above ``MAX_METADATA_BYTES``."""
     num_bytes = sum(len(key) + len(value) for key, value in metadata or ())
     if num_bytes > MAX_METADATA_BYTES:
         raise InvalidArgument(
             "METADATA_TOO_LARGE",
-            f"{num_bytes} bytes of metadata are more than {MAX_METADATA_BYTES}",
+            f"the metadata has {num_bytes} bytes; the limit is {MAX_METADATA_BYTES}",
             {"num_bytes": str(num_bytes), "max_bytes": str(MAX_METADATA_BYTES)},
         )

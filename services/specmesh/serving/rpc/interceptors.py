@@ -45,28 +45,28 @@ Continuation: TypeAlias = Callable[
 ]
 
 STALL_SECONDS = 30.0
-"""How long a message may wait for a client that doesn't read."""
+"""The time for which a message may wait for a client that doesn't read."""
 TELLING_SECONDS = 1.0
-"""How long an error may wait for it: then its handler ends, and the client finds it when it
-reads."""
+"""The time for which a handler waits for such a client to read an error. Then the handler ends; the
+client still gets the error when it reads."""
 
 INFRASTRUCTURE = "/grpc."
-"""How methods of gRPC's own services (health, reflection) begin; they get no layers."""
+"""The prefix of methods of gRPC's own services (health, reflection), which get no layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedRequest:
-    """One request that is being answered: a call, or one of many on an open call."""
+    """One request being answered: a call, or one of many on an open call."""
 
     method: str
-    """Full name: "specmesh.mesh.v1alpha1.VerifierService/Verify"."""
+    """The full name, such as "specmesh.mesh.v1alpha1.VerifierService/Verify"."""
     context: Context
     trace_context: Mapping[str, str] | None = None
-    """The request's own W3C trace context; None if that of the call's metadata counts."""
+    """The request's own W3C trace context; None if the call's metadata has it."""
 
 
 Layer = Callable[[ObservedRequest], AbstractAsyncContextManager[None]]
-"""Surrounds the answering of a request, until its last message is sent."""
+"""A context manager around the answering of a request, until its last message is sent."""
 
 _exchange: ContextVar[Callable[[Mapping[str, str]], AbstractAsyncContextManager[None]]] = (
     ContextVar("_exchange")
@@ -74,17 +74,18 @@ _exchange: ContextVar[Callable[[Mapping[str, str]], AbstractAsyncContextManager[
 
 
 def exchange(trace_context: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
-    """The layers around one request of a call that streams requests, for its handler to enter."""
+    """Return the layers for one request of a call that streams requests; its handler must enter
+    them."""
     around = _exchange.get(None)
     return nullcontext() if around is None else around(trace_context)
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Runs every handler within ``layers``, the outermost first, and lets in whom ``guard`` lets
-    in, once a call and before it reads anything.
+    """Runs every handler within ``layers``, the outermost first, after ``guard`` has admitted the
+    call, once per call and before any request is parsed.
 
-    A handler that takes a stream of requests enters them itself, with ``exchange`` for each:
-    between two requests the call is not counted or traced.
+    A handler of a stream of requests enters the layers itself, with ``exchange`` for each request:
+    between two requests, the call is neither counted nor traced.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """The handler of a call within the layers, or one that refuses the call."""
+        """Return the handler of a call within the layers, or one that refuses the call."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
         if isinstance(handler, Refusal) or (
@@ -125,7 +126,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return wrapped
 
     def _wrapped(self, method: str, handler: grpc.RpcMethodHandler[Any, Any]) -> tuple[Any, Any]:
-        """The behaviour of ``handler`` within the layers, and the gRPC function that makes a
+        """Return the behaviour of ``handler`` within the layers, and the gRPC function that makes a
         handler of it."""
 
         async def unary(arrival: Arrival, context: Context) -> object:
@@ -147,8 +148,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     self._intake.release(arrival)
 
         async def exchanging(requests: AsyncIterator[Arrival], context: Context) -> None:
-            # A client that cancels before it has received these leaks 100 bytes in gRPC
-            # (github.com/grpc/grpc/issues/43360).
+            # gRPC leaks 100 bytes for a client that cancels before it has received initial metadata
+            # (github.com/grpc/grpc/issues/43360), so send them first.
             await context.send_initial_metadata(())
             one = method.removesuffix("Each")
             _exchange.set(lambda carrier: self._around(ObservedRequest(one, context, carrier)))
@@ -179,13 +180,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 self._intake.release(arrival)
 
     async def _write_all(self, behaviour: Any, request: object, context: Context) -> None:
-        """Send what a streaming handler yields.
+        """Send the messages that a streaming handler yields.
 
-        gRPC would do so itself, but leave a cancelled generator to the garbage collector, and wait
-        for ever for a client that doesn't read. Closing the generator here runs its clean-up before
-        the call ends.
+        gRPC itself would leave a cancelled generator to the garbage collector, and wait forever for
+        a client that doesn't read. Closing the generator here runs its clean-up before the call
+        ends.
         """
-        if inspect.iscoroutinefunction(behaviour):  # yields nothing: it raises, or aborts the call
+        if inspect.iscoroutinefunction(behaviour):  # a handler that only raises or aborts
             await behaviour(request, context)
             return
         messages: AsyncGenerator[Any, None]
@@ -195,13 +196,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _nested(layers: Sequence[Layer]) -> Layer:
-    """One layer made of all ``layers``, the first outermost."""
+    """Combine ``layers`` into one; the first is the outermost."""
     outermost, *others = layers
     if not others:
         return outermost
     inner = _nested(others)
 
-    # Nested once, and not by an AsyncExitStack for each request, which costs more.
+    # Nesting once is cheaper than an AsyncExitStack for each request.
     @asynccontextmanager
     async def around(request: ObservedRequest) -> AsyncIterator[None]:
         async with outermost(request), inner(request):
@@ -214,10 +215,10 @@ def _admitting_all(request: ObservedRequest) -> AbstractAsyncContextManager[None
     return nullcontext()
 
 
-class Refusal(grpc.RpcMethodHandler):  # type: ignore[type-arg] # which it takes in stubs alone
-    """Answers a call of any kind with ``error``, and reads nothing.
+class Refusal(grpc.RpcMethodHandler):  # type: ignore[type-arg] # generic only in its stubs
+    """A handler that answers a call of any kind with ``error``, and reads nothing.
 
-    It gets no layers: the method may not exist, and metrics would have a series for every name that
+    It gets no layers: the method may not exist, and metrics would get a series for every name that
     somebody invents.
     """
 
@@ -236,11 +237,12 @@ class Refusal(grpc.RpcMethodHandler):  # type: ignore[type-arg] # which it takes
 
 @asynccontextmanager
 async def reporting_errors(request: ObservedRequest) -> AsyncIterator[None]:
-    """Tells the peer ``ServiceError`` and ``InvalidField``; hides and logs anything else."""
+    """End the call with the status of a ``ServiceError`` or ``InvalidField``; log any other error
+    and hide it from the peer."""
     try:
         yield
     except (asyncio.CancelledError, grpc.aio.AbortError, grpc.aio.InternalError):
-        # Cancelled by the peer, already answered, or nobody left to answer: gRPC ends the call.
+        # The peer has cancelled, the status is set already, or the peer is gone: gRPC ends the call.
         raise
     except (ServiceError, InvalidField) as error:
         await _abort(request.context, to_status(error))
@@ -251,8 +253,8 @@ async def reporting_errors(request: ObservedRequest) -> AsyncIterator[None]:
 
 
 async def _abort(context: Context, status: grpc.Status) -> None:
-    """End the call with ``status``, which gRPC sends once all messages before it are read; wait for
-    that ``TELLING_SECONDS`` at most."""
+    """End the call with ``status``. gRPC sends it once the client has read all earlier messages;
+    wait at most ``TELLING_SECONDS`` for that."""
     with suppress(TimeoutError):
         async with asyncio.timeout(TELLING_SECONDS):
             await context.abort_with_status(status)

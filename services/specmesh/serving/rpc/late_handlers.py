@@ -1,4 +1,4 @@
-"""Servicers that join a server after it has begun to listen."""
+"""Registration of servicers on a server that already listens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STARTING = Refusal(UnavailableStatus("STARTING", "this replica is still loading
 
 
 class LateHandlers(grpc.GenericRpcHandler):
-    """Takes handlers in place of a server in ``add_*_to_server``: gRPC accepts none once it
+    """Stands in for a server in ``add_*_to_server``. A gRPC server accepts no handlers once it
     listens, but health must be answered long before a model is loaded."""
 
     def __init__(self) -> None:
@@ -23,17 +23,18 @@ class LateHandlers(grpc.GenericRpcHandler):
     def add_registered_method_handlers(
         self, service_name: str, method_handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
     ) -> None:
-        """Take the handlers of one service, by method."""
+        """Add the handlers of one service, by method."""
         for method, handler in method_handlers.items():
             self._handlers[f"/{service_name}/{method}"] = handler
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """Ignored: generated code passes the very same handlers here, without their names."""
+        """Ignore the handlers: generated code passes the same ones here, without their names."""
 
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """The handler of a method, None if there is none."""
+        """Return the handler of a method, None if it has none; refuse all calls until handlers are
+        registered."""
         if not self._handlers:
             return _STARTING
         return self._handlers.get(handler_call_details.method)

@@ -1,4 +1,4 @@
-"""Where the server listens that answers this call."""
+"""The address of the server that answers the current call."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _server: ContextVar[tuple[str, int] | None] = ContextVar("_server", default=None
 
 
 def listens(host: str, port: int) -> None:
-    """Say where the server listens that is started next: its calls inherit this context."""
+    """Set the address of the server that is started next, whose calls inherit this context."""
     _server.set((host, port))
 
 
 def server_attributes() -> dict[str, str | int]:
-    """``server.address`` and ``server.port``, once the server listens."""
+    """Return ``server.address`` and ``server.port``; nothing before the server listens."""
     server = _server.get()
     return {} if server is None else {SERVER_ADDRESS: server[0], SERVER_PORT: server[1]}

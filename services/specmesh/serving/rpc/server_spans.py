@@ -1,4 +1,4 @@
-"""A span for each request that a server answers."""
+"""Spans of the requests that a server answers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from specmesh.serving.telemetry.pipeline import record_error, tracer
 
 @asynccontextmanager
 async def traced(request: ObservedRequest) -> AsyncIterator[None]:
-    """Continues the caller's trace with a SERVER span named as the method.
+    """Continue the caller's trace with a SERVER span named after the method.
 
-    Must be the outermost layer, to see the status that the peer sees. A request that was cancelled
-    has ``specmesh.cancelled`` and no error: a mesh that races branches cancels on purpose. A server
-    cannot tell a cancellation from a deadline that ran out at the caller; the caller's span can.
+    This must be the outermost layer, to see the status that the peer sees. The span of a cancelled
+    request has ``specmesh.cancelled`` and no error, since a mesh that races branches cancels on
+    purpose. A server can't tell a cancellation from the caller's expired deadline; the caller's
+    span can.
     """
     carrier = request.trace_context
     parent = propagate.extract(_text_metadata(request.context) if carrier is None else carrier)
@@ -37,8 +38,8 @@ async def traced(request: ObservedRequest) -> AsyncIterator[None]:
     try:
         yield
     except (asyncio.CancelledError, grpc.aio.InternalError, GeneratorExit):
-        # InternalError: a message could not be sent, since the peer has gone.
-        # GeneratorExit: the next message is not requested any more.
+        # InternalError: a message could not be sent, since the peer is gone.
+        # GeneratorExit: nobody requests the next message any more.
         span.set_attribute(CANCELLED, True)
         raise
     except grpc.aio.AbortError:

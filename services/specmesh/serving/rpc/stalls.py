@@ -1,4 +1,4 @@
-"""Cuts off clients that do not read what they are sent."""
+"""Disconnection of clients that do not read their responses."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from specmesh.serving.eager import begin
 from specmesh.serving.errors import UnavailableStatus
 
 NUM_CHECKS = 4
-"""How many times a message is checked on within the time that it may wait."""
+"""The number of checks within the time that a message may wait."""
 
 
 class Stalls:
     """Sends messages, each of which may wait ``stall_s`` for its reader.
 
-    One timer checks on all that wait: a timeout for each would cost every message some 10
-    microseconds. It counts its checks, not seconds, so that nobody is cut off because this process
-    was stopped for a minute.
+    One timer checks all waiting messages, since a timeout for each would cost every message about
+    10 microseconds. It counts checks instead of seconds, so that no client is cut off because this
+    process was suspended for a minute.
     """
 
     def __init__(self, stall_s: float) -> None:
         self._stall_s = stall_s
         self._num_checks = 0
         self._since: dict[asyncio.Task[Any], int] = {}
-        """For each task that sends now, the number of checks before it began."""
+        """The number of checks before each task that is sending began to send."""
         self._cut: set[asyncio.Task[Any]] = set()
         self._check_due = False
 
@@ -39,8 +39,8 @@ class Stalls:
             self._check_later()
         writing = None
         try:
-            # Cancelled while awaited, it would leak 240 bytes in gRPC
-            # (github.com/grpc/grpc/issues/43360); it ends with the call anyway.
+            # A write that is cancelled leaks 240 bytes in gRPC
+            # (github.com/grpc/grpc/issues/43360); shielded, it ends with the call anyway.
             if (writing := begin(context.write(message))) is not None:
                 await asyncio.shield(writing)
         except asyncio.CancelledError:
@@ -71,6 +71,6 @@ class Stalls:
 
 
 def _retrieve(writing: asyncio.Task[None]) -> None:
-    # How the write of a cancelled call ends tells nothing; asyncio would log its error.
+    # The result of a cancelled call's write is irrelevant, but asyncio would log an unread error.
     if not writing.cancelled():
         writing.exception()

@@ -1,6 +1,6 @@
-"""Fields of a request that this process does not know.
+"""Detection of fields in a request that this process does not know.
 
-Whoever sets one is newer, and wants something that would silently be left out of the answer.
+A client that sets one is newer, and wants something that the answer would silently lack.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 MAX_SEARCHED = 1000
-"""Parts of a message that are searched for the field's name."""
+"""The number of submessages that are searched for the unknown field's path."""
 
 
 def unknown_field(message: Message, data: bytes) -> str | None:
-    """The path of an unknown field of ``message``, which was read from ``data``: "prefix.127", by
-    its number; empty if it is none of the first ``MAX_SEARCHED`` parts that has it, None if none
-    has. Those of ``message`` are discarded.
+    """Return the path of an unknown field of ``message``, which was parsed from ``data``, by its
+    number: "prefix.127". Return None without unknown fields, and "" if none of the first
+    ``MAX_SEARCHED`` submessages has one. Discards the unknown fields of ``message``.
 
-    Takes microseconds for a message as protobuf itself writes it: that has as many bytes as are
-    left. Others are read again.
+    This takes microseconds if protobuf's own encoding of the known fields is as long as ``data``;
+    otherwise ``data`` is parsed again.
     """
     message.DiscardUnknownFields()
     num_known = message.ByteSize()
@@ -39,7 +39,7 @@ def unknown_field(message: Message, data: bytes) -> str | None:
 
 
 def _parts(message: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """``message`` and all messages in it, each with what its fields' paths begin with."""
+    """Yield ``message`` and all messages in it, each with the prefix of its fields' paths."""
     yield path, message
     for field, value in message.ListFields():
         if field.message_type is None or field.message_type.GetOptions().map_entry:
