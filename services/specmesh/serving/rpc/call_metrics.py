@@ -36,8 +36,8 @@ the caller."""
 
 @asynccontextmanager
 async def timed(request: ObservedRequest) -> AsyncIterator[None]:
-    """Record the duration of a call. Like ``traced``, this must be an outer layer, to see the status
-    that the peer sees."""
+    """Record the duration of a call. Like ``traced``, this must be an outer layer, to see the
+    status that the peer sees."""
     began = time.perf_counter()
     status = grpc.StatusCode.UNKNOWN
     try:

@@ -73,8 +73,8 @@ class Intake:
         return lambda data: Arrival(data, deserialize)
 
     def hold(self, arrival: Arrival) -> Any:
-        """Return the message and count its bytes until ``release``. Raises ``InvalidArgument`` if it
-        is too large or invalid, and ``ResourceExhaustedStatus`` if too many bytes are held."""
+        """Return the message and count its bytes until ``release``. Raises ``InvalidArgument`` if
+        it is too large or invalid, ``ResourceExhaustedStatus`` if too many bytes are held."""
         num_bytes = arrival.num_bytes
         if num_bytes > self._max_bytes:
             raise InvalidArgument(

@@ -242,7 +242,7 @@ async def reporting_errors(request: ObservedRequest) -> AsyncIterator[None]:
     try:
         yield
     except (asyncio.CancelledError, grpc.aio.AbortError, grpc.aio.InternalError):
-        # The peer has cancelled, the status is set already, or the peer is gone: gRPC ends the call.
+        # The peer has cancelled, a status is already set, or the peer is gone: gRPC ends the call.
         raise
     except (ServiceError, InvalidField) as error:
         await _abort(request.context, to_status(error))

@@ -1,1 +1,1 @@
-"""What is kept in Redis: sessions and the directory of prefixes."""
+"""The stores in Redis: sessions and the directory of prefixes."""

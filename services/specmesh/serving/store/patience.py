@@ -1,15 +1,13 @@
-"""How long to wait for a store before going on without it, estimated like TCP's retransmission
-timeout.
-
-RFC 6298: the smoothed time of a response, and four times its smoothed deviation on top.
+"""The time to wait for a store before going on without it, estimated like TCP's retransmission
+timeout (RFC 6298): the smoothed response time plus four times its smoothed deviation.
 """
 
 from __future__ import annotations
 
 SHORTEST_S = 0.1
-"""A busy machine may wake a process as late as this with nothing wrong."""
+"""A busy machine may wake a process up this late although nothing is wrong."""
 LONGEST_S = 0.5
-"""The longest that a reader of an answer is made to wait."""
+"""The longest time for which a reader of an answer has to wait."""
 
 _SMOOTHING = 1 / 8
 _DEVIATION_SMOOTHING = 1 / 4
@@ -17,9 +15,9 @@ _NUM_DEVIATIONS = 4
 
 
 class StorePatience:
-    """Learns from each response how long to wait for the next.
+    """Learns the time to wait for the next response from each response.
 
-    Invariant: that is within [``SHORTEST_S``, ``LONGEST_S``], or 0 while the store is away.
+    Invariant: it is within [``SHORTEST_S``, ``LONGEST_S``], or 0 while the store is unavailable.
     """
 
     def __init__(self) -> None:
@@ -29,7 +27,7 @@ class StorePatience:
 
     @property
     def seconds(self) -> float:
-        """How long to wait: 0 after a command that failed, until one is answered."""
+        """The time to wait; 0 from a failed command until one is answered."""
         if self._away:
             return 0.0
         if self._smoothed_s is None:
@@ -38,7 +36,7 @@ class StorePatience:
         return min(max(wanted_s, SHORTEST_S), LONGEST_S)
 
     def answered(self, seconds: float) -> None:
-        """A command was answered after ``seconds``."""
+        """Note that a command was answered after ``seconds``."""
         self._away = False
         if self._smoothed_s is None:
             self._smoothed_s, self._deviation_s = seconds, seconds / 2
@@ -48,5 +46,5 @@ class StorePatience:
         self._smoothed_s += _SMOOTHING * off_s
 
     def failed(self) -> None:
-        """A command was not answered, or refused."""
+        """Note that a command was refused or not answered."""
         self._away = True

@@ -1,12 +1,12 @@
-"""Which replicas hold which prefixes, in Redis, for all orchestrators of a mesh.
+"""A directory in Redis of the replicas that hold a prefix, for all orchestrators of a mesh.
 
-A prefix is known by the chained digests of its blocks (``decoding/prefix.py``), and so by its salt
-as well: who may not share a cached prefix doesn't find it here either. A replica is known by its
-identity, which no other process ever has, so whoever finds one that has died finds nobody. Each
-entry is a lease: nobody takes back what a replica has evicted since.
+A prefix is identified by the chained digests of its blocks (``decoding/prefix.py``), which include
+the salt: callers who may not share a cached prefix don't find it here either. A replica is
+identified by an id that no other process ever has, so the entry of a replica that has died matches
+no other. Each entry is a lease, since nobody removes entries that a replica has evicted.
 
-All of this is hints. Nothing is lost with them, and nothing that depends on one may fail without
-it. One that can't be read is ignored, whatever it holds.
+All entries are hints: nothing is lost with them, and nothing may fail without one. Unreadable ones
+are ignored.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from specmesh.serving.store.redis_store import RedisStore
 from specmesh.serving.store.redis_url import address_of
 
 LEASE_SECONDS = 300.0
-"""About as long as the next turn of a conversation takes to come. A replica that is busier forgets
-earlier, which costs whoever believes the entry nothing that he would not have spent without it."""
+"""About the time until the next turn of a conversation. A busy replica evicts a prefix earlier; an
+orchestrator that trusts the entry then loses nothing that it wouldn't lose without the entry."""
 MAX_REPLICAS = 16
-"""Kept of each prefix, the latest: enough to find one that is free."""
+"""The number of replicas kept for each prefix, the latest ones: enough to find one that is free."""
 _TAG_DIGITS = 16
-"""Of a hash of 32: where two tags are the same, nothing but the node is."""
+"""The number of hex digits of a digest in a hash tag. Equal tags only mean the same cluster node."""
 
 _SCRIPT = files("specmesh.serving.store").joinpath("lua", "prefixes.lua")
 
 
 @dataclass(frozen=True, slots=True)
 class Beginnings:
-    """Some beginnings of one prefix, the shortest first, by their digests; one at least.
-    ``first_block`` is the digest of the first block of all of them."""
+    """At least one beginning of a prefix, by digest, the shortest first. ``first_block`` is the
+    digest of the first block, which all of them share."""
 
     first_block: bytes
     digests: tuple[bytes, ...]
 
 
 class PrefixDirectory(RedisStore):
-    """The holders of prefixes of one mesh in one Redis. A call may be repeated, or run late."""
+    """The holders of prefixes of one mesh in one Redis. Calls may be retried, or run late."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class PrefixDirectory(RedisStore):
         timeout_s: float = 1.0,
         lease_s: float = LEASE_SECONDS,
     ) -> Self:
-        """Make a directory on a URL (see ``redis_client.connect``), with connections of its own, so
-        that no session waits for one. Every key begins with ``prefix``; an entry goes ``lease_s``
-        after it was last noted."""
+        """Make a directory on a URL (see ``redis_client.connect``). It has connections of its own,
+        so that sessions never wait for it. Every key begins with ``prefix``; an entry expires
+        ``lease_s`` after it was last noted."""
         return cls(
             connect(url, tls),
             address=address_of(url),
@@ -82,13 +82,14 @@ class PrefixDirectory(RedisStore):
         )
 
     async def note(self, beginnings: Beginnings, holds: Mapping[str, int]) -> None:
-        """Note that each replica holds so many of ``beginnings``, from the shortest on."""
+        """Note the number of ``beginnings``, from the shortest on, that each replica holds."""
         leading = [part for pair in holds.items() for part in pair]
         await self._run("note", beginnings, *leading)
 
     async def find(self, beginnings: Beginnings) -> dict[str, int]:
-        """How many of ``beginnings``, from the shortest on, each replica is believed to hold, of
-        those that hold any; of many, those that hold most."""
+        """Return the number of ``beginnings``, from the shortest on, that each replica is believed
+        to hold: at most ``MAX_REPLICAS`` replicas that hold any, preferring those that hold most.
+        """
         found = await self._run("find", beginnings)
         return dict(_readable(zip(found[::2], found[1::2], strict=True)))
 
@@ -98,8 +99,8 @@ class PrefixDirectory(RedisStore):
         return await self._answer(f"{what}_prefix", script)
 
     def _keys(self, beginnings: Beginnings) -> list[str]:
-        # The braces are a hash tag: a cluster keeps all that begins with one block on one node, as
-        # a script needs.
+        # The braces are a hash tag: a script needs all its keys on one node of a cluster, so all
+        # prefixes with the same first block share one.
         tag = beginnings.first_block.hex()[:_TAG_DIGITS]
         return [f"{self._prefix}:{{{tag}}}:{each.hex()}:holders" for each in beginnings.digests]
 

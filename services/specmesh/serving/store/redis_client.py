@@ -1,4 +1,4 @@
-"""Connections to Redis whose calls are neither repeated nor timed here: their caller does both."""
+"""Connections to Redis without retries and timeouts of their own: callers have both."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from specmesh.serving.settings import RedisTls
 from specmesh.serving.store.redis_url import SentinelUrl, is_by_sentinel
 
 SENTINEL_TIMEOUT_S = 0.3
-"""How long one Sentinel may take to name the primary. They are asked one after the other, the last
-that answered first, so a caller's deadline must have room for those that are dead."""
+"""The timeout for one Sentinel to name the primary. They are asked one after the other, beginning
+with the last that answered, so a caller's deadline must allow for those that are dead."""
 
 
 def connect(url: str, tls: RedisTls | None = None) -> Redis:
-    """A client of a URL that ``check_redis_url`` accepts; it connects when used.
+    """Return a client for a URL that ``check_redis_url`` accepts; it connects when used.
 
-    By Sentinel every new connection goes to whom Sentinel names then; connections to an earlier
-    primary are given up.
+    With Sentinel, every new connection goes to the primary that Sentinel names at that time;
+    connections to an earlier primary are closed.
     """
     settings = {**_SETTINGS, **_files(tls)}
     if not is_by_sentinel(url):
@@ -54,11 +54,11 @@ def connect(url: str, tls: RedisTls | None = None) -> Redis:
 
 
 class _PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
-    """As many connections as a pool of one server has, to whom Sentinel names the primary."""
+    """A blocking pool, like that for one server, of connections to the primary by Sentinel."""
 
     async def release(self, connection: AbstractConnection) -> None:
-        """Take a connection back. One to an earlier primary is closed: that server, once it goes
-        on, takes itself for the primary until Sentinel tells it otherwise, which takes seconds."""
+        """Take a connection back, or close it if it leads to an earlier primary. When such a server
+        resumes, it acts as the primary for seconds, until Sentinel demotes it."""
         assert isinstance(connection, Connection)
         if (connection.host, connection.port) != self.master_address:
             await connection.disconnect()
@@ -72,15 +72,15 @@ class _PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
 
 
 _SETTINGS: dict[str, Any] = {
-    # A command whose answer was lost may have run: only the caller can tell whether to repeat it.
+    # A command whose reply was lost may have run: only the caller knows if a retry is safe.
     "retry": Retry(NoBackoff(), 0),
-    # Under RESP3 redis-py hands out pooled connections that the server has closed, and after a
+    # With RESP3, redis-py hands out pooled connections that the server has closed, and after a
     # restart each of them would fail one call.
     "protocol": 2,
 }
 
 
-# One deadline over the whole call, the caller's, instead of one for each of its steps.
+# The caller has one deadline over the whole call, instead of a timeout for each step.
 _UNTIMED = dict.fromkeys(("timeout", "socket_timeout", "socket_connect_timeout"))
 
 

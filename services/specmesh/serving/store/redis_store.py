@@ -1,4 +1,4 @@
-"""What stores in Redis have in common: names of keys, a deadline for each call, errors."""
+"""The base of stores in Redis: a prefix of keys, a timeout of each call, errors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _duration = names.STORE_DURATION.instrument()
 
 
 class RedisStore:
-    """What one mesh keeps in one Redis, under keys that begin with ``prefix``. ``address`` is what
-    the log calls it.
+    """A store of one mesh in one Redis, under keys that begin with ``prefix``. ``address`` names it
+    in the log.
 
-    Every call answers or raises StoreUnavailable within ``timeout_s``; whether it ran is unknown
-    then. Bound to the event loop that it is first used on.
+    Every call returns or raises StoreUnavailable within ``timeout_s``; after StoreUnavailable the
+    command may have run or not. A store is bound to the event loop that first uses it.
     """
 
     def __init__(
@@ -40,16 +40,16 @@ class RedisStore:
         self._timeout_s = timeout_s
         self._prefix = prefix
         self.patience = StorePatience()
-        """How long it is worth waiting for the store."""
+        """The time that is worth waiting for the store."""
 
     @property
     def address(self) -> str:
-        """The store's address, which holds no secret; empty if nobody has said it."""
+        """The store's address without any secret; empty if unknown."""
         return self._log.address
 
     @property
     def trouble(self) -> str:
-        """The reason for which the last command failed; empty if it was answered."""
+        """The reason why the last command failed; empty if it was answered."""
         return self._log.trouble
 
     async def aclose(self) -> None:
@@ -61,11 +61,11 @@ class RedisStore:
         await self._answer("ping", self._client.ping())
 
     async def durability(self) -> tuple[Finding, ...]:
-        """What the server that answers now would lose. Raises StoreUnavailable."""
+        """Return findings about the current server's durability. Raises StoreUnavailable."""
         info = await self._answer("info", _unless_refused("info", self._client.info()))
         if info is not None and info.get("loading"):
-            # Valkey says "aof_enabled:0" until it has read its file.
-            raise StoreUnavailable("Redis is loading what it keeps")
+            # Valkey reports "aof_enabled:0" until it has read its file.
+            raise StoreUnavailable("Redis is still loading its data")
         config: dict[str, str] | None = {}
         for name in CONFIG_NAMES:
             asked = _unless_refused("config", self._client.config_get(name))
@@ -74,7 +74,7 @@ class RedisStore:
         return judge(info, config)
 
     async def _answer(self, operation: str, command: Awaitable[Any]) -> Any:
-        """Await a command's answer within the deadline, and learn how long the store takes."""
+        """Return a command's reply within the timeout, and record its duration."""
         now = asyncio.get_running_loop().time
         began = now()
         try:
@@ -92,7 +92,7 @@ class RedisStore:
             else:
                 self._log.failed(operation, str(error), now())
             if _is_replaced(error):
-                # The next call finds the primary anew: by Sentinel, or by its name.
+                # New connections look the primary up again, by Sentinel or by its host name.
                 await self._client.connection_pool.disconnect(inuse_connections=False)
             raise StoreUnavailable(f"Redis: {error}") from error
         self.patience.answered(now() - began)
@@ -106,20 +106,20 @@ class RedisStore:
 
 
 async def _unless_refused(name: str, command: Awaitable[Any]) -> Any:
-    """Return the reply to the command ``name``; None if this user may not ask, or nobody may, as
-    in managed services."""
+    """Return the reply to the command ``name``; None if the server refuses it, for this user or, as
+    managed services do, for all."""
     try:
         return await command
     except ResponseError as error:
         refused = command_in(str(error))
         if refused and not refused.startswith(name):
-            raise  # the connection was refused its database, before it came to this
+            raise  # the server refused to select the database, before this command ran
         return None
 
 
 def _is_replaced(error: Exception) -> bool:
-    """Whether the server says that it is a replica, or a primary without replicas: another one may
-    be the primary by now. Redis 6 says the former in the midst of a script's error."""
+    """Return True if the server reports that it is a replica, or a primary without replicas, so
+    that another may be the primary by now. Redis 6 reports READONLY within a script's error."""
     if isinstance(error, ReadOnlyError):
         return True
     says = str(error)

@@ -1,4 +1,4 @@
-"""Where Redis is: one server, or one that Sentinel names, by a URL."""
+"""URLs of Redis: one server, or the primary that Sentinel names."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _MAX_PORT = 65535
 class SentinelUrl:
     """The primary that the Sentinels at ``addresses`` know as ``service``.
 
-    Credentials of the primary, which its replicas share, and those of the Sentinels; all of them
-    speak TLS or none does.
+    The primary and its replicas share credentials, the Sentinels have others. Either all of them
+    use TLS or none.
     """
 
     addresses: tuple[tuple[str, int], ...]
@@ -42,14 +42,14 @@ class SentinelUrl:
         """Read ``redis+sentinel://[USER:PASSWORD@]HOST[:PORT],.../SERVICE[/DATABASE]`` with
         parameters ``sentinel_username`` and ``sentinel_password``; ``rediss+sentinel://`` is TLS.
 
-        Raises ValueError, which names no secret.
+        Raises ValueError, whose message holds no secret.
         """
         parts = urlsplit(url)
         credentials, _, hosts = parts.netloc.rpartition("@")
         username, _, password = credentials.partition(":")
         service, _, database = parts.path.strip("/").partition("/")
         if not service:
-            raise ValueError("must name the service after the Sentinels: HOST:PORT,.../SERVICE")
+            raise ValueError("must name a service after the Sentinels: HOST:PORT,.../SERVICE")
         if not re.fullmatch(r"\d*", database, re.ASCII):
             raise ValueError("the database after the service must be a number")
         given = _parameters(parts.query, _PARAMETERS)
@@ -66,12 +66,12 @@ class SentinelUrl:
 
 
 def is_by_sentinel(url: str) -> bool:
-    """Whether ``SentinelUrl`` is what reads it."""
+    """Return True if ``url`` is for ``SentinelUrl``."""
     return url.partition("://")[0] in _BY_SENTINEL
 
 
 def address_of(url: str) -> str:
-    """Return where Redis is, as people are told: without user, password and parameters."""
+    """Return the address in ``url`` for people: without user, password and parameters."""
     if is_by_sentinel(url):
         found = SentinelUrl.parse(url)
         sentinels = ",".join(f"{host}:{port}" for host, port in found.addresses)
@@ -84,16 +84,16 @@ def address_of(url: str) -> str:
 
 
 def is_tls(url: str) -> bool:
-    """Whether connections are to be encrypted."""
+    """Return True if connections use TLS."""
     return url.startswith("rediss")
 
 
 def check_redis_url(url: str) -> str:
-    """Return ``url``; raises ValueError if it is none that can be connected to."""
+    """Return ``url``. Raises ValueError if it can't be a URL to connect to."""
     scheme, found, _ = url.partition("://")
     if found and scheme in _OF_CLUSTERS:
         raise ValueError(
-            "Redis Cluster is not supported; a primary with replicas is, by redis+sentinel://"
+            "Redis Cluster is not supported; use a primary with replicas, by redis+sentinel://"
         )
     if not found or scheme not in (*_ONE_SERVER, *_BY_SENTINEL):
         raise ValueError(
@@ -107,7 +107,8 @@ def check_redis_url(url: str) -> str:
 
 
 def _check_one_server(url: str) -> None:
-    """Raise ValueError, which names no secret, for what would be misread, or fail at each call."""
+    """Raise ValueError, whose message holds no secret, for a URL that redis-py would misread, or
+    that would fail at each call."""
     parts = urlsplit(url)
     try:
         port = parts.port
@@ -135,7 +136,7 @@ def _address(text: str) -> tuple[str, int]:
 def _parameters(query: str, known: Sequence[str]) -> Mapping[str, str]:
     given = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := sorted(given.keys() - set(known)):
-        if not re.fullmatch(r"[a-z_]+", unknown[0]):  # it may be the end of a password
+        if not re.fullmatch(r"[a-z_]+", unknown[0]):  # it may be part of a password
             raise ValueError(f"its parameters can't be read; {_NOT_ENCODED}")
         raise ValueError(f"unknown parameter {unknown[0]!r}; known: {', '.join(known)}")
     return given

@@ -1,17 +1,18 @@
-"""What must outlive a pod: each session's request and committed tokens, in Redis.
+"""The store of sessions in Redis: each session's request and committed tokens, which must outlive a
+pod.
 
-A session is written by one orchestrator at a time, under an epoch that its client chooses: each
-stream that the client opens has a higher one than those before. Every write names its epoch and its
+One orchestrator at a time writes a session, under an epoch that its client chooses: each stream
+that the client opens has a higher epoch than those before. Every write names its epoch and its
 writer, a random id, and changes nothing if the session has moved on, so an orchestrator that lost
 its session (to a pause, a partition, an impatient client) cannot write into its successor's answer.
-Since the client counts, no loss of the store's state can make an epoch occur twice; only who has
-lost count, as after a start whose answer was lost, leaves the choice to the store.
+Since the client counts, no epoch occurs twice even if the store loses its state; only a client that
+has lost count, because the response to its start was lost, leaves the epoch to the store.
 ``lua/sessions.lua`` holds the transitions.
 
 Replication in Redis is asynchronous and its disk may lag, so after a failover or a restart the last
-commits, or the session, can be gone. The writer, which still has the tokens, then gets
-StoreConflict or SessionNotFound and puts the whole session again. So it does where something has
-damaged what is stored; a client whose writer is gone goes on from what it has itself.
+commits, or the whole session, can be gone. The writer, which still has the tokens, then gets
+StoreConflict or SessionNotFound and puts the whole session again, as it does when the stored
+session is damaged. A client whose writer is gone resumes from the tokens that it has itself.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ _SCRIPT = files("specmesh.serving.store").joinpath("lua", "sessions.lua")
 class SessionStore(RedisStore):
     """The sessions of one mesh in one Redis.
 
-    A call that raised StoreUnavailable may be repeated. Invariant: a call that timed out may run
-    late, even after others, but never undoes what they wrote.
+    A call that raised StoreUnavailable may be retried. Invariant: a call that timed out may run
+    late, even after others, but never undoes their writes.
     """
 
     def __init__(
@@ -88,8 +89,8 @@ class SessionStore(RedisStore):
     ) -> Self:
         """Make a store on a URL (see ``redis_client.connect``).
 
-        Every key begins with ``prefix``, which keeps meshes apart. A session expires ``ttl_s``
-        after its last write, one that was finished or cancelled after ``finished_ttl_s``.
+        Every key begins with ``prefix``, which separates meshes. A session expires ``ttl_s`` after
+        its last write, or ``finished_ttl_s`` after it was finished or cancelled.
         """
         return cls(
             connect(url, tls),
@@ -101,10 +102,11 @@ class SessionStore(RedisStore):
         )
 
     async def begin(self, session: SessionStart, writer: Writer, generated: Generated) -> bool:
-        """Store a new session, and tell whether there was none: nothing changes if it is stored.
+        """Store a new session and return True; if it is already stored, return False and change
+        nothing.
 
-        Raises SessionIdTaken if what is stored is another's, or another session; ValueError for an
-        empty prompt.
+        Raises SessionIdTaken if another caller's session, or another session, has the id;
+        ValueError for an empty prompt.
         """
         begun, *damage = await self._run(
             session.session_id, "begin", self._ttl_s, *_whole(session, writer, generated)
@@ -114,9 +116,9 @@ class SessionStore(RedisStore):
         return bool(begun)
 
     async def put(self, session: SessionStart, writer: Writer, generated: Generated) -> None:
-        """Store a whole session, in place of what is stored under earlier epochs.
+        """Store a whole session, replacing one of an earlier epoch.
 
-        If ``writer`` has stored it before, with these tokens or more of them, nothing changes.
+        If ``writer`` has already stored it with at least these tokens, nothing changes.
         Raises StaleEpoch, StoredSessionCancelled, ValueError for an empty prompt.
         """
         await self._run(session.session_id, "put", self._ttl_s, *_whole(session, writer, generated))
@@ -132,12 +134,11 @@ class SessionStore(RedisStore):
     ) -> None:
         """Commit generated tokens.
 
-        ``unchecked`` are the indices in ``token_ids`` of those that the target did not verify;
-        ``first_index`` is the number of generated tokens before them. Tokens that are stored
-        already are passed over, so an append may be repeated, or begin earlier than the last one
-        ended. Raises StaleEpoch; StoredSessionCancelled; SessionNotFound; StoreConflict if the
-        tokens would leave a gap or differ from those stored, or if the session is at an earlier
-        epoch.
+        ``unchecked`` are the indices in ``token_ids`` of tokens that the target did not verify;
+        ``first_index`` is the number of generated tokens before ``token_ids``. Tokens that are
+        already stored are skipped, so an append may be retried, or overlap the last one. Raises
+        StaleEpoch; StoredSessionCancelled; SessionNotFound; StoreConflict if the tokens would leave
+        a gap or differ from those stored, or if the session is at an earlier epoch.
         """
         if first_index < 0:
             raise ValueError(f"first_index must not be negative: {first_index}")
@@ -153,11 +154,11 @@ class SessionStore(RedisStore):
         )
 
     async def finish(self, session_id: str, writer: Writer, num_generated: int, why: str) -> None:
-        """Let the session expire soon: the answer is complete with ``num_generated`` tokens, for
-        the reason ``why``, which means nothing to the store.
+        """Mark the answer as complete with ``num_generated`` tokens, and let the session expire
+        soon. The reason ``why`` is stored but not interpreted.
 
-        Raises SessionNotFound, StaleEpoch, StoredSessionCancelled, or StoreConflict, also if the
-        store has another number of tokens.
+        Raises SessionNotFound, StaleEpoch, StoredSessionCancelled, or StoreConflict if the session
+        is at an earlier epoch or has another number of tokens.
         """
         await self._run(
             *(session_id, "finish", self._finished_ttl_s, writer.epoch, writer.writer_id),
@@ -165,12 +166,12 @@ class SessionStore(RedisStore):
         )
 
     async def cancel(self, claim: Claim) -> None:
-        """Let nobody write or take the session any more, and let it expire soon; nothing changes if
-        it has ended. Raises SessionNotFound."""
+        """Forbid any further write or take of the session, and let it expire soon. Nothing changes
+        if it has ended. Raises SessionNotFound."""
         await self._run(claim.session_id, "cancel", self._finished_ttl_s, _proof(claim))
 
     async def read(self, claim: Claim) -> StoredSession:
-        """Return the session as it stands, which keeps it no longer. Raises SessionNotFound."""
+        """Return the session, without extending its life. Raises SessionNotFound."""
         epoch, model, request, ended, ttl_ms, num_prompt_tokens, tokens = await self._run(
             claim.session_id, "read", self._ttl_s, _proof(claim)
         )
@@ -188,14 +189,13 @@ class SessionStore(RedisStore):
         *,
         exactly: bool = False,
     ) -> tuple[Writer, Generated]:
-        """Let ``writer_id`` write the session from here on, and no writer of an earlier epoch.
+        """Make ``writer_id`` the session's writer, in place of writers of earlier epochs.
 
-        Returns the writer, and the tokens to continue from: those stored if they begin with
-        ``received``, which the client has, else ``received``, which then replaces them; with
-        ``exactly`` it does in any case. Raises SessionNotFound, StoredSessionCancelled, or
-        StaleEpoch if the session is at ``epoch`` or a later one. Without an epoch, for a client
-        that has lost count, the writer gets the next one; such a call that runs late takes the
-        session from whoever has it by then.
+        Returns the writer, and the tokens to continue from: the stored ones if they begin with
+        ``received``, the client's own, and not ``exactly``; else ``received``, which replaces them.
+        Raises SessionNotFound, StoredSessionCancelled, or StaleEpoch if the session is at ``epoch``
+        or a later one. Without an epoch, for a client that has lost count, the writer gets the next
+        one; such a call, if it runs late, takes the session from its writer at that time.
         """
         taken_epoch, generated = await self._run(
             *(claim.session_id, "take", self._ttl_s, _proof(claim)),
@@ -206,10 +206,11 @@ class SessionStore(RedisStore):
         return Writer(taken_epoch, writer_id), read_generated(generated)
 
     async def read_prefix(self, session_id: str, length: int) -> tuple[int, ...]:
-        """Return the first ``length`` (at least 1) tokens, prompt and committed ones.
+        """Return the first ``length`` (at least 1) tokens of prompt and committed tokens, or fewer
+        if fewer are committed.
 
-        Fewer if fewer are committed. They may differ from those the caller means, since a client
-        may continue from tokens of its own. Raises SessionNotFound.
+        They may differ from those that the caller expects, since a client may continue from tokens
+        of its own. Raises SessionNotFound.
         """
         if length < 1:
             raise ValueError(f"length must be at least 1: {length}")
@@ -224,7 +225,7 @@ class SessionStore(RedisStore):
     async def _run(
         self, session_id: str, transition: str, ttl_s: int, *args: str | bytes | int
     ) -> list[Any]:
-        """Run a transition of the script and return what follows its status."""
+        """Run a transition of the script; return the values after its status."""
         reply: list[Any] = await self._answer(
             transition, self._script(keys=self._keys(session_id), args=[transition, ttl_s, *args])
         )
@@ -244,12 +245,12 @@ class SessionStore(RedisStore):
         return reply[1:]
 
     def _keys(self, session_id: str) -> list[str]:
-        # The braces are a hash tag: a cluster keeps these keys on one node, as a script needs.
+        # The braces are a hash tag: a script needs all its keys on one node of a cluster.
         return [f"{self._prefix}:{{{session_id}}}:{name}" for name in ("session", "tokens")]
 
 
 def damaged(session_id: str, what: str) -> None:
-    """Count and log that a stored session is not what was written: ``what`` of it."""
+    """Count and log that ``what`` of a stored session is not what was written."""
     _damaged.add(1)
     log.warning("stored session is damaged", extra={"session": session_id, "what": what})
 
@@ -257,7 +258,7 @@ def damaged(session_id: str, what: str) -> None:
 def _whole(
     session: SessionStart, writer: Writer, generated: Generated
 ) -> tuple[str | bytes | int, ...]:
-    """A session as ``begin`` and ``put`` store it."""
+    """Return a whole session as arguments of ``begin`` and ``put``."""
     if not session.prompt:
         raise ValueError("a session needs a prompt of at least one token")
     return (
@@ -268,7 +269,7 @@ def _whole(
 
 
 def _proof(claim: Claim) -> bytes:
-    """The hash that is stored: nobody who reads the store, or its traffic, can resume an answer,
-    and nobody but its owner, whatever else he knows."""
+    """Return the hash to store. Reading the store or its traffic doesn't suffice to resume an
+    answer, and neither does the resume token without its owner's identity."""
     owner = hashlib.sha256(claim.owner.encode()).digest()
     return hashlib.sha256(owner + claim.resume_token).digest()

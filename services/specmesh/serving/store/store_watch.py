@@ -1,7 +1,7 @@
-"""Looks at how Redis is configured: before sessions are kept there, and ever after.
+"""A check of Redis's configuration, before sessions are stored and periodically afterwards.
 
-A failover puts another server in the primary's place, which may be configured differently, and
-settings change while a server runs.
+A failover replaces the primary by a server that may be configured differently, and settings can
+change while a server runs.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ PERIOD_S = 10.0
 
 
 class Judged(Protocol):
-    """A store that tells what it would lose."""
+    """A store that reports findings about its durability."""
 
     async def durability(self) -> tuple[Finding, ...]:
-        """What the server that answers now would lose. Raises StoreUnavailable."""
+        """Return findings about the current server's durability. Raises StoreUnavailable."""
         ...
 
 
 class StoreWatch:
-    """Logs what a store would lose, each time that it becomes something else."""
+    """Logs new findings about a store's durability."""
 
     def __init__(self, store: Judged, period_s: float = PERIOD_S) -> None:
         self._store = store
@@ -37,20 +37,20 @@ class StoreWatch:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self, *, refuses: bool) -> None:
-        """Look once, and go on looking until ``stop``.
+        """Check the store, and start to check it periodically until ``stop``.
 
         Raises ``CannotStart`` if ``refuses`` and the store loses sessions while everything works.
-        A store that is away is looked at when it is back, and then only logged about: answers
-        come without it, too.
+        An unavailable store is checked once it is back, and its findings are then only logged:
+        answers don't need the store.
         """
         refused = [each for each in await self._look() if each.severity is Severity.REFUSE]
         if refused and refuses:
             reasons = "; ".join(each.text for each in refused)
-            raise CannotStart(f"Redis has {reasons} (--redis-check warn takes it as it is)")
+            raise CannotStart(f"Redis has {reasons} (--redis-check warn accepts this)")
         self._watching = asyncio.create_task(self._watch())
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait({self._watching})
@@ -61,7 +61,7 @@ class StoreWatch:
             await self._look()
 
     async def _look(self) -> tuple[Finding, ...]:
-        """What the store would lose, as far as is known; logs what is new."""
+        """Return the findings, or the last ones if the store is unavailable; log new ones."""
         try:
             found = await self._store.durability()
         except StoreUnavailable as error:

@@ -1,9 +1,9 @@
-"""A session as it is stored: its fixed part, its writer, its generated tokens, and errors.
+"""The parts of a stored session (start, writer, generated tokens), and the errors of its store.
 
 SessionError
   SessionNotFound    no such session, or it expired, or the secret or its owner is wrong
   SessionIdTaken     another session has the id
-  SessionDamaged     what is stored of it is not what was written
+  SessionDamaged     the stored session is not what was written
   SessionCancelled   its client has cancelled it
   StaleEpoch         a later writer, or another one, has the session
   StoreConflict      the tokens do not continue those stored
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 TOKEN_BYTES = 4
 CANCELLED = "cancelled"
-"""How a session has ended that its client cancelled."""
+"""The end of a session that its client cancelled."""
 UNCHECKED = 1 << 31
-"""The bit that marks a stored token which the target did not verify. No vocabulary reaches it."""
+"""The bit that marks a stored token that the target did not verify. No token id reaches it."""
 
 
 class SessionError(Exception):
-    """Anything that the session store refuses or cannot do."""
+    """The base of all errors of the session store."""
 
 
 class SessionNotFound(SessionError):
@@ -32,19 +32,20 @@ class SessionNotFound(SessionError):
 
 
 class SessionIdTaken(SessionError):
-    """There is another session of this id."""
+    """Another session has this id."""
 
 
 class SessionDamaged(SessionError):
-    """What is stored of the session can't be what was written: nobody can go on from it."""
+    """The stored session can't be what was written, so nobody can continue it."""
 
 
 class StoredSessionCancelled(SessionError):
-    """The session's client has cancelled it: nobody may write or take it."""
+    """The session's client has cancelled it, so nobody may write or take it."""
 
 
 class StaleEpoch(SessionError):
-    """The session is at ``current_epoch``, not below that of the call."""
+    """The session is at ``current_epoch``: a later one than the call's, or the same with another
+    writer."""
 
     def __init__(self, session_id: str, current_epoch: int) -> None:
         super().__init__(f"session {session_id!r} is at epoch {current_epoch}")
@@ -52,17 +53,17 @@ class StaleEpoch(SessionError):
 
 
 class StoreConflict(SessionError):
-    """What is to be written does not continue what is stored: a gap, or other tokens."""
+    """The tokens to write don't continue the stored ones: there is a gap, or others are stored."""
 
 
 class StoreUnavailable(SessionError):
-    """Redis did not answer in time or refused to work; the command may have run."""
+    """Redis did not answer in time or refused the command, which may have run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What makes a session a caller's: its secret, ``resume_token``, and ``owner``, the identity
-    that has begun it ("" where nobody proves one). Only a hash of both is stored."""
+    """The proof that a session is the caller's: its secret ``resume_token``, and ``owner``, the
+    identity that began it ("" without authentication). Only a hash of both is stored."""
 
     session_id: str
     resume_token: bytes
@@ -71,9 +72,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class SessionStart:
-    """What is fixed when an answer begins.
+    """The part of a session that is fixed when its answer begins.
 
-    ``model`` and ``request`` mean nothing to the store. ``prompt`` must hold a token.
+    The store doesn't interpret ``model`` and ``request``. ``prompt`` must hold a token.
     """
 
     claim: Claim
@@ -83,13 +84,13 @@ class SessionStart:
 
     @property
     def session_id(self) -> str:
-        """Its name: no secret, unlike the rest of ``claim``."""
+        """The session's id, which is no secret, unlike the rest of ``claim``."""
         return self.claim.session_id
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A process that writes a session: a random id of its own, under the client's epoch."""
+    """A writer of a session: a random id, and the epoch, which the client chooses."""
 
     epoch: int
     writer_id: str
@@ -97,8 +98,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Generated tokens from the first one on, and the indices, from 0, of those that the target did
-    not verify."""
+    """Generated tokens, and the indices, from 0, of those that the target did not verify."""
 
     token_ids: tuple[int, ...] = ()
     unchecked: frozenset[int] = frozenset()
@@ -106,8 +106,9 @@ class Generated:
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A session as it stands: ``ended`` says why its answer was complete, or is ``CANCELLED``, or
-    empty while more may come. It expires ``expires_in_s`` from now unless something is written."""
+    """The current state of a session. ``ended`` is the reason why its answer is complete, or
+    ``CANCELLED``, or empty while more tokens may come. The session expires in ``expires_in_s``
+    unless something is written."""
 
     session: SessionStart
     epoch: int
@@ -117,18 +118,18 @@ class StoredSession:
 
 
 def pack(token_ids: Sequence[int]) -> bytes:
-    """Tokens as they are stored: little-endian uint32."""
+    """Encode tokens for the store, as little-endian uint32."""
     return struct.pack(f"<{len(token_ids)}I", *token_ids)
 
 
 def unpack(tokens: bytes) -> tuple[int, ...]:
-    """The reverse of ``pack``; a part of a token at the end, which nobody wrote, is left out."""
+    """Decode the result of ``pack``; an incomplete token at the end is dropped as damage."""
     num_tokens = len(tokens) // TOKEN_BYTES
     return struct.unpack_from(f"<{num_tokens}I", tokens)
 
 
 def pack_generated(token_ids: Sequence[int], unchecked: Collection[int]) -> bytes:
-    """Generated tokens as they are stored, those at the indices ``unchecked`` marked."""
+    """Encode generated tokens for the store, marking those at the indices ``unchecked``."""
     marked = [
         token | UNCHECKED if index in unchecked else token for index, token in enumerate(token_ids)
     ]
@@ -136,7 +137,7 @@ def pack_generated(token_ids: Sequence[int], unchecked: Collection[int]) -> byte
 
 
 def read_generated(tokens: bytes) -> Generated:
-    """The reverse of ``pack_generated``."""
+    """Decode the result of ``pack_generated``."""
     marked = unpack(tokens)
     unchecked = frozenset(index for index, token in enumerate(marked) if token & UNCHECKED)
     return Generated(tuple(token & ~UNCHECKED for token in marked), unchecked)

@@ -1,1 +1,1 @@
-"""OpenTelemetry: exporters, spans of calls, and the port for scrapes."""
+"""OpenTelemetry: exporters, spans of calls, and the port for Prometheus."""

@@ -1,7 +1,7 @@
-"""OpenTelemetry exporters, as the standard variables of the environment ask for them.
+"""OpenTelemetry exporters, configured by the standard environment variables.
 
-Unlike the OpenTelemetry SDK by itself, nothing is sent without an endpoint or an exporter that was
-asked for: https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables
+Unlike the OpenTelemetry SDK itself, nothing is sent unless an endpoint or an exporter is set:
+https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ _HTTP = "http/protobuf"
 
 
 class UnsupportedExporter(ValueError):
-    """A variable asks for what there is not; the message names it."""
+    """A variable asks for an unsupported exporter or protocol; the message names it."""
 
 
 def check_environment() -> None:
-    """Raise `UnsupportedExporter` if the environment asks for what there is not."""
+    """Raise `UnsupportedExporter` if the environment asks for an unsupported exporter or
+    protocol."""
     _protocol("TRACES")
     _protocol("METRICS")
 
 
 def span_exporter() -> SpanExporter | None:
-    """Make what sends spans; None if none are to be sent. Raises `UnsupportedExporter`."""
+    """Return the exporter of spans; None without one. Raises `UnsupportedExporter`."""
     match _protocol("TRACES"):
         case None:
             return None
@@ -46,7 +47,7 @@ def span_exporter() -> SpanExporter | None:
 
 
 def metric_exporter() -> MetricExporter | None:
-    """Make what sends metrics; None if none are to be sent. Raises `UnsupportedExporter`."""
+    """Return the exporter of metrics; None without one. Raises `UnsupportedExporter`."""
     match _protocol("METRICS"):
         case None:
             return None
@@ -61,7 +62,7 @@ def metric_exporter() -> MetricExporter | None:
 
 
 def certificate_files() -> Sequence[Path]:
-    """List the files of certificates with which collectors are called: ours, and the CAs believed.
+    """Return the certificate files for calls to collectors: client certificates and trusted CAs.
 
     Raises `UnsupportedExporter`.
     """
@@ -77,12 +78,12 @@ def certificate_files() -> Sequence[Path]:
 
 
 def _protocol(signal: Signal) -> str | None:
-    """Tell by which protocol a signal is sent, if it is."""
+    """Return the protocol of a signal's exporter; None if the signal is not sent."""
     if _is_asked_for(signal):
         for variable in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
             if given := os.environ.get(variable, "").strip():
                 if given not in {_GRPC, _HTTP}:
-                    raise UnsupportedExporter(f"{variable}={given}: it can be {_GRPC} or {_HTTP}")
+                    raise UnsupportedExporter(f"{variable}={given}: it must be {_GRPC} or {_HTTP}")
                 return given
         return _GRPC
     return None
@@ -95,6 +96,6 @@ def _is_asked_for(signal: Signal) -> bool:
     chosen = os.environ.get(variable, "").strip()
     if chosen not in {"", "otlp", "none"}:
         hint = "; --metrics-address serves Prometheus" if chosen == "prometheus" else ""
-        raise UnsupportedExporter(f"{variable}={chosen}: it can be otlp or none{hint}")
+        raise UnsupportedExporter(f"{variable}={chosen}: it must be otlp or none{hint}")
     endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
     return chosen == "otlp" or (not chosen and any(map(os.environ.get, endpoints)))

@@ -1,7 +1,7 @@
-"""OpenTelemetry: exporters of the process, and the spans and durations of calls to other services.
+"""OpenTelemetry: the exporters of the process, and spans and durations of calls to other services.
 
-Unless the environment asks for an exporter, and without a port for metrics, nothing here costs or
-sends anything. Names are those of ``serving.conventions``.
+Without an exporter in the environment and a port for metrics, nothing here costs or sends anything.
+``serving.conventions`` has the names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from specmesh.serving.telemetry.exporters import metric_exporter, span_exporter
 from specmesh.serving.telemetry.scrape import Scrape
 
 FLUSH_SECONDS = 2.0
-"""How long a process that ends waits for a collector."""
+"""The time for which a process that ends waits for a collector."""
 
 tracer = trace.get_tracer("specmesh")
 _client_duration = names.CLIENT_CALL_DURATION.instrument()
@@ -51,7 +51,7 @@ class Telemetry:
         self._pipelines = pipelines
 
     def shutdown(self) -> None:
-        """Send what is left; returns soon even if the collector is away. Blocks."""
+        """Send the remaining data. This blocks, but briefly even if the collector is away."""
         threads = [
             threading.Thread(target=pipeline.shutdown, name="telemetry-flush", daemon=True)
             for pipeline in self._pipelines
@@ -62,17 +62,17 @@ class Telemetry:
         for thread, pipeline in zip(threads, self._pipelines, strict=True):
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
-                # The SDK's own limits are 30 s. Closing its channel ends a call that hangs.
+                # The SDK's own timeouts are 30 s; closing its channel ends a hanging call.
                 pipeline.give_up()
                 thread.join(FLUSH_SECONDS)
 
 
 def configure(role: str, instance: str, scrape: Scrape | None = None) -> Telemetry:
-    """Send traces and metrics as the environment asks (`exporters`), and have metrics ready for
-    ``scrape``.
+    """Start the exporters of traces and metrics that the environment asks for (see `exporters`),
+    and provide metrics to ``scrape``.
 
-    Sampling, headers and intervals follow the other standard ``OTEL_*`` variables. To be
-    called once a process. Raises `UnsupportedExporter`.
+    Sampling, headers and intervals follow the other standard ``OTEL_*`` variables. Call this once
+    per process. Raises `UnsupportedExporter`.
     """
     resource = Resource.create(
         {
@@ -108,13 +108,13 @@ def _version() -> str:
 
 
 def tracing_enabled() -> bool:
-    """Whether the process has a tracer provider."""
+    """Return True if the process has a tracer provider."""
     absent = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
     return not isinstance(trace.get_tracer_provider(), absent)
 
 
 def metrics_enabled() -> bool:
-    """Whether the process has a meter provider."""
+    """Return True if the process has a meter provider."""
     return isinstance(metrics.get_meter_provider(), MeterProvider)
 
 
@@ -132,15 +132,15 @@ def client_span(
     attributes: Mapping[str, AttributeValue] | None = None,
     parent: Context | None = None,
 ) -> Iterator[tuple[Span, dict[str, str]]]:
-    """A CLIENT span around a call, and the W3C trace context that the call must carry. The call's
-    duration is recorded too.
+    """Run a call within a CLIENT span; yield the span and the W3C trace context that the call must
+    carry. The call's duration is recorded, too.
 
-    ``method`` is its full name, "specmesh.mesh.v1alpha1.VerifierService/Verify", ``address`` the
+    ``method`` is the full name, "specmesh.mesh.v1alpha1.VerifierService/Verify", ``address`` the
     callee's "host:port".
 
-    It is a child of ``parent`` (default: the current context) and is not made the current span, so
-    it may live in an async generator that is closed in another context. A cancelled call is no
-    error.
+    The span is a child of ``parent`` (default: the current context). It does not become the current
+    span, so it may live in an async generator that is closed in another context. A cancelled call
+    is not an error.
     """
     span = tracer.start_span(method, context=parent, kind=SpanKind.CLIENT)
     carrier: dict[str, str] = {}
@@ -176,7 +176,8 @@ def _callee(method: str, address: str) -> dict[str, str | int]:
 
 @lru_cache(maxsize=1024)
 def _call_attributes(method: str, status: str) -> dict[str, str]:
-    """Of a duration. Not the address: replicas come and go, and series stay for ever."""
+    """Return the attributes of a call's duration. They leave out the address: replicas come and go,
+    but their series would stay forever."""
     attributes = {names.RPC_SYSTEM: names.GRPC, names.RPC_METHOD: method, RPC_STATUS: status}
     if status in {grpc.StatusCode.OK.name, grpc.StatusCode.CANCELLED.name}:
         return attributes
@@ -184,7 +185,7 @@ def _call_attributes(method: str, status: str) -> dict[str, str]:
 
 
 def _status_of(error: BaseException) -> str:
-    """The status of a call that ended with ``error``."""
+    """Return the status of a call that ended with ``error``."""
     if isinstance(error, grpc.aio.AioRpcError):
         return error.code().name
     if isinstance(error, asyncio.CancelledError | GeneratorExit):

@@ -1,8 +1,8 @@
 """``/metrics`` for Prometheus and ``/healthz`` for probes, over plain HTTP on a port of their own.
 
-A thread answers, so that a probe of a busy process is answered too, and needs neither TLS nor a
-token. What is told has no text, session or identity in it; still, only the monitoring should reach
-the port.
+A thread answers, so that even a busy process answers its probes. Neither TLS nor a token is
+needed, and no response holds text, sessions or identities; still, only monitoring should reach the
+port.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from specmesh.serving.conventions import SERVICE_NAME
 log = logging.getLogger(__name__)
 
 CLIENT_SECONDS = 10.0
-"""How long a client may take for its request, and to read what it asked for."""
+"""The time limit for a client to send its request, and to read the response."""
 
 
 class Scrape:
-    """The metrics of one MeterProvider, which must have ``reader``, and of the process."""
+    """A server of the process's own metrics and those of a MeterProvider that has ``reader``."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self.reader = PrometheusMetricReader(
             scope_info_enabled=False,
-            # Tells roles apart where one scrape job has them all.
+            # Distinguishes roles if one scrape job covers all of them.
             resource_attribute_filter=lambda key: key == SERVICE_NAME,
             registry=self._registry,
         )
         self._server: _Server | None = None
 
     def listen(self, host: str, port: int) -> str:
-        """Answer from now on; returns the address, "host:port". Raises ``OSError``."""
+        """Start to answer; return the address, "host:port". Raises ``OSError``."""
         self._server = _Server(host, port, _app(self._registry))
         threading.Thread(target=self._server.serve_forever, name="scrape", daemon=True).start()
         shown = f"[{host}]" if ":" in host else host
         return f"{shown}:{self._server.server_port}"
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -56,7 +56,7 @@ class Scrape:
 
 def _app(registry: CollectorRegistry) -> WSGIApplication:
     metrics = make_wsgi_app(registry)
-    # The reader keeps what it has collected in one place: two scrapes at once would mix.
+    # The reader has one buffer for collected metrics, so concurrent scrapes would mix.
     turn = threading.Lock()
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -77,7 +77,7 @@ class _Handler(WSGIRequestHandler):
     timeout = CLIENT_SECONDS
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Log nothing: scrapes are many."""
+        """Log nothing, since scrapes are frequent."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -89,12 +89,12 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.set_app(app)
 
     def server_bind(self) -> None:
-        """Bind, but without looking up the host's name as ``HTTPServer`` does: that may take
+        """Bind without the reverse lookup of the host name in ``HTTPServer``, which may take
         seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.socket.getsockname()[:2]
         self.setup_environ()
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
-        """Log what a client's connection broke with, at a level that is off by default."""
+        """Log the error of a client's connection, at a level that is off by default."""
         log.debug("scrape broke", exc_info=True)

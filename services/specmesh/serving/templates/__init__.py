@@ -1,1 +1,1 @@
-"""Chat templates and tokenizers, as they travel through a mesh."""
+"""Chat templates and tokenizers, which processes of a mesh send each other."""

@@ -1,4 +1,4 @@
-"""A model's chat template, as it travels from the verifier that read it to the orchestrator."""
+"""A model's chat template, which the verifier reads and sends to the orchestrator."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_TEMPLATE_BYTES = 1 << 20
-"""The largest known ones have some 30 KB; it travels in one message beside the tokenizer."""
+"""The largest known templates have about 30 KB. The limit exists since a template shares a message
+with the tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatTemplate:
-    """What makes a prompt of a chat.
+    """A template that renders a chat as a prompt.
 
-    ``source`` is Jinja as models on Hugging Face have it (``template_language.py``);
-    ``special_tokens`` are those that it may name, such as ``bos_token``.
+    ``source`` is Jinja in the dialect of Hugging Face (see ``template_language.py``);
+    ``special_tokens`` are the variables for special tokens, such as ``bos_token``.
     """
 
     source: str

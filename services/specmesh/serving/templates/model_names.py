@@ -1,6 +1,6 @@
-"""Finds out cheaply that a name can't be that of a model, before anything is loaded or fetched.
+"""Cheap checks of a model's name, before anything is loaded or downloaded.
 
-Each function raises ValueError, with a message that needs no name of an option.
+Each function raises ValueError, with a message that is complete without an option's name.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ _NUM_PARTS_OF_AN_ID = 2
 
 
 def check_model(name: str) -> None:
-    """Refuse a folder that is missing or holds no model. Any Hugging Face id passes: whether it
-    exists, only the hub knows."""
+    """Refuse a folder that is missing or holds no model. Any Hugging Face id passes, since only the
+    hub knows if it exists."""
     if Path(name).exists() or _is_path(name):
         check_folder(Path(name))
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse what is no folder with a ``config.json``, as models and heads have one."""
+    """Refuse anything but a folder with a ``config.json``, which models and heads have."""
     if not folder.exists():
         raise ValueError(f"there is no folder {str(folder)!r}")
     if not folder.is_dir():
-        raise ValueError(f"{str(folder)!r} is a file: name the folder that it lies in")
+        raise ValueError(f"{str(folder)!r} is a file: give the folder that contains it")
     if not any(folder.iterdir()):
         raise ValueError(f"the folder {str(folder)!r} is empty")
     if not (folder / _CONFIG).is_file():
@@ -34,12 +34,12 @@ def check_folder(folder: Path) -> None:
 
 
 def check_misspelt(name: str, known: Iterable[str]) -> None:
-    """Refuse what is almost one of ``known``."""
+    """Refuse a name that closely resembles one of ``known``."""
     if close := get_close_matches(name, list(known), n=1):
         raise ValueError(f"there is no {name!r}: did you mean {close[0]!r}?")
 
 
 def _is_path(name: str) -> bool:
-    """Whether ``name`` can't be a Hugging Face id."""
+    """Return True if ``name`` can't be a Hugging Face id."""
     parts = name.split("/")
     return len(parts) > _NUM_PARTS_OF_AN_ID or parts[0] in {"", ".", "..", "~"} or not parts[-1]

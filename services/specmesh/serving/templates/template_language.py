@@ -1,8 +1,8 @@
-"""The language of chat templates: Jinja in a sandbox, with what transformers adds to it.
+"""The language of chat templates: Jinja in a sandbox, with transformers' additions.
 
-A template makes here the very text that ``apply_chat_template`` of transformers makes. The sandbox
-keeps it from reaching Python, but not from running for ever or filling the memory: who renders what
-others have written limits that.
+Templates render exactly the text that transformers' ``apply_chat_template`` renders. The sandbox
+keeps them from reaching Python, but not from running forever or exhausting the memory: callers that
+render untrusted templates must limit both.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from specmesh.serving.templates.chat_template import MAX_TEMPLATE_BYTES
 
 
 class BrokenTemplate(Exception):
-    """The source is no template; the message says where and why."""
+    """The source is not a valid template; the message says where and why."""
 
 
 def check_syntax(source: str) -> None:
-    """Raise ``BrokenTemplate`` unless ``source`` is a template, without computing any of it.
+    """Raise ``BrokenTemplate`` unless ``source`` is a valid template.
 
-    Compiling it would compute its constants, which can take for ever.
+    It is only parsed: compiling would evaluate constant expressions, which can take forever.
     """
     num_bytes = len(source.encode(errors="replace"))
     if num_bytes > MAX_TEMPLATE_BYTES:
@@ -44,11 +44,10 @@ def check_syntax(source: str) -> None:
 
 
 def render(source: str, variables: Mapping[str, Any], max_bytes: int) -> str:
-    """The text that the template makes of ``variables``; no more of it than the piece in which it
-    becomes longer than ``max_bytes`` in UTF-8.
+    """Render the template with ``variables``; stop after the piece with which the text exceeds
+    ``max_bytes`` in UTF-8.
 
-    Raises whatever Jinja, Python or the template itself raise, which is ``TemplateError`` if by
-    intent.
+    Raises any error of Jinja or Python, and ``TemplateError`` if the template itself raises.
     """
     pieces, num_bytes = [], 0
     for piece in _compiled(source).generate(variables):
@@ -65,7 +64,8 @@ def _compiled(source: str) -> Template:
 
 
 class _Generation(Extension):
-    """``{% generation %}`` marks what the model has said, for training: here it has no effect."""
+    """The tag ``{% generation %}``, which marks the model's own text for training and has no effect
+    here."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -76,7 +76,7 @@ class _Generation(Extension):
 
 
 class _PlainNamespace(Namespace):
-    """A namespace without names that begin with an underscore, which mean something to Python."""
+    """A namespace that refuses names with a leading underscore, which are special in Python."""
 
     def __init__(self, /, *args: Any, **attributes: Any) -> None:
         given = dict(*args, **attributes)
@@ -109,7 +109,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Unlike Jinja's own, without escapes for HTML."""
+    """Return JSON without escapes for HTML, unlike Jinja's own filter."""
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,

@@ -1,4 +1,4 @@
-"""Fingerprints of tokenizers, how two tokenizers differ, and what a file sets that isn't wanted."""
+"""Fingerprints of tokenizers, differences between two, and removal of unwanted settings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FINGERPRINTED = ("normalizer", "pre_tokenizer", "model", "added_tokens")
-"""The parts of a ``tokenizer.json`` that decide which ids a text becomes."""
+"""The parts of a ``tokenizer.json`` that determine a text's token ids."""
 
 
 def fingerprint(tokenizer_json: str) -> str:
-    """SHA-256, in hex, over what maps text to ids; "" for no tokenizer at all."""
+    """Return the SHA-256, in hex, of the parts that map text to ids; "" for no tokenizer."""
     if not tokenizer_json:
         return ""
     tokenizer = json.loads(tokenizer_json)
@@ -23,7 +23,7 @@ def fingerprint(tokenizer_json: str) -> str:
 
 
 def difference(target_json: str, drafter_json: str) -> str:
-    """A text on how two tokenizers of different fingerprints differ."""
+    """Describe the difference between two tokenizers of different fingerprints."""
     target, drafter = json.loads(target_json), json.loads(drafter_json)
     ours, theirs = _vocabulary(target), _vocabulary(drafter)
     if len(ours) != len(theirs):
@@ -35,12 +35,12 @@ def difference(target_json: str, drafter_json: str) -> str:
                 f"and {theirs.get(token_id)!r} for the drafter"
             )
     parts = [name for name in FINGERPRINTED if target.get(name) != drafter.get(name)]
-    return f"equal vocabularies, but other rules in {', '.join(parts)}"
+    return f"the vocabularies are equal, but the rules differ in {', '.join(parts)}"
 
 
 def for_whole_texts(tokenizer: Tokenizer) -> Tokenizer:
-    """``tokenizer``, from now on neither cutting texts off nor padding them: its file may say so,
-    as whoever trained the model left it."""
+    """Turn off truncation and padding of ``tokenizer``, which its file may enable as left over from
+    training, and return it."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

@@ -1,31 +1,30 @@
--- Which replicas hold a prefix, and every beginning of it that is worth noting. prefix_directory.py
--- says what that is for.
+-- The directory of the replicas that hold a prefix, or beginnings of it; see prefix_directory.py.
 --
--- KEYS  sorted sets, one for each beginning of one prefix, the shortest first: replicas, by the
---       time in ms at which their lease ends
--- ARGV  'note', lease in ms, most replicas to keep, then pairs: a replica, and how many of KEYS,
---       from the first on, it holds
+-- KEYS  one sorted set for each beginning of one prefix, the shortest first: replicas by the time
+--       in ms at which their lease ends
+-- ARGV  'note', lease in ms, most replicas to keep, then pairs: a replica, and the number of KEYS,
+--       from the first on, that it holds
 --       'find', lease in ms, most replicas to return
--- find returns pairs: a replica, and how many of KEYS it holds; those that hold most come first
+-- 'find' returns pairs: a replica, and the number of KEYS that it holds, the highest number first.
 --
--- Garbage under a key hides nothing that the other keys hold, and goes with the next note.
+-- Garbage under a key doesn't affect the other keys, and the next note removes it.
 
 local seconds, microseconds = unpack(redis.call('TIME'))
 local now_ms = seconds * 1000 + math.floor(microseconds / 1000)
 local lease_ms, most = tonumber(ARGV[2]), tonumber(ARGV[3])
 
--- What is no hint: a longer name than any replica has, and a later end than any lease.
+-- Entries with longer names or later ends than these are garbage.
 local LONGEST_NAME = 256
 local latest_end_ms = now_ms + lease_ms
 
--- The reply to a command on a sorted set; nil if the key holds anything else, which is no hint.
+-- Return the reply to a command on a sorted set; nil if the key holds another type.
 local function on_sorted_set(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) == 'table' and reply.err then
     if reply.err:find('WRONGTYPE', 1, true) then
       return nil
     end
-    return redis.call(command, key, ...) -- which fails again, and the script with it
+    return redis.call(command, key, ...) -- fails again, and makes the script fail
   end
   return reply
 end

@@ -1,24 +1,23 @@
--- The transitions of one session. Redis runs a script alone, from start to end, so each
--- transition happens entirely or not at all. sessions.py says what they mean.
+-- The transitions of one session; session_store.py documents them. Redis runs a script atomically,
+-- so each transition happens entirely or not at all.
 --
--- KEYS  session  hash: epoch, writer, secret, model, request, num_prompt_tokens; turn, which has
---                epoch and writer again; seal, a hash of all that never changes; and, once it has
---                ended, ended: why the answer was complete, or CANCELLED
+-- KEYS  session  hash: epoch, writer, secret, model, request, num_prompt_tokens; turn, a copy of
+--                epoch and writer; seal, a hash of all fields that never change; and, once the
+--                session has ended, ended: the reason why the answer is complete, or CANCELLED
 --       tokens   string: prompt and committed tokens, each a little-endian uint32
 --                whose highest bit is for the caller
--- ARGV  transition, time to live in s, then the transition's own
+-- ARGV  transition, time to live in s, then the transition's own arguments
 -- Returns {status, ...}
 --
--- A session that is damaged, by whatever wrote to its keys, counts as one that isn't there: its
--- writer puts it again, and its client goes on from what it has. {'not_found', WHAT} and
--- {'ok', 1, WHAT} say what was damaged.
+-- A session whose keys were damaged counts as missing: its writer puts it again, and its client
+-- resumes from the tokens that it has. {'not_found', WHAT} and {'ok', 1, WHAT} name the damage.
 --
--- Any of them may run late, long after its caller gave up, and in any order.
+-- Transitions may run in any order, and long after their callers gave up.
 
 local session, tokens = KEYS[1], KEYS[2]
 local transition, ttl_s = ARGV[1], ARGV[2]
 local TOKEN_BYTES = 4
-local MOST = 2 ^ 32 -- of an epoch and one
+local MOST = 2 ^ 32 -- an upper bound of epochs, exclusive
 local CANCELLED = 'cancelled'
 
 local stored = {}
@@ -34,13 +33,13 @@ local function turn_of(epoch, writer)
   return writer .. ' ' .. epoch
 end
 
--- What is damaged of the session, as far as a glance tells.
+-- Return what is damaged of the session, by a check that doesn't read its tokens.
 local function damage(num_bytes)
   if not (stored.writer and stored.secret and tonumber(stored.num_prompt_tokens)
       and (tonumber(stored.epoch) or MOST) < MOST) then
     return 'its fields'
   end
-  -- A version from before turns leaves the turn of another writer there when it takes a session.
+  -- Versions without turns take a session without changing the turn of the former writer.
   if stored.turn and begins_with(stored.turn, stored.writer .. ' ')
       and stored.turn ~= turn_of(stored.epoch, stored.writer) then
     return 'its epoch'
@@ -50,15 +49,15 @@ local function damage(num_bytes)
   end
 end
 
--- A hash of what never changes.
+-- Return a hash of all fields that never change.
 local function seal_of(secret, model, request, num_prompt_tokens, all)
   local prompt = all:sub(1, num_prompt_tokens * TOKEN_BYTES)
   return redis.sha1hex(table.concat(
     {secret, #model, model, #request, request, num_prompt_tokens, redis.sha1hex(prompt)}, ' '))
 end
 
--- Whether the session is what was written, down to the last byte of its prompt; sessions of
--- versions from before seals are taken to be.
+-- Return a true value if request and prompt are exactly what was written. Sessions of versions
+-- without seals are trusted.
 local function is_sealed()
   local model, request, seal = unpack(redis.call('HMGET', session, 'model', 'request', 'seal'))
   return model and request and (not seal or seal == seal_of(
@@ -68,7 +67,7 @@ end
 local exists, damaged = false, nil
 if stored.epoch then
   local num_bytes = redis.call('STRLEN', tokens)
-  -- Short of memory, Redis may have evicted one key of the session and left the other.
+  -- Redis may have evicted one of the two keys when it was short of memory.
   if num_bytes > 0 then
     damaged = damage(num_bytes)
     exists = not damaged
@@ -80,8 +79,8 @@ local function keep_alive()
   redis.call('EXPIRE', tokens, ttl_s)
 end
 
--- Positive if the session stands at a later epoch, or at this one for another writer;
--- negative if it stands at an earlier one.
+-- Return a positive number if the session is at a later epoch, or at this one with another writer;
+-- 0 if it is at this epoch and writer; a negative number if it is at an earlier epoch.
 local function ahead_of(epoch, writer)
   local difference = tonumber(stored.epoch) - tonumber(epoch)
   if difference == 0 and stored.writer ~= writer then
@@ -123,7 +122,7 @@ local function put(epoch, writer, secret, model, request, num_prompt_tokens, all
     if stored.ended == CANCELLED then
       return {'cancelled'}
     end
-    -- A put that runs late must not take back what its writer has appended since.
+    -- A put that runs late must not remove tokens that its writer has appended since.
     if ahead == 0 and stored.num_prompt_tokens == num_prompt_tokens
         and begins_with(redis.call('GET', tokens), all) then
       keep_alive()
@@ -141,7 +140,7 @@ local function append(first_index, new)
   end
   local old = redis.call('GETRANGE', tokens, offset, offset + #new - 1)
   if not begins_with(new, old) then
-    return {'conflict', 'other tokens stand in this place'}
+    return {'conflict', 'other tokens are stored at these positions'}
   end
   if #old < #new then
     redis.call('APPEND', tokens, new:sub(#old + 1))
@@ -172,9 +171,9 @@ local function read()
     redis.call('PTTL', session), tonumber(stored.num_prompt_tokens), redis.call('GET', tokens)}
 end
 
--- Under the epoch after the session's if the taker names none.
+-- Make writer the session's writer; without an epoch, under the one after the session's.
 local function take(epoch, writer, received, exactly)
-  if not is_sealed() then -- by now, whatever it was when the taker read it
+  if not is_sealed() then -- the session may have been damaged since the taker read it
     return {'not_found', 'its request or its prompt'}
   end
   if stored.ended == CANCELLED then
@@ -216,7 +215,7 @@ end
 local of_its_client = {read = read, take = take, cancel = cancel}
 if of_its_client[transition] then
   if stored.secret ~= ARGV[3] then
-    return {'not_found'} -- whoever doesn't know the secret isn't told that there is one
+    return {'not_found'} -- a caller without the secret must not learn that the session exists
   end
   return of_its_client[transition](unpack(ARGV, 4))
 end
@@ -228,7 +227,7 @@ if stored.ended == CANCELLED then
   return {'cancelled'}
 end
 if ahead < 0 then
-  return {'conflict', 'the session stands at an earlier epoch'}
+  return {'conflict', 'the session is at an earlier epoch'}
 end
 local of_its_writer = {append = append, finish = finish}
 return of_its_writer[transition](unpack(ARGV, 5))
