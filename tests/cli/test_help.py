@@ -96,6 +96,6 @@ def test_what_a_service_needs_comes_first_and_its_example_of_a_variable_is_an_op
     assert panels[0] == ("Required" if service.name == "orchestrator" else "Options")
     assert len(panels) == len(set(panels))
     words = " ".join(done.output.split())
-    example = re.search(r"and the option's name: \S+ for (--[\w-]+)\.", words)
+    example = re.search(r"and the option's name, such as \S+ for (--[\w-]+)\.", words)
     assert example
     assert f"{example[1]} " in words.partition("Each option can")[0]

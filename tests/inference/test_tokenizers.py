@@ -62,8 +62,8 @@ VOCAB = BPE["model"]["vocab"]
             changed(BPE, vocab={"<eos>": 0, "a": 1, "b": 2, "ab": 3, "ba": 9}),
             "token id 4 is 'ba' for the target and None for the drafter",
         ),
-        (changed(BPE, merges=[["b", "a"], ["a", "b"]]), "other rules in model"),
-        (json.dumps(BPE | {"normalizer": {"type": "NFC"}}), "other rules in normalizer"),
+        (changed(BPE, merges=[["b", "a"], ["a", "b"]]), "the rules differ in model"),
+        (json.dumps(BPE | {"normalizer": {"type": "NFC"}}), "the rules differ in normalizer"),
         (
             json.dumps(BPE | {"added_tokens": [{"id": 5, "content": "<pad>"}]}),
             "vocabulary has 5 tokens, the drafter's 6",

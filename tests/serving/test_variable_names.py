@@ -97,7 +97,7 @@ def test_a_value_such_as_kubernetes_injects_is_refused_by_name(field, value, mon
     monkeypatch.setitem(ROLES, "orchestrator", [] if field == "verifiers" else ["--verifiers=a"])
     (line,) = refusal("orchestrator", capsys)
     assert line.startswith(f"specmesh orchestrator: error: --{field} ({variable}): ")
-    assert line.endswith("looks like what Kubernetes injects for a Service")
+    assert line.endswith("looks like a variable that Kubernetes injects for a Service")
 
 
 @pytest.mark.parametrize("name", ["SPECMESH_VERIFIER_MAX_QUEUE", "specmesh_verifier_max_queue"])

@@ -218,9 +218,9 @@ async def test_a_server_lets_in_who_has_a_token_of_the_issuer(
     ("given", "said"),
     [
         ({"jwks_url": "http://issuer.test/keys"}, "must be https"),
-        ({"jwks_url": "file:///etc/passwd"}, "no https:// URL"),
-        ({"jwks_url": "issuer.test"}, "no https:// URL"),
-        ({"jwks_url": "https://issuer.test/keys", "jwks": "file"}, "exclude each other"),
+        ({"jwks_url": "file:///etc/passwd"}, "not an https:// URL"),
+        ({"jwks_url": "issuer.test"}, "not an https:// URL"),
+        ({"jwks_url": "https://issuer.test/keys", "jwks": "file"}, "can't be combined"),
         ({"jwks_url": "https://issuer.test/keys", "jwt_issuer": ""}, "go together"),
     ],
 )

@@ -140,9 +140,9 @@ def damage(certs: Path, how: str) -> None:
     match how:
         case "no certificate":
             (certs / "verifier.pem").write_text("hello")
-        case "no private key":
+        case "a private key":
             (certs / "verifier-key.pem").write_text("hello")
-        case "not that of":
+        case "doesn't match":
             put(certs, "other", authority_in(certs).issue(client_of("client"), DAY))
             (certs / "other-key.pem").replace(certs / "verifier-key.pem")
         case "ca.pem":
@@ -152,7 +152,7 @@ def damage(certs: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", ["no certificate", "no private key", "not that of", "ca.pem", "No such file"]
+    "how", ["no certificate", "a private key", "doesn't match", "ca.pem", "No such file"]
 )
 def test_files_that_are_of_no_use_are_refused_by_name(certs: Path, how: str):
     damage(certs, how)

@@ -102,11 +102,11 @@ async def test_one_key_needs_no_id(tmp_path: Path):
         ({"sub": None}, "no claim 'sub'"),
         ({"iss": None}, "no claim 'iss'"),
         ({"aud": None}, "no claim 'aud'"),
-        ({"exp": "soon"}, "no JSON Web Token"),
-        ({"sub": 7}, "no JSON Web Token"),
+        ({"exp": "soon"}, "not a JSON Web Token"),
+        ({"sub": 7}, "not a JSON Web Token"),
         ({"sub": "a" * (MAX_SUBJECT_CHARS + 1)}, "more than 512 characters"),
-        ({"header": {"kid": "unknown"}}, "not known here"),
-        ({"header": {}}, "not known here"),
+        ({"header": {"kid": "unknown"}}, "unknown key"),
+        ({"header": {}}, "unknown key"),
         ({"header": {"kid": "RS256"}}, "algorithm"),
     ],
 )
@@ -149,7 +149,7 @@ async def test_a_key_for_encryption_signs_no_token(tmp_path: Path):
     path = write_jwks(tmp_path / "jwks.json", jwk("ES256", use="enc"), jwk("EdDSA", use="sig"))
     jwts = JsonWebTokens(KeyFile(path), ISSUER, AUDIENCE)
     await jwts.identify(signed("EdDSA"))
-    with pytest.raises(UnauthenticatedStatus, match="not known here"):
+    with pytest.raises(UnauthenticatedStatus, match="unknown key"):
         await jwts.identify(signed("ES256"))
 
 

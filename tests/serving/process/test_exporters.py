@@ -58,11 +58,11 @@ def test_the_environment_chooses_the_exporters(monkeypatch, environment, expecte
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
-        ({"OTEL_TRACES_EXPORTER": "console"}, "OTEL_TRACES_EXPORTER=console: it can be otlp"),
+        ({"OTEL_TRACES_EXPORTER": "console"}, "OTEL_TRACES_EXPORTER=console: it must be otlp"),
         ({"OTEL_METRICS_EXPORTER": "prometheus"}, "--metrics-address serves Prometheus"),
         (
             ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"},
-            "OTEL_EXPORTER_OTLP_PROTOCOL=http/json: it can be grpc or http/protobuf",
+            "OTEL_EXPORTER_OTLP_PROTOCOL=http/json: it must be grpc or http/protobuf",
         ),
     ],
 )

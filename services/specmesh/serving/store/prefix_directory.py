@@ -30,7 +30,7 @@ orchestrator that trusts the entry then loses nothing that it wouldn't lose with
 MAX_REPLICAS = 16
 """The number of replicas kept for each prefix, the latest ones: enough to find one that is free."""
 _TAG_DIGITS = 16
-"""The number of hex digits of a digest in a hash tag. Equal tags only mean the same cluster node."""
+"""The hex digits of a digest in a hash tag. Equal tags only mean the same node of a cluster."""
 
 _SCRIPT = files("specmesh.serving.store").joinpath("lua", "prefixes.lua")
 
