@@ -1,4 +1,4 @@
--- The transitions of one session; session_store.py documents them. Redis runs a script atomically,
+-- The transitions of one session. session_store.py documents them. Redis runs a script atomically,
 -- so each transition happens entirely or not at all.
 --
 -- KEYS  session  hash: epoch, writer, secret, model, request, num_prompt_tokens; turn, a copy of
