@@ -104,8 +104,8 @@ def test_a_value_such_as_kubernetes_injects_is_refused_by_name(field, value, mon
 def test_a_name_of_old_is_not_passed_over_in_silence(name, monkeypatch, capsys):
     monkeypatch.setenv(name, "5")
     assert refusal("verifier", capsys) == [
-        "specmesh verifier: error: SPECMESH_VERIFIER_MAX_QUEUE is called "
-        "SPECMESH_VERIFIER__MAX_QUEUE now"
+        "specmesh verifier: error: SPECMESH_VERIFIER_MAX_QUEUE has been renamed to "
+        "SPECMESH_VERIFIER__MAX_QUEUE"
     ]
     assert parsed("drafter").max_queue == 256
 
