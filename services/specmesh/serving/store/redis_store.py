@@ -65,7 +65,7 @@ class RedisStore:
         info = await self._answer("info", _unless_refused("info", self._client.info()))
         if info is not None and info.get("loading"):
             # Valkey reports "aof_enabled:0" until it has read its file.
-            raise StoreUnavailable("Redis is still loading its data")
+            raise StoreUnavailable("Redis is loading its data")
         config: dict[str, str] | None = {}
         for name in CONFIG_NAMES:
             asked = _unless_refused("config", self._client.config_get(name))
