@@ -1,4 +1,5 @@
-"""What the docs draw and name is there: RPCs in the picture of processes, files in the glossary."""
+"""What the docs draw and name exists: RPCs in the picture of processes, folders in the pictures of
+rooms, files in the glossary and in the pages about the code."""
 
 import re
 from pathlib import Path
@@ -10,8 +11,12 @@ ROOTS = (
     "",
     *(f"{part}/specmesh" for part in ("services", "orchestrator", "clients", "benchmarks")),
 )
-ARCHITECTURE = (REPOSITORY / "docs" / "architecture.md").read_text()
-GLOSSARY = (REPOSITORY / "docs" / "glossary.md").read_text()
+PACKAGES = ("services/specmesh/inference", "orchestrator/specmesh/orchestrator")
+"""Where paths in the pages about the code may begin, too."""
+DOCS = REPOSITORY / "docs"
+PAGES_ABOUT_CODE = ("architecture", "strategies", "replicas", "sessions", "failures", "inference")
+ARCHITECTURE = (DOCS / "architecture.md").read_text()
+GLOSSARY = (DOCS / "glossary.md").read_text()
 
 SERVICES_AT = {
     "orchestrator": {"GenerationService", "TokenizerService"},
@@ -22,17 +27,20 @@ SERVICES_AT = {
 EACH = {"Verify": "VerifyEach", "Draft": "DraftEach", "Assess": "AssessEach"}
 """RPCs that the orchestrator doesn't call, since it calls others that do the same."""
 
-PATHS = {
-    quoted
-    for quoted in re.findall(r"`([^`\s]+)`", GLOSSARY)
-    if "/" in quoted or quoted.endswith((".py", ".lua", ".proto"))
-}
+
+def paths(text):
+    """The files that ``text`` names."""
+    ends = (".py", ".lua", ".proto")
+    return {each for each in re.findall(r"`([^`\s]+)`", text) if each.endswith(ends)}
+
+
+PATHS = paths(GLOSSARY) | {each for each in re.findall(r"`([^`\s]+)`", GLOSSARY) if "/" in each}
 NAMES = re.findall(r"`(\w+)` in `([^`]+/[^`]+)`", GLOSSARY)
 TERMS = re.findall(r"^- \*\*(.+?)\*\*", GLOSSARY, re.MULTILINE)
 
 
-def found(path):
-    return [at for root in ROOTS if (at := REPOSITORY / root / path).exists()]
+def found(path, roots=ROOTS):
+    return [at for root in roots if (at := REPOSITORY / root / path).exists()]
 
 
 def defined(name, path):
@@ -58,6 +66,41 @@ def test_arrows_into_a_process_name_the_rpcs_that_it_serves(process):
 
 def test_every_service_is_in_the_picture():
     assert set(rpcs()) == set().union(*SERVICES_AT.values())
+
+
+def rooms_drawn(root):
+    """The folders in the picture below the heading of ``root``."""
+    heading = f"### `{root}/specmesh`"
+    picture = re.search(rf"{heading}\n\n```mermaid\n(.*?)```", ARCHITECTURE, re.DOTALL)
+    assert picture, f"no picture under the heading {heading}"
+    arrows = [line.split("-->") for line in picture[1].splitlines() if "-->" in line]
+    children = {}
+    for parent, folders in arrows:
+        for folder in folders.split("&"):
+            assert folder.strip() not in children, f"{folder.strip()} is drawn twice"
+            children[folder.strip()] = parent.strip()
+    for folder, parent in children.items():
+        assert parent == (folder.rpartition("/")[0] or root)
+    return {*children, *children.values()} - ({root} - rooms(root))
+
+
+def rooms(root):
+    """The folders with Python files."""
+    top = REPOSITORY / root / "specmesh"
+    return {str(file.parent.relative_to(top)) for file in top.rglob("*.py")}
+
+
+@pytest.mark.parametrize("root", ["services", "orchestrator", "clients", "benchmarks"])
+def test_the_pictures_of_rooms_have_every_folder_and_no_other(root):
+    assert sorted(rooms_drawn(root) - rooms(root)) == [], "drawn, but not there"
+    assert sorted(rooms(root) - rooms_drawn(root)) == [], "there, but not drawn"
+
+
+@pytest.mark.parametrize("page", PAGES_ABOUT_CODE)
+def test_every_file_in_the_pages_about_the_code_exists(page):
+    named = paths((DOCS / f"{page}.md").read_text())
+    assert named
+    assert [path for path in sorted(named) if not found(path, (*ROOTS, *PACKAGES))] == []
 
 
 def test_every_path_in_the_glossary_exists():

@@ -11,7 +11,7 @@ from specmesh.cli.app import app
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.client.testing import FakeMesh
 
-README = Path(__file__).parents[2] / "README.md"
+CLI = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,6 @@ def test_every_kind_of_error_has_its_status(code, reason, status):
     assert result.stderr.endswith(f"[{reason}]\n")
 
 
-def test_the_readme_lists_them_all():
-    listed = re.findall(r"^\| (\d+) \| ", README.read_text(), re.MULTILINE)
+def test_the_docs_list_them_all():
+    listed = re.findall(r"^\| (\d+) \| ", CLI.read_text(), re.MULTILINE)
     assert [int(each) for each in listed] == [each.value for each in ExitStatus]

@@ -1,4 +1,4 @@
-"""The table in docs/architecture.md, counted."""
+"""The table in docs/sessions.md, counted."""
 
 from __future__ import annotations
 
