@@ -54,18 +54,18 @@ from specmesh.v1 import generation_pb2, generation_pb2_grpc, tokenizer_pb2, toke
 log = logging.getLogger(__name__)
 
 DRAFTER_SECONDS = 10.0
-"""How long the start waits for drafters; without any, answers come without speculation."""
+"""Longest wait for drafters at startup; without any, answers are decoded without speculation."""
 
 
 def _check_strategy(name: str) -> str:
-    """Refuse a default that may change the text: only a request may name such a strategy."""
+    """Refuse a default that may change the text; only a request may name such a strategy."""
     if name not in LOSSLESS:
         raise ValueError(f"must be one of: {', '.join(LOSSLESS)}")
     return name
 
 
 def _check_entries(listed: str) -> str:
-    """Refuse a list of replicas that can't be read."""
+    """Refuse a list of replicas that cannot be parsed."""
     read_entries(listed)
     return listed
 
@@ -79,97 +79,97 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
         50051,
         ge=0,
         le=MAX_PORT,
-        description="port to listen on, which clients try by default; 0 takes any free one",
+        description="port to listen on; clients try the default; 0 takes any free port",
     )
     max_request_bytes: int = Field(
         MAX_REQUEST_BYTES,
         ge=1024,
         le=2**30,
-        description="largest request that is taken in; a prompt must fit the context besides",
+        description="largest request accepted, in bytes; its prompt must also fit the context",
     )
     max_held_bytes: int = Field(
         64 * 2**20,
         ge=1024,
         le=2**40,
-        description="bytes of all requests under way; the process takes up to five times as much "
-        "memory for them",
+        description="total bytes of all requests in flight; the process uses up to five times as "
+        "much memory for them",
     )
     verifiers: Annotated[str, AfterValidator(_check_entries)] = Field(
-        description="the target's replicas, comma-separated: host:port for one, dns:///host:port "
-        "for all to which DNS resolves the name, as they come and go"
+        description="the target's replicas, comma-separated: host:port for a single replica, "
+        "dns:///host:port for every address that DNS resolves the name to, re-resolved over time"
     )
     drafters: Annotated[str, AfterValidator(_check_entries)] = Field(
-        "", description="drafters, in the same way"
+        "", description="replicas of drafters, in the same format as --verifiers"
     )
     confidence: Annotated[str, AfterValidator(_check_entries)] = Field(
         "",
-        description="replicas of the confidence service, in the same way; for requests that name "
-        "the strategy 'filter'",
+        description="replicas of the confidence service, in the same format as --verifiers; used "
+        "by requests that name the strategy 'filter'",
     )
     resolve_seconds: float = Field(
-        EVERY_SECONDS, gt=0, description="how often names of replicas are looked up in DNS"
+        EVERY_SECONDS, gt=0, description="seconds between DNS lookups of the replicas' names"
     )
     strategy: Annotated[str, AfterValidator(_check_strategy)] = Field(
-        "speculative", description="strategy of requests that name none"
+        "speculative", description="strategy of requests that do not name one"
     )
     max_wait_seconds: float = Field(
         MAX_WAIT_SECONDS,
         ge=0,
-        description="how long a request may wait for its turn while the mesh is full; who would "
-        "wait longer is refused at once",
+        description="longest time in seconds that a request may wait for admission while the mesh "
+        "is full; a request that would wait longer is refused immediately",
     )
     share_prefixes: Literal["identity", "all"] = Field(
         "identity",
-        description="who shares cached prefixes; 'all' is faster where many send the same, and "
-        "lets each find out by timing what others have sent",
+        description="who shares cached prefixes: only requests of one identity, or 'all'; 'all' is "
+        "faster where many send the same text, but lets a client detect by timing what others sent",
     )
     prefix_directory: bool = Field(
         True,
         description="tell the other orchestrators through Redis which replica holds which prefix, "
-        "so that the next turn of a chat finds it at any of them",
+        "so that the next turn of a chat is routed to that replica by any orchestrator",
     )
     max_answers_per_identity: int | None = Field(
-        None, ge=1, description="answers that one identity may have at once"
+        None, ge=1, description="most concurrent answers per identity"
     )
     max_tokens_per_minute: int | None = Field(
-        None, ge=1, description="output tokens that one identity may have in a minute"
+        None, ge=1, description="most output tokens per minute and identity"
     )
     max_verified_nodes_per_minute: int | None = Field(
         None,
         ge=1,
-        description="nodes of trees, roots included, that the target may verify in a minute for "
-        "one identity",
+        description="most tree nodes, roots included, that the target verifies per minute and "
+        "identity",
     )
     max_request_bytes_per_minute: int | None = Field(
         None,
         ge=1,
-        description="bytes of requests that one identity may send in a minute: prompts, chats, and "
-        "all else that is tokenized, detokenized or rendered",
+        description="most bytes of requests per minute and identity: prompts, chats, and "
+        "everything else that is tokenized, detokenized or rendered",
     )
     lookahead: int | None = Field(
         None,
         ge=1,
         le=MAX_LOOKAHEAD,
-        description="draft tokens a verification covers; by default what suits the strategy",
+        description="draft tokens per verification; by default a number that suits the strategy",
     )
     trees: Path | None = Field(
         None,
-        description="file of trees that 'specmesh calibrate tree' wrote of the target and the "
-        "first drafter, for requests that name the strategy 'tree' and a width",
+        description="file of draft trees that 'specmesh calibrate tree' wrote for the target and "
+        "the first drafter, for requests that name the strategy 'tree' and a width",
     )
     redis_check: Literal["refuse", "warn", "off"] = Field(
         "refuse",
-        description="what is done about a Redis that may evict sessions, as maxmemory-policy "
-        "allkeys-lru does: nothing starts, or it is logged like settings that lose sessions with "
-        "a server, or settings are not looked at",
+        description="what to do about a Redis that may evict sessions (for example with "
+        "maxmemory-policy allkeys-lru) or lose them when it restarts: 'refuse' logs the second and "
+        "does not start because of the first, 'warn' logs both, 'off' checks neither",
     )
     record_content: bool = Field(
-        False, description="put the texts of tokens into traces, for whoever may read those"
+        False, description="record the text of tokens in traces, readable by whoever reads those"
     )
 
     @property
     def limits(self) -> Quota:
-        """What each identity may use."""
+        """The limits of each identity."""
         return Quota(
             self.max_answers_per_identity,
             self.max_tokens_per_minute,
@@ -179,7 +179,7 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
 
 
 class OrchestratorService:
-    """The orchestrator as a ``Service``: connects to the mesh and answers clients."""
+    """The orchestrator as a ``Service``, which connects to the mesh and answers clients."""
 
     role = "orchestrator"
     names = (
@@ -204,8 +204,10 @@ class OrchestratorService:
         self._trees: CalibratedTrees | None = None
 
     async def start(self) -> None:
-        """Look for the mesh. Raises ``CannotStart`` if a replica elsewhere would be called in plain
-        text, if Redis may evict sessions, or if calibrated trees can't be read."""
+        """Create the pools of replicas, which connect in the background.
+
+        Raises ``CannotStart`` if a remote replica would be called in plain text, if Redis may evict
+        sessions, or if the calibrated trees can't be read."""
         self._trees = read_trees(self._settings.trees)
         if self._store is not None and self._settings.redis_check != "off":
             self._store_watch = StoreWatch(self._store)
@@ -235,11 +237,11 @@ class OrchestratorService:
         self._targets.follow(self._mesh.verifiers, self._mesh.drafters)
 
     async def connect(self) -> None:
-        """Return once a replica of the target is ready and, if there are drafters, one of them or
-        ``DRAFTER_SECONDS`` have passed.
+        """Return once a target replica is ready and, if drafters are configured, either a drafter
+        is ready or ``DRAFTER_SECONDS`` have passed.
 
-        Raises ``CannotStart`` if every drafter was refused, or if calibrated trees are of other
-        models.
+        Raises ``CannotStart`` if every drafter was refused, or if the calibrated trees belong to
+        other models.
         """
         assert self._mesh is not None
         await self._mesh.verifiers.wait_ready()
@@ -249,11 +251,11 @@ class OrchestratorService:
             check_trees(self._trees, self._mesh.verifiers.ready, self._mesh.drafters.peers)
 
     def can_answer(self) -> bool:
-        """Whether a replica of the target is ready; without drafters answers are slower."""
+        """Return whether a target replica is ready; drafters only make answers faster."""
         return self._mesh is not None and bool(self._mesh.verifiers.ready)
 
     def watched(self, watcher: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call ``watcher`` whenever a verifier may have come or gone, while the block lasts."""
+        """Call ``watcher`` whenever the ready verifiers may have changed, until the block ends."""
         assert self._mesh is not None
         return self._mesh.verifiers.watched(watcher)
 
@@ -276,7 +278,7 @@ class OrchestratorService:
         observe(self._mesh, servicer.entrance)
 
     async def stop(self) -> None:
-        """Close the connections to the mesh and the store, and end what reads prompts."""
+        """Close the connections to the mesh and the store, and stop the prompt readers."""
         await self._prompts.close()
         for follower in self._followers:
             await follower.close()
@@ -301,7 +303,7 @@ class OrchestratorService:
         *,
         dispensable: bool = False,
     ) -> Pool:
-        """A pool that has the replicas of ``listed`` and follows its names."""
+        """Create a pool of the replicas in ``listed`` and follow its DNS names."""
         entries = read_entries(listed)
         pool = Pool(
             *(role, f"specmesh.mesh.v1alpha1.{service}", entries.addresses, admit, channels),
@@ -317,7 +319,7 @@ class OrchestratorService:
         try:
             await asyncio.wait_for(drafters.wait_ready(), DRAFTER_SECONDS)
         except TimeoutError:
-            log.warning("no drafter is ready: answers come unspeculated until one is")
+            log.warning("no drafter is ready: answers are not speculated until one is")
             return
         refusals = [f"drafter {peer.title}: {peer.refusal}" for peer in drafters.peers]
         if not drafters.ready:
@@ -325,9 +327,9 @@ class OrchestratorService:
 
 
 def _channels(settings: OrchestratorSettings) -> Callable[[str], Channels]:
-    """What opens channels to the replicas of a role: with TLS where there is a CA to believe.
+    """Return a factory of channels to the replicas of a role, with TLS if a CA is configured.
 
-    Raises ``CannotStart`` if replicas elsewhere would be called without."""
+    Raises ``CannotStart`` if a remote replica would be called without TLS."""
     if settings.tls is None or settings.tls.ca is None:
         for listed in (settings.verifiers, settings.drafters, settings.confidence):
             entries = read_entries(listed)

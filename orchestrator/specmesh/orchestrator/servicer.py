@@ -1,4 +1,4 @@
-"""GenerationService: checks requests, admits them and streams their answers."""
+"""GenerationService, which checks requests, admits them and streams their answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from specmesh.v1 import (
 )
 
 REQUEST_SECONDS = 600.0
-"""Limit of a request whose client set no deadline."""
+"""Time limit of a request whose client set no deadline."""
 
 GenerateContext = grpc.aio.ServicerContext[
     generation_pb2.GenerateRequest, generation_pb2.GenerateResponse
@@ -84,7 +84,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
 
     @property
     def entrance(self) -> Entrance:
-        """Where its answers wait to be admitted."""
+        """The queue in which answers wait for admission."""
         return self._entrance
 
     async def Generate(  # noqa: N802
@@ -98,7 +98,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
     async def Complete(  # noqa: N802
         self, request: generation_pb2.CompleteRequest, context: CompleteContext
     ) -> generation_pb2.CompleteResponse:
-        """Answer as ``Generate`` does, in one message."""
+        """Return the same answer as ``Generate`` in one message."""
         asked = request.request
         with within("request"):
             async with aclosing(self._events("Complete", asked, _deadline(context))) as events:
@@ -119,7 +119,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
                 slot = await stack.enter_async_context(
                     self._entrance.slot(metrics.deadline, resumed=True)
                 )
-                # A request that is not admitted must not take over the session.
+                # After admission: a request that is not admitted must not take over the session.
                 with told():
                     answer = await self._answers.resumed(claim, epoch, request.received, metrics)
                 return Begun(answer, slot)
@@ -133,7 +133,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         request: session_pb2.GetSessionRequest,
         context: GetContext,  # noqa: ARG002
     ) -> session_pb2.GetSessionResponse:
-        """Tell how far a session has got, without taking it."""
+        """Describe the progress of a session without taking it over."""
         self._accounts.read(request.ByteSize())
         claim = read_claim(request)
         with told():
@@ -150,7 +150,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         request: session_pb2.CancelSessionRequest,
         context: CancelContext,  # noqa: ARG002
     ) -> session_pb2.CancelSessionResponse:
-        """End a session: its stream ends when it stores more or, being silent, touches it."""
+        """End a session; its stream ends at its next write to the store or its next touch."""
         claim = read_claim(request)
         with told():
             await required_store(self._store).cancel(claim)
@@ -159,10 +159,10 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
     async def _events(
         self, method: str, request: generation_pb2.GenerateRequest, deadline: float
     ) -> AsyncGenerator[events_pb2.GenerationEvent, None]:
-        """The events of a new answer, or of the rest of one."""
+        """Yield the events of a new answer, or of the rest of one."""
         with (
             RequestMetrics(method, deadline) as metrics,
-            # Before all else: to tokenize a prompt, or to render a chat, is work as well.
+            # First of all, because tokenizing a prompt or rendering a chat already costs work.
             self._accounts.answering(metrics, request.ByteSize()),
         ):
             name = named(request, identity())

@@ -24,7 +24,7 @@ ApplyContext = grpc.aio.ServicerContext[
 
 
 class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
-    """Implements TokenizerService for one mesh, with the ``prompts`` that answers are begun by."""
+    """Implements TokenizerService with the ``prompts`` that generation uses, for equal tokens."""
 
     def __init__(
         self, targets: TargetRegistry, prompts: PromptReader, accounts: Accounts | None = None
@@ -38,7 +38,7 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
         request: tokenizer_pb2.TokenizeRequest,
         context: TokenizeContext,  # noqa: ARG002
     ) -> tokenizer_pb2.TokenizeResponse:
-        """The tokens of a text, also if they are too many for a prompt."""
+        """Return the tokens of a text, even if they are too many for a prompt."""
         target = self._target(request)
         token_ids = await self._prompts.tokenize(
             "text", request.text, target, special_tokens_of(request)
@@ -50,11 +50,11 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
         request: tokenizer_pb2.DetokenizeRequest,
         context: DetokenizeContext,  # noqa: ARG002
     ) -> tokenizer_pb2.DetokenizeResponse:
-        """The text of tokens, no more of them than the context holds."""
+        """Return the text of tokens; refuse more tokens than the context holds."""
         target = self._target(request)
         num_tokens, most = len(request.token_ids), target.info.context_tokens
         if num_tokens > most:
-            raise InvalidField("token_ids", f"{num_tokens} are more than the context of {most}")
+            raise InvalidField("token_ids", f"{num_tokens} tokens exceed the context of {most}")
         check_tokens("token_ids", request.token_ids, target.info.vocab_size)
         text = await self._prompts.detokenize(
             request.token_ids, target, keep_special_tokens=request.keep_special_tokens
@@ -66,7 +66,7 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
         request: tokenizer_pb2.ApplyChatTemplateRequest,
         context: ApplyContext,  # noqa: ARG002
     ) -> tokenizer_pb2.ApplyChatTemplateResponse:
-        """The prompt that a chat becomes, also if it is too long for an answer."""
+        """Return the prompt rendered from a chat, even if it is too long for an answer."""
         target = self._target(request)
         rendered = await self._prompts.render(request.chat, target)
         prompt = await self._prompts.encode_chat(rendered, target)
@@ -80,7 +80,7 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
         | tokenizer_pb2.DetokenizeRequest
         | tokenizer_pb2.ApplyChatTemplateRequest,
     ) -> Target:
-        """The model that ``request`` is about, once its caller may have it read."""
+        """Return the model that ``request`` names, after charging the caller for reading it."""
         self._accounts.read(request.ByteSize())
         target = self._targets.required()
         check_model(request.model, target)

@@ -1,4 +1,4 @@
-"""The ledger of limits, for the caller of the moment and by the event loop's clock."""
+"""The ledger of limits applied to the current caller, with the event loop's clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specmesh.serving import caller
 class Accounts:
     """Keeps each caller of an orchestrator within ``limits``, whichever service it calls.
 
-    It is asked before any work is done for a request: who has reached a limit costs nothing.
+    It is checked before any work for a request, so that a caller over its limit costs nothing.
     """
 
     def __init__(self, limits: Quota | None = None) -> None:
@@ -21,7 +21,7 @@ class Accounts:
 
     @contextmanager
     def answering(self, meter: Meter, num_request_bytes: int) -> Iterator[None]:
-        """An answer is made for the caller, and ``meter`` counts what it uses.
+        """Count an answer for the caller while the block runs; ``meter`` reports what it uses.
 
         Raises ``ResourceExhausted`` with reason LIMIT_REACHED.
         """
@@ -33,7 +33,7 @@ class Accounts:
             self._ledger.end(identity, meter, now())
 
     def read(self, num_request_bytes: int) -> None:
-        """Let a request be read that asks for no answer.
+        """Charge the caller for a request that asks for no answer.
 
         Raises ``ResourceExhausted`` with reason LIMIT_REACHED.
         """

@@ -1,4 +1,4 @@
-"""Where answers wait to be admitted: first come, first served, but resumed answers before new."""
+"""The admission queue: first come, first served, but resumed answers before new ones."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from specmesh.serving.telemetry.pipeline import annotate
 
 
 class Slot:
-    """The slot of an answer that was admitted; freed at the latest when its block is left."""
+    """The slot of an admitted answer, freed at the latest when the block of ``slot`` ends."""
 
     def __init__(self, leave: Callable[[], None]) -> None:
         self._leave: Callable[[], None] | None = leave
 
     def leave(self) -> None:
-        """Free the slot: the mesh has finished the answer, even if its client has not read it."""
+        """Free the slot once the mesh has finished, even if the client has not read everything."""
         leave, self._leave = self._leave, None
         if leave is not None:
             leave()
@@ -28,7 +28,7 @@ class Slot:
 class Entrance:
     """Admits answers as ``admission`` decides: resumed ones first, each kind in order of arrival.
 
-    ``num_replicas`` says how many of the target are ready, ``die`` draws from [0, 1).
+    ``num_replicas`` returns the number of ready target replicas, ``die`` draws from [0, 1).
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class Entrance:
     async def slot(self, deadline: float, *, resumed: bool) -> AsyncIterator[Slot]:
         """Wait for a slot until ``deadline``, by the event loop's clock, and hold it.
 
-        Raises ``ResourceExhaustedStatus`` with reason OVERLOADED, at once if no slot is expected in
-        time.
+        Raises ``ResourceExhaustedStatus`` with reason OVERLOADED, immediately if no slot is
+        expected in time.
         """
         await self._turn(deadline, resumed)
         loop = asyncio.get_running_loop()
@@ -80,7 +80,7 @@ class Entrance:
                     turn.set_result(None)
 
     async def _turn(self, deadline: float, resumed: bool) -> None:
-        """Return when the answer is admitted."""
+        """Return when the answer is admitted; raises as ``slot`` does."""
         waiting = self._resumed if resumed else self._new
         if not waiting and self._fits(resumed=resumed):
             self._admission.began()

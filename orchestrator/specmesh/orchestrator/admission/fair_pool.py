@@ -1,4 +1,4 @@
-"""Threads for work that would hold up the event loop, shared fairly among those who ask for it."""
+"""Threads for work that would block the event loop, shared fairly among the callers."""
 
 from __future__ import annotations
 
@@ -18,46 +18,48 @@ Turn = asyncio.Future[None]
 
 
 class FairPool:
-    """Does ``max_at_work`` things at once and lets ``max_waiting`` more wait.
+    """Runs ``max_at_work`` jobs concurrently and lets ``max_waiting`` more wait.
 
-    The identity with the fewest things at work is next, whatever each has waiting; those with as
-    many take turns. One that finds every place taken gets that of the last thing of the identity
-    with the most (longest queue drop), unless that would leave it with more: so an identity may
-    have all places, but keeps nobody else out.
-    ``what`` completes "16 ..." for whom is refused.
+    The next job is of the identity with the fewest running jobs, however many each has waiting;
+    identities with equally many take turns. When the queue is full, a new job replaces the last job
+    of the identity with the most waiting jobs (longest queue drop), unless the newcomer's identity
+    would then have more waiting than that one. An identity may thus fill the whole queue but keeps
+    nobody else out. ``what`` completes the error message "16 ... already".
     """
 
     def __init__(self, name: str, max_at_work: int, max_waiting: int, what: str) -> None:
         self._threads = ThreadPoolExecutor(max_at_work, thread_name_prefix=name)
         self._max_at_work = max_at_work
         self._at_work: Counter[str] = Counter()
-        """Threads that each identity has."""
+        """Threads that each identity occupies."""
         self._max_waiting = max_waiting
         self._num_waiting = 0
         self._what = what
         self._turns: OrderedDict[str, deque[Turn]] = OrderedDict()
-        """Who waits, by identity; of two with as much at work the first is next."""
+        """Waiting jobs by identity; of two identities with equally many running jobs, the first is
+        next."""
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
-        """What ``work`` returns or raises; ``ResourceExhaustedStatus`` with reason OVERLOADED if
-        too much waits."""
+        """Return or raise what ``work`` does, in a thread.
+
+        Raises ``ResourceExhaustedStatus`` with reason OVERLOADED if too many jobs wait."""
         identity = caller.identity()
         await self._thread(identity)
-        # Work whose client has gone counts until its thread has finished with it.
+        # A job whose client has gone counts until its thread is free: threads can't be cancelled.
         future = self._threads.submit(work, *arguments)
         loop = asyncio.get_running_loop()
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._hand_on, identity))
         return await asyncio.wrap_future(future)
 
     async def close(self) -> None:
-        """Drop what waits, and return once what is at work has ended."""
+        """Drop the waiting jobs, and return once the running ones have ended."""
         for turns in self._turns.values():
             for turn in turns:
                 turn.cancel()
         await asyncio.to_thread(self._threads.shutdown)
 
     async def _thread(self, identity: str) -> None:
-        """Return when ``identity`` has a thread."""
+        """Return when ``identity`` has been given a thread."""
         if self._at_work.total() < self._max_at_work:
             self._at_work[identity] += 1
             return
@@ -70,7 +72,7 @@ class FairPool:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._hand_on(identity)  # its turn had come
+                self._hand_on(identity)  # the thread was assigned just before the cancellation
             else:
                 self._remove(identity, turn)
             raise
@@ -81,13 +83,13 @@ class FairPool:
             raise self._overloaded()
         last = turns[-1]
         self._remove(most, last)
-        if not last.done():  # else its client has just gone
+        if not last.done():  # otherwise its client has just gone
             last.set_exception(self._overloaded())
 
     def _hand_on(self, former: str) -> None:
-        """Give the thread that ``former`` had to who is next."""
+        """Give the thread of ``former`` to the next identity."""
         self._at_work[former] -= 1
-        self._at_work += Counter()  # forgets who has none
+        self._at_work += Counter()  # drops the identities without a thread
         while self._turns:
             identity = min(self._turns, key=self._at_work.__getitem__)
             turn = self._turns[identity][0]

@@ -1,7 +1,7 @@
-"""How much one identity may ask for: decided without a clock, times are passed in.
+"""Limits on the work of one identity, decided without a clock: times are passed in.
 
-Work is paid for after it was done: an answer that has begun is finished, and while an identity owes
-something it begins no other. What a request itself brings to do, reading it, is paid for before.
+Work is charged after it was done, because an answer that has begun is always finished; an identity
+in debt cannot begin another answer. The bytes of a request are charged before it is read.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from specmesh.serving.errors import ResourceExhaustedStatus
 
 MINUTE = 60.0
 BUSY_SECONDS = 1.0
-"""When to come again if too many answers are running: nobody knows when one of them ends."""
+"""Retry delay if too many answers are running: their ends cannot be predicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What each identity may use; None sets no limit."""
+    """The limits of each identity; None means no limit."""
 
     answers: int | None = None
-    """Answers at once."""
+    """Concurrent answers."""
     tokens_per_minute: int | None = None
     """Output tokens."""
     verified_nodes_per_minute: int | None = None
     """Nodes of the trees sent to verifiers, roots included: positions that the target computes."""
     request_bytes_per_minute: int | None = None
-    """Bytes of requests: of prompts, and of all else that is tokenized, detokenized or rendered."""
+    """Bytes of prompts and of everything else that is tokenized, detokenized or rendered."""
 
 
 class Meter(Protocol):
@@ -45,9 +45,9 @@ class Meter(Protocol):
 
 
 class Bucket:
-    """An allowance that is renewed evenly and may be overdrawn (a token bucket).
+    """A token bucket: an allowance that refills evenly and may be overdrawn.
 
-    It holds what a minute brings at most.
+    It holds at most what one minute adds.
     """
 
     def __init__(self, per_minute: int | None, now: float) -> None:
@@ -57,8 +57,8 @@ class Bucket:
         self._at = now
 
     def spend(self, amount: int, now: float) -> None:
-        """Take ``amount``, also if less is there, as if it had been taken evenly since the last
-        time."""
+        """Take ``amount``, even if less is left. The amount counts as spent evenly since the last
+        call, so that the refill of that time is not lost in a full bucket."""
         if self._most < inf:
             renewed = (now - self._at) * self._rate
             self._level = min(self._most, self._level + renewed - amount)
@@ -66,18 +66,18 @@ class Bucket:
 
     @property
     def debt_s(self) -> float:
-        """After how many seconds something is there again; 0 if it is."""
+        """Seconds until the bucket is above zero again; 0 if it is."""
         return 0.0 if self._level > 0 else (1 - self._level) / self._rate
 
     @property
     def is_full(self) -> bool:
-        """Whether it is as if nothing had ever been taken."""
+        """Whether the bucket is as full as if nothing had ever been taken."""
         return self._level >= self._most
 
 
 @dataclass(slots=True)
 class _Running:
-    """An answer, and how much of what its meter shows was paid for."""
+    """A running answer, with the part of its meter that has been charged."""
 
     meter: Meter
     num_output_tokens: int = 0
@@ -92,7 +92,7 @@ class _Account:
     running: dict[int, _Running] = field(default_factory=dict)
 
     def settle(self, now: float) -> None:
-        """Pay for what the running answers have used since the last time."""
+        """Charge what the running answers have used since the last call."""
         output = target = 0
         for answer in self.running.values():
             output -= answer.num_output_tokens
@@ -106,16 +106,16 @@ class _Account:
         self.request_bytes.spend(0, now)
 
     def is_idle(self, now: float) -> bool:
-        """Whether it may be forgotten."""
+        """Return whether the account may be forgotten: nothing runs and all buckets are full."""
         self.settle(now)
         buckets = (self.tokens, self.nodes, self.request_bytes)
         return not self.running and all(bucket.is_full for bucket in buckets)
 
 
 class Ledger:
-    """What each identity has used of its limits.
+    """The use of each identity against its limits.
 
-    Identities that have used nothing for long enough are forgotten.
+    Identities whose allowances are full again are forgotten.
     """
 
     def __init__(self, limits: Quota) -> None:
@@ -124,11 +124,11 @@ class Ledger:
 
     @property
     def num_identities(self) -> int:
-        """How many are remembered."""
+        """The number of identities that are remembered."""
         return len(self._accounts)
 
     def begin(self, identity: str, meter: Meter, now: float, num_request_bytes: int = 0) -> None:
-        """Let an answer begin, whose use ``meter`` counts until ``end``.
+        """Begin an answer, whose use ``meter`` counts until ``end``.
 
         Raises ``ResourceExhaustedStatus`` with reason LIMIT_REACHED.
         """
@@ -142,14 +142,14 @@ class Ledger:
         account.running[id(meter)] = _Running(meter)
 
     def read(self, identity: str, num_request_bytes: int, now: float) -> None:
-        """Let a request be read that asks for no answer.
+        """Charge the bytes of a request that asks for no answer.
 
         Raises ``ResourceExhaustedStatus`` with reason LIMIT_REACHED.
         """
         self._read(self._settled(identity, now), num_request_bytes, now)
 
     def end(self, identity: str, meter: Meter, now: float) -> None:
-        """Pay for the rest of an answer that is over."""
+        """Charge the rest of an answer that has ended."""
         account = self._accounts[identity]
         account.settle(now)
         del account.running[id(meter)]
@@ -172,7 +172,8 @@ class Ledger:
         return account
 
     def _forget_idle(self, now: float) -> None:
-        """Look at two of the accounts, in turns: they cannot grow faster than they are swept."""
+        """Check two accounts, in rotation: as at most one is added each time, idle ones can't pile
+        up."""
         for _ in range(min(2, len(self._accounts))):
             identity, account = self._accounts.popitem(last=False)
             if not account.is_idle(now):

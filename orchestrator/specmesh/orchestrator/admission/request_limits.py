@@ -1,6 +1,6 @@
-"""What clients may send, whatever model is served; docs/protocol.md has the same in a table.
+"""Limits on requests that hold for any model; docs/protocol.md has them in a table.
 
-What depends on the model (its vocabulary, its context) is checked against it.
+Limits that depend on the model (its vocabulary, its context) are checked elsewhere.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ __all__ = [
 ]
 
 MAX_REQUEST_BYTES = 8 * 2**20
-"""Of a message, unless the process was started with another ``--max-request-bytes``."""
+"""Default limit of a whole message, in bytes; ``--max-request-bytes`` sets another."""
 SEED_BITS = 53
-"""Every client's numbers hold such a seed: JavaScript's are exact up to there."""
+"""Seeds of 53 bits fit the numbers of every client: JavaScript's integers are exact up to there."""
 MAX_STOP_TOKENS = 256
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARS = 256
 MAX_MESSAGES = 4096
 MAX_ARGUMENT_BYTES = 1 << 17
-"""Limits what is taken apart on the event loop."""
+"""Limits the JSON that is parsed on the event loop."""
 MAX_ARGUMENT_DEPTH = 24
-"""Of lists and structs in one another; each is two messages, and protobuf discards unknown fields
-in the first 64 only, so that deeper ones would not be noticed."""
+"""Nesting of lists and structs. Each level is two messages, and protobuf discards unknown fields in
+the first 64 messages only, so that deeper ones would go unnoticed."""
 MAX_REQUEST_ID_CHARS = 128
 MAX_SESSION_ID_CHARS = 64
 MAX_RESUME_TOKEN_BYTES = 64
 MAX_EPOCH = 2**31 - 1
-"""Those that the store chooses still fit the message above it."""
+"""Epochs chosen by the store continue above this and still fit the field's 32 bits."""

@@ -1,1 +1,1 @@
-"""From a request to a plan: everything is checked and every default settled before any work."""
+"""Requests become plans: everything is checked and every default settled before any work."""

@@ -1,8 +1,8 @@
-"""Idempotent starts: the session that the id of a request stands for.
+"""Idempotent starts: a request id determines the session of its answer.
 
-Session, resume token and seed are functions of what the client sends, so that any orchestrator
-finds the session of a request that is sent again, and one that the store has lost begins anew with
-the same seed.
+Session, resume token and seed are functions of the request. Any orchestrator therefore finds the
+session of a request that is sent again, and a session that the store has lost starts over with the
+same seed.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from specmesh.v1 import generation_pb2
 
 @dataclass(frozen=True, slots=True)
 class NamedRequest:
-    """What a request with an id stands for: a session, and the seed if it names none."""
+    """The session of a request with an id, and the seed used if the request names none."""
 
     claim: Claim
     seed: int
 
 
 def named(request: generation_pb2.GenerateRequest, owner: str) -> NamedRequest | None:
-    """What ``request`` of the identity ``owner`` stands for; None if it has no id.
+    """Return the session and seed of ``request`` from the identity ``owner``; None without an id.
 
-    Another request under the same id has another resume token, so that the session isn't its own.
-    Raises ``InvalidField``.
+    A different request with the same id gets a different resume token and therefore cannot take
+    the session. Raises ``InvalidField`` if the id is too long.
     """
     request_id = request.request_id
     if len(request_id) > MAX_REQUEST_ID_CHARS:
@@ -47,8 +47,10 @@ def named(request: generation_pb2.GenerateRequest, owner: str) -> NamedRequest |
 
 
 def _meaning(request: generation_pb2.GenerateRequest, seed: int) -> bytes:
-    """What all requests for one answer have in common: also those that name what
-    GenerationStarted has told, the seed and the strategy, which doesn't change the text."""
+    """Return the canonical bytes that all requests for one answer share.
+
+    A request that repeats the seed and the strategy from GenerationStarted has the same bytes: the
+    strategy is left out if it is lossless and so cannot change the text."""
     common = generation_pb2.GenerateRequest()
     common.CopyFrom(request)
     common.ClearField("received")
@@ -65,7 +67,7 @@ def _meaning(request: generation_pb2.GenerateRequest, seed: int) -> bytes:
 
 
 def _derived(purpose: bytes, *parts: bytes) -> bytes:
-    """128 bits that nobody can tell who doesn't know all ``parts``."""
+    """Hash ``parts`` to 128 bits that only somebody who knows all of them can compute."""
     hashed = blake2b(digest_size=16, person=purpose)
     for part in parts:
         hashed.update(len(part).to_bytes(8, "little"))

@@ -1,4 +1,4 @@
-"""From a request to a plan: everything checked and every default settled, before any work."""
+"""The plan of a request: everything checked and every default settled, before any work."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from specmesh.v1 import generation_pb2, model_pb2, sampling_pb2, speculation_pb2
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What stands in for what a request leaves open."""
+    """Defaults for the options that a request leaves unset."""
 
     strategy: str
     lookahead: int | None = None
     trees: CalibratedTrees | None = None
 
     def trees_for(self, target: Target, temperature: float) -> tuple[TreeShape, ...]:
-        """Calibrated trees of ``target``; none if they are another model's."""
+        """Return the calibrated trees of ``target``; none if they belong to another model."""
         if self.trees is None or self.trees.target_digest != target.info.weights_digest:
             return ()
         return tuple(each.shape for each in self.trees.nearest(temperature))
@@ -53,11 +53,11 @@ class RequestPlan:
     stop_strings: tuple[str, ...]
     filter_options: FilterOptions
     num_top_logprobs: int | None = None
-    """How many of the likeliest tokens to tell with the log-probabilities; None for neither."""
+    """Number of likeliest tokens to return with the log-probabilities; None returns neither."""
 
     @property
     def features(self) -> frozenset[model_pb2.ModelFeature.ValueType]:
-        """What a replica must be able to do that verifies for the answer."""
+        """The features that a replica needs to verify for the answer."""
         features = []
         if self.sampling.mode is AcceptanceMode.REJECTION:
             features.append(model_pb2.MODEL_FEATURE_REJECTION_MODE)
@@ -67,7 +67,7 @@ class RequestPlan:
 
 
 def check_model(name: str, target: Target) -> None:
-    """Raise ``NotFoundStatus`` for a model that isn't served here; an empty name is any."""
+    """Raise ``NotFoundStatus`` for a model that isn't served here; an empty name means any."""
     if name not in {"", target.info.name}:
         served = target.info.name
         raise NotFoundStatus(
@@ -84,16 +84,16 @@ def make_plan(
     defaults: Defaults,
     rng: random.Random,
 ) -> RequestPlan:
-    """Check ``request`` but for its model and its prompt, whose tokens ``prompt`` are.
+    """Check ``request`` except for its model and its prompt, whose tokens are ``prompt``.
 
-    ``rng`` gives the seed of a request that names none. Raises ``InvalidField``. Whether the
-    replicas can do it is another question, which is asked of an answer that begins (see
-    ``check_replicas``): one that has begun waits for a replica that can.
+    ``rng`` draws the seed of a request that names none. Raises ``InvalidField``. This does not
+    check whether the replicas support the plan: ``check_replicas`` does that for a new answer,
+    while a resumed answer waits for a replica that supports it.
     """
     strategy = request.speculation.strategy or defaults.strategy
     if strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
-        raise InvalidField("speculation.strategy", f"{strategy!r} is none of: {known}")
+        raise InvalidField("speculation.strategy", f"{strategy!r} is not one of: {known}")
     sampling = read_sampling(request.sampling, seed=rng.getrandbits(SEED_BITS))
     if sampling.seed >> SEED_BITS:
         raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
@@ -110,10 +110,10 @@ def make_plan(
 
 
 def check_replicas(plan: RequestPlan, target: Target) -> None:
-    """Refuse an answer that could not be finished on every replica of ``target``.
+    """Refuse an answer that some replica of ``target`` could not finish.
 
-    Raises ``FailedPreconditionStatus`` with reason KV_CACHE_TOO_SMALL for what one could not hold,
-    or UNSUPPORTED_FEATURE for what one can't do.
+    Raises ``FailedPreconditionStatus`` with reason KV_CACHE_TOO_SMALL if the answer might not fit a
+    replica's KV cache, or UNSUPPORTED_FEATURE if a replica lacks a feature it needs.
     """
     for feature in sorted(plan.features):
         target.require(feature)
@@ -121,8 +121,8 @@ def check_replicas(plan: RequestPlan, target: Target) -> None:
     if 0 < target.kv_capacity_tokens < num_prompt + max_tokens:
         raise FailedPreconditionStatus(
             "KV_CACHE_TOO_SMALL",
-            f"a prompt of {num_prompt} tokens and an answer of {max_tokens} do not fit into the "
-            f"KV cache of every replica: the least has room for {target.kv_capacity_tokens}",
+            f"a prompt of {num_prompt} tokens and an answer of {max_tokens} do not fit into the KV "
+            f"cache of every replica: the smallest holds {target.kv_capacity_tokens} tokens",
             {
                 "num_prompt_tokens": str(num_prompt),
                 "max_tokens": str(max_tokens),
@@ -141,7 +141,7 @@ def _goal(
     stopping = request.stopping
     max_tokens = _max_tokens(request, target, num_prompt)
     if len(stopping.stop_token_ids) > MAX_STOP_TOKENS:
-        raise InvalidField("stopping.stop_token_ids", f"holds more than {MAX_STOP_TOKENS}")
+        raise InvalidField("stopping.stop_token_ids", f"has more than {MAX_STOP_TOKENS} entries")
     check_tokens("stopping.stop_token_ids", stopping.stop_token_ids, target.info.vocab_size)
     ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
     return Goal(
@@ -155,7 +155,7 @@ def _goal(
 
 
 def _max_tokens(request: generation_pb2.GenerateRequest, target: Target, num_prompt: int) -> int:
-    """Tokens that are asked for and fit. No call for the answer is longer than it can become."""
+    """Return the requested number of tokens, at most what fits the context and the KV cache."""
     room = target.info.context_tokens - num_prompt
     if request.stopping.HasField("max_tokens"):
         if not request.stopping.max_tokens:
@@ -163,8 +163,8 @@ def _max_tokens(request: generation_pb2.GenerateRequest, target: Target, num_pro
         return min(request.stopping.max_tokens, room)
     if told := request.received.max_tokens:
         return min(told, room)
-    # Every replica must be able to finish an answer that begins; one that has begun, at an
-    # orchestrator that did not tell how long it may become, at least one of those there are now.
+    # A new answer must fit every replica, to be finished on any of them. A resumed answer whose
+    # first orchestrator did not report max_tokens must fit at least one current replica.
     has_begun = request.HasField("received")
     capacity = target.most_kv_capacity_tokens if has_begun else target.kv_capacity_tokens
     return min(room, max(1, capacity - num_prompt)) if capacity else room
@@ -175,7 +175,7 @@ def _filter_options(
 ) -> FilterOptions:
     field = "speculation.filter"
     if speculation.HasField("filter") and "filter" not in STRATEGIES[strategy].options:
-        raise InvalidField(field, f"has no meaning for the strategy {strategy!r}")
+        raise InvalidField(field, f"does not apply to the strategy {strategy!r}")
     return read_filter_options(speculation.filter, field)
 
 
@@ -186,7 +186,7 @@ def _num_top_logprobs(request: generation_pb2.GenerateRequest, strategy: str) ->
     if request.num_top_logprobs > MAX_TOP_LOGPROBS:
         raise InvalidField(field, f"must be in [0, {MAX_TOP_LOGPROBS}]")
     if not STRATEGIES[strategy].lossless:
-        raise InvalidField(field, f"the target does not see every token of {strategy!r}")
+        raise InvalidField(field, f"the target does not see every token of strategy {strategy!r}")
     return request.num_top_logprobs
 
 
@@ -204,7 +204,7 @@ def _strategy_options(
 
 def _stop_strings(stopping: sampling_pb2.StoppingCriteria) -> tuple[str, ...]:
     if len(stopping.stop_strings) > MAX_STOP_STRINGS:
-        raise InvalidField("stopping.stop_strings", f"holds more than {MAX_STOP_STRINGS}")
+        raise InvalidField("stopping.stop_strings", f"has more than {MAX_STOP_STRINGS} entries")
     for index, stop in enumerate(stopping.stop_strings):
         if not 0 < len(stop) <= MAX_STOP_STRING_CHARS:
             raise InvalidField(

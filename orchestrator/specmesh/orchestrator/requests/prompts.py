@@ -1,5 +1,4 @@
-"""From a prompt to its tokens: sizes are checked first, and long texts do not block the event
-loop."""
+"""Tokenization of prompts: sizes are checked first, and long texts do not block the event loop."""
 
 from __future__ import annotations
 
@@ -23,28 +22,28 @@ from specmesh.v1 import chat_pb2, generation_pb2, tokenizer_pb2
 T = TypeVar("T")
 
 INLINE_CHARS = 2048
-"""A text this short is tokenized in about a millisecond; a thread costs more than it saves."""
+"""Texts this short take about a millisecond to tokenize; a thread would cost more than that."""
 INLINE_TOKENS = 512
-"""So few tokens are as quick to decode."""
+"""Sequences this short take about as little time to decode."""
 DIGEST_BYTES = 16
 MAX_AT_WORK = 2
-"""Long texts that are tokenized at once."""
+"""Long texts that are tokenized concurrently."""
 MAX_WAITING = 16
-"""Long texts that wait for that; one more is refused."""
+"""Long texts that wait for a thread; further ones are refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedChat:
-    """The prompt that a template has made of a chat; ``marked`` is the same with its special tokens
-    marked, where what else spells one is text."""
+    """The prompt that a template rendered from a chat. ``marked`` is the same text with the
+    template's special tokens marked, so that other text that spells one stays text."""
 
     text: str
     marked: str | None = None
 
 
 class PromptReader:
-    """Turns prompts into tokens and tokens into text, for all calls of one orchestrator; the long
-    ones in a few threads of its own."""
+    """Turns prompts into tokens and tokens into text, for all calls of one orchestrator; long texts
+    are processed in a few threads of its own."""
 
     def __init__(self) -> None:
         self._threads = FairPool(
@@ -53,17 +52,17 @@ class PromptReader:
         self._chats = ChatRenderer()
 
     async def close(self) -> None:
-        """End what is at work."""
+        """Stop all work in progress."""
         await self._chats.close()
         await self._threads.close()
 
     async def read(
         self, request: generation_pb2.GenerateRequest, target: Target
     ) -> tuple[int, ...]:
-        """The prompt's tokens: at least one, and fewer than the context holds.
+        """Return the prompt's tokens: at least one, and fewer than the context holds.
 
-        Raises ``InvalidField``; ``ResourceExhausted`` with reason OVERLOADED when too many long
-        texts wait; and for a chat what ``render`` raises.
+        Raises ``InvalidField``; ``ResourceExhausted`` with reason OVERLOADED if too many long texts
+        are waiting; and for a chat everything that ``render`` raises.
         """
         match request.WhichOneof("prompt"):
             case "text":
@@ -71,7 +70,7 @@ class PromptReader:
                 prompt = await self._encode("text", request.text, target, special)
                 return _checked("text", prompt, target)
             case "tokens" | "chat" as given if request.HasField("add_special_tokens"):
-                raise InvalidField("add_special_tokens", f"has no meaning for {given!r}")
+                raise InvalidField("add_special_tokens", f"does not apply to {given!r}")
             case "tokens":
                 ids = request.tokens.ids
                 _check_room("tokens.ids", len(ids), target)
@@ -81,18 +80,19 @@ class PromptReader:
                 rendered = await self.render(request.chat, target)
                 return _checked("chat", await self.encode_chat(rendered, target), target)
             case _:
-                raise InvalidField("prompt", "must be set, as text, as tokens or as a chat")
+                raise InvalidField("prompt", "must be set: text, tokens or chat")
 
     async def tokenize(
         self, field: str, text: str, target: Target, add_special_tokens: bool | None
     ) -> tuple[int, ...]:
-        """The tokens of ``text``, which came in ``field``, also if they are no prompt; raises what
-        ``read`` does. ``add_special_tokens`` as in ``encoded``."""
+        """Return the tokens of ``text`` from ``field``, even if they would be no valid prompt.
+
+        Raises what ``read`` does. ``add_special_tokens`` is passed to ``encoded``."""
         return (await self._encode(field, text, target, add_special_tokens)).token_ids
 
     async def encode_chat(self, rendered: RenderedChat, target: Target) -> Encoded:
-        """The tokens of a chat's prompt, also if they are too many; raises ``ContextExceeded`` and
-        ``ResourceExhausted`` as ``read`` does."""
+        """Return the tokens of a chat's prompt, even if they are too many; raises
+        ``ContextExceeded`` and ``ResourceExhausted`` as ``read`` does."""
         if rendered.marked is None:
             return await self._encode("chat", rendered.text, target, False)
         _check_length("chat", rendered.text, target, _most_bytes(target))
@@ -107,14 +107,14 @@ class PromptReader:
     async def detokenize(
         self, token_ids: Sequence[int], target: Target, *, keep_special_tokens: bool
     ) -> str:
-        """The text of ``token_ids``, which must be in the vocabulary; raises ``ResourceExhausted``
-        with reason OVERLOADED."""
+        """Return the text of ``token_ids``, which must be in the vocabulary; raises
+        ``ResourceExhausted`` with reason OVERLOADED."""
         if len(token_ids) <= INLINE_TOKENS:
             return _decoded(token_ids, target, keep_special_tokens)
         return await self.in_turn(_decoded, token_ids, target, keep_special_tokens)
 
     async def render(self, chat: chat_pb2.Chat, target: Target) -> RenderedChat:
-        """The prompt that the target's template makes of ``chat``.
+        """Return the prompt that the target's template renders from ``chat``.
 
         Raises ``InvalidField``; ``FailedPreconditionStatus`` with reason NO_CHAT_TEMPLATE;
         ``InvalidArgument`` with reason CHAT_REFUSED; ``ResourceExhausted`` with reason OVERLOADED.
@@ -143,19 +143,20 @@ class PromptReader:
         return RenderedChat(*await self._run(len(text), plain.restored, text))
 
     async def _run(self, length: int, work: Callable[..., T], *arguments: Any) -> T:
-        """What ``work`` makes of a text of such a ``length``; of a long one in a thread."""
+        """Return ``work(*arguments)`` for a text of ``length``; use a thread if it is long."""
         if length <= INLINE_CHARS:
             return work(*arguments)
         return await self.in_turn(work, *arguments)
 
     async def in_turn(self, work: Callable[..., T], *arguments: Any) -> T:
-        """What ``work``, which takes long over a text, returns or raises, in a thread; callers take
-        turns. Raises ``ResourceExhausted`` with reason OVERLOADED."""
+        """Run ``work``, which is slow for its text, in a thread; callers take turns.
+
+        Raises what ``work`` raises, and ``ResourceExhausted`` with reason OVERLOADED."""
         return await self._threads.run(work, *arguments)
 
 
 def digest_of(prompt: Sequence[int]) -> bytes:
-    """The digest by which two prompts are known to have the same tokens."""
+    """Return the digest that tells whether two prompts have the same tokens."""
     return blake2b(pack(prompt), digest_size=DIGEST_BYTES, person=b"prompt").digest()
 
 
@@ -166,12 +167,15 @@ def _encoded_as_marked(text: str, target: Target) -> Encoded:
 def special_tokens_of(
     request: generation_pb2.GenerateRequest | tokenizer_pb2.TokenizeRequest,
 ) -> bool | None:
-    """What ``encoded`` is told for ``request``."""
+    """Return the ``add_special_tokens`` argument of ``encoded`` for ``request``."""
     return request.add_special_tokens if request.HasField("add_special_tokens") else None
 
 
 def _checked(field: str, prompt: Encoded, target: Target) -> tuple[int, ...]:
-    """The tokens of ``prompt``, which came in ``field``, if they can be answered."""
+    """Return the tokens of ``prompt`` from ``field`` if they can be answered.
+
+    Raises ``InvalidField`` if there are none, if the context has no room for an answer, or if the
+    model lacks one of them."""
     if not prompt.num_own:
         raise InvalidField(field, "must not be empty")
     _check_room(field, len(prompt.token_ids), target)
@@ -180,8 +184,8 @@ def _checked(field: str, prompt: Encoded, target: Target) -> tuple[int, ...]:
         spelled = target.tokenizer.id_to_token(last)
         raise InvalidField(
             field,
-            f"holds {spelled!r}, token {last} of the model's tokenizer, which the model doesn't "
-            f"have: its tokens are below {vocab_size}",
+            f"contains {spelled!r}, token {last} of the model's tokenizer, but the model only has "
+            f"tokens below {vocab_size}",
         )
     return prompt.token_ids
 
@@ -194,19 +198,19 @@ def _decoded(token_ids: Sequence[int], target: Target, keep_special_tokens: bool
 
 
 def _most_bytes(target: Target) -> int:
-    """How much text the context holds if all its tokens are the longest."""
+    """Return the longest text, in bytes, that the context could hold."""
     return target.longest_token_bytes * target.info.context_tokens
 
 
 def _check_length(field: str, text: str, target: Target, most: int) -> None:
-    """Refuse a text of more than ``most`` bytes: it cannot fit the context, even if all its tokens
-    were the longest."""
+    """Refuse a text of more than ``most`` bytes, which exceeds the context even if all its tokens
+    are the longest."""
     length = len(text) if len(text) > most else len(text.encode())
     if length > most:
         raise ContextExceeded(
             field,
-            f"{length} bytes or more are beyond the {most} that {target.info.context_tokens} "
-            f"tokens of at most {target.longest_token_bytes} bytes can hold",
+            f"{length} bytes or more exceed the {most} that {target.info.context_tokens} tokens of "
+            f"at most {target.longest_token_bytes} bytes can hold",
         )
 
 

@@ -1,4 +1,4 @@
-"""What ListModels tells: the target, its drafters, and the strategies that can be asked for."""
+"""The response of ListModels: the target, its drafters, and the available strategies."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from specmesh.v1 import model_pb2, served_model_pb2
 
 
 def check_page(request: served_model_pb2.ListModelsRequest) -> None:
-    """Raise ``InvalidField`` for a page that there isn't: all models fit on one."""
+    """Raise ``InvalidField`` for any page but the first, which holds all models."""
     if request.page_size < 0:
         raise InvalidField("page_size", "must not be negative")
     if request.page_token:
-        raise InvalidField("page_token", "is none that a response has given")
+        raise InvalidField("page_token", "must be empty: all models are on the first page")
 
 
 def served_model(
     target: Target, mesh: ReplicaPools, defaults: Defaults
 ) -> served_model_pb2.ServedModel:
-    """The model of ``mesh``, as clients see it."""
+    """Return the model that ``mesh`` serves, as clients see it."""
     return served_model_pb2.ServedModel(
         target=target.info,
         drafters=[peer.model.info for peer in mesh.drafters.ready if peer.model],
@@ -38,10 +38,10 @@ def served_model(
 
 
 def missing(strategy: str, mesh: ReplicaPools) -> FailedPreconditionStatus | None:
-    """What ``mesh`` can never give ``strategy``; None if nothing.
+    """Return the error for what ``mesh`` lacks for ``strategy``; None if it lacks nothing.
 
-    A drafter or confidence service that is only away is not missing: without it the target does
-    all the work.
+    A drafter or confidence service that is only unreachable is not missing: until it returns, the
+    target does all the work.
     """
     if STRATEGIES[strategy].needs_confidence and not mesh.confidence.configured:
         return FailedPreconditionStatus(
@@ -67,7 +67,7 @@ def missing(strategy: str, mesh: ReplicaPools) -> FailedPreconditionStatus | Non
 
 
 def _may_have_heads(replicas: Pool) -> bool:
-    """Whether some replica has heads, or is not known yet."""
+    """Return whether some replica has heads, or may have them because it is not known yet."""
     return any(
         peer.model is None or peer.can(model_pb2.MODEL_FEATURE_HEADS) for peer in replicas.peers
     )
