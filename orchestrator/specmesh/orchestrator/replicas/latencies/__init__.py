@@ -1,1 +1,1 @@
-"""What calls take, and how long to wait therefore."""
+"""Measured latencies of calls, and the timeouts derived from them."""

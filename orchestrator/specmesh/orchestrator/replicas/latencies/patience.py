@@ -1,8 +1,8 @@
-"""Timeouts learnt from latencies: when a call is late and to be hedged, and when to give it up.
+"""Timeouts learnt from latencies: when a call is late and hedged, and when it is given up.
 
-A call that computes more tokens takes longer, and a long prefill is no hang, so a call is compared
-with calls of about its size. Its **pace** is its time divided by their median, so that the paces
-of all sizes together show how far latencies spread. No clock, no I/O; times are in seconds.
+A call that computes more tokens takes longer, and a long prefill is not a hang, so a call is
+compared with calls of about its size. Its **pace** is its time divided by their median, so that the
+paces of all sizes together show the spread of latencies. No clock, no I/O; times are in seconds.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import TypeVar
 from specmesh.orchestrator.replicas.latencies.sliding import SlidingWindow
 
 WINDOW = 128
-"""How many of the latest calls count, for each size and for each replica."""
+"""Number of the latest calls that count, for each size and for each replica."""
 TAIL = 0.99
 """The quantile of paces that stands for the slowest calls."""
 BASE_SECONDS = 0.01
-"""Added to both times of a pace, so that the jitter of very short calls does not count."""
+"""Added to both times of a pace, so that the jitter of very short calls hardly counts."""
 LATE = 1.5
-"""A call is late after this many times what the slowest calls take."""
+"""A call is late after this multiple of the time of the slowest calls."""
 LATE_FLOOR_SECONDS = 0.05
-"""No call is late sooner: a busy machine may pause it that long for other work."""
+"""Shortest time after which a call is late: a busy machine may pause it that long."""
 LATE_UNKNOWN_SECONDS = 0.5
-"""When a call is late until latencies are known."""
+"""Time after which a call is late while latencies are unknown."""
 GIVEN_UP = 10.0
-"""A call is given up after this many times what the slowest calls take."""
+"""A call is given up after this multiple of the time of the slowest calls."""
 GIVEN_UP_FLOOR_SECONDS = 2.0
 """Default of the shortest time after which a call is given up, once latencies are known."""
 
@@ -32,8 +32,8 @@ Key = TypeVar("Key")
 
 
 class CallPatience:
-    """Timeouts of one kind of call. All are at most ``ceiling_s``; until latencies are known they
-    are ``unknown_s``, then at least ``floor_s``."""
+    """Timeouts of one kind of call, at most ``ceiling_s``: ``unknown_s`` until latencies are known,
+    and then at least ``floor_s``."""
 
     def __init__(
         self, ceiling_s: float, unknown_s: float, floor_s: float = GIVEN_UP_FLOOR_SECONDS
@@ -48,12 +48,12 @@ class CallPatience:
         self._tail = 1.0
 
     def add(self, replica: str, num_tokens: int, seconds: float) -> float:
-        """Record a call that was answered; returns its pace."""
+        """Record a call that was answered, and return its pace."""
         of_its_size = _window(self._by_size, num_tokens.bit_length())
         of_its_size.add(seconds)
         pace = (seconds + BASE_SECONDS) / (of_its_size.median + BASE_SECONDS)
         _window(self._paces, replica).add(pace)
-        # The median over replicas, so that a single slow one does not widen the tail.
+        # The median over replicas, so that a single slow replica does not widen the tail.
         tails = sorted(paces.at(TAIL) for paces in self._paces.values())
         self._tail = tails[(len(tails) - 1) // 2]
         return pace
@@ -63,13 +63,13 @@ class CallPatience:
         self._paces.pop(replica, None)
 
     def late_after(self, num_tokens: int) -> float:
-        """After how long a call that computes ``num_tokens`` is late."""
+        """Return the seconds after which a call that computes ``num_tokens`` is late."""
         slow = self._slow(num_tokens)
         return LATE_UNKNOWN_SECONDS if slow is None else max(LATE_FLOOR_SECONDS, LATE * slow)
 
     def given_up_after(self, num_tokens: int, num_ahead: int = 0, num_late: int = 0) -> float:
-        """After how long to give up a call that computes at most ``num_tokens``, queued behind
-        ``num_ahead`` others; doubled for each of ``num_late`` attempts given up before."""
+        """Return the seconds after which to give up a call that computes at most ``num_tokens``,
+        queued behind ``num_ahead`` others; doubled for each of ``num_late`` timed-out attempts."""
         slow = self._slow(num_tokens)
         if slow is None:
             return self._unknown_s
@@ -77,15 +77,15 @@ class CallPatience:
         return min(self._ceiling_s, bound * 2.0 ** min(num_late, 10))
 
     def _slow(self, num_tokens: int) -> float | None:
-        """What the slowest calls of this size take; None until latencies are known."""
+        """Return the time of the slowest calls of this size; None until latencies are known."""
         expected = self._expected(num_tokens)
         if expected is None:
             return None
         return self._tail * (expected + BASE_SECONDS) - BASE_SECONDS
 
     def _expected(self, num_tokens: int) -> float | None:
-        """The median of calls of this size. Without any, that of smaller ones in proportion, since
-        the time per token does not grow with the size; else that of larger ones."""
+        """Return the median time of calls of this size. If there are none, scale that of smaller
+        calls, since the time per token does not grow with the size; or take that of larger ones."""
         size = num_tokens.bit_length()
         known = self._by_size.get(size)
         if known is not None:

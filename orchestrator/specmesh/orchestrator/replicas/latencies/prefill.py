@@ -1,4 +1,4 @@
-"""What it costs to read a prefix, as against waiting for a replica that holds it."""
+"""The cost of a prefill, compared with waiting for a replica that holds the prefix."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import math
 from specmesh.orchestrator.replicas.latencies.sliding import SlidingWindow
 
 WINDOW = 64
-"""How many of the latest calls of each kind count."""
+"""Number of the latest calls of each kind that count."""
 LEAST_TOKENS = 64
-"""A forward that reads fewer takes about as long as any."""
+"""Tokens below which the number of tokens hardly affects the time of a forward."""
 
 
 class PrefillCost:
-    """Learns from verifications how many tokens of a prefix take as long to read as a verification
-    that reads none.
+    """Learns from verifications how many prefix tokens take as long to prefill as one verification
+    that prefills none.
 
-    The forwards' own times count, which say nothing of how busy a replica is.
+    It uses the times of the forwards alone, which do not depend on how busy a replica is.
     """
 
     def __init__(self) -> None:
         self.tokens_a_call = math.inf
-        """That many tokens; infinite until prefills are known to cost anything."""
+        """The learnt number; infinite until prefills are known to cost anything."""
         self._forward_s = SlidingWindow(WINDOW)
         self._token_s = SlidingWindow(WINDOW)
         self._is_known = False
 
     def add(self, num_read: int, forward_s: float) -> None:
-        """A verification read ``num_read`` tokens of its prefix that its replica did not hold."""
+        """Record a verification that read ``num_read`` prefix tokens its replica did not hold."""
         if num_read < LEAST_TOKENS:
             self._forward_s.add(forward_s)
             self._is_known = True

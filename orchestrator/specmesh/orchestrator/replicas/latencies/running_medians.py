@@ -12,17 +12,17 @@ from specmesh.orchestrator.replicas.latencies.prefill import PrefillCost
 from specmesh.orchestrator.replicas.latencies.sliding import SlidingWindow
 
 WINDOW = 64
-"""How many of the latest calls count."""
+"""Number of the latest calls that count."""
 MIN_HALF = 8
-"""Fewest calls in each half; with fewer the slope is noise."""
+"""Fewest calls in each half; with fewer the slope would be noise."""
 EVERY = 8
-"""Calls between updates of the slope, which take longer than all else that a call updates."""
+"""Calls between updates of the slope, the slowest of all updates for a call."""
 
 _WIDTH = itemgetter(0)
 
 
 class RunningMedian:
-    """The median of the latest ``WINDOW`` values, rounded to two digits against small changes."""
+    """The median of the latest ``WINDOW`` values, rounded to two digits to hide small changes."""
 
     def __init__(self) -> None:
         self.value: float | None = None
@@ -36,12 +36,12 @@ class RunningMedian:
 
 
 class RunningSlope:
-    """How much longer a call takes for each additional token: the slope between the medians of
-    the narrower and the wider half of the latest calls, to one digit. Never negative."""
+    """The time that each additional token adds to a call: the slope between the medians of the
+    narrower and the wider half of the latest calls, to one digit. Never negative."""
 
     def __init__(self) -> None:
         self.value = 0.0
-        """Seconds per token; 0 until calls of different widths were seen."""
+        """Seconds per token; 0 until calls of different widths have been seen."""
         self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         self._num_new = 0
 
@@ -63,15 +63,15 @@ class RunningSlope:
             slope = (wide[1] - narrow[1]) / (wide[0] - narrow[0])
             self.value = float(f"{max(0.0, slope):.0e}")
         elif wide[0] <= 1:
-            # No call has draft tokens any more, maybe because of this slope: unless it is reset,
-            # none ever will.
+            # No call has draft tokens any more, maybe because of this slope: without a reset, no
+            # call would ever have any again.
             self.value = 0.0
 
 
 VERIFY_SECONDS = 60.0
 """Longest timeout of one Verify, and its timeout until latencies are known."""
 DRAFT_SECONDS = 10.0
-"""Timeout of one draft with all its attempts: after it the round goes on without."""
+"""Timeout of one draft with all its attempts, after which the round goes on without it."""
 UNKNOWN_DRAFT_SECONDS = 3.0
 """Timeout of each message of a draft until latencies are known."""
 DRAFT_FLOOR_SECONDS = 0.5
@@ -79,16 +79,16 @@ DRAFT_FLOOR_SECONDS = 0.5
 
 
 class Latencies:
-    """Seconds of one verification, without what heads drafted in it, and of one drafted level by
-    model of the drafter."""
+    """Seconds per verification, without the time of its heads, and seconds per drafted level for
+    each drafter model."""
 
     def __init__(self) -> None:
         self.target_s = RunningMedian()
         self.target_token_s = RunningSlope()
         self.heads_s = RunningMedian()
-        """Of one level that the target's heads draft."""
+        """Seconds per level that the target's heads draft."""
         self.prefill = PrefillCost()
-        """Of the target's prefixes."""
+        """Cost of prefills at the target."""
         self.target_load = RunningMedian()
         """Time that verifications wait at a replica, divided by their forward time; at most 1."""
         self.verifications = CallPatience(VERIFY_SECONDS, VERIFY_SECONDS)
@@ -96,15 +96,15 @@ class Latencies:
         self._drafts: defaultdict[str, CallPatience] = defaultdict(_draft_patience)
 
     def drafts(self, kind: str) -> CallPatience:
-        """Timeouts for the messages of drafts by the model ``kind``."""
+        """Return the timeouts for messages of drafts by the model ``kind``."""
         return self._drafts[kind]
 
     def drafter_s(self, kind: str) -> RunningMedian:
-        """Seconds per drafted level of drafters that serve the model ``kind``."""
+        """Return the seconds per drafted level of drafters that serve the model ``kind``."""
         return self._drafter_s[kind]
 
     def forget(self, replica: str) -> None:
-        """A process is gone: another at its address may be faster or slower."""
+        """Forget a process that is gone: its successor may be faster or slower."""
         for patience in (self.verifications, *self._drafts.values()):
             patience.forget(replica)
 

@@ -22,12 +22,12 @@ class SlidingWindow:
         insort(self._sorted, value)
 
     def at(self, quantile: float) -> float:
-        """The value at ``quantile``, in [0, 1], rounded down to one of the values."""
+        """Return the value at ``quantile``, in [0, 1], rounded down to one of the values."""
         return self._sorted[int(quantile * (len(self._sorted) - 1))]
 
     @property
     def median(self) -> float:
-        """The same as ``statistics.median``."""
+        """The median, computed as by ``statistics.median``."""
         half, odd = divmod(len(self._sorted), 2)
         if odd:
             return self._sorted[half]

@@ -1,1 +1,1 @@
-"""The replicas of one role, and the choice of one for the next call."""
+"""The pool of replicas of one role, which chooses a replica for each call."""

@@ -1,4 +1,4 @@
-"""Checks whether a replica of the target is healthy or breaks on any request."""
+"""Checks whether a target replica is healthy or fails every request."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _HARMLESS = verifier_pb2.VerifyRequest(
     tree=write_tree(EMPTY),
     sampling=write_sampling(_GREEDY),
 )
-"""Asks for the token that follows token 0: holds nothing of a client's request."""
+"""Asks for the token that follows token 0, and so contains nothing of a client's request."""
 
 
 async def is_healthy(peer: Peer, vocab_size: int, deadline: float, parent: Context) -> bool:
-    """Whether ``peer`` answers a harmless request validly before ``deadline``, by the event
-    loop's clock."""
+    """Return whether ``peer`` gives a valid answer to a harmless request before ``deadline``, by
+    the event loop's clock."""
     with client_span(METHOD, peer.address, peer.attributes, parent) as (span, carrier):
         span.update_name(names.EXAMINE_SPAN)
         message = verifier_pb2.VerifyEachRequest(request=_HARMLESS, trace_context=carrier)

@@ -1,8 +1,8 @@
-"""Outlier ejection: which replicas get no calls as they fail, or are slow, while others aren't.
+"""Outlier ejection: replicas that fail or are slow while others are not get no calls for a while.
 
-As in Envoy and gRPC (proposal A50), but without a clock: events come with their times, in seconds.
-Two things differ, since pools are small and calls are pure and retried elsewhere when they fail.
-A few failures are enough, since an ejection loses no answer; and a replica returns by answering a
+It works as in Envoy and gRPC (proposal A50), but has no clock: events come with their times, in
+seconds. It differs in two ways, since pools are small and calls are pure and retried elsewhere: a
+few failures are enough, because an ejection loses no answer; and a replica returns by answering a
 call, not by time alone.
 """
 
@@ -16,27 +16,27 @@ from math import ceil
 from statistics import median
 
 WINDOW = 20
-"""How many of a replica's latest outcomes and paces count."""
+"""Number of a replica's latest outcomes and paces that count."""
 MAX_FAILURES = 5
 """Failures in the window that are tolerated; one more and the replica is ejected."""
 MAX_IN_A_ROW = 2
-"""Failures without an answer in between that are tolerated; one more ejects."""
+"""Consecutive failures that are tolerated; one more ejects the replica."""
 MIN_PACES = 10
-"""With fewer paces a replica is not judged slow."""
+"""Paces without which a replica is not judged slow."""
 SLOW = 4.0
-"""A replica whose median pace is this many times the others' is slow."""
+"""A replica is slow if its median pace is this many times that of the others."""
 BASE_SECONDS = 1.0
 """Duration of a replica's first ejection; each further one lasts twice as long."""
 MAX_SECONDS = 60.0
 """Longest ejection."""
 FORGIVEN_SECONDS = 30.0
-"""Each such period without an ejection halves the duration of the next."""
+"""Each period of this length without an ejection halves the duration of the next."""
 STAYING = 1 / 3
 """Share of the replicas that is never ejected, rounded up."""
 
 
 class EjectionReason(Enum):
-    """Why a replica was ejected."""
+    """The reason why a replica was ejected."""
 
     ERRORS = "errors"
     LATENCY = "latency"
@@ -50,7 +50,7 @@ class _Record:
     num_in_a_row: int = 0
     """Failures since the last answer."""
     suspect: str | None = None
-    """The request that was the cause of its failure here; None after the next answer."""
+    """The request blamed for its own failure here; None after the next answer."""
     num_ejections: int = 0
     ejected_at: float | None = None
     probe_at: float = 0.0
@@ -60,8 +60,8 @@ class _Record:
 class Outliers:
     """Decides which replicas are ejected. No clock, no I/O.
 
-    ``among`` names the replicas that can take each other's calls. With ``last_stays``, no
-    ejection leaves less than the share ``STAYING`` of them in use, however bad they are.
+    ``among`` lists the replicas that can take each other's calls. With ``last_stays``, no ejection
+    leaves less than the share ``STAYING`` of them in use, however badly they perform.
     """
 
     def __init__(self, *, last_stays: bool = True) -> None:
@@ -75,34 +75,34 @@ class Outliers:
         return self._num_ejected > 0
 
     def usable(self, among: Sequence[str], now: float) -> list[str]:
-        """The replicas that calls may go to: those not ejected, and those due for a probe.
+        """Return the replicas that may be called: those not ejected, and those due for a probe.
 
-        If there are none: all of them with ``last_stays``, else none.
+        If there are none, return all of them with ``last_stays``, otherwise an empty list.
         """
         fit = [name for name in among if self._may_be_called(name, now)]
         return fit or (list(among) if self._staying else [])
 
     def is_ejected(self, replica: str) -> bool:
-        """Whether the replica is ejected."""
+        """Return whether the replica is ejected."""
         record = self._records.get(replica)
         return record is not None and record.ejected_at is not None
 
     def due(self, replica: str, now: float) -> bool:
-        """Whether the replica was ejected long enough ago for one call to probe it."""
+        """Return whether the replica was ejected long enough ago to be probed by a call."""
         record = self._record(replica)
         return record.ejected_at is not None and now >= record.probe_at
 
     def tried(self, replica: str, now: float) -> None:
-        """Record that a call probes a replica that is ``due``; the next waits as long again."""
+        """Record that a call probes a replica that is ``due``; the next probe waits as long."""
         record = self._record(replica)
         record.probe_at = now + self._ejection_s(record)
 
     def restarted(self, replica: str, now: float) -> None:
-        """Record that a new process serves there: a call may probe it at once."""
+        """Record that the replica's process was restarted: a call may probe it immediately."""
         self._record(replica).probe_at = now
 
     def forget(self, replica: str) -> None:
-        """Forget the replica: it is gone, and another may get its name."""
+        """Forget a replica that is gone, since another may get its name."""
         self._num_ejected -= self.is_ejected(replica)
         self._records.pop(replica, None)
 
@@ -114,10 +114,10 @@ class Outliers:
         now: float,
         pace: float | None = None,
     ) -> EjectionReason | None:
-        """Record that a call begun at ``began`` was answered, in ``pace`` times the expected
-        time if that is known.
+        """Record that a call begun at ``began`` was answered; ``pace`` is its time divided by the
+        expected time, if that is known.
 
-        Returns the cause if this ejects the replica.
+        Returns the reason if this ejects the replica.
         """
         record = self._record(replica)
         record.num_answers += 1
@@ -129,7 +129,7 @@ class Outliers:
             if began >= record.ejected_at:
                 self._probed(replica, record, among, pace, now)
             return None
-        # A median takes as long as all the rest, so not every call computes one.
+        # Computing a median takes as long as everything else, so not every call computes one.
         if record.num_answers % MIN_PACES == 0 and self._is_slow(record, replica, among):
             return self._eject(record, replica, among, now, EjectionReason.LATENCY)
         return None
@@ -143,7 +143,7 @@ class Outliers:
         cause: EjectionReason = EjectionReason.ERRORS,
     ) -> EjectionReason | None:
         """Record that a call begun at ``began`` failed through no fault of its own, or that its
-        hedge answered first. Returns as ``answered``."""
+        hedge answered first. Returns the reason if this ejects the replica."""
         record = self._record(replica)
         record.num_in_a_row += 1
         record.failures.append(True)
@@ -156,21 +156,21 @@ class Outliers:
         return None
 
     def suspected(self, replica: str, request: str) -> None:
-        """Record that ``request`` failed here and elsewhere, and was itself the cause."""
+        """Record that ``request`` failed here and elsewhere and was itself the cause."""
         self._record(replica).suspect = request
 
     def may_be_healthy(self, replica: str, request: str) -> bool:
-        """Whether no other request than ``request`` has failed there lately."""
+        """Return whether nothing but ``request`` has failed at the replica lately."""
         record = self._record(replica)
         return not any(record.failures) and record.suspect in {None, request}
 
     def healthy(self, replica: str) -> bool:
-        """Whether it has answered, and nothing has failed there, lately."""
+        """Return whether the replica has answered and failed no call lately."""
         record = self._record(replica)
         return bool(record.failures) and not any(record.failures) and record.suspect is None
 
     def proven(self, replica: str) -> bool:
-        """Whether it has answered and not failed since."""
+        """Return whether the replica has answered and not failed since."""
         record = self._record(replica)
         return bool(record.num_answers) and not record.num_in_a_row and record.suspect is None
 
@@ -188,7 +188,7 @@ class Outliers:
         return bool(record.paces) and self._slower(median(record.paces), replica, among)
 
     def _slower(self, pace: float, replica: str, among: Sequence[str]) -> bool:
-        """Whether ``pace`` is far above that of the other replicas in use."""
+        """Return whether ``pace`` is far above that of the other replicas in use."""
         others = [
             median(other.paces)
             for other in (self._record(name) for name in among if name != replica)
@@ -209,19 +209,19 @@ class Outliers:
         return cause
 
     def _extend(self, record: _Record, now: float) -> None:
-        """Eject the replica from now on, for longer than the last time."""
+        """Eject the replica from now on, for longer than last time."""
         record.num_ejections += 1
         record.ejected_at = now
         record.probe_at = now + self._ejection_s(record)
 
     def _ejection_s(self, record: _Record) -> float:
-        # The exponent is bounded so that no count overflows a float.
+        # The exponent is bounded so that a large count does not overflow the float.
         return min(MAX_SECONDS, BASE_SECONDS * 2.0 ** min(record.num_ejections - 1, 30))
 
     def _probed(
         self, replica: str, record: _Record, among: Sequence[str], pace: float | None, now: float
     ) -> None:
-        """Record that an ejected replica answered its probe: it returns unless it is still slow."""
+        """Record that an ejected replica answered its probe; it returns unless it is still slow."""
         if pace is not None and self._slower(pace, replica, among):
             self._extend(record, now)
             return

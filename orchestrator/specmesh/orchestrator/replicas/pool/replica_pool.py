@@ -1,4 +1,4 @@
-"""Replicas of one role, and the choice of one for the next call."""
+"""The replicas of one role, and the choice of a replica for each call."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from specmesh.v1 import model_pb2
 log = logging.getLogger(__name__)
 
 STATES = ("ready", "down", "refused", "ejected")
-"""Of peers: can be called; has no health; serves what does not fit the mesh; is left out for a
-while."""
+"""States of peers: can be called; is not healthy; serves something that does not fit the mesh; is
+temporarily ejected."""
 
 NO_PEER_SECONDS = 5.0
-"""How long a call waits for a peer: one that is only restarting may be back by then."""
+"""Longest wait of a call for a peer, long enough for one that is merely restarting."""
 MAX_READING = 4
-"""Calls that a peer which lacks a prefix may count as busier by, however long it is: it is read but
-once, and if many requests begin alike, one replica must not have them all."""
+"""Most calls by which a peer that lacks a prefix counts as busier, however long the prefix is: it
+is read only once, and one replica must not get all requests that begin alike."""
 
 _ejections = EJECTIONS.instrument()
 
@@ -39,8 +39,8 @@ _ejections = EJECTIONS.instrument()
 class Pool:
     """The peers of one role, ready or not; replicas may join and leave at any time.
 
-    ``names`` are those under which more may be found than ``addresses`` has. If the peers are
-    ``dispensable``, all of them may be ejected at once (see ``Outliers``).
+    ``names`` are DNS names that may lead to peers beyond ``addresses``. If the peers are
+    ``dispensable``, all of them may be ejected at the same time (see ``Outliers``).
     """
 
     def __init__(
@@ -55,39 +55,37 @@ class Pool:
         dispensable: bool = False,
     ) -> None:
         self.role = role
-        """What its peers are: "verifier"."""
+        """The role of its peers, such as "verifier"."""
         self.outliers = Outliers(last_stays=not dispensable)
         self.peers: list[Peer] = []
-        """One an address, in the order in which they came."""
+        """One per address, in the order in which they were added."""
         self.watchers: dict[Callable[[], None], None] = {}
-        """Called whenever a peer may have come or gone, in the order they were added."""
+        """Called whenever the ready peers may have changed, in the order they were added."""
         self.forgetters: list[Callable[[str], None]] = []
         """Called with an address when the process that served there is gone for good."""
         self._names = names
         self._make = partial(Peer, service=service, admit=admit, channels=channels)
         self._slow_start = SlowStart()
         self._processes: dict[str, _Process] = {}
-        """By address: the process that served there last."""
+        """The process that served last, by address."""
         self._leaving: set[asyncio.Task[None]] = set()
         # Read several times per call, but changed only when a peer comes or goes.
         self._ready: list[Peer] = []
         self._kinds: list[str] = []
         self._empty_since: float | None = _now()
-        """When the last peer that was ready went; None while one is."""
+        """Time since which no peer has been ready; None while one is."""
         for address in addresses:
             self.add(address)
 
     def add(self, address: str) -> None:
-        """Watch a replica at ``address``, which the pool does not have, and call it once it is
-        ready."""
+        """Watch a replica at the new ``address``, and call it once it is ready."""
         peer = self._make(address)
         self.peers.append(peer)
         peer.watchers[partial(self._came_or_went, peer)] = None
         self._changed()
 
     def drop(self, address: str) -> None:
-        """Send no more calls to the replica at ``address``. Those that run end, then its channel
-        is closed."""
+        """Send no more calls to the replica at ``address``; close its channel after its calls."""
         (peer,) = (each for each in self.peers if each.address == address)
         self.peers.remove(peer)
         log.info("replica dropped", extra=peer.log_fields)
@@ -102,33 +100,33 @@ class Pool:
 
     @property
     def configured(self) -> bool:
-        """Whether there are replicas, or may be some day."""
+        """Whether there are replicas, or DNS names that may resolve to some."""
         return bool(self.peers or self._names)
 
     @property
     def all_refused(self) -> bool:
-        """Whether there is nobody to wait for: no peer fits the mesh, and if there is none at all,
-        none will be found."""
+        """Whether waiting is useless: no peer fits the mesh, or there is no peer and no DNS name
+        that may resolve to one."""
         return bool(self.peers or not self._names) and all(peer.refusal for peer in self.peers)
 
     @property
     def ready(self) -> list[Peer]:
-        """Peers that calls can be sent to. A process that is found at several addresses is called
-        at the first."""
+        """The peers that can be called. A process found at several addresses is called at the
+        first of them."""
         return self._ready
 
     @property
     def kinds(self) -> list[str]:
-        """The different models that ready peers serve, in the order of their addresses."""
+        """The distinct models of the ready peers, in the order of their addresses."""
         return self._kinds
 
     @property
     def replicas(self) -> list[Peer]:
-        """The peers, each process at one of its addresses."""
+        """The peers, with each process at one of its addresses only."""
         return _distinct(sorted(self.peers, key=lambda peer: not peer.ready))
 
     def states(self) -> dict[str, int]:
-        """How many replicas are in each of ``STATES``."""
+        """Return the number of replicas in each of ``STATES``."""
         found = Counter(self._state(peer) for peer in self.replicas)
         return {state: found[state] for state in STATES}
 
@@ -140,7 +138,7 @@ class Pool:
         return "ejected" if self.outliers.is_ejected(peer.address) else "ready"
 
     def ready_for(self, need: Need, only: Collection[str] | None = None) -> list[Peer]:
-        """Ready peers that meet ``need`` and are in ``only``; None: any."""
+        """Return the ready peers that meet ``need`` and are in ``only`` (None means any)."""
         if need.is_any and only is None:
             return self._ready
         return [
@@ -150,7 +148,7 @@ class Pool:
         ]
 
     def usable(self, need: Need = ANY, only: Collection[str] | None = None) -> list[Peer]:
-        """The peers of ``ready_for`` that outlier ejection lets calls go to."""
+        """Return the peers of ``ready_for`` that outlier ejection allows to be called."""
         ready = self.ready_for(need, only)
         if not self.outliers.any_ejected:
             return ready
@@ -168,16 +166,16 @@ class Pool:
         tokens_a_call: float = math.inf,
         wanted: model_pb2.ModelFeature.ValueType | None = None,
     ) -> Reservation:
-        """Take a slot at the least busy peer; of equals, at one with the feature ``wanted``, of
-        these at the one that holds most of the prefix. The load of one that is new counts for more
+        """Reserve a slot at the least busy peer. Ties go to a peer with the feature ``wanted``,
+        then to the one that holds most of the prefix. The load of a new peer is weighted higher
         (``SlowStart``).
 
-        ``holds`` maps identities to tokens held. For each ``tokens_a_call`` tokens that a peer
-        holds less than the one with most, it counts as busy with one call more, up to
-        ``MAX_READING``. Addresses in ``avoid`` (they have just failed) are taken only if no others
-        are usable; ``need`` and ``only`` as in ``ready_for``; ``proven`` prefers peers that have
-        answered and not failed since. Raises ``UnavailableStatus`` when no peer is usable,
-        ``FailedPreconditionStatus`` when no peer fits the mesh.
+        ``holds`` maps identities to tokens held. For every ``tokens_a_call`` tokens that a peer
+        holds less than the best one, it counts as busy with one more call, up to ``MAX_READING``.
+        Peers at addresses in ``avoid``, which have just failed, are chosen only if no others are
+        usable; ``need`` and ``only`` are as in ``ready_for``; ``proven`` prefers peers that have
+        answered and not failed since. Raises ``UnavailableStatus`` if no peer is usable,
+        ``FailedPreconditionStatus`` if no peer fits the mesh.
         """
         usable = self.usable(need, only)
         if not usable:
@@ -186,7 +184,7 @@ class Pool:
         most = max(holds.get(p.identity, 0) for p in usable)
 
         def reading(p: Peer) -> float:
-            """What it lacks, in calls."""
+            """Return the prefix tokens that ``p`` lacks, in calls."""
             return min(MAX_READING, (most - holds.get(p.identity, 0)) // tokens_a_call)
 
         peer = min(
@@ -205,8 +203,8 @@ class Pool:
         return Reservation(peer)
 
     def _probe_or(self, chosen: Peer, candidates: Sequence[Peer]) -> Peer:
-        """The first of ``candidates``, then ``chosen``, that is due for a probe: this call is its
-        probe. ``chosen`` if none is due."""
+        """Return the first of ``candidates``, then ``chosen``, that is due for a probe, which this
+        call becomes; ``chosen`` if none is due."""
         now = _now()
         due = [p for p in (*candidates, chosen) if self.outliers.due(p.address, now)]
         if not due:
@@ -216,13 +214,13 @@ class Pool:
 
     def answered(self, peer: Peer, began: float, pace: float | None = None) -> None:
         """Record an answered call for outlier ejection; see ``Outliers.answered``."""
-        if peer not in self.peers:  # it has left, and another may be at its address
+        if peer not in self.peers:  # it has left, and its address may belong to another peer
             return
         was_ejected = self.outliers.is_ejected(peer.address)
         among = self._interchangeable(peer)
         self._report(peer, self.outliers.answered(peer.address, among, began, _now(), pace))
         if was_ejected and not self.outliers.is_ejected(peer.address):
-            log.info("replica taken back", extra=peer.log_fields)
+            log.info("replica readmitted", extra=peer.log_fields)
 
     def failed(
         self, peer: Peer, began: float, cause: EjectionReason = EjectionReason.ERRORS
@@ -235,7 +233,7 @@ class Pool:
 
     @contextmanager
     def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
-        """Call ``watcher`` whenever a peer may have come or gone, while the block lasts."""
+        """Call ``watcher`` whenever the ready peers may have changed, until the block ends."""
         self.watchers[watcher] = None
         try:
             yield
@@ -243,8 +241,8 @@ class Pool:
             self.watchers.pop(watcher, None)
 
     async def wait_ready(self, only: Collection[str] | None = None, need: Need = ANY) -> None:
-        """Return once a peer (of ``only``) is ready that meets ``need``, all were refused, or all
-        of ``only`` have left and another is ready."""
+        """Return once a peer in ``only`` that meets ``need`` is ready, all peers were refused, or
+        all peers in ``only`` have left and another is ready."""
         changed = asyncio.Event()
         with self.watched(changed.set):
             while not (self.ready_for(need, only) or self.all_refused or self._have_left(only)):
@@ -252,16 +250,16 @@ class Pool:
                 await changed.wait()
 
     def patience_s(self, *, has_begun: bool) -> float:
-        """How long to wait for a peer that meets a need. An answer that has begun always waits, for
-        what it has would be lost; of others the callers are told at once when no peer has been
-        ready for so long."""
+        """Return how long to wait for a peer that meets a need. An answer that has begun always
+        waits, because its work would be lost; any other is refused immediately when no peer has
+        been ready for as long as that."""
         if has_begun or self._empty_since is None:
             return NO_PEER_SECONDS
         return max(0.0, self._empty_since + NO_PEER_SECONDS - _now())
 
     async def require(self, need: Need, deadline: float) -> None:
-        """Return once a peer that meets ``need`` is ready, so that an answer can begin. Raises as
-        ``reserve`` does if there is none for as long as ``patience_s``, or by ``deadline``, by the
+        """Return once a peer that meets ``need`` is ready, so that an answer can begin. Raises what
+        ``reserve`` raises if none becomes ready within ``patience_s``, or by ``deadline``, by the
         event loop's clock."""
         if self.ready_for(need):
             return
@@ -289,14 +287,14 @@ class Pool:
         return self._slow_start.reluctance([peer.identity for peer in usable], now)
 
     def _interchangeable(self, peer: Peer) -> list[str]:
-        """Addresses of the peers that can take the calls of ``peer``, itself included."""
+        """Return the addresses of the peers that can take the calls of ``peer``, including it."""
         addresses = [p.address for p in self._ready if p.kind == peer.kind]
         return addresses if peer.address in addresses else [peer.address, *addresses]
 
     def _report(self, peer: Peer, cause: EjectionReason | None) -> None:
         if cause is not None:
             _ejections.add(1, {ROLE: self.role, EJECTION_REASON: cause.value})
-            log.warning("replica left out", extra={**peer.log_fields, "cause": cause.value})
+            log.warning("replica ejected", extra={**peer.log_fields, "cause": cause.value})
 
     def _came_or_went(self, peer: Peer) -> None:
         former, now = self._processes.get(peer.address, _NOBODY), _Process.of(peer)
@@ -309,7 +307,7 @@ class Pool:
         self._changed()
 
     def _replaced(self, address: str, former: _Process, now: _Process) -> None:
-        """Another process serves there, or the same over another connection."""
+        """Handle a new process at ``address``, or the same process on a new connection."""
         if former.instance == now.instance:
             self.outliers.restarted(address, _now())
         else:
@@ -338,7 +336,7 @@ class Pool:
         if refusals and len(refusals) == len(self.peers):
             return FailedPreconditionStatus(f"{role}_REFUSED", "; ".join(refusals))
         if self._names and not self.peers:
-            problem = f"no {self.role} is found at {', '.join(self._names)}"
+            problem = f"no {self.role} found at {', '.join(self._names)}"
         else:
             problem = f"none of {len(self.replicas)} {self.role}s is usable"
             if self._ready and str(need):
@@ -347,7 +345,7 @@ class Pool:
 
 
 class _Process(NamedTuple):
-    """Which process a peer has found at its address."""
+    """The process that a peer has found at its address."""
 
     number: int
     identity: str
@@ -362,7 +360,7 @@ _NOBODY = _Process(0, "", "")
 
 
 def _distinct(peers: Iterable[Peer]) -> list[Peer]:
-    """The first peer of each process."""
+    """Return the first peer of each process."""
     first: dict[str, Peer] = {}
     for peer in peers:
         first.setdefault(peer.identity, peer)

@@ -1,4 +1,4 @@
-"""The right of a call to one replica, which counts as busy meanwhile."""
+"""The slot of a call at one replica, which counts as busy while the slot is held."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Reservation:
         peer.num_outstanding += 1
 
     def cancel(self) -> None:
-        """Free the slot of a call that is about to be cancelled, so that another may take it.
+        """Free the slot of a call that is about to be cancelled, so that another call may take it.
 
         Does nothing once the call is over.
         """
@@ -28,7 +28,7 @@ class Reservation:
 
     @property
     def wanted(self) -> bool:
-        """Whether the call's answer is."""
+        """Whether the answer of the call is still wanted."""
         return not (self._cancelled or self._over)
 
     def _release(self) -> None:

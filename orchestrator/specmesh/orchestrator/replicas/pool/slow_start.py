@@ -1,21 +1,22 @@
-"""Slow start: a replica that is new gets few calls at first, since its caches are cold and its
-process may be slow (as Envoy does it). No clock; times are in seconds."""
+"""Slow start, as in Envoy: a new replica gets few calls at first, since its caches are cold and its
+process may be slow. No clock; times are in seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
 WINDOW_SECONDS = 10.0
-"""After this long a replica is like any other."""
+"""Age at which a replica gets its full share of calls."""
 LEAST = 0.1
-"""The share with which it begins."""
+"""The share of calls with which a replica begins."""
 
 
 class SlowStart:
-    """Who is new among replicas, which are told apart by their identity.
+    """The age of each replica, by identity.
 
-    Only who is newer than another is held back. Those that come soon after the first of all came
-    with it: when an orchestrator starts, whom it reaches sooner says nothing of their age.
+    Only replicas that are newer than others are held back. Replicas that come soon after the very
+    first count as equally old: the order in which a starting orchestrator reaches them says nothing
+    about their age.
     """
 
     def __init__(self) -> None:
@@ -24,7 +25,7 @@ class SlowStart:
         self._latest = float("-inf")
 
     def came(self, identity: str, now: float) -> None:
-        """Record that a replica can be called, unless it was known."""
+        """Record that a replica can be called, unless it is known already."""
         if self._first is None:
             self._first = now
         if identity not in self._since:
@@ -32,15 +33,15 @@ class SlowStart:
             self._since[identity] = self._latest = self._first if together else now
 
     def keep(self, identities: Collection[str]) -> None:
-        """Forget all replicas but these."""
+        """Forget all replicas except ``identities``."""
         self._since = {each: self._since[each] for each in self._since if each in identities}
 
     def any_new(self, now: float) -> bool:
-        """Whether a replica may be new."""
+        """Return whether any replica may still be new."""
         return now < self._latest + WINDOW_SECONDS
 
     def reluctance(self, among: Iterable[str], now: float) -> dict[str, float]:
-        """By how much each replica's load counts for more than it is: 1 for the eldest of
+        """Return the factor by which each replica's load is weighted: 1 for the oldest of
         ``among``."""
         shares = {each: self._share(each, now) for each in among}
         full = max(shares.values(), default=1.0)

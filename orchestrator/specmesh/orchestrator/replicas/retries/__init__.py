@@ -1,1 +1,1 @@
-"""Attempts of a call: which replica gets each, whether there is another, who is to blame."""
+"""Attempts of a call: the replica for each, whether to retry, and the blame for failures."""

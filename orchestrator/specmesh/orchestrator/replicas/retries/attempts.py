@@ -24,13 +24,13 @@ from specmesh.serving.errors import FailedPreconditionStatus, retry_after_s
 from specmesh.v1 import model_pb2
 
 MAX_ATTEMPTS = 6
-"""Failed attempts after which a call is given up, once every usable replica has failed it."""
+"""Failed attempts after which a call is given up, if every usable replica has failed it."""
 PAUSE_SECONDS = 0.05
 """Base of the exponential backoff between attempts."""
 MAX_BUSY_SECONDS = 1.0
 """Longest backoff after a full queue, unless the replica asks for a longer one."""
 ALIVE_TIMEOUT_SECONDS = 1.0
-"""Timeout of the check whether the process behind a broken connection is still alive."""
+"""Timeout of the check that the process behind a broken connection is still alive."""
 
 _quarantines = QUARANTINES.instrument()
 
@@ -42,7 +42,7 @@ class Quarantined(FailedPreconditionStatus):
         super().__init__(
             "REQUEST_BREAKS_REPLICAS",
             f"{num_broken} of {num_replicas} replicas broke on this request, one after the other; "
-            "it is tried nowhere else",
+            "it is not retried",
             {
                 "num_broken": str(num_broken),
                 "num_replicas": str(num_replicas),
@@ -54,13 +54,13 @@ class Quarantined(FailedPreconditionStatus):
 class Attempts:
     """The attempts of one call. ``deadline`` is the request's, by the event loop's clock.
 
-    A failure counts against its replica once another has answered or the call has ended, and
-    never if the request is found to be the cause.
+    A failure counts against its replica once another has answered or the call has ended, and never
+    if the request is found to be the cause.
 
     Only replicas that meet ``need`` are tried. ``is_healthy`` sends a replica a harmless request:
-    the client's request is blamed once a replica answers that and then breaks on the request
-    again. None: suspicion is enough. ``patient``: replicas that failed
-    are tried again once no others are left. ``wanted`` as in ``Pool.reserve``.
+    the client's request is blamed once a replica answers that one and then breaks on the request
+    again; without ``is_healthy``, suspicion is enough. If ``patient``, replicas that failed are
+    tried again once no others are left. ``wanted`` is as in ``Pool.reserve``.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class Attempts:
         self._failed_at: set[str] = set()
         self._forgetful: set[str] = set()
         self._charges: list[tuple[Peer, float, EjectionReason]] = []
-        """Failures to hold against replicas, unless the request turns out to be the cause."""
+        """Failures to charge to replicas, unless the request turns out to be the cause."""
         self._error: grpc.aio.AioRpcError | None = None
         self._accuser: Peer | None = None
         """The replica whose failure made the request a suspect, until its health is checked."""
         self._witness: Peer | None = None
-        """The accuser, found healthy: the next attempt goes to it alone."""
+        """The accuser once it is found healthy: the next attempt goes to it alone."""
         self._recovery_s = 0.0
         """Pause before the next attempt if every usable replica has failed."""
         self.began = asyncio.get_running_loop().time()
@@ -101,7 +101,7 @@ class Attempts:
         """Failed attempts that timed out."""
 
     def reserve(self, tokens_a_call: float = math.inf) -> Reservation:
-        """Reserve a replica for the next attempt. Raises as ``Pool.reserve``."""
+        """Reserve a replica for the next attempt. Raises what ``Pool.reserve`` raises."""
         self._find_successor()
         return self._pool.reserve(
             self._prefix.holds,
@@ -114,11 +114,11 @@ class Attempts:
         )
 
     def can_reserve_another(self, peer: Peer) -> bool:
-        """Whether a replica other than ``peer`` that has not failed may be tried."""
+        """Return whether a replica other than ``peer`` that has not failed may be tried."""
         return self._witness is None and self._untried({*self._failed_at, peer.address})
 
     def reserve_another(self, peer: Peer) -> Reservation:
-        """Reserve another replica than ``peer`` for its attempt. Raises as ``Pool.reserve``."""
+        """Reserve a replica other than ``peer`` for a hedge. Raises what ``Pool.reserve`` does."""
         avoid = {*self._failed_at, peer.address}
         return self._pool.reserve(
             *(self._prefix.holds, avoid, self._need),
@@ -133,18 +133,18 @@ class Attempts:
 
     @property
     def _only(self) -> Collection[str] | None:
-        """The only addresses that the next attempt may go to; None: any."""
+        """The only addresses that the next attempt may go to; None means any."""
         if self._witness is not None and self._witness in self._pool.ready:
             return {self._witness.address}
         return self._blame.confined_to
 
     async def wait_ready(self, patience_s: float) -> None:
-        """Return once a replica is ready or ``patience_s`` have passed.
+        """Return once a replica is ready or ``patience_s`` has passed.
 
-        Raises ``Quarantined`` if the only replicas ready are ones that the call must not reach.
+        Raises ``Quarantined`` if all ready replicas are ones that the call must not reach.
         """
         only = self._blame.confined_to
-        # Another model ends the wait as well: it has replaced the one that is needed.
+        # A replica of another model also ends the wait: it has replaced the one that is needed.
         of_any_model = replace(self._need, kind=None)
         with suppress(TimeoutError):  # the reservation that follows raises the error
             await asyncio.wait_for(self._pool.wait_ready(only, of_any_model), patience_s)
@@ -162,7 +162,7 @@ class Attempts:
         self._charges.append((peer, began, EjectionReason.LATENCY))
 
     def failed(self, peer: Peer, began: float, error: grpc.aio.AioRpcError) -> None:
-        """Record a failed attempt. Raises if a retry would be useless or do harm."""
+        """Record a failed attempt. Raises its error if a retry would be useless or harmful."""
         self.num_failed += 1
         self._error = error
         fault = fault_of(error)
@@ -191,7 +191,7 @@ class Attempts:
             self._witness = None
 
     async def pause(self) -> None:
-        """Return when the call may be retried; raise its error if that is useless."""
+        """Return when the call may be retried; raise its error if a retry is useless."""
         assert self._error is not None
         if self._blame.confined_to is not None:
             await self._look_for_survivors()
@@ -201,7 +201,7 @@ class Attempts:
         if accuser is not None and self._is_healthy is not None and await self._is_healthy(accuser):
             self._witness = accuser
             return
-        # A full queue is no failure: an answer that has begun waits for it until its deadline.
+        # A full queue is not a failure: an answer that has begun waits for it until its deadline.
         num_failed = self.num_failed - self._num_busy
         given_up = num_failed >= MAX_ATTEMPTS or not self._patient
         untried = self._untried(self._failed_at)
@@ -213,7 +213,7 @@ class Attempts:
         await asyncio.sleep(pause_s)
 
     def close(self) -> None:
-        """End the call, however it went: charge its failures to the replicas."""
+        """End the call, successful or not, and charge its failures to the replicas."""
         for peer, began, cause in self._charges:
             self._pool.failed(peer, began, cause)
         self._charges.clear()
@@ -234,8 +234,8 @@ class Attempts:
                 self._blame.lost(peer.address, peer.process_number)
 
     def _find_successor(self) -> None:
-        """Where the replicas that the call is confined to have left the mesh, and so won't be back,
-        let another take the place of one."""
+        """Let the call reach one more replica if all those it is confined to have left the mesh and
+        so cannot return."""
         confined = self._blame.confined_to
         if confined is None or any(peer.address in confined for peer in self._pool.peers):
             return

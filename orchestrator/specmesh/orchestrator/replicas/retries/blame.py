@@ -1,8 +1,8 @@
 """Decides whether the replicas or the request are to blame for the failed attempts of one call.
 
 Calls are pure, so a call that breaks a replica is retried on another. If that one answers, the
-first is to blame. If it breaks as well, the request is suspected, since it might break every
-replica in turn; unless the replicas are known to fail other requests. If a connection breaks, the
+first replica is to blame. If it breaks too, the request is suspected, since it might break every
+replica in turn, unless the replicas are known to fail other requests. If a connection breaks, the
 request may have killed the replica, until its process is found to be alive.
 """
 
@@ -13,15 +13,15 @@ from collections.abc import Set
 from specmesh.orchestrator.replicas.pool.outliers import Outliers
 
 MAX_BROKEN = 2
-"""A call that broke this many replicas is tried on no others."""
+"""Replicas broken by a call after which it is tried on no others."""
 MAX_REFUSALS = 2
-"""A request that this many replicas refuse as invalid is invalid."""
+"""Replicas that must refuse a request as invalid before it counts as invalid."""
 
 
 class Blame:
     """Evidence from the attempts of one call; ``request`` is its session's id. No clock, no I/O.
 
-    No single failure incriminates the request: that takes two replicas that broke, two refusals,
+    A single failure never incriminates the request: that takes two broken replicas, two refusals,
     or three lost processes.
     """
 
@@ -32,19 +32,19 @@ class Blame:
         self._all_may_be_healthy = True
         self._one_is_healthy = False
         self._lost: set[tuple[str, int]] = set()
-        """Processes that the call may have killed: (replica, which of its processes it was)."""
+        """Processes that the call may have killed, as (replica, process number)."""
         self._num_refusals = 0
 
     @property
     def second_opinion(self) -> bool:
-        """Whether the next try should be at a replica that is known to be good."""
+        """Whether the next attempt should go to a replica that is known to be good."""
         return bool(self._broken or self._num_refusals)
 
     @property
     def confined_to(self) -> Set[str] | None:
-        """The only replicas that the call may be sent to; None: any.
+        """The only replicas that the call may be sent to; None means any.
 
-        A broken connection may mean that the call killed the replica. After two of them the call
+        A broken connection may mean that the call killed the replica. After breaking two, the call
         stays with those two, so that it kills no others.
         """
         if len(self._lost) < MAX_BROKEN:
@@ -58,13 +58,13 @@ class Blame:
         return self._broken | {replica for replica, _ in self._lost}
 
     def refused(self) -> bool:
-        """Record that a replica refused the request as invalid. Returns whether to believe it."""
+        """Record that a replica refused the request as invalid; return whether to believe it."""
         self._num_refusals += 1
         return self._num_refusals >= MAX_REFUSALS
 
     def broke(self, replica: str) -> bool:
-        """Record that a replica broke. Returns whether the request is now suspected: never because
-        of one replica, which may be at fault itself, however often it breaks."""
+        """Record that a replica broke; return whether the request is now suspected. One replica is
+        never enough, however often it breaks, because it may be at fault itself."""
         self._broken.add(replica)
         self._all_may_be_healthy &= self._outliers.may_be_healthy(replica, self._request)
         self._one_is_healthy |= self._outliers.healthy(replica)
@@ -76,24 +76,24 @@ class Blame:
         self._lost.add((replica, process_number))
 
     def may_have_killed(self, replica: str, process_number: int) -> bool:
-        """Whether that process was lost and has not been found alive since."""
+        """Return whether that process was lost and has not been found alive since."""
         return (replica, process_number) in self._lost
 
     def survived(self, replica: str, process_number: int) -> None:
-        """Record that the process is alive: only its connection broke."""
+        """Record that the process is alive, so that only its connection broke."""
         self._lost.discard((replica, process_number))
 
     def succeeded(self, replica: str, successor: str) -> None:
-        """Record that a lost replica has left the mesh for good, and that the call may be sent to
-        another in its place: what that one breaks on counts as if the first were back."""
+        """Record that a lost replica has left the mesh for good and the call may be sent to
+        ``successor`` instead, whose failures count as if the first replica had returned."""
         self._lost = {
             (successor if each == replica else each, process) for each, process in self._lost
         }
 
     @property
     def deadly(self) -> bool:
-        """Whether the request kills replicas: it lost more than two processes, of which at least
-        two of one replica. An outage that breaks all connections at once does not count."""
+        """Whether the request kills replicas: it lost more than two processes, at least two of them
+        of the same replica. An outage that breaks all connections together does not count."""
         too_many = len(self._lost) > MAX_BROKEN
         return too_many and len({replica for replica, _ in self._lost}) < len(self._lost)
 

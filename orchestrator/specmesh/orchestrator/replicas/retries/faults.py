@@ -20,16 +20,16 @@ REFUSED = frozenset(
 
 
 class CallFault(Enum):
-    """What a failed call implies for its replica, its request and a retry."""
+    """The meaning of a failed call for its replica, its request and a retry."""
 
     PREFIX_UNKNOWN = auto()
     """The replica lacks the prefix: retry with the whole prefix."""
     BUSY = auto()
-    """The replica's queue or memory is full now."""
+    """The replica's queue or memory is full at the moment."""
     TOO_SMALL = auto()
-    """The replica's KV cache can never hold the request; another's may."""
+    """The replica's KV cache can never hold the request; that of another may."""
     REFUSED = auto()
-    """The replica refused the request as invalid. It may be wrong itself, so another is tried; two
+    """The replica refused the request as invalid. It may be wrong, so another replica is tried; two
     that agree are believed."""
     BROKE = auto()
     """The replica failed on the request or answered nonsense. Either may be to blame."""
@@ -43,7 +43,7 @@ BY_REASON = {"PREFIX_UNKNOWN": CallFault.PREFIX_UNKNOWN, "KV_CACHE_TOO_SMALL": C
 
 
 def fault_of(error: grpc.aio.AioRpcError) -> CallFault:
-    """The kind of failure that ``error`` stands for."""
+    """Classify ``error``."""
     code, info = error.code(), error_info(error)
     reason = "" if info is None else info.reason
     if reason in BY_REASON:

@@ -20,29 +20,29 @@ Try: TypeAlias = Coroutine[Any, Any, Answer | None]
 
 
 class HedgeBudget:
-    """Limits hedges to ``MAX_HEDGES`` and a share ``HEDGES_PER_CALL`` of the answered calls."""
+    """Limits hedges to ``MAX_HEDGES`` plus ``HEDGES_PER_CALL`` for each answered call."""
 
     def __init__(self) -> None:
         self._left = MAX_HEDGES
 
     def spend(self) -> bool:
-        """Take one hedge from the budget; returns whether there was one."""
+        """Take one hedge from the budget and return whether there was one."""
         if self._left < 1:
             return False
         self._left -= 1
         return True
 
     def earn(self) -> None:
-        """Add the share of an answered call."""
+        """Add the budget that an answered call earns."""
         self._left = min(MAX_HEDGES, self._left + HEDGES_PER_CALL)
 
 
 class Hedge(Generic[Answer]):
-    """One call and, if it has no answer after ``late_s`` seconds, one hedge of it.
+    """One call and at most one hedge of it, begun if it has no answer after ``late_s`` seconds.
 
     ``may_begin`` tells whether the hedge may start; if not, it is called again after another
-    ``late_s``. An attempt that returns None has failed and leaves the answer to the other. At most
-    one hedge is started, and neither attempt still runs when ``race`` returns.
+    ``late_s``. An attempt that returns None has failed and leaves the answer to the other. Neither
+    attempt is still running when ``race`` returns.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Hedge(Generic[Answer]):
         return self._second is not None
 
     async def race(self, first: Try[Answer]) -> Answer | None:
-        """The result of ``first`` or of the hedge, whichever comes first; None if both failed.
-        Raises what either raises. The attempt that is not needed is cancelled."""
+        """Return the result of ``first`` or of the hedge, whichever comes first; None if both
+        failed. Raises what either raises, and cancels the attempt that is not needed."""
         task = asyncio.current_task()
         assert task is not None
         self._task, cancelling = task, task.cancelling()
@@ -94,9 +94,9 @@ class Hedge(Generic[Answer]):
         self._second.add_done_callback(self._second_done)
 
     def _second_done(self, second: asyncio.Task[Answer | None]) -> None:
-        """End the first attempt, if it still runs, unless the hedge failed too (None).
+        """End the first attempt if it is still running, unless the hedge failed too (None).
 
-        This is called even if both have ended in the same step of the event loop.
+        This is called even if both ended in the same step of the event loop.
         """
         if self._over or second.cancelled():
             return
