@@ -1,1 +1,1 @@
-"""Which replicas there are: addresses that are listed, and what names resolve to."""
+"""Discovery of replicas: listed addresses, and names that are resolved by DNS."""

@@ -1,4 +1,4 @@
-"""What an operator lists as the replicas of a role: addresses, and names that are followed."""
+"""The list of replicas of a role in the settings: addresses, and DNS names that are followed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Name:
     host: str
     port: int
     server: tuple[str, int] | None = None
-    """IP address and port of the name server to ask; None: those of /etc/resolv.conf."""
+    """IP address and port of the name server to query; None uses those of /etc/resolv.conf."""
 
     def __str__(self) -> str:
         server = "" if self.server is None else join(*self.server)
@@ -30,18 +30,18 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """A list of replicas, read."""
+    """A parsed list of replicas."""
 
     addresses: tuple[str, ...] = ()
-    """Targets of gRPC: one replica each, for ever."""
+    """gRPC targets, each of which is one replica and stays forever."""
     names: tuple[Name, ...] = ()
 
 
 def read_entries(listed: str) -> Entries:
-    """Read a comma-separated list. As in gRPC, an entry ``dns:[//SERVER/]HOST:PORT`` is a name
+    """Parse a comma-separated list. As in gRPC, an entry ``dns:[//SERVER/]HOST:PORT`` is a name
     with any number of replicas behind it.
 
-    Raises ``ValueError`` for a name that can't be asked for.
+    Raises ``ValueError`` for a name that can't be looked up.
     """
     entries = [each.strip() for each in listed.split(",")]
     read = [_read(each) for each in entries if each]
@@ -52,7 +52,7 @@ def read_entries(listed: str) -> Entries:
 
 
 def join(host: str, port: int) -> str:
-    """The address of a port, with brackets around an IPv6 address."""
+    """Return ``host:port``, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

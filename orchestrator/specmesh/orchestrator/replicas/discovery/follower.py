@@ -1,4 +1,4 @@
-"""Follows names in DNS, so that a pool has the replicas that are there."""
+"""Follows DNS names, so that a pool always has the replicas they resolve to."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from specmesh.serving.conventions import LOOKUP_FAILURES, ROLE
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 5.0
-"""How often a name is looked up: the TTL that Kubernetes gives the names of Services."""
+"""Seconds between lookups of a name: the TTL that Kubernetes gives the names of Services."""
 LEAST_SECONDS = 1.0
-"""Between two lookups of a name, whatever happens."""
+"""Shortest pause between two lookups of a name."""
 JITTER = 0.2
-"""Share by which pauses vary: not all orchestrators are to ask at the same time."""
+"""Share by which pauses vary, so that orchestrators do not all query at the same time."""
 
 _failures = LOOKUP_FAILURES.instrument()
 
 
 class Follower:
-    """Looks up the names of ``entries`` again and again, and adds and drops replicas of ``pool``.
+    """Looks up the names of ``entries`` repeatedly, adding replicas to ``pool`` and dropping them.
 
-    A name is looked up every ``every_s`` seconds, sooner when a replica of the pool is lost, and
-    sooner at first when it has no addresses or no name server answers. ``look_up`` raises nothing.
+    A name is looked up every ``every_s`` seconds. It is looked up sooner when the pool loses a
+    replica, and at first also while it has no addresses or no name server answers. ``look_up``
+    raises nothing.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Follower:
         ]
 
     async def close(self) -> None:
-        """Look nothing up any more. The pool keeps what it has."""
+        """Stop all lookups. The pool keeps its replicas."""
         self._pool.watchers.pop(self._changed, None)
         for task in self._tasks:
             task.cancel()
@@ -85,8 +86,8 @@ class Follower:
             self._pool.drop(address)
 
     async def _pause(self, name: Name, num_vain: int) -> None:
-        """Return when ``name`` is to be looked up again, after ``num_vain`` lookups in a row that
-        brought nothing."""
+        """Wait until ``name`` should be looked up again, after ``num_vain`` consecutive lookups
+        without an address."""
         pause_s = self._every_s
         if num_vain:
             pause_s = min(pause_s, LEAST_SECONDS * 2.0 ** min(num_vain - 1, 10))

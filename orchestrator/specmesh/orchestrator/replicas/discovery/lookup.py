@@ -1,8 +1,9 @@
-"""Looks names up in DNS.
+"""DNS lookups.
 
-By dnspython, not by the system's ``getaddrinfo``: that blocks a thread for up to half a minute,
-can't be cancelled, and asks no other server than those of /etc/resolv.conf. gRPC's resolver cannot
-be asked from Python. /etc/hosts is not read: a name there has one address and needs no discovery.
+They use dnspython because the system's ``getaddrinfo`` blocks a thread for up to half a minute,
+can't be cancelled, and only queries the servers of /etc/resolv.conf, and because gRPC's resolver
+is not available from Python. /etc/hosts is not read: a name there has one address and needs no
+discovery.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from specmesh.orchestrator.replicas.discovery.entries import Name, join
 from specmesh.orchestrator.replicas.discovery.membership import DnsAnswer
 
 LOOKUP_SECONDS = 5.0
-"""How long name servers may take, with all their retries."""
+"""Time limit for the name servers, retries included."""
 
 
 async def lookup(name: Name) -> DnsAnswer:
-    """The addresses, IPv4 and IPv6, that ``name`` has now. Raises nothing but cancellation."""
+    """Return the current IPv4 and IPv6 addresses of ``name``. Raises only cancellation."""
     found = await asyncio.gather(_ask(name, dns.rdatatype.A), _ask(name, dns.rdatatype.AAAA))
     addresses = [address for each in found for address in each.addresses]
     failures = dict.fromkeys(each.failure for each in found if each.failure)
@@ -43,7 +44,8 @@ async def _ask(name: Name, kind: dns.rdatatype.RdataType) -> DnsAnswer:
 
 
 def _resolver(name: Name) -> dns.asyncresolver.Resolver:
-    """Made anew for each lookup: /etc/resolv.conf may have changed, and reading it takes 25 µs."""
+    """Return a new resolver for each lookup: /etc/resolv.conf may have changed, and reading it takes
+    only 25 µs."""
     resolver = dns.asyncresolver.Resolver(configure=name.server is None)
     if name.server is not None:
         host, resolver.port = name.server

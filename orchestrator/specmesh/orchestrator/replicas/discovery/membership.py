@@ -1,4 +1,4 @@
-"""Decides which addresses a pool has, by what is listed and what names resolve to. No I/O."""
+"""Decides which addresses a pool has, from the listed ones and those of DNS names. No I/O."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from specmesh.orchestrator.replicas.discovery.entries import Entries, Name
 
 @dataclass(frozen=True, slots=True)
 class DnsAnswer:
-    """What a lookup of a name gave."""
+    """The result of looking up a name."""
 
     addresses: tuple[str, ...] = ()
     failure: str = ""
-    """Why there may be more addresses than these; empty if DNS has said that there aren't."""
+    """The reason why there may be more addresses than these; empty if DNS says there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipChange:
-    """What an answer means for a pool."""
+    """The addresses that an answer adds to a pool and drops from it."""
 
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -28,12 +28,13 @@ class MembershipChange:
 class Membership:
     """The addresses of a pool.
 
-    - An address that is listed stays.
-    - What a name resolves to is added; what it no longer resolves to is dropped.
-    - A lookup that failed, if only for IPv4 or IPv6, drops nothing: it says nothing of who is gone.
-    - Nor does an answer without any address drop a replica that serves: a name server that has just
-      started, or lost its source, gives such answers, and a mesh must outlive it. Those that are
-      not serving are dropped, so that nobody counts them for ever once all are scaled away.
+    - A listed address stays.
+    - An address that a name resolves to is added; one it no longer resolves to is dropped.
+    - A lookup that failed, even if only for IPv4 or IPv6, drops nothing: it does not tell which
+      addresses are gone.
+    - An answer without any address drops only replicas that are not serving. A name server that has
+      just started, or lost its source, gives such answers, and the mesh must survive them. Replicas
+      that do not serve are dropped, so that they do not count forever once all are scaled away.
     """
 
     def __init__(self, entries: Entries) -> None:
@@ -42,12 +43,12 @@ class Membership:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All of them, in the order in which they came."""
+        """All addresses, in the order in which they were added."""
         return tuple(self._all())
 
     def answered(self, name: Name, answer: DnsAnswer, serving: Collection[str]) -> MembershipChange:
-        """Take an answer for ``name`` into account; ``serving`` are the addresses of replicas
-        that serve now."""
+        """Apply an answer for ``name``; ``serving`` are the addresses of replicas that currently
+        serve."""
         before = self._all()
         # Name servers shuffle their answers; replicas keep their order.
         found = dict.fromkeys(sorted(answer.addresses))

@@ -1,1 +1,1 @@
-"""Which replicas hold which prefixes."""
+"""The replicas that hold each prefix in their KV caches."""

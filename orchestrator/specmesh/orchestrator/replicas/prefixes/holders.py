@@ -1,4 +1,4 @@
-"""Which replicas hold which prefixes, remembered from one answer to the next."""
+"""The replicas that hold each prefix, remembered from one answer to the next."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class PrefixHolders:
     """Beliefs about the replicas' KV caches, by the digest of a prefix of full blocks. Replicas are
     named by their identity.
 
-    With it the next turn of a conversation, or the same prompt again, goes to a replica that
-    needs no prefill for what it has seen. A belief that is wrong costs one message: a replica
-    says what it lacks, and gets it. Of more than ``max_prefixes`` the least recently used go.
+    They let the next turn of a conversation, or a repeated prompt, go to a replica that needs no
+    prefill for what it has seen. A wrong belief costs one message: the replica says what it lacks
+    and is sent it. Beyond ``max_prefixes``, the least recently used are forgotten.
 
-    What is remembered is told to the other orchestrators through ``shared``, if there is one, and
-    what they remember can be looked for there.
+    If there is ``shared``, it tells the other orchestrators what is remembered here, and finds what
+    they remember.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class PrefixHolders:
     def remember(
         self, chain: PrefixChain, lengths: Sequence[int], holds: Mapping[str, int]
     ) -> None:
-        """Take note of who holds the beginnings of ``chain`` of each of ``lengths``, ascending and
-        whole blocks each, by ``holds``: how many of its tokens each replica holds."""
+        """Remember the holders of the beginnings of ``chain`` with the given ``lengths``, ascending
+        and in whole blocks. ``holds`` is the number of its tokens that each replica holds."""
         for length in lengths:
             holders = {replica for replica, held in holds.items() if held >= length}
             if holders:
@@ -46,7 +46,7 @@ class PrefixHolders:
             self._shared.note(chain, lengths, holds)
 
     def of(self, chain: PrefixChain) -> dict[str, int]:
-        """How many of the tokens of ``chain`` each replica holds, of those that hold any."""
+        """Return how many tokens of ``chain`` each replica holds, if it holds any."""
         holds: dict[str, int] = {}
         for num_blocks, digest in enumerate(chain.digests, start=1):
             for replica in self._holders.get(digest, ()):
@@ -54,19 +54,19 @@ class PrefixHolders:
         return holds
 
     def search(self, chain: PrefixChain) -> Search | None:
-        """Begin to ask the other orchestrators; None if that is no use now."""
+        """Start to ask the other orchestrators; return None if that is useless now."""
         return None if self._shared is None else self._shared.search(chain)
 
     def forget(self, chain: PrefixChain, replica: str) -> None:
-        """Believe no longer that the replica holds ``chain``, or a beginning of it.
+        """Stop believing that the replica holds ``chain`` or a beginning of it.
 
-        That says nothing of its other prefixes: replicas evict one at a time.
+        Beliefs about its other prefixes stay, because replicas evict one prefix at a time.
         """
         for digest in chain.digests:
             self._holders.get(digest, set()).discard(replica)
 
     def keep(self, replicas: Collection[str]) -> None:
-        """Forget all replicas but these: a process that is gone never comes back."""
+        """Forget all replicas except ``replicas``: a process that is gone never comes back."""
         for digest, holders in list(self._holders.items()):
             holders.intersection_update(replicas)
             if not holders:

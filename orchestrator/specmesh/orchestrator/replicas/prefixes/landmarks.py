@@ -1,10 +1,11 @@
-"""Which beginnings of a prefix it is worth knowing the holders of.
+"""The beginnings of a prefix whose holders are worth remembering.
 
-A replica that holds a prefix holds every beginning of it, block by block. To note each of them
-would cost as much as the text; these suffice for the next prefix to meet one:
+A replica that holds a prefix holds every beginning of it, block by block. Noting all of them would
+cost as much as the text. These are enough for the next prefix to match one:
 
-- where a text ends that another one may go on from: the prompt of an answer, and the answer;
-- a **grid**, the same for all prefixes, for those that merely begin alike, as with a system prompt.
+- the ends of texts that another prefix may continue: an answer's prompt, and the answer;
+- a **grid**, the same for all prefixes, for prefixes that share only a beginning, as with a system
+  prompt.
 """
 
 from __future__ import annotations
@@ -14,28 +15,28 @@ from collections.abc import Collection
 from specmesh.decoding.prefix import BLOCK_TOKENS
 
 GRID_TOKENS = 256
-"""Where prefixes begin alike for less, little is lost."""
+"""Spacing of the grid; a shorter common beginning would save little."""
 MAX_ON_GRID = 64
 NUM_LATEST = 32
-"""Blocks: an end of an earlier turn is looked for within so many of the end. Before those a point
-of the grid will do."""
+"""Number of final blocks at which the end of an earlier turn is looked up; further back the grid
+is enough."""
 
 
 def worth_noting(length: int, ends: Collection[int]) -> list[int]:
-    """Lengths, in tokens, of the beginnings of a prefix of ``length`` tokens to note who holds;
-    ascending, whole blocks each. Texts end at ``ends``."""
+    """Return the lengths, in tokens, of the beginnings of a prefix of ``length`` tokens whose
+    holders to note: ascending, in whole blocks. Texts end at ``ends``."""
     return sorted({*_grid(length), *map(_whole_blocks, ends)} - {0})
 
 
 def worth_looking_up(length: int) -> list[int]:
-    """Those at which somebody may have noted it; a constant number, however long it is."""
+    """Return the lengths at which a beginning may have been noted, at most a constant number."""
     end = _whole_blocks(length)
     latest = range(end, max(0, end - NUM_LATEST * BLOCK_TOKENS), -BLOCK_TOKENS)
     return sorted({*_grid(length), *latest})
 
 
 def _grid(length: int) -> range:
-    """Wider for a long prefix, and always at points of the narrower ones."""
+    """Return the grid points: coarser for a long prefix, and always a subset of the finer ones."""
     step = GRID_TOKENS
     while length // step > MAX_ON_GRID:
         step *= 2

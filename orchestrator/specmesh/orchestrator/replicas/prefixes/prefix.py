@@ -1,4 +1,4 @@
-"""The committed prefix of one request, and which replica holds how much of it."""
+"""The committed prefix of one request, and how much of it each replica holds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from specmesh.orchestrator.replicas.prefixes.shared_holders import Search
 
 
 def salt_of(identity: str) -> bytes:
-    """The salt of an identity's prefixes, the same at every orchestrator; empty where nobody is
-    told apart."""
+    """Return the salt of an identity's prefixes, the same at every orchestrator; empty if callers
+    are not told apart."""
     if not identity:
         return b""
     return blake2b(identity.encode(), digest_size=SALT_BYTES, person=b"specmesh prefix").digest()
@@ -23,8 +23,8 @@ def salt_of(identity: str) -> bytes:
 class CommittedPrefix:
     """The committed tokens of one request, and how many of them each replica holds.
 
-    Tokens are only appended: what precedes a command's path stays the same after later commits.
-    Replicas are named by their identity. They share what they hold among prefixes of one ``salt``.
+    Tokens are only appended: the tokens before a command's path do not change with later commits.
+    Replicas are named by their identity. Only prefixes with the same ``salt`` share cache blocks.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class CommittedPrefix:
         self._num_at_first = len(tokens)
         self._holders = holders or PrefixHolders()
         self.holds: dict[str, int] = self._holders.of(self._chain)
-        """How many of the tokens each replica is believed to hold."""
+        """Number of the tokens that each replica is believed to hold."""
 
     @property
     def length(self) -> int:
@@ -51,7 +51,7 @@ class CommittedPrefix:
         self._chain.append(token_ids)
 
     def search(self, replicas: Collection[str]) -> Search | None:
-        """Begin to ask other orchestrators who holds the tokens, unless one of ``replicas`` is
+        """Start to ask the other orchestrators who holds the tokens, unless one of ``replicas`` is
         known to hold all of them."""
         num_blocks = self.length // BLOCK_TOKENS
         if any(self.holds.get(each, 0) // BLOCK_TOKENS >= num_blocks for each in replicas):
@@ -59,13 +59,13 @@ class CommittedPrefix:
         return self._holders.search(self._chain)
 
     async def learn(self, search: Search | None) -> None:
-        """Wait for what ``search`` finds, for as long as that is worth it."""
+        """Wait for the result of ``search``, for as long as that is worthwhile, and remember it."""
         if search is not None:
             for replica, num_held in (await search.result()).items():
                 self.holds[replica] = max(num_held, self.holds.get(replica, 0))
 
     def message(self, replica: str, length: int, path: Sequence[int]) -> tokens_pb2.Prefix:
-        """The first ``length`` tokens and ``path``, without the blocks that the replica holds."""
+        """Return the first ``length`` tokens and ``path``, minus the blocks the replica holds."""
         base_length = self._base_length(replica, length)
         return tokens_pb2.Prefix(
             base_length=base_length,
@@ -76,7 +76,7 @@ class CommittedPrefix:
         )
 
     def num_to_send(self, replica: str, length: int) -> int:
-        """How many of the first ``length`` tokens the replica does not hold."""
+        """Return how many of the first ``length`` tokens the replica does not hold."""
         return length - self._base_length(replica, length)
 
     def seen_by(self, replica: str, length: int) -> None:
@@ -84,16 +84,16 @@ class CommittedPrefix:
         num_held = self.holds.get(replica, 0)
         self.holds[replica] = max(length, num_held)
         if num_held < self._num_at_first <= length:
-            # At once, for whoever asks the same now, or goes on with this should we die.
+            # Now, for requests with the same prompt, and for whoever resumes if we crash.
             self._note(self._num_at_first, {replica: length})
 
     def forgotten_by(self, replica: str) -> None:
-        """Record that the replica may hold none of these tokens any more."""
+        """Record that the replica may no longer hold any of these tokens."""
         self.holds.pop(replica, None)
         self._holders.forget(self._chain, replica)
 
     def close(self) -> None:
-        """The answer ends: another one may go on from here, or begin with the same prompt."""
+        """Note the holders as the answer ends: another prompt may continue it or repeat its own."""
         self._note(self.length, self.holds)
 
     def _note(self, length: int, holds: Mapping[str, int]) -> None:

@@ -1,8 +1,8 @@
-"""What the orchestrators of a mesh tell each other of who holds which prefix, through Redis.
+"""Knowledge of prefix holders that the orchestrators of a mesh share through Redis.
 
-It saves a prefill now and then, so nothing waits for it for longer than that is worth: a search
-goes out while the answer's session is being stored, and has a few milliseconds more at most; notes
-are written behind the answers.
+It saves an occasional prefill, so nothing waits for it longer than that is worth: a search runs
+while the answer's session is being stored and then gets a few milliseconds at most, and notes are
+written in the background.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from specmesh.serving.store.stored_session import StoreUnavailable
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 0.005
-"""The longest that an answer is held up by its search."""
+"""The longest that a search delays an answer."""
 MAX_DUE = 256
-"""Notes that wait for Redis; of more the oldest go."""
+"""Most notes that wait for Redis; beyond that the oldest are dropped."""
 
 _searches = PREFIX_SEARCHES.instrument()
 
 
 class Search:
-    """One search, from when it was sent."""
+    """One search that has been sent."""
 
     def __init__(self, shared: SharedHolders, task: asyncio.Task[dict[str, int] | None]) -> None:
         self._shared = shared
         self._task = task
 
     async def result(self) -> dict[str, int]:
-        """How many tokens each replica holds; nothing if the directory does not say so in time."""
+        """Return how many tokens each replica holds; empty if the directory does not answer in
+        time."""
         patience_s = PATIENCE_SECONDS if self._shared.is_prompt else 0.0
         await asyncio.wait({self._task}, timeout=patience_s)
         found = self._task.result() if self._task.done() else None
@@ -46,13 +47,12 @@ class Search:
 
 
 class SharedHolders:
-    """Asks and tells the directory. Neither raises, whatever happens there, and only
-    ``Search.result`` waits."""
+    """Queries and updates the directory. Neither ever raises, and only ``Search.result`` waits."""
 
     def __init__(self, directory: PrefixDirectory) -> None:
         self._directory = directory
         self.is_prompt = True
-        """Whether the latest search was answered in time; if not, nobody waits for the next."""
+        """Whether the latest search was answered in time; if not, nothing waits for the next."""
         self._searches: set[asyncio.Task[dict[str, int] | None]] = set()
         self._due: OrderedDict[Beginnings, dict[str, int]] = OrderedDict()
         self._writing: asyncio.Task[None] | None = None
@@ -61,8 +61,8 @@ class SharedHolders:
     def search(self, chain: PrefixChain) -> Search | None:
         """Ask who holds the longest beginning of ``chain``.
 
-        While the directory is slow or away one search at a time goes on asking, so that it is
-        noticed when that is over, and no answer waits; the others get None.
+        While the directory is slow or unreachable, one search at a time still asks, to notice when
+        that is over, but no answer waits for it; all other searches return None.
         """
         lengths = worth_looking_up(len(chain))
         if not lengths:
@@ -77,8 +77,8 @@ class SharedHolders:
         return Search(self, task)
 
     def note(self, chain: PrefixChain, lengths: Sequence[int], holds: Mapping[str, int]) -> None:
-        """Tell who holds the beginnings of ``chain`` of each of ``lengths``, as
-        ``PrefixHolders.remember``; returns at once."""
+        """Publish the holders of the beginnings of ``chain`` in the background; the arguments are
+        those of ``PrefixHolders.remember``."""
         leading = {
             replica: sum(length <= held for length in lengths) for replica, held in holds.items()
         }
@@ -92,13 +92,13 @@ class SharedHolders:
             self._writing = asyncio.get_running_loop().create_task(self._write())
 
     async def aclose(self) -> None:
-        """Write what is due, if Redis answers, and close the connections."""
+        """Write the pending notes, if Redis answers, and close the connections."""
         running = [*self._searches, *((self._writing,) if self._writing else ())]
         await asyncio.gather(*running, return_exceptions=True)
         await self._directory.aclose()
 
     async def _find(self, beginnings: Beginnings, lengths: Sequence[int]) -> dict[str, int] | None:
-        """How many tokens each replica holds; None if the directory is away."""
+        """Return how many tokens each replica holds; None if the directory is unreachable."""
         now = asyncio.get_running_loop().time
         began = now()
         try:
@@ -114,7 +114,7 @@ class SharedHolders:
         return {replica: lengths[number - 1] for replica, number in found.items()}
 
     async def _write(self) -> None:
-        """Write what is due, one note at a time."""
+        """Write the pending notes one at a time."""
         while self._due:
             beginnings, holds = self._due.popitem(last=False)
             try:
@@ -126,8 +126,8 @@ class SharedHolders:
                 self._broke()
 
     def _broke(self) -> None:
-        """Log the exception that is being handled, the first time: it is a fault of ours, and no
-        answer may fail for a hint."""
+        """Log the current exception as an error the first time only: it is a bug of ours, but a
+        mere hint must not fail any answer."""
         level = logging.DEBUG if self._has_broken else logging.ERROR
         log.log(level, "prefix directory broken", exc_info=True)
         self._has_broken = True

@@ -1,1 +1,1 @@
-"""The way to one replica: its channel and the calls that stay open on it."""
+"""The connection to one replica: its channel and the calls kept open on it."""

@@ -1,4 +1,4 @@
-"""The way to one replica: a channel and the calls kept open on it."""
+"""The connection to one replica: a channel and the calls kept open on it."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from specmesh.serving.identity.watched import Watched
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 2_000),
-    # Without this a frozen peer, whose kernel still answers, goes unnoticed.
+    # Without this, a frozen peer whose kernel still answers would go unnoticed.
     ("grpc.http2.ping_timeout_ms", 2_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.max_receive_message_length", 32 * 2**20),
-    ("grpc.enable_http_proxy", 0),  # a proxy is for the way out, not within a mesh
+    ("grpc.enable_http_proxy", 0),  # proxies lead out of the network, not to a mesh's peers
     ("grpc.enable_retries", 0),  # the pool resends to another replica instead
 )
 CALM_OPTIONS = tuple(
-    # Servers allow a ping every five minutes unless they say otherwise.
+    # Servers allow one ping every five minutes unless they are configured otherwise.
     (name, 310_000 if name == "grpc.keepalive_time_ms" else value)
     for name, value in CHANNEL_OPTIONS
 )
-"""For a peer that took the pings of `CHANNEL_OPTIONS` for an attack. If it freezes, only the
-deadlines of calls and hedging tell."""
+"""For a peer that took the pings of `CHANNEL_OPTIONS` for an attack. If it freezes, only deadlines
+of calls and hedging notice."""
 TOO_MANY_PINGS = "Too many pings"
-"""The message of a call that such a peer has broken off."""
+"""The message of a call that such a peer has aborted."""
 RETIRE_SECONDS = 60.0
-"""How long calls of a connection that is no longer used may go on: as long as the longest may."""
+"""How long running calls of a replaced connection may go on: as long as the longest call may."""
 
 
 class Channels(Protocol):
@@ -48,24 +48,24 @@ class Channels(Protocol):
 
     @property
     def version(self) -> object:
-        """Another object once channels opened from now on differ from those before."""
+        """A different object once newly opened channels would differ from earlier ones."""
 
     def open(self, address: str, *, calm: bool = False) -> grpc.aio.Channel:
-        """Open a channel to ``address``, host:port; a ``calm`` one hardly pings."""
+        """Open a channel to ``address``, host:port; with ``calm`` it hardly ever pings."""
 
 
 class PlainChannels:
-    """Channels without TLS, which notice within seconds that a peer is gone, or back."""
+    """Channels without TLS, which notice within seconds that a peer has gone or returned."""
 
     version = None
 
     def open(self, address: str, *, calm: bool = False) -> grpc.aio.Channel:
-        """Open a channel to ``address``, host:port; a ``calm`` one hardly pings."""
+        """Open a channel to ``address``, host:port; with ``calm`` it hardly ever pings."""
         return grpc.aio.insecure_channel(address, options=_options(calm=calm))
 
 
 class TlsChannels:
-    """The same with TLS, to peers whose certificate is for ``role``."""
+    """Channels with TLS, to peers whose certificate is for ``role``."""
 
     def __init__(self, certificate: Watched[Certificate], role: str) -> None:
         self._certificate = certificate
@@ -73,11 +73,11 @@ class TlsChannels:
 
     @property
     def version(self) -> object:
-        """Our certificate of the moment: a channel keeps what it was opened with."""
+        """The current client certificate: a channel keeps the one it was opened with."""
         return self._certificate.current()
 
     def open(self, address: str, *, calm: bool = False) -> grpc.aio.Channel:
-        """Open a channel to ``address``, host:port; a ``calm`` one hardly pings."""
+        """Open a channel to ``address``, host:port; with ``calm`` it hardly ever pings."""
         certificate = self._certificate.current()
         return role_channel(address, self._role, certificate, _options(calm=calm))
 
@@ -115,13 +115,13 @@ class Connection:
 
     @property
     def is_current(self) -> bool:
-        """Whether a connection made now would be the same."""
+        """Whether a connection opened now would use the same certificate."""
         return self._version is self._channels.version
 
     async def retire(self) -> None:
-        """Let running calls end, and those that wait for a request end at once."""
+        """Let running calls end, and end the idle ones now."""
         for name in ("verifications", "drafts", "assessments"):
-            if name in vars(self):  # has been used
+            if name in vars(self):  # the cached property exists, so it has been used
                 getattr(self, name).retire()
         try:
             await self.channel.close(RETIRE_SECONDS)
@@ -130,5 +130,5 @@ class Connection:
             raise
 
     async def close(self) -> None:
-        """Break off all calls."""
+        """Abort all calls."""
         await self.channel.close()

@@ -16,12 +16,12 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 Take: TypeAlias = Callable[[Response], float | None]
-"""Receives a message; returns the deadline of the next one, by the event loop's clock, or None if
-it was the last."""
+"""Receives a message and returns the deadline of the next one, by the event loop's clock, or None
+after the last."""
 
 
 class OpenCall(Generic[Request, Response]):
-    """A streaming call that is written to and read by tasks of its own, which are never cancelled.
+    """A streaming call that tasks of its own write and read. These tasks are never cancelled.
 
     Each gRPC operation whose awaiting task is cancelled leaks some 100 bytes
     (github.com/grpc/grpc/issues/43360). If the call is cancelled instead, its operations end by
@@ -48,14 +48,14 @@ class OpenCall(Generic[Request, Response]):
         return self._cancelled or self._call.done()
 
     def cancel(self) -> None:
-        """Cancel the call now; ``each`` then raises ``CancelledError``."""
+        """Cancel the call now, so that ``each`` raises ``CancelledError``."""
         self._cancelled = True
         self._ended(asyncio.CancelledError())
         if self._opened:
             self._call.cancel()
 
     def write(self, request: Request) -> None:
-        """Send a request at once. Errors of the call are raised by ``each``."""
+        """Send a request immediately. Errors of the call are raised by ``each``."""
         self._writing = begin(self._write(request))
 
     async def each(self, take: Take[Response], by: float) -> None:
@@ -87,7 +87,7 @@ class OpenCall(Generic[Request, Response]):
         try:
             await self._call.write(request)
         except asyncio.InvalidStateError:
-            pass  # the call has ended, and ``each`` raises why
+            pass  # the call has ended, and ``each`` raises the reason
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INTERNAL:  # gRPC could not send the request
                 error = call_error(grpc.StatusCode.UNAVAILABLE, "the call broke")
@@ -95,7 +95,7 @@ class OpenCall(Generic[Request, Response]):
         except asyncio.CancelledError:
             self._ended(_closed())
         except Exception as error:
-            self._ended(error.with_traceback(None))  # which would form a cycle with this call
+            self._ended(error.with_traceback(None))  # a traceback would form a cycle with this call
 
     async def _read_all(self) -> None:
         call: Any = self._call
@@ -140,7 +140,7 @@ class _Delivery(Generic[Response]):
         return self._done.done()
 
     def deliver(self, message: Response) -> None:
-        """Deliver a message."""
+        """Pass a message on, and end the delivery if it was the last or was refused."""
         try:
             by = self._take(message)
         except Exception as error:
@@ -167,7 +167,7 @@ class _Delivery(Generic[Response]):
             raise self._error
 
     def _expect(self, by: float) -> None:
-        # A timer that fires too early is set again then, so most messages set none of their own.
+        # A timer that fires too early is set again then, so most messages need not set one.
         self._by = by
         if by < self._timer_at:
             self._set_timer()
@@ -185,17 +185,17 @@ class _Delivery(Generic[Response]):
 
 
 def _closed() -> grpc.aio.AioRpcError:
-    """The error of a call that gRPC cancels, if ``cancel`` has not: whoever waits for an answer
-    has not been cancelled, and may ask elsewhere."""
+    """Return the error of a call that gRPC cancelled without ``cancel``: the waiting task was not
+    cancelled itself and may retry elsewhere."""
     return call_error(grpc.StatusCode.UNAVAILABLE, "the channel was closed")
 
 
 def late() -> grpc.aio.AioRpcError:
-    """The error of a call that is not answered in time."""
+    """Return the error of a call that is not answered in time."""
     return call_error(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time")
 
 
 def call_error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
-    """The error of a call that ended with this status."""
+    """Return the error of a call that ended with this status."""
     nothing = grpc.aio.Metadata()
     return grpc.aio.AioRpcError(code, nothing, nothing, details)

@@ -1,4 +1,4 @@
-"""One replica at one address: its channel, its health and what it serves."""
+"""One replica at one address: its channel, its health and the model it serves."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ class PeerModel:
 
 
 def kind_of(model: model_pb2.ModelInfo) -> str:
-    """Names a model: all replicas of a model have the same kind."""
+    """Return the identifier of a model, which is the same for all its replicas."""
     what = ":".join(filter(None, (model.weights_digest, model.dtype)))
     return f"{model.name}@{what}" if what else model.name
 
 
 Admit = Callable[[PeerModel], Awaitable[str | None]]
-"""Decides whether a peer fits this mesh; returns why not, None if it does."""
+"""Decides whether a peer fits this mesh; returns the reason if not, None if it does."""
 
 
 class Peer:
     """Watches the health of one address and knows whether calls can be sent there.
 
-    Without ``admit`` the peer serves no model and is not asked for one.
+    Without ``admit`` the peer serves no model and none is requested.
     """
 
     def __init__(
@@ -75,39 +75,39 @@ class Peer:
         self._connection = Connection(self._channels, address)
         self._bears_pings = True
         self._replaced: set[asyncio.Task[None]] = set()
-        """Connections of former certificates, whose last calls are ending."""
+        """Tasks that close replaced connections, whose last calls are ending."""
         self.model: PeerModel | None = None
         self.kind = ""
         """The kind of the model it serves (``kind_of``); empty until it is known."""
         self.kv_capacity_tokens = math.inf
-        """How many tokens of one answer its KV cache holds; infinite where nothing limits them."""
+        """Tokens of one answer that its KV cache holds; infinite if nothing limits them."""
         self.refusal: str | None = None
-        """Why the peer doesn't fit the mesh, if it doesn't."""
+        """The reason why the peer does not fit the mesh; None if it does."""
         self.num_outstanding = 0
         """Calls in flight whose answers are wanted."""
         self.num_ending = 0
         """Calls in flight that are being cancelled."""
         self.process_number = 0
-        """Tells processes apart, as far as is known: another for each that has served at any
-        peer, 0 before the first."""
+        """Identifies the latest process, as far as processes can be told apart: a new number for
+        each process seen at any peer, 0 before the first."""
         self.changed = asyncio.Event()
         """Set whenever ``ready`` or ``refusal`` may have changed."""
         self.watchers: dict[Callable[[], None], None] = {}
         """Called whenever ``changed`` is set, in the order they were added."""
         self.process_id = ""
-        """Id of the process that served last; empty if it reported none."""
+        """Id of the process that served last; empty if it did not report one."""
         self.instance = ""
-        """Its name, in Kubernetes its pod's; empty if it reported none."""
+        """Name of the replica, in Kubernetes that of its pod; empty if it did not report one."""
         self._serving = False
         self._away_for = ""
-        """Why it did not answer last."""
+        """The reason for the latest failure to answer."""
         self._service = service
         self._admit = admit
         self._watcher = asyncio.create_task(self._watch(), name=f"watch {address}")
 
     @property
     def channel(self) -> grpc.aio.Channel:
-        """For calls other than those that are kept open."""
+        """The channel, for calls other than those that are kept open."""
         return self._connection.channel
 
     @property
@@ -127,24 +127,24 @@ class Peer:
 
     @property
     def identity(self) -> str:
-        """Who serves there: the same at every address at which that process is found, and at every
-        orchestrator. The address itself if the process reported no id."""
+        """The id of the process that serves there, which is the same at all its addresses and for
+        every orchestrator; the address if the process did not report one."""
         return self.process_id or self.address
 
     @property
     def title(self) -> str:
-        """What people are told of it: its address and, if it has said one, its name."""
+        """The address and, if known, the name, for messages."""
         return f"{self.address} ({self.instance})" if self.instance else self.address
 
     @property
     def log_fields(self) -> dict[str, str]:
-        """The same, for a line of the log."""
+        """The address and, if known, the name, for log lines."""
         named = {"replica": self.instance} if self.instance else {}
         return {"peer": self.address, **named}
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The name, for the span of a call; its address is there already."""
+        """The name, for the span of a call, which already has the address."""
         return {names.REPLICA: self.instance} if self.instance else {}
 
     @property
@@ -159,12 +159,12 @@ class Peer:
         return self._serving and known and self.refusal is None
 
     def can(self, feature: model_pb2.ModelFeature.ValueType) -> bool:
-        """Whether the model that it serves, as far as is known, has ``feature``."""
+        """Return whether the model it serves is known to have ``feature``."""
         return self.model is not None and feature in self.model.info.features
 
     @property
     def heads_depth(self) -> int:
-        """How many levels its heads draft at most, as far as is known; 0 without any."""
+        """Most levels that its heads draft; 0 if it has no heads or they are unknown."""
         return 0 if self.model is None else self.model.info.heads_depth
 
     def judge(self, refusal: str | None) -> None:
@@ -181,7 +181,7 @@ class Peer:
         await self._connection.close()
 
     def retire(self) -> asyncio.Task[None]:
-        """Be ready no more, and close the connection once the calls that run have ended."""
+        """Stop being ready, and close the connection once the running calls have ended."""
         self._serving = False
         return asyncio.create_task(self._retire(), name=f"retire {self.address}")
 
@@ -194,8 +194,8 @@ class Peer:
         await asyncio.gather(self._watcher, return_exceptions=True)
 
     async def serves_on(self, timeout_s: float) -> bool:
-        """Whether the process that served last answers and has not been replaced. False if it
-        reported no id."""
+        """Return whether the process that served last still answers; False if it was replaced or
+        did not report an id."""
         process_id = self.process_id
         if not process_id:
             return False
@@ -204,14 +204,14 @@ class Peer:
             model = await stub.GetModel(model_service_pb2.GetModelRequest(), timeout=timeout_s)
         except grpc.aio.AioRpcError:
             return False
-        except asyncio.CancelledError:  # of the call, if its channel was closed
+        except asyncio.CancelledError:  # gRPC raises this too, if the channel was closed
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
             return False
         return process_id == model.process_id == self.process_id
 
     async def _watch(self) -> None:
-        """Follow the peer's health forever; open a new stream whenever one breaks."""
+        """Follow the peer's health forever, opening a new stream whenever one breaks."""
         request = health_pb2.HealthCheckRequest(service=self._service)
         while True:
             try:
@@ -225,15 +225,15 @@ class Peer:
             except grpc.aio.AioRpcError as error:
                 self._away(error)
             except Exception:  # no answer of a peer may end the watch
-                log.exception("peer not understood", extra=self.log_fields)
+                log.exception("unexpected answer from a peer", extra=self.log_fields)
             self._set_serving(False)
             await asyncio.sleep(RECONNECT_SECONDS)
 
     def _renew(self) -> None:
-        """Use certificates that have changed, and pings that the peer bears, now that the
-        connection is lost or is not made yet.
+        """Replace the lost or not yet made connection if certificates have changed, or if the peer
+        tolerates only rare pings.
 
-        One that holds is kept: its calls go on under the certificates with which it began.
+        A working connection is kept: its calls continue under the certificates they began with.
         """
         calm = not self._bears_pings
         if self._connection.is_current and self._connection.is_calm == calm:
@@ -245,8 +245,8 @@ class Peer:
         retiring.add_done_callback(self._replaced.discard)
 
     def _away(self, error: grpc.aio.AioRpcError) -> None:
-        """Log why the peer does not answer, once for each reason in a row, and ping it less if it
-        minds."""
+        """Log why the peer does not answer, once for each reason in a row, and ping it less often
+        if it objects to pings."""
         reason = error.details() or error.code().name
         if reason == TOO_MANY_PINGS and self._bears_pings:
             self._bears_pings = False
@@ -254,8 +254,8 @@ class Peer:
                 "peer refuses keepalive pings",
                 extra={
                     **self.log_fields,
-                    "effect": "it is pinged every five minutes instead, so that it is noticed late "
-                    "if it freezes",
+                    "effect": "it is pinged every five minutes instead, so that a freeze is "
+                    "noticed late",
                     "remedy": "its server must set grpc.http2.min_ping_interval_without_data_ms "
                     "to 5000 or less",
                 },
@@ -265,7 +265,8 @@ class Peer:
         self._away_for = reason
 
     async def _handshake(self) -> str:
-        """Ask for the peer's model, which may have changed in a restart, as may its chat template.
+        """Fetch the peer's model and chat template, which may have changed in a restart.
+
         Returns the id of its process, empty if peers of this pool serve no model."""
         if self._admit is None:
             return ""
@@ -286,13 +287,13 @@ class Peer:
             self.refusal = await self._admit(described)
             self.kind = kind_of(described.info)
             self.kv_capacity_tokens = described.info.kv_capacity_tokens or math.inf
-            self.model = described  # last, so that an admission that raises is repeated
+            self.model = described  # set last, so that an admission that raised is repeated
             if self.refusal:
                 log.error("peer refused", extra={**self.log_fields, "reason": self.refusal})
         return model.process_id
 
     def _count(self, process_id: str) -> None:
-        """Count a new process; only the connection or the health may have changed instead."""
+        """Count a new process, unless only the connection or the health has changed."""
         if not process_id or process_id != self.process_id:
             self.process_number = next(_process_numbers)
         self.process_id = process_id

@@ -1,6 +1,6 @@
-"""Keeps streaming calls to a peer open, so that a request costs a message and not a call.
+"""Streaming calls to a peer that are kept open, so that a request costs a message and not a call.
 
-Opening and ending a call is most of what a request costs on the way: two thirds of it between
+Opening and ending a call is most of the transport cost of a request: two thirds of it between
 processes that have slept for 30 ms.
 """
 
@@ -26,11 +26,11 @@ from specmesh.orchestrator.replicas.transport.open_call import (
 MAX_IDLE = 16
 """Most open calls that are kept for later requests."""
 NUM_SPARE = 2
-"""Open calls kept after a request was cancelled: the next request needs one at once, and the one
-after it another that has been opened by then."""
+"""Open calls kept after a request was cancelled: the next request needs one immediately, and the
+one after that can use another that has been opened by then."""
 MAX_AGE_SECONDS = 60.0
-"""Age at which an open call gets no more requests: its connection may have been asked to end since
-(``--max-connection-age-seconds`` of the peer), and then ends with the calls on it."""
+"""Age at which an open call gets no more requests: the peer may have asked its connection to end
+(``--max-connection-age-seconds``), and it ends once its calls do."""
 
 
 class Exchange(Generic[Request, Response]):
@@ -41,20 +41,20 @@ class Exchange(Generic[Request, Response]):
         self._deadline = deadline
 
     def cancel(self) -> None:
-        """Stop the peer's work now; ``each`` then raises ``CancelledError``."""
+        """Stop the peer's work now, so that ``each`` raises ``CancelledError``."""
         self.call.cancel()
 
     async def read(self) -> Response:
-        """The only response. Raises as ``each``."""
+        """Return the only response. Raises what ``each`` raises."""
         messages: list[Response] = []
         await self.call.each(messages.append, self._deadline)
         return messages[0]
 
     async def each(self, take: Take[Response], by: float | None = None) -> None:
-        """Pass the responses to ``take`` as they arrive. The first must arrive before ``by``, or
-        the deadline if that is sooner.
+        """Pass the responses to ``take`` as they arrive. The first must arrive before ``by`` or the
+        deadline, whichever is earlier.
 
-        Raises ``AioRpcError``, also for a response that is late, and what ``take`` raises.
+        Raises ``AioRpcError``, also for a late response, and what ``take`` raises.
         """
 
         def bounded(message: Response) -> float | None:
@@ -73,7 +73,7 @@ class StreamPool(Generic[Request, Response]):
         self._retired = False
 
     def retire(self) -> None:
-        """End the calls that wait for a request now, and the others after theirs."""
+        """End the idle calls now, and each other call after its current request."""
         self._retired = True
         while self._idle:
             self._idle.popleft().cancel()
@@ -84,7 +84,7 @@ class StreamPool(Generic[Request, Response]):
     ) -> AsyncIterator[Exchange[Request, Response]]:
         """Send ``request``; the block must read all its responses.
 
-        A block left by an exception cancels the call, and with it the peer's work. Raises
+        If the block raises, the call is cancelled, and with it the peer's work. Raises
         ``AioRpcError`` if the pool has been retired.
         """
         if self._retired:
