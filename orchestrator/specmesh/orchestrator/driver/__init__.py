@@ -1,1 +1,1 @@
-"""Performs the commands of a strategy over the mesh, and feeds back events."""
+"""Performs the commands of a strategy over the mesh and feeds back events."""

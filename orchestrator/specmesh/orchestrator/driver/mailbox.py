@@ -12,8 +12,8 @@ Item = TypeVar("Item")
 class Mailbox(Generic[Item]):
     """Items for one task, which takes them in the order they were put.
 
-    An ``asyncio.Queue`` read within an ``asyncio.timeout`` does the same, but costs some 10
-    microseconds more an item.
+    An ``asyncio.Queue`` read within an ``asyncio.timeout`` does the same, but takes some 10
+    microseconds longer per item.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Mailbox(Generic[Item]):
         return self._items.popleft()
 
     async def wait(self, by: float) -> None:
-        """Return when there is an item, after ``wake``, or at ``by``, by the event loop's
+        """Return when there is an item, after ``wake``, or at the time ``by`` of the event loop's
         clock."""
         if self._items:
             return

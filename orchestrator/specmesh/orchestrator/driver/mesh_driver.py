@@ -1,7 +1,7 @@
 """The mesh driver: performs a strategy's commands over gRPC and feeds back events.
 
-The loop is ``drive``; it decides nothing. Each draft and verification is an asyncio task,
-so cancelling a command cancels the call, which cancels the work behind it.
+The loop is ``drive``, which makes no decisions. Each draft and verification is an asyncio task, so
+that cancelling a command cancels its call, which stops the work at the replica.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ Deliver = Callable[[Commit], StopReason | None]
 class Driver:
     """Runs one strategy for one request.
 
-    Events reach the strategy one at a time, each after all commands of the one before were
-    performed, and none of a cancelled task.
+    Events reach the strategy one at a time, each after all commands from the previous one have been
+    performed, and never from a cancelled task.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class Driver:
         self._capacity = Capacity()
         self._now = clock(recorded=calls.tokens is not None)
         self._events: asyncio.Queue[tuple[Answered | InvalidField | None, Moment]] = asyncio.Queue()
-        """With the moment of their arrival. None: a replica or drafter may have come or gone."""
+        """Events with their moment of arrival; None if replicas or drafters may have changed."""
         self._handled = ("start", self._now())
-        """What is being handled: an event's name, and when it arrived."""
+        """The event that is being handled: its name and when it arrived."""
         self._tasks: dict[TaskId, asyncio.Task[None]] = {}
         self._cancellations: dict[TaskId, TaskCancellation] = {}
         self._errors: dict[TaskId, Exception] = {}
@@ -115,8 +115,8 @@ class Driver:
         self._on_event(None)
 
     async def _perform(self, commands: Sequence[Command]) -> StopReason | None:
-        """Send new calls first, since the next tokens wait for them; then end cancelled tasks,
-        then deliver commits. Returns the reason if that ends the answer."""
+        """Send new calls first, since the next tokens wait for them; then end cancelled tasks;
+        then deliver commits. Return the reason if that ends the answer."""
         cancelled = [command.task for command in commands if isinstance(command, Cancel)]
         with self._rounds.cancelling(len(cancelled)):
             self._drop(cancelled)
@@ -178,7 +178,7 @@ class Driver:
             self._on_event(error)
         except Exception as error:
             if not isinstance(error, grpc.aio.AioRpcError | ServiceError):
-                log.exception("task broke")
+                log.exception("task failed unexpectedly")
             self._errors[task] = error
             self._on_event(Failed(task))
             _failures.add(1)
@@ -191,7 +191,7 @@ class Driver:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _next_event(self) -> Event:
-        """The next event of a task that was not cancelled, or the mesh's new capacity."""
+        """Return the next event of a task that was not cancelled, or the mesh's new capacity."""
         while True:
             capacity = self._calls.capacity()
             if capacity != self._capacity:
@@ -207,15 +207,15 @@ class Driver:
 
 
 async def on_the_wire() -> None:
-    """Return once calls just started have been sent, if they found an open call.
+    """Return once newly started calls have been sent, if each found an open stream.
 
-    Their tasks hand the request to gRPC within one step of the event loop; gRPC sends it by itself.
+    Their tasks hand the request to gRPC within one step of the event loop, and gRPC sends it.
     """
     await asyncio.sleep(0)
 
 
 def _for_client(error: Exception) -> Exception:
-    """The error to send to the client for a failed call: clients know nothing of replicas."""
+    """Return the error that the client gets for a failed call: clients don't know of replicas."""
     if not isinstance(error, grpc.aio.AioRpcError):
         return error
     details = error.details() or ""
@@ -228,5 +228,5 @@ def _for_client(error: Exception) -> Exception:
             assert info is not None
             return FailedPreconditionStatus(info.reason, details, info.metadata)
         case CallFault.REFUSED:
-            return error  # the request was checked before, so this is a bug
+            return error  # the request was checked before, so this is a bug of ours
     return UnavailableStatus("VERIFIER_LOST", f"no replica of the target answered: {details}")

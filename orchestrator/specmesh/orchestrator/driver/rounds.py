@@ -1,4 +1,4 @@
-"""One span per round: from one commit to the next, whatever the strategy does in between."""
+"""One span per round, which lasts from one commit to the next, whatever the strategy does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specmesh.serving.telemetry.pipeline import tracer
 class Rounds:
     """Spans of one request's rounds, at most one open, children of the span current at creation.
 
-    ``tokens`` number the committed ones; None where nothing is recorded.
+    ``tokens`` numbers the committed tokens; it is None if nothing is recorded.
     """
 
     def __init__(self, tokens: TracedTokens | None) -> None:
@@ -29,12 +29,12 @@ class Rounds:
 
     @property
     def context(self) -> Context:
-        """Parent for the calls of the current round; starts its span if there is none."""
+        """Parent of the current round's calls; starts the round's span if there is none."""
         return trace.set_span_in_context(self._current(), self._parent)
 
     @contextmanager
     def cancelling(self, num_tasks: int) -> Iterator[None]:
-        """A span from the decision to cancel calls, if any, until all have ended here."""
+        """Record a span from the decision to cancel calls, if any, until all have ended here."""
         if not num_tasks:
             yield
             return
@@ -46,7 +46,7 @@ class Rounds:
 
     def committed(self, commit: Commit) -> None:
         """End the round, with its numbers of accepted and committed tokens."""
-        span = self._current()  # a round without calls if two commits follow each other
+        span = self._current()  # opens a round without calls if two commits follow each other
         if self._tokens is not None:
             span.set_attributes(self._tokens.committed(commit))
         span.set_attribute(names.ACCEPTED, commit.num_accepted)
@@ -62,7 +62,7 @@ class Rounds:
             self._open = None
 
     def _current(self) -> Span:
-        """The span of the current round."""
+        """Return the span of the current round, starting it if needed."""
         if self._open is None:
             self._number += 1
             attributes = {names.ROUND: self._number}

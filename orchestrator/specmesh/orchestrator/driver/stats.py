@@ -20,20 +20,20 @@ class RequestStats:
         self.num_verify_calls = 0
         """Verifications that were answered."""
         self.num_verified_tokens = 0
-        """Draft tokens that the target has judged: in a verification that was answered or, without
-        one, by its own token at their position."""
+        """Draft tokens that the target has judged, either in an answered verification or by its own
+        token at their position."""
         self.num_drafted_tokens = 0
         """All tokens that drafters sent, verified or not."""
         self.num_target_tokens = 0
-        """Positions that the target was asked for, also by verifications that were cancelled."""
+        """Positions that the target was asked for, cancelled verifications included."""
         self.num_accepted_tokens = 0
         self.num_unchecked_tokens = 0
         """Draft tokens that were committed without a check by the target."""
         self._positions: dict[int, range] = {}
-        """By task: the positions in the answer of a verification's draft tokens, as if they were
-        a chain."""
+        """Positions in the answer of each verification's draft tokens, as if they were a chain, by
+        task."""
         self._counted: set[int] = set()
-        """Positions not yet committed whose draft tokens are counted as verified."""
+        """Uncommitted positions whose draft tokens are counted as verified."""
         self._length = 0
 
     @property
@@ -61,7 +61,7 @@ class RequestStats:
                 self.num_verify_calls += 1
                 if event.next_draft is not None:
                     self.num_drafted_tokens += len(event.next_draft.token_ids)
-                # Positions committed by now were counted when they were committed.
+                # Positions committed in the meantime were counted when they were committed.
                 positions = [p for p in self._positions.pop(event.task) if p >= self._length]
                 self.num_verified_tokens += len(positions)
                 self._counted.update(positions)

@@ -1,4 +1,4 @@
-"""The file of calibrated trees that an orchestrator is given."""
+"""The file of calibrated trees in an orchestrator's settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specmesh.serving.startup import CannotStart
 
 
 def read_trees(file: Path | None) -> CalibratedTrees | None:
-    """The trees in ``file``, if one is named. Raises ``CannotStart`` if they can't be read."""
+    """Read the trees in ``file``, if there is one. Raises ``CannotStart`` if that fails."""
     if file is None:
         return None
     try:
@@ -24,8 +24,8 @@ def read_trees(file: Path | None) -> CalibratedTrees | None:
 def check_trees(
     trees: CalibratedTrees, verifiers: Sequence[Peer], drafters: Sequence[Peer]
 ) -> None:
-    """Raise ``CannotStart`` if ``trees`` are of another target than the first of ``verifiers``
-    serves, or of another drafter than the first of ``drafters``, as far as these are known yet."""
+    """Raise ``CannotStart`` if ``trees`` belong to another target than that of the first of
+    ``verifiers``, or to another drafter than the first of ``drafters``, as far as known."""
     for field, digest, peers in (
         ("target_digest", trees.target_digest, verifiers),
         ("drafter_digest", trees.drafter_digest, drafters),
@@ -34,5 +34,5 @@ def check_trees(
         if model is not None and model.info.weights_digest != digest:
             raise CannotStart(
                 f"--trees: {field}: the trees are of a model with {digest!r}, "
-                f"and {model.info.name!r} has {model.info.weights_digest!r}"
+                f"but {model.info.name!r} has {model.info.weights_digest!r}"
             )

@@ -1,4 +1,4 @@
-"""What an orchestrator reports of its mesh and its entrance with each scrape."""
+"""Metrics of an orchestrator's mesh and admission queue, read at each scrape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from specmesh.serving import conventions as names
 
 
 def observe(mesh: ReplicaPools, entrance: Entrance) -> None:
-    """Report replicas by state, answers at work and waiting, tokens in flight. Once a process."""
+    """Register gauges for replicas by state, running and waiting answers, the room for answers, and
+    tokens in flight. Call this once per process."""
     admission = mesh.admission
 
     def replicas() -> Iterable[Observation]:

@@ -1,4 +1,4 @@
-"""What a call asks of the replica that is to answer it."""
+"""Requirements of a call on the replica that answers it."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from specmesh.v1 import model_pb2
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The model, the features and the KV cache without which a replica can't answer.
+    """The model, the features and the KV cache that a replica needs to answer.
 
-    An answer begins only where every replica meets its need; those that join later need not.
+    An answer begins only if all current replicas meet its need; replicas that join later may not.
     """
 
     kind: str | None = None
-    """The kind of the model (``kind_of``); None for any."""
+    """The kind of the model (``kind_of``); None means any."""
     features: frozenset[model_pb2.ModelFeature.ValueType] = frozenset()
     num_tokens: int = 0
-    """How many tokens the KV cache must hold."""
+    """Tokens that the KV cache must be able to hold."""
 
     @property
     def is_any(self) -> bool:
-        """Whether every replica will do."""
+        """Whether every replica meets this."""
         return self == ANY
 
     def met_by(self, peer: Peer) -> bool:
-        """Whether ``peer``, as far as is known, can answer."""
+        """Return whether ``peer`` is known to be able to answer."""
         return (
             (self.kind is None or self.kind == peer.kind)
             and self.num_tokens <= peer.kv_capacity_tokens
@@ -43,4 +43,4 @@ class Need:
 
 
 ANY = Need()
-"""Asks for nothing."""
+"""A need that every replica meets."""

@@ -1,11 +1,11 @@
-"""The one target model of a mesh: which replicas are admitted, and when another model replaces it.
+"""The single target model of a mesh: the replicas it admits, and its replacement by another model.
 
-The first replica that comes up defines the target. Others must serve the very same model: an
-answer verified by two models would be neither's. Replicas of another model wait until none of the
-target's is left, as at the end of a rolling update.
+The first replica that comes up defines the target. All others must serve exactly the same model,
+since an answer verified by two models would be neither's. Replicas of another model wait until the
+target has no replica left, as at the end of a rolling update.
 
-The chat template makes prompts and decides on no token after them, so replicas of one target may
-differ in it. The orchestrator uses that of the first, until no replica is left that has it.
+The chat template makes prompts and affects no token after them, so replicas of one target may have
+different ones. The orchestrator uses that of the first until no replica with it is left.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from specmesh.v1 import model_pb2
 log = logging.getLogger(__name__)
 
 MOVE_ON_SECONDS = 5.0
-"""How long no replica may serve the target before another model replaces it: as long as a request
-waits for a replica that may only be restarting."""
+"""Time without any replica of the target after which another model replaces it: as long as a
+request waits for a replica that may only be restarting."""
 
 REPLICAS_AGREE_ON = (
     "name",
@@ -45,9 +45,9 @@ REPLICAS_AGREE_ON = (
     "weights_digest",
 )
 SHOWN = 8
-"""Tokens that a warning names."""
+"""Most tokens listed in a warning."""
 DIGITS = 12
-"""Digits of a digest that messages show."""
+"""Digits of a digest shown in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +58,23 @@ class Target:
     tokenizer_json: str
     tokenizer: Tokenizer
     longest_token_bytes: int
-    """No token decodes to more bytes of text."""
+    """Most bytes of text that a single token decodes to."""
     token_bytes: TokenBytes
     marked_tokenizer: MarkedTokenizer
     kv_capacity_tokens: int = 0
-    """Tokens of one answer, prompt included, that the replica with the smallest KV cache can
-    hold; 0 is no limit."""
+    """Tokens of one answer, prompt included, that the smallest KV cache among the replicas can
+    hold; 0 means no limit."""
     most_kv_capacity_tokens: int = 0
-    """The same of the replica with the largest; 0 is no limit."""
+    """The same for the largest KV cache; 0 means no limit."""
     chat_template: ChatTemplate | None = None
 
     @classmethod
     def of(cls, model: PeerModel) -> Self:
-        """The target that ``model`` is a replica of."""
+        """Return the target that ``model`` is a replica of."""
         tokenizer = for_whole_texts(Tokenizer.from_str(model.tokenizer_json))
         vocabulary = tokenizer.get_vocab()
         _warn_of_tokens_beyond(model.info, vocabulary)
-        # As the vocabulary spells them, which is never shorter than the text.
+        # Spellings in the vocabulary, which are never shorter than the text they decode to.
         longest = max(len(entry.encode()) for entry in vocabulary)
         return cls(
             info=model.info,
@@ -87,7 +87,7 @@ class Target:
         )
 
     def served_by(self, replicas: Sequence[model_pb2.ModelInfo]) -> Self:
-        """The target with what all of its ``replicas``, at least one, can do."""
+        """Return the target with the capabilities that all ``replicas``, at least one, share."""
         info = model_pb2.ModelInfo()
         info.CopyFrom(self.info)
         info.protocol_revision = min(each.protocol_revision for each in replicas)
@@ -108,18 +108,18 @@ class Target:
             name = model_pb2.ModelFeature.Name(feature).removeprefix("MODEL_FEATURE_")
             raise FailedPreconditionStatus(
                 "UNSUPPORTED_FEATURE",
-                f"not every replica of {self.info.name!r} can do what this needs: {name}",
+                f"not every replica of {self.info.name!r} supports {name}",
                 {"feature": name},
             )
 
 
 class TargetRegistry:
-    """Holds the target, and admits peers that fit it. There is one target at any time."""
+    """Holds the target and admits peers that fit it. There is one target at any time."""
 
     def __init__(self) -> None:
         self._target: asyncio.Future[Target] = asyncio.get_running_loop().create_future()
         self._verifiers: Sequence[Peer] = ()
-        """Those of the pool that is followed, as they come and go."""
+        """The peers of the verifier pool that is followed; the pool updates it."""
         self._drafters: Sequence[Peer] = ()
         self._timer: asyncio.TimerHandle | None = None
         """Runs while no replica serves the target."""
@@ -131,20 +131,20 @@ class TargetRegistry:
         return self._target.result() if self._target.done() else None
 
     def required(self) -> Target:
-        """The target. Raises ``UnavailableStatus`` with reason NO_VERIFIER before any has come
-        up."""
+        """Return the target. Raises ``UnavailableStatus`` with reason NO_VERIFIER before the first
+        replica has come up."""
         if self.known is None:
             raise UnavailableStatus("NO_VERIFIER", "no replica of the target has come up yet")
         return self.known
 
     def follow(self, verifiers: Pool, drafters: Pool) -> None:
-        """From now on, move on to another target when none of its replicas is left."""
+        """Start to move on to another target whenever none of its replicas is left."""
         self._verifiers, self._drafters = verifiers.peers, drafters.peers
         verifiers.watchers[self._reconsider] = None
         self._reconsider()
 
     async def admit_verifier(self, model: PeerModel) -> str | None:
-        """Why ``model`` is not admitted, None if it is. The first replica defines the target."""
+        """Return why ``model`` is refused, None if it is admitted. The first defines the target."""
         if not model.tokenizer_json:
             return "the target has no tokenizer"
         if not self._target.done():
@@ -156,12 +156,12 @@ class TargetRegistry:
         return refusal
 
     async def admit_drafter(self, model: PeerModel) -> str | None:
-        """Why ``model`` cannot draft, None if it can. Waits until the target is known."""
+        """Return why ``model`` cannot draft, None if it can. Waits until the target is known."""
         await asyncio.shield(self._target)
         return _not_a_drafter(self._target.result(), model)
 
     def _reconsider(self) -> None:
-        """Move on to another target if it is time: a verifier may have come or gone."""
+        """Move on to another target if it is time, since the verifiers may have changed."""
         if self.known is None:
             return
         if replicas := [peer for peer in self._verifiers if peer.serving and not peer.refusal]:
@@ -173,12 +173,12 @@ class TargetRegistry:
             self._timer = loop.call_later(MOVE_ON_SECONDS, self._timed_out)
         served = [peer.model for peer in self._verifiers if peer.serving and peer.model]
         candidates = [model for model in served if model.tokenizer_json]
-        # If every one of them serves another model, there is none to wait for.
+        # If all of them serve another model, there is no replica of the target to wait for.
         if candidates and (self._overdue or len(served) == len(self._verifiers)):
             self._move_on(candidates)
 
     def _choose_template(self, replicas: Sequence[PeerModel]) -> None:
-        """Keep the chat template while one of ``replicas`` has it; else take that of the first."""
+        """Keep the chat template while any of ``replicas`` has it; then take that of the first."""
         target = self._target.result()
         templates = [model.chat_template for model in replicas]
         if templates and target.chat_template not in templates:
@@ -199,7 +199,7 @@ class TargetRegistry:
         self._timer, self._overdue = None, False
 
     def _move_on(self, candidates: Sequence[PeerModel]) -> None:
-        """Make the model of most of ``candidates`` the target; of equals, the first by address."""
+        """Make the most frequent model of ``candidates`` the target; of equals, the first."""
         self._stop_waiting()
         identities = [_identity(model.info) for model in candidates]
         ((chosen, _),) = Counter(identities).most_common(1)
@@ -216,7 +216,7 @@ class TargetRegistry:
 
 
 def _warn_of_tokens_beyond(info: model_pb2.ModelInfo, vocabulary: Mapping[str, int]) -> None:
-    """Log which tokens of the tokenizer's the model lacks: prompts that hold them are refused."""
+    """Log the tokenizer's tokens that the model lacks: prompts with them are refused."""
     beyond = [entry for entry, token_id in vocabulary.items() if token_id >= info.vocab_size]
     if beyond:
         known = {"model": info.name, "num_tokens": len(beyond), "tokens": sorted(beyond)[:SHOWN]}
@@ -224,7 +224,7 @@ def _warn_of_tokens_beyond(info: model_pb2.ModelInfo, vocabulary: Mapping[str, i
 
 
 def _not_a_replica(ours: model_pb2.ModelInfo, theirs: model_pb2.ModelInfo) -> str | None:
-    """Why ``theirs`` is no replica of ``ours``; None if it is."""
+    """Return why ``theirs`` is not a replica of ``ours``; None if it is."""
     differences = [
         f"its {field} is {_shown(theirs, field)}, not {_shown(ours, field)}"
         for field in REPLICAS_AGREE_ON
@@ -236,10 +236,10 @@ def _not_a_replica(ours: model_pb2.ModelInfo, theirs: model_pb2.ModelInfo) -> st
 
 
 def _not_a_drafter(target: Target, model: PeerModel) -> str | None:
-    """Why ``model`` cannot draft for ``target``; None if it can.
+    """Return why ``model`` cannot draft for ``target``; None if it can.
 
-    With the target's tokenizer its vocabulary may be padded to another size; without a tokenizer
-    it works on any tokens, if it names no size or the target's.
+    With the target's tokenizer, its vocabulary may be padded to another size. Without a tokenizer,
+    it works on any tokens, provided it reports no vocabulary size or the target's.
     """
     theirs, ours = model.info, target.info
     if theirs.tokenizer_fingerprint == ours.tokenizer_fingerprint:
@@ -267,7 +267,7 @@ def _shown(info: model_pb2.ModelInfo, field: str) -> str:
 
 
 def _words(info: model_pb2.ModelInfo) -> str:
-    """A model's name and version, for messages."""
+    """Return a model's name and version, for messages."""
     digest = f"digest {info.weights_digest[:DIGITS]}" if info.weights_digest else ""
     revision = f"revision {info.revision[:DIGITS]}" if info.revision else ""
     words = ", ".join(filter(None, (info.dtype, digest, revision)))

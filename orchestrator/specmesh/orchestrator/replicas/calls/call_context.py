@@ -12,13 +12,13 @@ from specmesh.orchestrator.replicas.calls.cause import Cause
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """State at the moment a command was issued: its call is sent later, and maybe retried."""
+    """The state of a request when a command was issued; its call may be sent and retried later."""
 
     num_committed: int
-    """Committed tokens, prompt included, that the command's path follows."""
+    """Committed tokens, prompt included, that precede the command's path."""
     parent: Context
     """Parent of the call's spans."""
     cause: Cause
-    """What made the strategy issue it."""
+    """The event that made the strategy issue the command."""
     cancellation: TaskCancellation = field(default_factory=TaskCancellation)
-    """The way to cancel the command's task."""
+    """Cancels the command's task."""

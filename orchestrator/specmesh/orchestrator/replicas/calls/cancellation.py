@@ -1,4 +1,4 @@
-"""What happens at once when a strategy cancels a task, before its coroutine is cancelled."""
+"""Immediate effects of cancelling a strategy's task, before its coroutine is cancelled."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 
 class TaskCancellation:
-    """Cancels one task: frees the slots of its calls, so that others may take them, and ends a
+    """Cancels one task: frees the slots of its calls, so that other calls may take them, and ends a
     draft, so that the drafter stops before another request has to wait for it.
 
-    What is over is left alone: each effect lasts as long as its block.
+    Each effect applies only while its block runs, so finished calls are left alone.
     """
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class TaskCancellation:
         self._effects: list[Callable[[], None]] = []
 
     def cancel(self) -> None:
-        """The result of the task is not wanted any more."""
+        """Cancel the task, whose result is no longer wanted."""
         self.requested = True
         for effect in list(self._effects):
             effect()

@@ -1,4 +1,4 @@
-"""What made a strategy ask for a call, for the call's span."""
+"""The cause of a call, an event that its strategy handled, recorded on the call's span."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from specmesh.serving.process.run_delay import run_delay_s
 
 
 class Moment(NamedTuple):
-    """When something happened, in seconds."""
+    """The time of an event, in seconds."""
 
     time_s: float
-    """By the event loop's clock."""
+    """Time by the event loop's clock."""
     run_delay_s: float = 0.0
-    """How long the event loop had waited for a core by then, ever."""
+    """Total time that the event loop had waited for a CPU core by then."""
 
 
 Now = Callable[[], Moment]
 
 
 def clock(*, recorded: bool) -> Now:
-    """Tells the present moment; if spans are not ``recorded``, without looking at the cores."""
+    """Return a function for the current moment, which omits the run delay unless spans are
+    ``recorded``."""
     time = asyncio.get_running_loop().time
     if recorded:
         return lambda: Moment(time(), run_delay_s())
@@ -33,9 +34,10 @@ def clock(*, recorded: bool) -> Now:
 
 
 class Cause:
-    """The event that a command answers, which arrived at the moment ``arrived``.
+    """The event that led to a command, and the moment ``arrived`` when it arrived.
 
-    Spans overlap, so that a trace alone does not tell which result a call had waited for.
+    It is recorded because spans overlap, so that a trace alone does not tell which result a call
+    waited for.
     """
 
     def __init__(self, event: str, arrived: Moment, now: Now) -> None:
@@ -45,13 +47,13 @@ class Cause:
         self._told = False
 
     def attributes(self) -> Mapping[str, AttributeValue]:
-        """Of the span that begins now: the first attempt of the call. Others have other causes."""
+        """Return the attributes of the span of the call's first attempt; later ones get none."""
         if self._told:
             return {}
         self._told = True
         now, arrived = self._now(), self._arrived
         reaction_s = now.time_s - arrived.time_s
-        # The counter is read a moment after the clock, and a core may be lost in between.
+        # The counter is read just after the clock, and the core may have been lost in between.
         delay_s = min(now.run_delay_s - arrived.run_delay_s, reaction_s)
         return {
             names.CAUSE: self._event,

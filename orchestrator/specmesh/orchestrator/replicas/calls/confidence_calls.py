@@ -1,7 +1,7 @@
 """The calls of one request to the confidence service.
 
 An assessment that fails or is late is not retried: the strategy then has the target verify every
-token, which is always right.
+token, which is always correct.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from specmesh.serving.telemetry.pipeline import client_span, tracer
 
 ASSESS_SECONDS = 0.5
 """Timeout of an assessment, its wait in the request cache included. A healthy service always takes
-less; waiting longer for another would hold up every draft."""
+less, and waiting longer would delay every draft."""
 METHOD = "specmesh.mesh.v1alpha1.ConfidenceService/Assess"
 
 Deliver: TypeAlias = Callable[[Assessed | Released], None]
@@ -40,7 +40,7 @@ _fallbacks = names.FILTER_FALLBACKS.instrument()
 
 
 class ConfidenceCalls:
-    """Asks for assessments. ``deadline`` is the request's, by the event loop's clock."""
+    """Requests assessments. ``deadline`` is the request's, by the event loop's clock."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class ConfidenceCalls:
     async def assess(self, command: Assess, context: CallContext, deliver: Deliver) -> None:
         """Pass the decisions on draft tokens to ``deliver``.
 
-        Raises ``AioRpcError`` or ``ServiceError``, and ``InvalidField`` if the service refuses
-        the request's filter options.
+        Raises ``AioRpcError`` or ``ServiceError``, and ``InvalidField`` if the service refuses the
+        request's filter options.
         """
         span = tracer.start_span(names.ASSESS_SPAN, context=context.parent)
         span.set_attribute(names.FILTER_POSITIONS, len(command.positions))
@@ -70,7 +70,7 @@ class ConfidenceCalls:
                 parent = trace.set_span_in_context(span, context.parent)
                 await self._ask(peer, command, parent, deliver)
         except Exception as error:
-            # Without an assessment no draft token is kept: the target is asked about all.
+            # Without an assessment no draft token is kept unchecked: the target verifies them all.
             span.set_attribute(names.FILTER_FALLBACK, value=True)
             _fallbacks.add(1)
             raise _refusal(error) or error from error
@@ -123,13 +123,13 @@ def _assessed(command: Assess, assessment: confidence_pb2.Assessment) -> Assesse
     keeps = tuple(decision.keep for decision in assessment.decisions)
     if len(keeps) != len(command.positions):
         raise UnavailableStatus(
-            "BAD_ASSESSMENT", f"{len(keeps)} decisions on {len(command.positions)}"
+            "BAD_ASSESSMENT", f"{len(keeps)} decisions on {len(command.positions)} positions"
         )
     return Assessed(command.task, keeps)
 
 
 def _refusal(error: Exception) -> InvalidField | None:
-    """The filter option that the service refused; None for errors that are not the client's."""
+    """Return the filter option that the service refused; None if the client is not at fault."""
     if not isinstance(error, grpc.aio.AioRpcError):
         return None
     wrong = invalid_field(error)

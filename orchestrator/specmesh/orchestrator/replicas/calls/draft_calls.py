@@ -41,7 +41,7 @@ METHOD = "specmesh.mesh.v1alpha1.DrafterService/Draft"
 
 
 class DraftCalls:
-    """Asks for drafts. ``deadline`` is the request's, by the event loop's clock; ``epoch`` the
+    """Requests drafts. ``deadline`` is the request's, by the event loop's clock; ``epoch`` is the
     session's."""
 
     def __init__(
@@ -66,7 +66,7 @@ class DraftCalls:
         self._epoch = epoch
         self._tokens = tokens
         self._quarantined: Quarantined | None = None
-        """Set once a draft has broken several drafters: the next one would too."""
+        """Set once a draft has broken several drafters, because the next one would too."""
 
     async def draft(self, command: Draft, context: CallContext, deliver: Deliver) -> None:
         """Pass levels of the draft to ``deliver`` as they arrive.
@@ -96,7 +96,7 @@ class DraftCalls:
         deadline: float,
         deliver: Deliver,
     ) -> bool:
-        """One attempt; False if it failed before its first tokens."""
+        """Make one attempt; return False if it failed before its first tokens."""
         started, began = False, _now()
         reservation = attempts.reserve()
         with context.cancellation.calling(reservation.cancel), reservation as peer:
@@ -143,7 +143,7 @@ class DraftCalls:
                     self._describe(span, command, context, draft.tree)
 
     def _describe(self, span: Span, command: Draft, context: CallContext, tree: TokenTree) -> None:
-        """Say what was drafted, also by a draft that was cancelled."""
+        """Record on ``span`` what was drafted, even if the draft was cancelled."""
         if self._tokens is not None:
             span.set_attributes(
                 self._tokens.drafted(context.num_committed, command.path, tree, len(command.tree))

@@ -1,4 +1,4 @@
-"""Reads and validates what drafters send."""
+"""Parsing and validation of drafters' responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specmesh.serving.codec.wire import check_tokens, read_choices, read_distrib
 
 @dataclass(frozen=True, slots=True)
 class DraftPart:
-    """One message of a draft: the whole ``tree`` so far and, by the parent of the new nodes, the
+    """One message of a draft: the whole ``tree`` so far and, by parent of the new nodes, the
     ``distributions`` they were drawn from and the drafter's likeliest tokens (``choices``)."""
 
     tree: TokenTree
@@ -25,7 +25,7 @@ class DraftPart:
 def read_part(
     response: drafter_pb2.DraftResponse, tree: TokenTree, vocab_size: int, mode: AcceptanceMode
 ) -> DraftPart:
-    """Read what ``response`` adds to ``tree``.
+    """Parse the nodes that ``response`` adds to ``tree``.
 
     Raises ``InvalidField`` for anything that the target could not verify.
     """
@@ -47,12 +47,14 @@ def _check_draws(
     for token, parent in zip(response.token_ids, response.parents, strict=False):
         drawn_from = distributions.get(parent)
         if drawn_from is None:
-            raise InvalidField("draft_distributions", f"none is given for node {parent}")
+            raise InvalidField("draft_distributions", f"there is none for node {parent}")
         if drawn_from.token_ids.max() >= vocab_size:
             raise InvalidField(
-                "draft_distributions", f"that of node {parent} lists a token outside the vocabulary"
+                "draft_distributions",
+                f"the one of node {parent} contains a token outside the vocabulary",
             )
         if token not in drawn_from.token_ids:
             raise InvalidField(
-                "draft_distributions", f"that of node {parent} gives its child no probability"
+                "draft_distributions",
+                f"the one of node {parent} gives its child token {token} no probability",
             )

@@ -1,4 +1,4 @@
-"""Handles the responses to one call of a drafter, message by message."""
+"""The stream of responses to one drafter call, handled message by message."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Deliver: TypeAlias = Callable[[Drafted], None]
 """Receives levels of a draft."""
 
 MAX_READ_TOKENS = 8
-"""Prefix tokens that a drafter may have computed in a draft that counts for its speed."""
+"""Prefix tokens that a drafter may have computed in a draft that still counts for its speed."""
 
 
 class IncomingDraft:
-    """The draft that ``peer`` streams for ``command`` in answer to ``request``, sent just now.
+    """The draft that ``peer`` streams for ``command`` in response to ``request``, just sent.
 
     Its levels go to ``deliver`` as they arrive, their times to ``latencies``.
     """
@@ -62,13 +62,13 @@ class IncomingDraft:
 
     @property
     def tree(self) -> TokenTree:
-        """What has been drafted by now, below the tree that the drafter was given."""
+        """All nodes so far: the tree that the drafter was given, and what it has drafted."""
         return self._tree
 
     @property
     def next_by(self) -> float:
-        """When the next message is given up, since drafters hardly ever take so long; by the
-        event loop's clock."""
+        """The time, by the event loop's clock, at which to give up the next message, longer than
+        drafters almost ever take."""
         max_tokens = self._num_sent + self._num_held + self._num_drafted
         return self._waiting_since + self._patience.given_up_after(max_tokens)
 
@@ -77,7 +77,7 @@ class IncomingDraft:
         return self._num_levels >= self._command.depth
 
     def take(self, message: drafter_pb2.DraftEachResponse) -> float | None:
-        """Handle a message; returns the deadline of the next one, None after the last.
+        """Handle a message; return the deadline of the next one, or None after the last.
 
         Raises ``AioRpcError`` for an invalid message.
         """
@@ -109,7 +109,7 @@ class IncomingDraft:
         )
 
     def _part(self, response: drafter_pb2.DraftResponse) -> DraftPart:
-        """Read a message; an invalid one counts as the drafter's failure and ends the draft."""
+        """Parse a message; an invalid one counts as the drafter's failure and ends the draft."""
         try:
             return read_part(response, self._tree, self._vocab_size, self._mode)
         except InvalidField as error:
@@ -117,10 +117,10 @@ class IncomingDraft:
             raise call_error(grpc.StatusCode.INTERNAL, f"bad draft: {error}") from error
 
     def _observe(self, cost: cost_pb2.ComputeCost, size: int) -> None:
-        """Record the time per level, from the levels that were added to ``size`` nodes.
+        """Record the time per level, from the levels added to ``size`` nodes.
 
-        Not if the drafter first had to compute much of the prefix: a drafter that is used only
-        now and then always has to, and would look too slow ever to be used again.
+        Skip this if the drafter first had to compute much of the prefix: a rarely used drafter
+        always has to, and would look too slow ever to be used again.
         """
         num_levels, num_nodes = _num_levels(self._tree, size), len(self._tree) - size
         computed_prefix = cost.num_computed_tokens > 2 * num_nodes + MAX_READ_TOKENS
@@ -129,7 +129,7 @@ class IncomingDraft:
 
 
 def _most_in_a_message(request: drafter_pb2.DraftRequest) -> int:
-    """How many nodes a message of the draft may bring."""
+    """Return the most nodes that one message of the draft may add."""
     if request.HasField("growth"):
         return request.growth.max_nodes
     if request.HasField("shape"):
@@ -138,7 +138,7 @@ def _most_in_a_message(request: drafter_pb2.DraftRequest) -> int:
 
 
 def _num_levels(tree: TokenTree, size: int) -> int:
-    """How many levels ``tree`` has grown by since it had ``size`` nodes."""
+    """Return by how many levels ``tree`` has grown since it had ``size`` nodes."""
     return sum(node > size for node in tree.path(len(tree)))
 
 

@@ -1,8 +1,8 @@
-"""The log-probabilities of an answer's tokens, from the verifications that judged them.
+"""Log-probabilities of an answer's tokens, taken from the verifications that judged them.
 
-Strategies know nothing of them: of several verifications of a position they commit what one has
-said, and here that one is found again. It is one that followed the very tokens of the answer, and
-has said the same next.
+Strategies don't handle log-probabilities. When a position was verified several times, a strategy
+commits the token of one verification; this module finds a verification that followed exactly the
+tokens of the answer and gave the same token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from specmesh.orchestrator.strategies.base import Verify
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """``tokens`` from position ``origin`` on, of which the last have ``logprobs``."""
+    """``tokens`` from position ``origin`` on, the last of which have ``logprobs``."""
 
     origin: int
     tokens: tuple[int, ...]
@@ -28,16 +28,16 @@ class _Judged:
         return self.origin + len(self.tokens)
 
     def at(self, position: int) -> Logprobs | None:
-        """Those at ``position``, if it has any."""
+        """Return the log-probabilities at ``position``; None if there are none."""
         index = position - self.end  # counted from the end, so below 0
         return self.logprobs[index] if -len(self.logprobs) <= index < 0 else None
 
 
 class JudgedLogprobs:
-    """Keeps what verifications tell until their tokens are committed.
+    """Keeps the log-probabilities of verifications until their tokens are committed.
 
-    ``num_top`` is how many of the likeliest tokens the request asks for; ``position`` that of the
-    first token to be committed.
+    ``num_top`` is the number of likeliest tokens that the request asks for; ``position`` is that of
+    the first token to be committed.
     """
 
     def __init__(self, num_top: int, position: int) -> None:
@@ -47,13 +47,15 @@ class JudgedLogprobs:
         self._judged: list[_Judged] = []
 
     def learn(self, num_committed: int, command: Verify, verdict: Verdict) -> None:
-        """Keep what came of ``command``, given when ``num_committed`` tokens were committed."""
+        """Keep the ``verdict`` on ``command``, issued with ``num_committed`` tokens committed."""
         accepted = command.tree.tokens_on(verdict.accepted_nodes)
         tokens = (*command.path, *accepted, verdict.next_token)
         self._judged.append(_Judged(num_committed, tokens, verdict.logprobs))
 
     def commit(self, token_ids: Sequence[int]) -> list[Logprobs]:
-        """Those of the answer's next tokens; there is a verification that gave each of them."""
+        """Commit tokens and return their log-probabilities.
+
+        Raises ``LookupError`` for a token that no verification has given."""
         found = []
         for token in token_ids:
             self._text.append(token)
@@ -63,7 +65,7 @@ class JudgedLogprobs:
         return found
 
     def _latest(self) -> Logprobs:
-        """Those of the last token committed."""
+        """Return the log-probabilities of the latest committed token."""
         end = self._position + len(self._text)
         for judged in self._judged:
             logprobs = judged.at(end - 1)

@@ -1,7 +1,7 @@
 """Calls to the mesh on behalf of one request: retried where that is safe, traced, with deadlines.
 
-Verify is a pure function and a draft only a guess, so both may be retried on any replica. Every
-call has a deadline: its own limit or the request's deadline, whichever is sooner.
+Verify is a pure function and a draft only a guess, so both may be retried on any replica. The
+deadline of a call is its own limit or that of the request, whichever is earlier.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from specmesh.serving import caller
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPools:
-    """The pools of replicas that an orchestrator calls, and what its requests share about them."""
+    """The replica pools of an orchestrator, with the state that all its requests share."""
 
     verifiers: Pool
     drafters: Pool
@@ -56,12 +56,12 @@ class ReplicaPools:
     """Budget for hedged verifications."""
     holders: PrefixHolders = field(default_factory=PrefixHolders)
     rng: random.Random = field(default_factory=random.SystemRandom)
-    """Source of seeds and ids: unguessable, unless a test needs repeatable ones."""
+    """Source of seeds and ids, unguessable unless a test passes a repeatable one."""
     shares_prefixes: bool = False
     """Whether callers of different identities share cached prefixes, and so may learn by timing
     what others have sent."""
     records_content: bool = False
-    """Whether traces hold the texts of tokens."""
+    """Whether traces contain the text of tokens."""
 
     def __post_init__(self) -> None:
         for pool in (self.verifiers, self.drafters, self.confidence):
@@ -69,21 +69,21 @@ class ReplicaPools:
             pool.forgetters.append(self._keep_holders)
 
     def _keep_holders(self, _: str) -> None:
-        """Forget what processes held that are gone for good."""
+        """Forget the prefixes of processes that are gone for good."""
         peers = (*self.verifiers.peers, *self.drafters.peers)
         self.holders.keep({peer.identity for peer in peers})
 
     def prefix_salt(self) -> bytes:
-        """What keeps the caller's cached prefixes apart from those of others."""
+        """Return the salt that separates the caller's cached prefixes from those of others."""
         return b"" if self.shares_prefixes else salt_of(caller.identity())
 
 
 class Calls:
     """All calls of one request to the mesh.
 
-    ``deadline`` is the request's, by the event loop's clock; ``epoch`` the session's.
-    Only replicas that meet ``need`` verify. ``logprobs`` learn from every verification. Calls
-    raise ``AioRpcError`` or ``ServiceError`` once no replica is left to try, or no time.
+    ``deadline`` is the request's, by the event loop's clock; ``epoch`` is the session's. Only
+    replicas that meet ``need`` verify. ``logprobs`` learns from every verification. Calls raise
+    ``AioRpcError`` or ``ServiceError`` once there is no replica left to try, or no time.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Calls:
         tokens: TracedTokens | None = None,
     ) -> None:
         self.tokens = tokens
-        """Number the tokens in the request's trace, if that is recorded."""
+        """Numbers the tokens in the request's trace; None if the trace is not recorded."""
         self._mesh = mesh
         self._prefix = prefix
         self._need = need
@@ -128,15 +128,15 @@ class Calls:
 
     @property
     def num_cached_tokens(self) -> int:
-        """How many tokens the replica that answered the first verification held already."""
+        """Tokens that the replica which answered first already held in its KV cache."""
         return self._verifications.num_cached_tokens or 0
 
     def call_context(self, parent: Context, cause: Cause) -> CallContext:
-        """The context of a command issued now."""
+        """Return the context of a command issued now."""
         return CallContext(self._prefix.length, parent, cause)
 
     def capacity(self) -> Capacity:
-        """The replicas and latencies that strategies may count on now."""
+        """Return the replicas and latencies that strategies may currently count on."""
         kinds = self._mesh.drafters.kinds
         latencies, verifiers = self._mesh.latencies, self._mesh.verifiers.usable(self._need)
         return Capacity(
@@ -151,12 +151,12 @@ class Calls:
 
     @contextmanager
     def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
-        """Call ``watcher`` whenever a verifier or drafter may have come or gone."""
+        """Call ``watcher`` whenever the ready verifiers or drafters may have changed."""
         with self._mesh.verifiers.watched(watcher), self._mesh.drafters.watched(watcher):
             yield
 
     async def verify(self, command: Verify, context: CallContext) -> Verified:
-        """The target's verdict, from any replica."""
+        """Return the target's verdict, from any replica."""
         verified = await self._verifications.verify(command, context)
         if self._logprobs is not None:
             self._logprobs.learn(context.num_committed, command, verified.verdict)
@@ -175,5 +175,5 @@ class Calls:
         await self._assessments.assess(command, context, deliver)
 
     def commit(self, token_ids: Sequence[int]) -> None:
-        """Append committed tokens, which the paths of later commands follow."""
+        """Append committed tokens, which will precede the paths of later commands."""
         self._prefix.commit(token_ids)

@@ -1,4 +1,4 @@
-"""Drafts that come with verdicts: how they are asked for, and what is read of them."""
+"""Drafts that come with verdicts: the message that requests them, and their parsing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from specmesh.serving.codec.wire import write_growth, write_stop
 def write_next_draft(
     command: Verify, sampling: Sampling, epoch: int
 ) -> verifier_pb2.NextDraft | None:
-    """The message for the draft that ``command`` asks for, drawn with noise of its own."""
+    """Return the message that requests the draft of ``command``, with sampling noise of its own;
+    None if it asks for none."""
     asked = command.next_draft
     if asked is None:
         return None
@@ -31,10 +32,10 @@ def write_next_draft(
 def read_next_draft(
     response: verifier_pb2.VerifyResponse, command: Verify, sampling: Sampling, vocab_size: int
 ) -> Drafted | None:
-    """The draft that came with the answer to ``command``, None without one.
+    """Return the draft that came with the answer to ``command``; None without one.
 
-    Raises ``InvalidField`` for anything that the target could not verify, and for a tree where a
-    chain was asked for.
+    Raises ``InvalidField`` for anything that the target could not verify, and for a tree if a chain
+    was requested.
     """
     asked = command.next_draft
     if asked is None or not response.HasField("next_draft"):
@@ -53,8 +54,8 @@ def read_next_draft(
 
 
 def seconds_per_level(response: drafter_pb2.DraftResponse) -> float | None:
-    """What a level of such a draft took; None for a draft of nothing. Its parents are valid, and
-    the last node is on the last level."""
+    """Return the seconds that each level of such a draft took; None for an empty draft. Its parents
+    must be valid; its last node is on the last level."""
     node, num_levels = len(response.parents), 0
     while node:
         node, num_levels = response.parents[node - 1], num_levels + 1

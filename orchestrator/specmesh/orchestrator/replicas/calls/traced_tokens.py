@@ -1,9 +1,9 @@
-"""The tokens of one request as its trace shows them: numbers that tell the tree, not the text.
+"""The tokens of one request in its trace: numbers that show the tree without the text.
 
-Every token after a given beginning has a number of its own, whichever draft or verification it
-is part of, counted from 1; 0 stands for what was committed when the trace began. So a trace shows
-what was drafted, judged and committed without a word of the content, which is added only where
-the operator asks for it.
+Every token after a given beginning has a number of its own, counted from 1, whichever draft or
+verification it is part of; 0 stands for the last token committed when the trace began. A trace thus
+shows what was drafted, judged and committed but no content, which is added only if the operator
+asks for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Attributes = Mapping[str, AttributeValue]
 class TracedTokens:
     """Numbers the tokens that follow the first ``num_known`` of an answer, prompt included.
 
-    ``text`` gives the bytes of a token; None keeps texts out of the trace.
+    ``text`` returns the bytes of a token; None keeps texts out of the trace.
     """
 
     def __init__(self, num_known: int, text: Callable[[int], bytes] | None) -> None:
@@ -37,13 +37,13 @@ class TracedTokens:
     def if_recorded(
         cls, num_known: int, text: Callable[[int], bytes] | None
     ) -> TracedTokens | None:
-        """None unless the current span is recorded: then nobody would read the numbers."""
+        """Return an instance, or None if the current span is not recorded."""
         return cls(num_known, text) if trace.get_current_span().is_recording() else None
 
     def drafted(
         self, num_committed: int, path: Sequence[int], tree: TokenTree, num_given: int
     ) -> Attributes:
-        """Of a draft: the nodes of ``tree`` after the ``num_given`` that the drafter was told."""
+        """Describe a draft: the nodes of ``tree`` after the ``num_given`` the drafter was sent."""
         numbers = self._tree(self._root(num_committed, path), tree)
         new = range(num_given, len(tree))
         return self._described(numbers, tree, new)
@@ -51,7 +51,7 @@ class TracedTokens:
     def judged(
         self, num_committed: int, path: Sequence[int], tree: TokenTree, verdict: Verdict
     ) -> Attributes:
-        """Of a verification: its tree, and what the target said of it."""
+        """Describe a verification: its tree and the target's verdict."""
         numbers = self._tree(self._root(num_committed, path), tree)
         accepted = [numbers[node] for node in verdict.accepted_nodes]
         last = accepted[-1] if accepted else numbers[0]
@@ -64,7 +64,7 @@ class TracedTokens:
         }
 
     def committed(self, commit: Commit) -> Attributes:
-        """Of a round: what it committed."""
+        """Commit the tokens of a round and describe them."""
         for token in commit.token_ids:
             self._committed.append(self._number(self._committed[-1], token))
         nodes = self._committed[len(self._committed) - len(commit.token_ids) :]
@@ -85,14 +85,14 @@ class TracedTokens:
         }
 
     def _root(self, num_committed: int, path: Sequence[int]) -> int:
-        """The number of the last token before a command's tree."""
+        """Return the number of the last token before a command's tree."""
         number = self._committed[num_committed - self._num_known]
         for token in path:
             number = self._number(number, token)
         return number
 
     def _tree(self, root: int, tree: TokenTree) -> list[int]:
-        """The numbers of ``tree``'s nodes, ``root`` first."""
+        """Return the numbers of ``tree``'s nodes, ``root`` first."""
         numbers = [root]
         for token, parent in zip(tree.token_ids, tree.parents, strict=True):
             numbers.append(self._number(numbers[parent], token))

@@ -1,7 +1,7 @@
 """The calls of one request to replicas of the target.
 
-Verify is a pure function, so a call that fails is retried on another replica, and one that is late
-is hedged: sent to a second replica as well.
+Verify is a pure function, so a failed call is retried on another replica, and a late call is
+hedged: sent to a second replica as well.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _hedges = names.HEDGES.instrument()
 
 
 class VerifyCalls:
-    """Asks for verifications. ``deadline`` is the request's, by the event loop's clock;
-    ``need`` is what every replica that answers must meet, and besides be able to hold the call's
-    tokens; ``num_top_logprobs`` what each verdict's ``logprobs`` are to list, None for none;
-    ``epoch`` the session's."""
+    """Requests verifications. ``deadline`` is the request's, by the event loop's clock. Replicas
+    must meet ``need`` and be able to hold the call's tokens. ``num_top_logprobs`` is the number of
+    tokens listed in each verdict's ``logprobs``, None for no log-probabilities; ``epoch`` is the
+    session's."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class VerifyCalls:
         tokens: TracedTokens | None,
     ) -> None:
         self.num_cached_tokens: int | None = None
-        """How many tokens the replica that answered first held; None before."""
+        """Tokens that the replica which answered first already held; None before that."""
         self._pool = pool
         self._latencies = latencies
         self._hedges = hedges
@@ -90,12 +90,12 @@ class VerifyCalls:
         self._epoch = epoch
         self._tokens = tokens
         self._reservations: list[Reservation] = []
-        """Of the verifications under way."""
+        """Slots of the verifications under way."""
 
     async def verify(self, command: Verify, context: CallContext) -> Verified:
-        """The target's verdict, and what its heads drafted if that was asked for.
+        """Return the target's verdict, with the draft of its heads if one was requested.
 
-        Raises ``AioRpcError`` or ``ServiceError`` once no replica is left to try, or no time.
+        Raises ``AioRpcError`` or ``ServiceError`` once there is no replica left to try, or no time.
         """
         loop = asyncio.get_running_loop()
         attempts = Attempts(
@@ -124,7 +124,7 @@ class VerifyCalls:
     async def _hedged(
         self, command: Verify, context: CallContext, attempts: Attempts
     ) -> Verified | None:
-        """One attempt, and a hedge of it if it is late; None if they failed."""
+        """Make one attempt, and a hedge of it if it is late; return None if they failed."""
         with self._held(self._reserve(attempts), context) as peer:
             began = asyncio.get_running_loop().time()
             late_s = self._latencies.verifications.late_after(
@@ -146,8 +146,8 @@ class VerifyCalls:
                     _hedges.add(1, {names.HEDGE_WON: hedge.overtaken})
 
     def _reserve(self, attempts: Attempts) -> Reservation:
-        """A replica for a verification. Whoever has one under way wants another replica for the
-        next, to verify both at once, even if that one has to read the prefix first."""
+        """Reserve a replica. While another verification of the request is under way, any free
+        replica is preferred over one that holds the prefix, so that both run in parallel."""
         if any(each.wanted for each in self._reservations):
             return attempts.reserve()
         return attempts.reserve(self._latencies.prefill.tokens_a_call)
@@ -164,9 +164,8 @@ class VerifyCalls:
     def _may_hedge(self, peer: Peer, attempts: Attempts) -> bool:
         if not attempts.can_reserve_another(peer):
             return False
-        if self._pool.outliers.is_ejected(
-            peer.address
-        ):  # waiting for it is useless: no budget needed
+        # Waiting for an ejected replica is useless, so this hedge needs no budget.
+        if self._pool.outliers.is_ejected(peer.address):
             return True
         return self._hedges.spend()
 
@@ -186,7 +185,7 @@ class VerifyCalls:
         if began_with is not None and served and began_with not in served:
             raise FailedPreconditionStatus(
                 "TARGET_REPLACED",
-                f"the answer began with {began_with}, but the mesh serves {served[0]} by now",
+                f"the answer began with {began_with}, but the mesh now serves {served[0]}",
                 {"began_with": began_with, "served": served[0]},
             )
 
@@ -199,7 +198,7 @@ class VerifyCalls:
         *,
         hedge: bool = False,
     ) -> Verified | None:
-        """One attempt; None if it failed. Raises if it must not be retried."""
+        """Make one attempt; return None if it failed, raise if it must not be retried."""
         chain = None
         if not (command.tree.is_chain or peer.can(model_pb2.MODEL_FEATURE_TREES)):
             chain = BestChain.of(command.tree, command.distributions)
@@ -260,7 +259,7 @@ class VerifyCalls:
             self._sampling.mode is AcceptanceMode.REJECTION
             and command.drafting_on
             and peer.can(model_pb2.MODEL_FEATURE_BONUS_DISTRIBUTION)
-            # The verdict has the log-probabilities of its own bonus token alone.
+            # A verdict only has the log-probabilities of its own bonus token.
             and self._num_top_logprobs is None
         )
         return VerificationRequest(
@@ -299,7 +298,7 @@ class VerifyCalls:
         asked: VerificationRequest,
         peer: Peer,
     ) -> Verified:
-        """Read the answer; an invalid one counts as the replica's failure and is retried."""
+        """Parse the answer; an invalid one counts as the replica's failure and is retried."""
         try:
             verdict = read_verdict(response, asked)
         except InvalidField as error:
@@ -310,8 +309,8 @@ class VerifyCalls:
     def _draft(
         self, command: Verify, response: verifier_pb2.VerifyResponse, peer: Peer
     ) -> Drafted | None:
-        """What the replica's heads drafted. An invalid draft is dropped: the verdict is good
-        without it."""
+        """Return the draft of the replica's heads. An invalid draft is dropped, because the verdict
+        is good without it."""
         try:
             return read_next_draft(response, command, self._sampling, self._vocab_size)
         except InvalidField as error:
@@ -326,14 +325,14 @@ class VerifyCalls:
         response: verifier_pb2.VerifyResponse,
         seconds: float,
     ) -> float:
-        """Record the time that a call took; returns its pace."""
+        """Record the time that a call took, and return its pace."""
         latencies, num_drafted, cost = self._latencies, len(request.tree.token_ids), response.cost
         heads_s = response.next_draft.cost.forward_ms / 1e3
         level_s = seconds_per_level(response.next_draft)
         if level_s is not None:
             latencies.heads_s.add(level_s)
         max_tokens = request.prefix.base_length + len(request.prefix.token_ids) + num_drafted
-        # Tokens of the prefix that the replica lacked take as long as those of the tree.
+        # Prefix tokens that the replica lacked take as long to compute as those of the tree.
         num_computed = min(cost.num_computed_tokens, max_tokens)
         target_s = max(0.0, seconds - heads_s)
         latencies.target_s.add(target_s)
@@ -344,19 +343,19 @@ class VerifyCalls:
         return latencies.verifications.add(peer.address, num_computed or num_sent, seconds)
 
     def _admit(self, response: verifier_pb2.VerifyResponse, seconds: float) -> None:
-        """Report to admission how long a verification took, failed attempts included."""
+        """Report the time of a verification, failed attempts included, to admission control."""
         forward_ms = response.cost.forward_ms + response.next_draft.cost.forward_ms
         spent = Spent.of(seconds * 1e3, response.cost.queue_ms, forward_ms)
         self._admission.verified(len(self._pool.ready), spent)
 
 
 def _wanted(command: Verify) -> model_pb2.ModelFeature.ValueType | None:
-    """What of several idle replicas the best one has."""
+    """Return the feature that is preferred among equally busy replicas; None if any will do."""
     if command.next_draft:
         return model_pb2.MODEL_FEATURE_HEADS
     return None if command.tree.is_chain else model_pb2.MODEL_FEATURE_TREES
 
 
 def _load(cost: cost_pb2.ComputeCost) -> float:
-    """Time that a call waited at the replica, divided by its forward time; at most 1."""
+    """Return the time that a call waited at the replica divided by its forward time, at most 1."""
     return cost.queue_ms / cost.forward_ms if cost.queue_ms < cost.forward_ms else 1.0
