@@ -44,8 +44,8 @@ async def _ask(name: Name, kind: dns.rdatatype.RdataType) -> DnsAnswer:
 
 
 def _resolver(name: Name) -> dns.asyncresolver.Resolver:
-    """Return a new resolver for each lookup: /etc/resolv.conf may have changed, and reading it takes
-    only 25 µs."""
+    """Return a new resolver for each lookup: /etc/resolv.conf may have changed, and reading it
+    takes only 25 µs."""
     resolver = dns.asyncresolver.Resolver(configure=name.server is None)
     if name.server is not None:
         host, resolver.port = name.server
