@@ -25,6 +25,6 @@ STRATEGIES: Mapping[str, type[Strategy]] = {
     "heads": Heads,
     "heads-and-drafter": HeadsAndDrafter,
 }
-"""By the names that requests give them."""
+"""All strategies, by the names that requests use."""
 
 LOSSLESS = tuple(name for name, strategy in STRATEGIES.items() if strategy.lossless)

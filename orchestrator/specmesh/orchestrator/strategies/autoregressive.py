@@ -1,4 +1,4 @@
-"""The target alone, one token a call: the yardstick for every other strategy."""
+"""The target alone, one token per call: the baseline of every other strategy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specmesh.orchestrator.strategies.kit.progress import Progress
 
 
 class Autoregressive(Strategy):
-    """One verification of nothing at a time, each of which brings a token."""
+    """Verifies an empty tree again and again, each time for one token."""
 
     needs_drafter = asks_drafter = False
     options = frozenset()
@@ -29,12 +29,12 @@ class Autoregressive(Strategy):
         self._progress = Progress(goal)
         self._task = 0
 
-    def start(self, capacity: Capacity) -> Sequence[Command]:  # noqa: ARG002 - one replica is all it takes
-        """The first verification."""
+    def start(self, capacity: Capacity) -> Sequence[Command]:  # noqa: ARG002 - one replica is enough
+        """Return the first verification."""
         return [self._verify()]
 
     def handle(self, event: Event) -> Sequence[Command]:
-        """Commit a token, and ask for the next."""
+        """Commit a token and ask for the next."""
         match event:
             case Verified(task=self._task, verdict=verdict):
                 commands = self._progress.commit((verdict.next_token,), num_accepted=0)

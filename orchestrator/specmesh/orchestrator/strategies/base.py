@@ -1,25 +1,24 @@
 """The language between strategies and their drivers: events in, commands out.
 
-A strategy never awaits, sleeps, reads a clock or touches a socket. A driver calls ``start``
-once and ``handle`` for every event, and performs the commands returned, in order, before
-it hands in the next event. After ``Finish`` or ``GiveUp`` it cancels every task left and
-sends no more events.
+A strategy never awaits, sleeps, reads a clock or touches a socket. A driver calls ``start`` once
+and ``handle`` for every event, and performs the returned commands in order before it passes in the
+next event. After ``Finish`` or ``GiveUp`` it cancels every remaining task and sends no more events.
 
-Positions count the answer's tokens from its start. A ``path`` holds tokens that follow what
-is committed when the command is given.
+Positions count the answer's tokens from its start. A ``path`` holds the tokens between those that
+are committed when the command is issued and the command's own.
 
-In rejection mode an answer has the target's distribution if its strategy keeps to one rule. How
-many tokens to draft, whether to verify them, and which of several verdicts counts must not depend
-on the noise at the positions in question. It may depend on everything else: on the tokens before
-them, on latencies, on the distributions that are drawn from. So
+In rejection mode an answer has the target's distribution if its strategy keeps to one rule. The
+number of tokens to draft, whether to verify them, and which of several verdicts counts must not
+depend on the noise at the positions in question. They may depend on everything else: on the tokens
+before them, on latencies, on the distributions that are drawn from. Therefore
 
-- a drawn token is never left out or moved because of what it turned out to be: a drafter that is
-  unsure of a token may end the draft behind it, not before it;
-- of two verdicts on one position the one that accepts more is not preferred;
-- a strategy whose choices do depend on drawn tokens, as branch prediction's do, drafts with noise
-  of its own for each task (``kit/draft_noise.py`` does that for all of them).
+- a drawn token is never left out or moved because of its value: a drafter that is unsure of a token
+  may end the draft after it, not before it;
+- of two verdicts on one position, the one that accepts more is not preferred;
+- a strategy whose choices do depend on drawn tokens, as those of branch prediction do, drafts with
+  noise of its own for each task (``kit/draft_noise.py`` does that for all strategies).
 
-``decoding/acceptance.py`` says why that is enough; ``test_strategy_rejection.py`` tries every
+``decoding/acceptance.py`` explains why that is enough; ``test_strategy_rejection.py`` tests every
 lossless strategy of the registry.
 """
 
@@ -41,19 +40,19 @@ from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.options import StrategyOptions
 
 DrafterName = str | int
-"""Drivers name drafters so; a name stays one drafter's own while others come and go."""
+"""The driver's name of a drafter, which keeps it while other drafters come and go."""
 TaskId = int
-"""Chosen by the strategy, new for every task, so that a late answer to a cancelled task
-cannot be taken for another's."""
+"""Chosen by the strategy, new for every task, so that a late answer to a cancelled task cannot be
+mistaken for that of another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal(StrategyOptions):
-    """What a strategy works towards, and the options it is given; validated by whoever made it.
+    """The goal of a strategy, with its options; whoever creates it has to validate it.
 
-    ``max_tokens`` is at least 1 and fits the context; ``end_of_text_ids`` is empty when they
-    are to be ignored. ``seed``, any uint64, is the answer's, for predictors that guess at random.
-    ``calibrated_trees`` has the best shape of 1 node, of 2 and so on, if any were calibrated.
+    ``max_tokens`` is at least 1 and fits the context; ``end_of_text_ids`` is empty if they are to
+    be ignored. ``seed``, any uint64, is the answer's, for predictors that guess at random.
+    ``calibrated_trees`` has the best shape with 1 node, with 2 and so on, if any were calibrated.
     """
 
     max_tokens: int
@@ -64,7 +63,7 @@ class Goal(StrategyOptions):
 
 
 class StopReason(Enum):
-    """Why an answer is complete."""
+    """The reason why an answer is complete."""
 
     END_OF_TEXT = auto()
     STOP = auto()
@@ -72,18 +71,18 @@ class StopReason(Enum):
 
 
 class TokenKind(Enum):
-    """How a token of an answer came about."""
+    """The origin of an answer's token."""
 
     UNKNOWN = auto()
-    """In an earlier part of the answer; the target checked it."""
+    """Part of an earlier stretch of the answer, checked by the target."""
     ACCEPTED = auto()
     """Drafted, and accepted by the target."""
     RECOVERED = auto()
-    """The target's own, in place of a draft token that it rejected."""
+    """The target's own token, in place of a draft token that it rejected."""
     BONUS = auto()
-    """The target's own, after a draft that it accepted whole, or without one."""
+    """The target's own token, after a fully accepted draft or without one."""
     UNCHECKED = auto()
-    """Drafted; the target was not asked."""
+    """Drafted, and not checked by the target."""
 
 
 # Commands
@@ -91,18 +90,18 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Draft ``depth`` levels below ``from_nodes`` of ``tree``, which hangs from ``path``.
+    """Draft ``depth`` levels below ``from_nodes`` of ``tree``, whose root follows ``path``.
 
-    The answer comes as ``Drafted`` events, one for every ``levels_per_message`` levels, with
-    the ``num_choices`` likeliest tokens at each position. ``drafter`` is the place of one in the
-    latest ``Capacity.drafters``. ``depth`` is 256 at most: a drafter refuses more.
+    The result arrives as ``Drafted`` events, one for every ``levels_per_message`` levels, with the
+    ``num_choices`` likeliest tokens at each position. ``drafter`` is an index into the latest
+    ``Capacity.drafters``. ``depth`` is at most 256: drafters refuse more.
 
-    Two ways end a draft early. With a ``stop`` the drafter itself goes no further than its whole
-    chain is worth it, and no message is waited for. ``Cancel`` ends it by any other rule, at the
-    price of a message for each level and of the call, which has to be opened anew.
+    A draft can end early in two ways. With a ``stop``, the drafter itself ends it as soon as its
+    chain so far is not worth more drafting, and no extra message is needed. ``Cancel`` ends it by
+    any other rule, at the price of one message per level and of the call, which has to be reopened.
 
-    Below each node grows a chain, or a tree: with ``growth``, which needs a ``stop``, or of the
-    given ``shape``. A drafter of an older version drafts a chain all the same.
+    A chain grows below each node, or a tree: with ``growth``, which needs a ``stop``, or of the
+    given ``shape``. A drafter of an older version drafts a chain in any case.
     """
 
     task: TaskId
@@ -121,7 +120,8 @@ class Draft:
 @dataclass(frozen=True, slots=True)
 class NextDraft:
     """Draft ``depth`` levels below a verdict's next token, with the heads of the replica that gives
-    it; ``growth``, ``stop`` and ``num_choices`` as in ``Draft``, so a chain without ``growth``."""
+    it. ``growth``, ``stop`` and ``num_choices`` are as in ``Draft``: without ``growth``, a chain.
+    """
 
     depth: int
     growth: TreeGrowth | None = None
@@ -131,12 +131,12 @@ class NextDraft:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Check ``tree``, which hangs from ``path`` (see ``Draft``), against the target; where a
-    replica is to be sent chains alone, its best chain.
+    """Check ``tree``, whose root follows ``path`` (see ``Draft``), against the target. A replica
+    that only verifies chains is sent the tree's best chain.
 
-    ``drafting_on`` says that a drafter may have put a token at the bonus token's position by the
-    time the verdict comes, so that the verdict is to bring ``Verdict.bonus``. ``next_draft`` is for
-    ``Verified.next_draft``; a replica without heads answers without.
+    ``drafting_on`` says that a drafter may have drafted a token at the bonus token's position when
+    the verdict arrives, so that the verdict should contain ``Verdict.bonus``. ``next_draft``
+    requests ``Verified.next_draft``, which replicas without heads omit.
     """
 
     task: TaskId
@@ -149,10 +149,10 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Assess:
-    """Ask the confidence service which draft tokens to keep, given what the drafter thought at
-    the ``positions`` that follow ``path`` (see ``Draft``), one after the other.
+    """Ask the confidence service which draft tokens to keep, given the drafter's likeliest tokens
+    at the consecutive ``positions`` that follow ``path`` (see ``Draft``).
 
-    The answer comes as ``Assessed``, and unless it keeps all, ``Released`` some time later.
+    The result arrives as ``Assessed`` and, unless all tokens are kept, ``Released`` later.
     """
 
     task: TaskId
@@ -162,18 +162,18 @@ class Assess:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop a task; no event of it follows."""
+    """Stop a task, which then has no more events."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """These tokens are the answer's next, for good.
+    """Append tokens to the answer, irrevocably.
 
-    The first ``num_accepted`` are the drafter's; ``checked`` unless the target was not asked about
-    any. A token after those accepted is the target's own, ``recovered`` if in place of a draft
-    token that it rejected.
+    The first ``num_accepted`` are the drafter's. ``checked`` is False if the target checked none of
+    the tokens. A token after the accepted ones is the target's own, ``recovered`` if it replaces a
+    draft token that the target rejected.
     """
 
     token_ids: tuple[int, ...]
@@ -183,7 +183,7 @@ class Commit:
 
     @property
     def kinds(self) -> tuple[TokenKind, ...]:
-        """How each token came about."""
+        """The kind of each token."""
         if not self.checked:
             return (TokenKind.UNCHECKED,) * len(self.token_ids)
         own = TokenKind.RECOVERED if self.recovered else TokenKind.BONUS
@@ -193,14 +193,14 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The answer is complete."""
+    """Complete the answer."""
 
     reason: StopReason
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The answer cannot be completed; ``failed`` is the task whose failure decided that."""
+    """End an answer that cannot be completed; ``failed`` is the task whose failure decided that."""
 
     failed: TaskId
 
@@ -213,10 +213,10 @@ Command = Draft | Verify | Assess | Cancel | Commit | Finish | GiveUp
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """More nodes of a draft, numbered on from those before; ``last`` ends the task.
+    """More nodes of a draft, numbered on from the previous ones; ``last`` ends the task.
 
-    A task may end with fewer levels than asked for, or none. ``distributions`` (rejection
-    mode) and ``choices`` (if asked for) are by the node that the new ones hang from.
+    A task may end with fewer levels than requested, or none. ``distributions`` (rejection mode) and
+    ``choices`` (if requested) are keyed by the parent of the new nodes.
     """
 
     task: TaskId
@@ -229,20 +229,19 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The target's answer to a tree, and what its heads drafted below ``verdict.next_token``, which
-    is node 0: None if nothing was asked for, or a replica without heads has answered."""
+    """The target's verdict on a tree, and what its heads drafted below ``verdict.next_token``,
+    which is node 0; None if no draft was requested or the replica has no heads."""
 
     task: TaskId
     verdict: Verdict
     next_draft: Drafted | None = None
     tried: tuple[int, ...] | None = None
-    """The only nodes that the replica was sent, since it verifies chains alone; None stands for
-    all."""
+    """The only nodes that were sent to the replica, if it verifies chains only; None means all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assessed:
-    """Which of the positions asked about are kept."""
+    """Whether each of the assessed positions is kept."""
 
     task: TaskId
     keeps: tuple[bool, ...]
@@ -250,28 +249,28 @@ class Assessed:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The target may be asked about what was not kept: this ends the task."""
+    """The target may now verify the tokens that were not kept; this ends the task."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A task ended without a result, after every retry that made sense."""
+    """A task ended without a result, after every sensible retry."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What the mesh can do: known at the start, and told again when it changes.
+    """The capacity of the mesh: known at the start, and sent again when it changes.
 
-    ``num_verifiers`` replicas of the target are live (speculation parallelism, SP), and the
-    different ``drafters``, the preferred one first. ``target_s`` is the time of one verification,
-    ``drafter_s`` that of one drafted level, in seconds; None as long as none was measured.
-    ``target_token_s`` is how much longer a verification takes for each token more in it;
-    ``heads_s`` the time of one level that the target's heads draft, None if not known or without
-    any, ``heads_depth`` how many they draft at most, 0 without any. ``target_s`` is without them.
+    ``num_verifiers`` is the number of live target replicas (speculation parallelism, SP);
+    ``drafters`` are the different drafters, the preferred one first. ``target_s`` is the time of
+    one verification, heads excluded, and ``drafter_s`` that of one drafted level, in seconds; None
+    until measured. ``target_token_s`` is the time that each additional token adds to a
+    verification. ``heads_s`` is the time of one level that the target's heads draft, None if it is
+    unknown or there are no heads; ``heads_depth`` the most levels that they draft, 0 without heads.
     """
 
     num_verifiers: int = 1
@@ -284,15 +283,15 @@ class Capacity:
 
     @property
     def draft_cost(self) -> float | None:
-        """What it takes to draft a token and to verify it with others, as a share of the time of
-        a verification; None as long as it isn't known."""
+        """The cost of drafting a token and verifying it among others, as a share of the time of a
+        verification; None until it is known."""
         if not self.target_s or self.drafter_s is None:
             return None
         return (self.drafter_s + self.target_token_s) / self.target_s
 
     @property
     def token_cost(self) -> float:
-        """How much longer each token makes a verification, as a share of its time."""
+        """The time that each token adds to a verification, as a share of a verification's time."""
         return self.target_token_s / self.target_s if self.target_s else 0.0
 
 
@@ -300,28 +299,29 @@ Event = Drafted | Verified | Assessed | Released | Failed | Capacity
 
 
 class Strategy(ABC):
-    """How to reach a goal (see the module's docstring), and what a strategy says of itself."""
+    """A way to reach a goal (see the module's docstring), with the properties of the strategy."""
 
     needs_drafter: ClassVar[bool] = True
-    """Whether a mesh that can have no drafter must refuse it."""
+    """Whether a mesh that can have no drafter must refuse this strategy."""
     asks_drafter: ClassVar[bool] = True
-    """Whether it has a drafter draft, if there is one."""
+    """Whether a drafter drafts, if there is one."""
     needs_confidence: ClassVar[bool] = False
-    """Whether it asks the confidence service."""
+    """Whether the confidence service is used."""
     needs_heads: ClassVar[bool] = False
-    """Whether it is pointless if no replica of the target has heads."""
+    """Whether the strategy is pointless if no replica of the target has heads."""
     lossless: ClassVar[bool] = True
-    """Whether its answers are the target's own. One whose answers aren't is never a default."""
+    """Whether the answers are the target's own. A strategy that is not lossless is never a default.
+    """
     options: ClassVar[frozenset[str]] = frozenset({"lookahead"})
-    """The fields of ``SpeculationOptions`` that mean something to it (see ``options.py``)."""
+    """The fields of ``SpeculationOptions`` that apply to the strategy (see ``options.py``)."""
 
     @abstractmethod
     def __init__(self, goal: Goal) -> None: ...
 
     @abstractmethod
     def start(self, capacity: Capacity) -> Sequence[Command]:
-        """The first commands."""
+        """Return the first commands."""
 
     @abstractmethod
     def handle(self, event: Event) -> Sequence[Command]:
-        """What to do now that ``event`` happened."""
+        """Return the commands that follow from ``event``."""

@@ -1,25 +1,24 @@
-"""Branch prediction: while the target verifies a draft, the next one begins where it may end.
+"""Branch prediction: while the target verifies a draft, the next one starts where it may end.
 
-Duan et al. 2024, Section 4.1: draft n tokens; predict the outcome of their verification; draft
-on from there while the target verifies; go on with that draft if the prediction was right,
-fall back to the verified point if not. A right prediction hides the verification (Eq. 8, with
-its terms put right). Here several outcomes may be drafted on at once, as one batch of the
-drafter: ``num_branches`` = 1 is the paper's algorithm, all of them its exhaustive method
-(Section 6.4).
+Duan et al. 2024, Section 4.1: draft n tokens; predict the outcome of their verification; draft on
+from there while the target verifies; continue that draft if the prediction was right, otherwise
+fall back to the verified point. A right prediction hides the verification (Eq. 8, with its terms
+corrected). Here several outcomes may be drafted on concurrently, as one batch of the drafter:
+``num_branches`` = 1 is the paper's algorithm, all outcomes its exhaustive method (Section 6.4).
 
 The paper's check Θ(δ, γ) = T − (δ − γ) t > 0 (Eq. 5) asks whether a draft that began at γ is past
-the point δ up to which tokens are accepted. Here a branch begins with a guess of the token at γ,
-so it is compared with the target's tokens one by one, and kept if it agrees and is ahead. In
-rejection mode the branch behind a chain of which all is accepted has drawn the next token already:
-that one is tried before the bonus token (see ``decoding/bonus.py``).
+the point δ up to which tokens are accepted. Here a branch begins with a guess of the token at γ, so
+it is compared with the target's tokens one by one, and kept if it agrees and is ahead. In rejection
+mode the branch after a fully accepted chain has drawn the next token already: that token is tried
+before the bonus token (see ``decoding/bonus.py``).
 
-With a ``width`` a verification also covers second choices, those of the likeliest outcomes: if one
-is what the target says, the token after it is known as well, without a verification of its own. In
-rejection mode it has none, for the drafter draws one token for a position.
+With a ``width`` a verification also covers second choices, those of the likeliest outcomes: if the
+target confirms one, the token after it is known too, without another verification. This is not done
+in rejection mode, because there the drafter draws one token per position.
 
-Where waiting for a draft doesn't pay, a verification leaves at once, and drafting during it costs
-no time; where draft tokens aren't worth verifying either, the target works alone, but for what
-``Exploration`` allows.
+Where waiting for a draft does not pay, a verification is sent immediately, and drafting during it
+costs no time. Where draft tokens are not worth verifying either, the target works alone, except for
+what ``Exploration`` allows.
 """
 
 from __future__ import annotations
@@ -59,24 +58,25 @@ from specmesh.orchestrator.strategies.kit.pace import levels_per_message
 from specmesh.orchestrator.strategies.kit.progress import Progress
 
 DEFAULT_LOOKAHEAD = 4
-"""Until latencies are measured."""
+"""Lookahead until latencies are measured."""
 DEFAULT_PREDICTOR = "confidence"
 NUM_CHOICES = 4
-"""How many of the likeliest tokens the drafter names for each position."""
+"""Number of likeliest tokens that the drafter reports for each position."""
 MAX_NODES = 512
-"""Limit of the drafted nodes, and so of what an exhaustive draft costs."""
+"""Limit of the drafted nodes, and so of the cost of an exhaustive draft."""
 MAX_DEPTH = 256
 """Limit of one draft, however slow the target is."""
 
 
 class BranchPrediction(Strategy):
-    """At most one draft and one verification are under way. While there is a verification, all
-    drafting hangs from its outcomes, ``_branches``."""
+    """Runs at most one draft and one verification. During a verification, all drafting starts from
+    its possible outcomes, ``_branches``."""
 
     options = frozenset({"lookahead", "num_branches", "predictor", "width"})
 
     default_branches: ClassVar[int | None] = 1
-    """The default of ``Goal.num_branches``; None drafts on from all that the drafter can name."""
+    """Default of ``Goal.num_branches``; None drafts on from every token that the drafter reports.
+    """
 
     def __init__(self, goal: Goal) -> None:
         self._goal = goal
@@ -96,15 +96,15 @@ class BranchPrediction(Strategy):
         self._chain, self._tree = DraftChain(), EMPTY
         """What is being verified: the chain, and the tree of it and second choices."""
         self._branches: list[tuple[Branch, int]] = []
-        """The outcomes that are drafted on meanwhile, each with its node in the growth."""
+        """The outcomes that are drafted on during the verification, each with its growth node."""
 
     def start(self, capacity: Capacity) -> Sequence[Command]:
-        """The first draft, or a verification at once where drafting doesn't pay."""
+        """Return the first draft, or a verification if drafting does not pay."""
         self._capacity = capacity
         return self._begin_round()
 
     def handle(self, event: Event) -> Sequence[Command]:
-        """A draft is verified once it is long enough; a verdict picks the branch to go on with."""
+        """Verify a draft once it is long enough; on a verdict, continue the right branch."""
         match event:
             case Verified(task=self._check, verdict=verdict):
                 return self._conclude(verdict)
@@ -130,12 +130,12 @@ class BranchPrediction(Strategy):
         return [Draft(self._growth.task, (), depth, depth, num_choices=NUM_CHOICES)]
 
     def _go_on(self) -> list[Command]:
-        """Verify what follows the verified point, once there is enough of it."""
+        """Verify the tokens after the verified point, once there are enough of them."""
         chain = self._growth.chain_below(self._head)
         if len(chain.tokens) < min(self._lookahead, self._room) and not self._growth.ended:
             return []
         commands: list[Command] = [] if self._growth.ended else [Cancel(self._growth.task)]
-        if not chain.tokens and self._head:  # a branch that was right but ends there
+        if not chain.tokens and self._head:  # the branch was right but has no further tokens
             return commands + self._begin_round()
         return commands + self._verify(chain.first(min(self._room, self._num_worth)))
 
@@ -149,14 +149,14 @@ class BranchPrediction(Strategy):
         return [verify, *self._draft_on(outcomes)]
 
     def _draft_on(self, outcomes: Sequence[Branch]) -> list[Command]:
-        """Draft on from the likeliest outcomes of the verification that has just left."""
+        """Draft on from the likeliest outcomes of the verification that was just sent."""
         self._growth, self._branches = GrowingTree(task=0), []
         depth = min(self._depth_ahead(), self._room - 1)
         if depth < 1:
             return []
         limit = MAX_NODES // depth
         branches = outcomes[: min(self._num_branches or limit, limit)]
-        if not branches:  # the drafter named no choices where the predictor expects a rejection
+        if not branches:  # the drafter reported no choices where the predictor expects a rejection
             return []
         tree, from_nodes = plant(self._chain, branches)
         self._branches = list(zip(branches, from_nodes, strict=True))
@@ -172,10 +172,10 @@ class BranchPrediction(Strategy):
         ]
 
     def _conclude(self, verdict: Verdict) -> list[Command]:
-        """Commit; go on with the branch that was right, or start over."""
+        """Commit; continue with the branch that was right, or start over."""
         accepted = self._tree.tokens_on(verdict.accepted_nodes)
         tokens = (*accepted, self._next_token(verdict))
-        # Second choices come after all of the chain.
+        # Second choices have higher node numbers than the chain.
         num_stand = sum(node <= len(self._chain.tokens) for node in verdict.accepted_nodes)
         self._round += 1
         self._learn(num_stand, tokens[num_stand])
@@ -192,7 +192,7 @@ class BranchPrediction(Strategy):
         return commands + self._begin_round()
 
     def _next_token(self, verdict: Verdict) -> int:
-        """The token after the accepted ones; a bonus token tries the branch's token first."""
+        """Return the token after the accepted ones; a bonus token tries the branch's token first."""
         follows = self._follows
         if verdict.bonus is None or not follows.tokens or follows.distributions[0] is None:
             return verdict.next_token
@@ -200,7 +200,7 @@ class BranchPrediction(Strategy):
 
     @property
     def _follows(self) -> DraftChain:
-        """The token drafted behind the chain, for the case that all of it is accepted."""
+        """The token drafted after the chain, in case all of the chain is accepted."""
         nodes = (node for branch, node in self._branches if branch.guess is None)
         node = next(nodes, None)
         return DraftChain() if node is None else self._growth.chain_below(node).first(1)
@@ -217,8 +217,8 @@ class BranchPrediction(Strategy):
                 self._exploration.won()
 
     def _right_branch(self, num_accepted: int, follows: Sequence[int]) -> int | None:
-        """The node of the growth for that outcome: ``follows`` are the token after those of the
-        chain that stand and, if it was a second choice, the one after it."""
+        """Return the growth node for this outcome: ``follows`` is the token after the accepted part
+        of the chain and, if that was a second choice, the token after it."""
         for branch, node in self._branches:
             if branch.num_accepted == num_accepted and branch.guess in {None, follows[0]}:
                 drafted = follows if branch.guess is None else follows[1:]
@@ -227,15 +227,15 @@ class BranchPrediction(Strategy):
 
     @property
     def _room(self) -> int:
-        """How many draft tokens the answer has room for."""
+        """Number of draft tokens that the answer has room for."""
         return self._progress.draftable - len(self._progress.token_ids)
 
     @property
     def _lookahead(self) -> int:
-        """How many tokens a verification covers at least: as the request says, or the best γ; 0
-        where waiting for a draft doesn't pay.
+        """Fewest tokens that a verification covers: the request's lookahead, or the best γ; 0 where
+        waiting for a draft does not pay.
 
-        After a wrong prediction the target waits for them, so that it is the γ of plain
+        After a wrong prediction the target waits for these tokens, so this is the γ of plain
         speculative decoding (Leviathan et al. 2023, Section 3.4) for the acceptance so far.
         """
         if self._goal.lookahead is not None:
@@ -247,13 +247,13 @@ class BranchPrediction(Strategy):
 
     @property
     def _num_worth(self) -> int:
-        """How many tokens of a chain are worth their time in a verification."""
+        """Number of a chain's tokens that are worth their time in a verification."""
         if self._goal.lookahead is not None:
             return MAX_DEPTH
         return int(min(MAX_DEPTH, self._acceptance.num_worth(self._capacity.token_cost)))
 
     def _depth_ahead(self) -> int:
-        """How much to draft while the target verifies; 0 where that is of no use."""
+        """Return how many tokens to draft while the target verifies; 0 where that is useless."""
         cost = self._capacity.draft_cost
         if self._goal.lookahead is not None or cost is None:
             return self._draft_ahead
@@ -262,7 +262,7 @@ class BranchPrediction(Strategy):
 
     @property
     def _draft_ahead(self) -> int:
-        """How long a branch may grow: n = ⌈T/t⌉ (Eq. 14) tokens are free while the target works."""
+        """Longest branch: n = ⌈T/t⌉ (Eq. 14) tokens are free while the target works."""
         target_s, drafter_s = self._capacity.target_s, self._capacity.drafter_s
         if target_s is None or drafter_s is None:
             return self._goal.lookahead or DEFAULT_LOOKAHEAD

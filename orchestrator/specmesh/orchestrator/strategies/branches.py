@@ -1,7 +1,7 @@
-"""Which outcomes of a verification to draft on: how many tokens are accepted, and which follows.
+"""The outcomes of a verification to draft on: the number of accepted tokens, and the next token.
 
-Duan et al. 2024 predict only how many; but a rejected token is replaced by another, which must be
-guessed as well (see the notes on the paper in docs/papers.md).
+Duan et al. 2024 predict only the number. But a rejected token is replaced by another, which must be
+guessed too (see the notes on the paper in docs/papers.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 class Branch:
     """An outcome: ``num_accepted`` tokens are accepted, and the next token is ``guess``.
 
-    ``guess`` is None where the whole chain is accepted: the drafter then just goes on.
+    ``guess`` is None if the whole chain is accepted, since the drafter then simply continues it.
     """
 
     num_accepted: int
@@ -32,10 +32,10 @@ class Branch:
 def likeliest_branches(
     chain: DraftChain, num_accepted: NDArray[np.float64], alpha: float
 ) -> list[Branch]:
-    """The outcomes that may be, the likeliest first.
+    """Return the possible outcomes, the likeliest first.
 
     ``num_accepted`` ``[len(chain) + 1]`` are the probabilities that 0, 1, … tokens are accepted,
-    ``alpha`` that of a token of which nothing is known yet.
+    ``alpha`` is that of a token about which nothing is known yet.
     """
     outcomes = _outcomes(chain, num_accepted, alpha)
     possible = [branch for branch in outcomes if branch.probability > 0]
@@ -60,11 +60,11 @@ def _outcomes(
 def with_second_choices(
     chain: DraftChain, outcomes: Sequence[Branch], num_tokens: int
 ) -> TokenTree:
-    """``chain`` with the guesses of ``outcomes``, the likeliest first, as leaves beside it, to
-    ``num_tokens`` in all; alone if it was drawn (rejection mode), since the drafter didn't draw the
-    guesses.
+    """Add the guesses of ``outcomes``, the likeliest first, to ``chain`` as leaves beside it, up to
+    ``num_tokens`` in all. If the chain was drawn (rejection mode), add nothing, since the drafter
+    did not draw the guesses.
 
-    A guess that is right costs no verification of its own: the target's token after it is known.
+    A right guess saves a verification: the target's token after it is known.
     """
     guessed = [] if chain.drawn_from else [each for each in outcomes if each.guess is not None]
     tree, _ = plant(chain, guessed[: max(0, num_tokens - len(chain.tokens))])
@@ -72,10 +72,8 @@ def with_second_choices(
 
 
 def plant(chain: DraftChain, branches: Sequence[Branch]) -> tuple[TokenTree, tuple[int, ...]]:
-    """The tree to draft below: ``chain``, with the guesses as leaves beside it.
-
-    Returns it and, for each branch, the node to draft from.
-    """
+    """Return the tree to draft below, ``chain`` with the guesses as leaves beside it, and for each
+    branch the node to draft from."""
     tokens, parents = list(chain.tokens), list(range(len(chain.tokens)))
     from_nodes = []
     for branch in branches:

@@ -1,4 +1,4 @@
-"""A drafter's chain that runs ahead of the verification under way."""
+"""A drafter's chain that runs ahead of the current verification."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 
 
 def trials_of(drafted: Sequence[int], said: Sequence[int]) -> list[bool]:
-    """Tell for each token of a chain whether it is what the target has ``said``, up to the first
-    that isn't."""
+    """Return for each token of a chain whether the target has ``said`` it, up to the first that it
+    has not."""
     agrees = [own == other for own, other in zip(drafted, said, strict=False)]
     return agrees[: agrees.index(False) + 1] if False in agrees else agrees
 
 
 class ChainAhead:
-    """A drafter's guess at the tokens that follow what is committed. It stands as long as it agrees
-    with what is committed next and isn't behind it."""
+    """A drafter's guess at the tokens after the committed ones. It stands as long as it agrees with
+    the tokens that are committed next and is not behind them."""
 
     def __init__(self) -> None:
         self.task: TaskId | None = None
-        """The draft under way."""
+        """The current draft, if any."""
         self.acceptance = AcceptanceRate()
-        """How often the drafter's tokens are what the target says."""
+        """How often the target agrees with the drafter's tokens."""
         self.exploration = Exploration()
         self.exploring = False
-        """The last draft was made although it wasn't expected to pay."""
+        """The latest draft was made although it was not expected to pay."""
         self._tokens = DraftChain()
 
     @property
@@ -38,11 +38,11 @@ class ChainAhead:
         return tuple(self._tokens.tokens)
 
     def start_over(self) -> None:
-        """Begin anew behind what is committed, without a draft under way."""
+        """Start anew after the committed tokens, without a draft under way."""
         self.task, self._tokens = None, DraftChain()
 
     def extend(self, event: Drafted) -> None:
-        """Take in what was drafted."""
+        """Append the drafted tokens."""
         for token, node in zip(event.token_ids, event.parents, strict=True):
             self._tokens.tokens.append(token)
             self._tokens.choices.append(None)
@@ -51,8 +51,8 @@ class ChainAhead:
             self.task = None
 
     def advance(self, said: Sequence[int]) -> bool:
-        """Learn from the tokens that the target has ``said``, and go on behind them: whether the
-        chain still stands."""
+        """Learn from the tokens that the target has ``said`` and drop them from the chain; return
+        whether the chain still stands."""
         trials = trials_of(self.path, said)
         num_equal = sum(trials)
         self.acceptance.learn(trials)
@@ -62,6 +62,6 @@ class ChainAhead:
         return num_equal == len(said)
 
     def first(self, count: int) -> DrawnTree:
-        """Its first ``count`` tokens."""
+        """Return its first ``count`` tokens."""
         chain = self._tokens.first(count)
         return DrawnTree(TokenTree.chain(chain.tokens), chain.drawn_from)

@@ -1,4 +1,4 @@
-"""What DSI knows of each drafter, its chain, and of each verification under way."""
+"""DSI's state: the chain of each drafter, and each verification under way."""
 
 from __future__ import annotations
 
@@ -20,36 +20,37 @@ from specmesh.orchestrator.strategies.branches import Branch, likeliest_branches
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 
 HEADS = -1
-"""Stands for the target's heads where chains name their drafters."""
+"""Names the target's heads as the drafter of a chain."""
 
 
 @dataclass(slots=True)
 class Chain:
-    """One drafter's guess at the answer from position ``start`` on, and the draft under way."""
+    """One drafter's guess at the answer from position ``start`` on, and its current draft."""
 
     drafter: DrafterName
     start: int = 0
     tokens: list[int] = field(default_factory=list)
     choices: list[TopK | None] = field(default_factory=list)
-    """The drafter's likeliest tokens in the place of each of ``tokens``."""
+    """The drafter's likeliest tokens at the position of each of ``tokens``."""
     distributions: dict[int, Distribution] = field(default_factory=dict)
-    """What the token at a position was drawn from."""
+    """The distribution that the token at each position was drawn from."""
     confidences: list[float] = field(default_factory=list)
     """The drafter's confidence in each of ``tokens`` (see ``confidence``)."""
     calibration: OnlinePlatt = field(default_factory=OnlinePlatt)
-    """How likely its tokens are accepted, given their confidences."""
+    """Maps the confidence in a token to its probability of being accepted."""
     acceptance: AcceptanceRate = field(default_factory=AcceptanceRate)
     """How often its tokens are accepted."""
     exploration: Exploration = field(default_factory=Exploration)
     exploring: bool = False
-    """The last draft was made although it wasn't expected to pay."""
+    """The latest draft was made although it was not expected to pay."""
     task: TaskId | None = None
     task_start: int = 0
     silent: bool = False
-    """Not to be drafted on until more is committed: the drafter had no token to give, or
+    """The chain is not extended until more is committed: the drafter had no token to give, or
     drafting is not expected to pay."""
     far_ahead: bool = False
-    """It has more tokens than verifications can use; drafted on once half of them are."""
+    """The chain has more tokens than verifications can use; it is extended again once half of them
+    are used."""
 
     @property
     def end(self) -> int:
@@ -57,11 +58,11 @@ class Chain:
         return self.start + len(self.tokens)
 
     def between(self, start: int, end: int) -> tuple[int, ...]:
-        """Its tokens at positions from ``start`` up to ``end``."""
+        """Return its tokens at positions from ``start`` up to ``end``."""
         return tuple(self.tokens[start - self.start : end - self.start])
 
     def extend(self, event: Drafted) -> None:
-        """Take in what was drafted."""
+        """Append the drafted tokens."""
         for token, node in zip(event.token_ids, event.parents, strict=True):
             distribution, choices = event.distributions.get(node), event.choices.get(node)
             self.tokens.append(token)
@@ -71,29 +72,30 @@ class Chain:
                 self.distributions[self.task_start + node] = distribution
 
     def drawn_at(self, position: int) -> tuple[int, Distribution] | None:
-        """Its token at ``position`` and what that was drawn from; rejection mode only."""
+        """Return its token at ``position`` and the distribution that was drawn from; None outside
+        rejection mode."""
         drawn_from = self.distributions.get(position)
         return None if drawn_from is None else (self.tokens[position - self.start], drawn_from)
 
     def part(self, start: int, end: int) -> DraftChain:
-        """What it has at positions from ``start`` up to ``end``."""
+        """Return the part at positions from ``start`` up to ``end``."""
         part = slice(start - self.start, end - self.start)
         drawn_from = [self.distributions.get(position) for position in range(start, end)]
         return DraftChain(self.tokens[part], self.choices[part], drawn_from)
 
     def outcomes(self, part: DraftChain) -> list[Branch]:
-        """Of a verification of a part of it."""
+        """Return the possible outcomes of verifying ``part``, the likeliest first."""
         rates = [self.calibration.latest(each) for each in part.confidences]
         counts = np.array(accepted_counts(rates))
         return likeliest_branches(part, counts, self.acceptance.alpha)
 
     def chance(self, start: int) -> float:
-        """The probability that all tokens from position ``start`` on are accepted."""
+        """Return the probability that all tokens from position ``start`` on are accepted."""
         return prod(map(self.calibration.latest, self.confidences[start - self.start :]))
 
     def learn(self, start: int, tokens: Sequence[int]) -> int:
-        """Learn from ``tokens``, committed from position ``start`` on; returns how many of them
-        it had drafted."""
+        """Learn from ``tokens``, committed from position ``start`` on; return how many of them it
+        had drafted."""
         confidences = self.confidences[start - self.start :][: len(tokens)]
         accepted = _num_equal(self.between(start, self.end), tokens)
         trials = DraftOutcome(accepted, tuple(confidences)).trials
@@ -104,7 +106,7 @@ class Chain:
         return accepted
 
     def start_over(self, position: int) -> None:
-        """Drop all its tokens; the next is drafted for ``position``."""
+        """Drop all its tokens; the next one is drafted for ``position``."""
         self.start = self.task_start = position
         self.task, self.far_ahead = None, False
         self.tokens, self.choices, self.distributions, self.confidences = [], [], {}, []
@@ -112,15 +114,15 @@ class Chain:
 
 @dataclass(slots=True)
 class InFlightVerification:
-    """A verification of ``tokens[start - origin:]``, which assumes those before.
+    """A verification of ``tokens[start - origin:]``, which assumes the tokens before them.
 
-    The first of ``tokens`` has position ``origin``, the number of tokens committed when it left.
-    Its verdict gives the tokens at positions ``start`` to ``end``, both included. ``tree`` has
-    those that are verified, and perhaps second choices beside them.
+    The first of ``tokens`` has position ``origin``, the number of tokens committed when it was
+    sent. Its verdict gives the tokens at positions ``start`` to ``end``, both included. ``tree``
+    has the verified tokens and possibly second choices beside them.
     """
 
     drafter: DrafterName
-    """Whose chain it verifies."""
+    """The drafter whose chain it verifies."""
     origin: int
     start: int
     tokens: tuple[int, ...]
@@ -128,7 +130,7 @@ class InFlightVerification:
     verdict: Verdict | None = None
     """None until it ends."""
     next_draft: Drafted | None = None
-    """What heads have drafted below the verdict's next token."""
+    """The draft of the heads below the verdict's next token."""
 
     @property
     def end(self) -> int:
@@ -136,12 +138,12 @@ class InFlightVerification:
         return self.origin + len(self.tokens)
 
     def assumed(self, position: int) -> tuple[int, ...]:
-        """Its tokens from ``position`` on, verified by it or not."""
+        """Return its tokens from ``position`` on, whether it verifies them or not."""
         return self.tokens[position - self.origin :]
 
     def goes_on_after(self, text: Sequence[int]) -> bool:
-        """Whether its verdict tells a token after ``text``, the answer so far. If that has come to
-        one of its second choices, the choice takes the place of the tokens from there on."""
+        """Return whether its verdict gives a token after ``text``, the answer so far. If ``text``
+        contains one of its second choices, the choice replaces the tokens from there on."""
         since = tuple(text[self.origin :])
         path = self.tokens[: self.start - self.origin]
         if since[: len(path)] != path[: len(since)]:
@@ -157,18 +159,18 @@ class InFlightVerification:
         return True
 
     def asks_after(self, position: int, tokens: tuple[int, ...]) -> bool:
-        """Whether it verifies a draft token after ``tokens``, the first at ``position``."""
+        """Return whether it verifies a draft token after ``tokens``, the first at ``position``."""
         at = position + len(tokens)
         return self.start <= at < self.end and self.assumed(position)[: len(tokens)] == tokens
 
     def accepted(self) -> tuple[int, ...]:
-        """The tokens from ``start`` on that the target accepts; there must be a verdict."""
+        """Return the tokens from ``start`` on that the target accepts; needs a verdict."""
         assert self.verdict is not None
         return self.tree.tokens_on(self.verdict.accepted_nodes)
 
 
 def _num_equal(drafted: Iterable[int], tokens: Iterable[int]) -> int:
-    """How many tokens the two have in common before they part."""
+    """Return the length of the common prefix of the two sequences."""
     count = 0
     for ours, theirs in zip(drafted, tokens, strict=False):
         if ours != theirs:

@@ -1,43 +1,44 @@
-"""Distributed speculative inference: drafting never waits, several replicas verify at once.
+"""Distributed speculative inference: drafting never waits, and several replicas verify in parallel.
 
-Timor et al. 2025 (DSI), Algorithm 1, with the lookahead of Appendix D. What the paper calls
-threads are the tasks here:
+Timor et al. 2025 (DSI), Algorithm 1, with the lookahead of Appendix D. The paper's threads are
+tasks here:
 
-- each of the m - 1 drafters drafts a chain of its own (``Chain``), on and on, until one of its
+- each of the m - 1 drafters drafts a chain of its own (``Chain``), without pause, until one of its
   tokens is rejected;
-- the target starts on every known prefix at once (lines 2 and 6: C_(J,m)), with no draft token
+- the target starts on every known prefix immediately (lines 2 and 6: C_(J,m)), with no draft token
   to verify yet, so that the answer is never slower than the target alone (Theorem 1);
-- whenever ``lookahead`` more tokens of a chain are drafted and a replica is free, a verification
-  of them leaves (``InFlightVerification``). If no replica is free, the tokens join the next
+- whenever ``lookahead`` more tokens of a chain are drafted and a replica is free, a verification of
+  them is sent (``InFlightVerification``). If no replica is free, the tokens join the next
   verification, so there are never more verifications than live replicas;
-- it leaves earlier if the chain is not drafted on and, unless the request gives a lookahead, once
-  it more likely than not holds a token that will be rejected: the sooner that is known, the less
-  is drafted in vain. Not so in rejection mode, where the tokens that were drawn must not decide
-  when a verification leaves;
+- it is sent earlier if the chain is not being extended. Unless the request sets a lookahead, it is
+  also sent earlier once the chain more likely than not has a token that will be rejected, because
+  the sooner that is known, the less is drafted in vain. This does not apply in rejection mode,
+  where the drawn tokens must not decide when a verification is sent;
 - the current verifier is the verification that covers the answer's next position. Its tokens are
-  committed; chains and verifications that assumed other tokens are terminated (lines 8 and 10),
-  and the verification of the position that is next now becomes the current verifier (line 11);
-  its verdict may be there already (lines 13 and 14);
-- where the target has heads (``heads.py``), a verdict also brings a short chain that follows it.
-  The verification that begins anew after a rejection then has something to verify: without heads
-  it yields one token, because no drafter can have drafted behind a token not known before. The
-  drafters draft from the recovered token all the same: their guesses are mostly better, and would
-  be lost with one of heads that was wrong. The heads' chain is verified only where nothing else
-  tells the next token;
+  committed; chains and verifications that assumed other tokens are terminated (lines 8 and 10), and
+  the verification of the new next position becomes the current verifier (line 11); its verdict may
+  have arrived already (lines 13 and 14);
+- if the target has heads (``heads.py``), a verdict also brings a short chain that follows it. The
+  verification that starts over after a rejection then has something to verify. Without heads it
+  yields one token, because no drafter can have drafted after a token that was not known before. The
+  drafters still draft from the recovered token: their guesses are mostly better, and would be lost
+  with a wrong one of the heads. The heads' chain is verified only if no drafter's chain predicts
+  the next token;
 - with a ``width`` a verification also covers second choices where the drafter is unsure. If the
-  target says one of them, its next token is known as well, and a rejection costs no verification of
-  a single token. Not in rejection mode, where the drafter draws one token for a position;
-- in rejection mode the bonus token tries the tokens that chains have drafted at its position by
-  then (see ``decoding/bonus.py``): drawn without regard to them it would end nearly every chain;
-- among several drafters that are right the first is preferred (line 9): replicas go to its chain
-  first. Algorithm 1 also lets every drafter go on from every other's tokens; that grows
-  exponentially, and a drafter is one process, so here each goes on from its own.
+  target confirms one of them, its next token is known too, and a rejection does not cost a
+  verification of a single token. This does not apply in rejection mode, where the drafter draws one
+  token per position;
+- in rejection mode the bonus token tries the tokens that chains have already drafted at its
+  position (see ``decoding/bonus.py``): drawn regardless of them, it would end nearly every chain;
+- among several drafters that are right the first is preferred (line 9): replicas verify its chain
+  first. Algorithm 1 also lets every drafter continue every other's tokens; that grows
+  exponentially, and a drafter is one process, so here each drafter continues its own.
 
 In rejection mode heads draft with noise of their own for each verification, and always as deep as
-they were asked to: a chain that ended where heads are unsure would come earlier if it did, and of
-several verdicts on a position the first counts.
+requested: a chain that ended where the heads are unsure would arrive earlier for that reason, and
+of several verdicts on a position the first counts.
 
-``Reach`` says how far a chain is drafted and how many tokens a verification covers.
+``Reach`` decides how far a chain is drafted and how many tokens a verification covers.
 """
 
 from __future__ import annotations
@@ -73,13 +74,13 @@ MAX_DRAFT_TOKENS = 256
 MAX_CHECK_TOKENS = 256
 """Limit of one verification, however far a fast drafter has run ahead."""
 NUM_CHOICES = 4
-"""How many tokens the drafter names for a position if second choices are verified."""
+"""Number of tokens that the drafter reports per position if second choices are verified."""
 UNSURE = 0.5
-"""Tokens that are accepted with a lower probability than this are verified at once."""
+"""Tokens that are accepted with a lower probability than this are verified immediately."""
 
 
 class DSI(Strategy):
-    """Every chain and every verification agrees with the answer so far: what doesn't is
+    """Keeps every chain and every verification in agreement with the answer so far: all others are
     terminated when tokens are committed. There is always a current verifier.
     """
 
@@ -93,7 +94,7 @@ class DSI(Strategy):
         self._capacity = Capacity()
         self._chains: list[Chain] = []
         self._heads = Chain(HEADS)
-        """What came with a verdict; it is not drafted on."""
+        """The chain that came with a verdict; it is not extended."""
         self._checks: dict[TaskId, InFlightVerification] = {}
         self._last_task: TaskId = 0
 
@@ -110,7 +111,7 @@ class DSI(Strategy):
                 check.verdict, check.next_draft = verdict, event.next_draft
                 return self._commit_what_is_known()
             case Failed(task=task) if check := self._checks.pop(task, None):
-                # Sent again it would fail again; but another may cover the same position.
+                # Resent, it would fail again; but another may cover the same position.
                 if check.start <= len(self._text) and self._current_verifier() is None:
                     return [GiveUp(task)]
             case Failed(task=task):
@@ -124,8 +125,8 @@ class DSI(Strategy):
         return self._go_on()
 
     def _adapt(self, capacity: Capacity) -> list[Command]:
-        """Give each drafter a chain. Nobody goes on with the chain of a drafter that is gone, since
-        two would then draft the same; but what it has is verified."""
+        """Give each drafter a chain. The chain of a drafter that has gone is not extended, since
+        two drafters would then draft the same, but its tokens are verified."""
         self._capacity = self._reach.capacity = capacity
         former = {chain.drafter: chain for chain in self._chains}
         self._chains = [
@@ -159,7 +160,7 @@ class DSI(Strategy):
             known = len(self._text) - check.start
             tokens = (*check.accepted(), self._next_token(check))
             # In rejection mode two verifications may give different tokens for one position: the
-            # first to end decides, and what follows the other's token is of no use.
+            # first to end decides, and the tokens after the other's are useless.
             if list(tokens[:known]) == self._text[check.start :]:
                 commands += self._commit(tokens[known:], check)
                 if self._progress.ended:
@@ -167,7 +168,7 @@ class DSI(Strategy):
         return commands + self._go_on()
 
     def _next_token(self, check: InFlightVerification) -> int:
-        """The token after the accepted ones; a bonus token tries the chains' tokens first."""
+        """Return the token after the accepted ones; a bonus token tries the chains' tokens first."""
         verdict, position = check.verdict, len(self._text)
         assert verdict is not None
         if verdict.bonus is None or check.end < position:
@@ -181,11 +182,11 @@ class DSI(Strategy):
         return verdict.bonus.meet([drawn for drawn in drafts if drawn is not None])
 
     def _commit(self, tokens: tuple[int, ...], check: InFlightVerification) -> list[Command]:
-        """Commit ``tokens``, the answer's next, which ``check`` has brought."""
+        """Commit ``tokens``, the answer's next, which ``check`` has provided."""
         if not tokens:
             return []
         position = len(self._text)
-        # Its last token also answers what the verifications under way ask about that position.
+        # The last token also decides about draft tokens that other verifications check there.
         recovered = any(
             each.asks_after(position, tokens[:-1]) for each in (check, *self._checks.values())
         )
@@ -199,17 +200,17 @@ class DSI(Strategy):
         return commands
 
     def _take_in_heads(self, check: InFlightVerification) -> None:
-        """What heads drafted follows the target's own token, which a draft token may have
-        replaced (see ``_next_token``)."""
+        """Take over the draft of the heads if it still applies: it follows the target's own token,
+        which a draft token may have replaced (see ``_next_token``)."""
         assert check.verdict is not None
         if check.next_draft is not None and self._text[-1] == check.verdict.next_token:
             self._heads.start_over(len(self._text))
             self._heads.extend(check.next_draft)
 
     def _terminate(self, position: int) -> list[Command]:
-        """End what assumed other tokens than those committed from ``position`` on.
+        """End whatever assumed other tokens than those committed from ``position`` on.
 
-        Drafts first: drafters are in demand at once, while a replica may be idle anyway.
+        Drafts come first: drafters are needed immediately, while a replica may be idle anyway.
         """
         commands: list[Command] = []
         new = tuple(self._text[position:])
@@ -234,7 +235,7 @@ class DSI(Strategy):
         commands: list[Command] = []
         if self._current_verifier() is None:
             commands.append(self._verify(self._preferred_chain(), len(self._text)))
-        # Drafts come first, because what they bring has to be verified in turn.
+        # Drafts come first, because their tokens have to be verified in turn.
         commands[:0] = [*self._pause(), *self._draft_on()]
         for chain in self._chains:
             while self._num_running < self._capacity.num_verifiers:
@@ -245,15 +246,15 @@ class DSI(Strategy):
         return commands
 
     def _current_verifier(self, has_verdict: bool = False) -> TaskId | None:
-        """The task of the verification that covers the answer's next position."""
+        """Return the task of the verification that covers the answer's next position."""
         for task, check in self._checks.items():
             if check.start <= len(self._text) and (check.verdict or not has_verdict):
                 return task
         return None
 
     def _may_leave(self, chain: Chain, start: int) -> bool:
-        """Whether to verify the chain's tokens from ``start`` on now."""
-        # A chain that isn't drafted on has nothing to wait for.
+        """Return whether to verify the chain's tokens from ``start`` on now."""
+        # A chain that is not being extended has nothing to wait for.
         complete = chain.far_ahead or not self._has_drafter(chain)
         complete = complete or chain.end == self._progress.draftable
         num_tokens = chain.end - start
@@ -262,7 +263,7 @@ class DSI(Strategy):
 
     @property
     def _may_leave_early(self) -> bool:
-        """With a single replica the next verification is always waited for."""
+        """Whether early verifications help: with a single replica the next is always waited for."""
         return self._goal.lookahead is None and self._capacity.num_verifiers > 1
 
     def _is_unsure(self, chain: Chain, start: int) -> bool:
@@ -273,16 +274,16 @@ class DSI(Strategy):
         return sum(1 for check in self._checks.values() if check.verdict is None)
 
     def _preferred_chain(self) -> Chain:
-        """The first that is ahead of the answer; else that of heads, which may be empty."""
+        """Return the first chain ahead of the answer, or that of the heads, which may be empty."""
         ahead = (chain for chain in self._chains if chain.end > len(self._text))
         return next(ahead, self._heads)
 
     def _verified_up_to(self, chain: Chain) -> int:
-        """The position up to which the chain's tokens are being verified, for whichever chain.
+        """Return the position up to which the chain's tokens are being verified, by any chain.
 
-        In rejection mode only this chain's own verifications count: if one left only because two
-        drafters drew different tokens, then which of two verdicts comes first would depend on the
-        noise that these verdicts depend on (see the rule in ``base.py``).
+        In rejection mode only this chain's own verifications count. If one were sent only because
+        two drafters drew different tokens, then which of two verdicts comes first would depend on
+        the noise that these verdicts depend on (see the rule in ``base.py``).
         """
         position = len(self._text)
         shared = not chain.distributions
@@ -310,20 +311,20 @@ class DSI(Strategy):
         )
 
     def _tree(self, chain: Chain, drafted: DraftChain, room: int) -> TokenTree:
-        """A part of ``chain``, with second choices if the request gives a width."""
+        """Return the tree of a part of ``chain``, with second choices if there is a width."""
         if self._goal.width is None:
             return TokenTree.chain(drafted.tokens)
         return with_second_choices(drafted, chain.outcomes(drafted), min(self._goal.width, room))
 
     def _next_draft(self, start: int) -> NextDraft | None:
-        """What heads are to draft behind a verdict on position ``start`` or a later one."""
+        """Return the request for the heads to draft after a verdict on ``start`` or later."""
         worth = self._reach.heads_depth(self._heads, next(iter(self._chains), None))
         depth = min(worth, self._progress.draftable - start - 1)
         return NextDraft(depth, num_choices=self._num_choices) if depth > 0 else None
 
     @property
     def _num_choices(self) -> int:
-        """How many tokens a drafter is to name for each position."""
+        """Number of likeliest tokens that drafters report for each position."""
         if self._goal.width is not None:
             return NUM_CHOICES
         return 1 if self._may_leave_early else 0
@@ -347,7 +348,7 @@ class DSI(Strategy):
         ]
 
     def _depth(self, chain: Chain) -> int:
-        """The length of the next draft; 0 lets the target work alone, until more is known."""
+        """Return the length of the next draft; 0 lets the target work alone for now."""
         if self._reach.is_worth_drafting(chain):
             chain.exploring = False
             return min(self._progress.draftable - chain.end, MAX_DRAFT_TOKENS)

@@ -1,23 +1,24 @@
-"""Filtered decoding: the drafter's token where it is sure of it, else the target's.
+"""Filtered decoding: the drafter's token where it is confident, otherwise the target's.
 
 CALID (Hua et al.), Algorithm 2: the drafter's distribution Q_i gives a confidence; above the
-threshold token i is drawn from Q_i and the target never sees it, else it is drawn from the
-target's P_i. This is the one strategy whose text may differ from the target's. At a constant
-threshold it is
+threshold token i is drawn from Q_i and the target never sees it, otherwise it is drawn from the
+target's P_i. This is the only strategy whose text may differ from the target's. At a constant
+threshold
 
-- at temperature 0 the text of Algorithm 2, of distributions that are certain of one token;
-- in rejection mode a text with the law of Algorithm 2, but that Q_i is cut to its likeliest
-  ``MAX_CANDIDATES`` tokens: what the target may be asked about must travel, and whether it is
-  asked is not known when the token is drawn;
-- in coupled mode another one. What is judged is not Q_i but Q_i with the noise that the target
-  uses too: the question is whether the token drawn would be the target's. So the seed decides
-  at which positions the draft is kept, and over all seeds the kept tokens are no sample of Q_i.
+- at temperature 0, it is the text of Algorithm 2 for distributions that are certain of one token;
+- in rejection mode, it has the distribution of Algorithm 2's text, except that Q_i is cut to its
+  likeliest ``MAX_CANDIDATES`` tokens: what the target may have to verify must be sent, and whether
+  it has to is unknown when the token is drawn;
+- in coupled mode it differs. The confidence is not that of Q_i but of Q_i with the noise that the
+  target uses too: it estimates whether the drawn token would be the target's. The seed therefore
+  decides at which positions the draft is kept, and over all seeds the kept tokens are no sample of
+  Q_i.
 
-Several tokens are drafted before the confidence service is asked about them. The text is the same
-as with one token at a time, because Q_i stays valid for as long as all tokens before it were
-committed. For the same reason the first unsure positions in a row are verified together, as in
-speculative decoding, and the rest of the draft is used if the target agreed with them. Unless the
-request gives a lookahead, a draft goes on for as long as it pays.
+Several tokens are drafted before the confidence service assesses them. The text is the same as with
+one token at a time, because Q_i stays valid as long as all tokens before it were committed. For the
+same reason the first run of unsure positions is verified together, as in speculative decoding, and
+the rest of the draft is used if the target agreed with them. Unless the request sets a lookahead, a
+draft continues for as long as it pays.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 from specmesh.orchestrator.strategies.kit.progress import Progress
 
 _MAX_DEPTH = 16
-"""However sure the drafter is: the user sees nothing of a draft before it has ended."""
+"""Limit however sure the drafter is, because the user sees nothing of a draft before it ends."""
 WORTH = 0.2
 """A draft ends at a token that is less likely than this to be committed: drafting a token costs
 about this share of the round that it may save."""
@@ -60,8 +61,8 @@ NUM_CHOICES = 2
 
 
 class ConfidenceFilter(Strategy):
-    """One task is under way at a time: a draft, the assessment of what is left of it, or the
-    verification of the first tokens in a row that were not kept."""
+    """Runs one task at a time: a draft, the assessment of the rest of it, or the verification of
+    the first run of tokens that were not kept."""
 
     needs_confidence = True
     lossless = False
@@ -70,23 +71,24 @@ class ConfidenceFilter(Strategy):
     def __init__(self, goal: Goal) -> None:
         self._fixed = goal.lookahead
         self._standing = OnlinePlatt()
-        """How likely a draft token is committed, kept or verified."""
+        """Maps the confidence in a token to its probability of being committed, kept or verified.
+        """
         self._progress = Progress(goal)
         self._last_task: TaskId = 0
         self._growth = GrowingTree(task=0)
         self._chain = DraftChain()
-        """Drafted tokens that follow what is committed."""
+        """Drafted tokens that follow the committed ones."""
         self._assessing: TaskId | None = None
         self._verifying: TaskId | None = None
         self._num_unsure = 0
-        """How many tokens of the chain, from the first, the target is asked about."""
+        """Number of tokens at the start of the chain that the target verifies."""
 
-    def start(self, capacity: Capacity) -> Sequence[Command]:  # noqa: ARG002 - one of each is all it takes
-        """The first draft."""
+    def start(self, capacity: Capacity) -> Sequence[Command]:  # noqa: ARG002 - one of each is enough
+        """Return the first draft."""
         return [self._draft()]
 
     def handle(self, event: Event) -> Sequence[Command]:
-        """A draft is assessed; what is not kept is verified once it is released."""
+        """Assess a draft; verify what is not kept once it is released."""
         if isinstance(event, Drafted | Failed) and event.task == self._growth.task:
             return self._grow(event)
         match event:
@@ -108,7 +110,7 @@ class ConfidenceFilter(Strategy):
         return Draft(self._growth.task, (), depth, depth, num_choices=NUM_CHOICES, stop=stop)
 
     def _grow(self, event: Drafted | Failed) -> list[Command]:
-        """Take in more of the draft; of one that failed what came before still counts."""
+        """Append more of the draft; if it failed, its earlier tokens still count."""
         if self._growth.ended:
             return []
         if isinstance(event, Drafted):
@@ -121,16 +123,16 @@ class ConfidenceFilter(Strategy):
         return self._go_on()
 
     def _go_on(self) -> list[Command]:
-        """Have the whole chain assessed; should that fail, all of it is verified."""
+        """Have the whole chain assessed; if that fails, all of it is verified."""
         self._num_unsure = len(self._chain.tokens)
         positions = tuple(choices for choices in self._chain.choices if choices is not None)
-        if not positions or len(positions) < len(self._chain.choices):  # nothing to judge by
+        if not positions or len(positions) < len(self._chain.choices):  # cannot be assessed
             return [self._verify()]
         self._assessing = self._new_task()
         return [Assess(self._assessing, (), positions)]
 
     def _keep(self, keeps: Sequence[bool]) -> list[Command]:
-        """Commit what is kept, up to the first token that isn't."""
+        """Commit the tokens that are kept, up to the first that is not."""
         num_kept = _leading(keeps, value=True)
         commands: list[Command] = []
         if num_kept:
@@ -146,8 +148,8 @@ class ConfidenceFilter(Strategy):
     def _verify(self) -> Verify:
         """Ask the target for the unsure positions, with the draft tokens as guesses.
 
-        The last position needs no guess: it takes whatever the target says. A token drawn in
-        rejection mode is verified all the same, because which position is the last depends on it.
+        The last position needs no guess, since it takes the target's token in any case. A token
+        drawn in rejection mode is verified nevertheless, because it affects which position is last.
         """
         self._assessing = None
         self._verifying = self._new_task()
@@ -157,10 +159,10 @@ class ConfidenceFilter(Strategy):
         return Verify(self._verifying, (), TokenTree.chain(guesses.tokens), guesses.drawn_from)
 
     def _conclude(self, verdict: Verdict) -> list[Command]:
-        """Commit the target's tokens; go on with the draft if it agrees with all of them.
+        """Commit the target's tokens; continue with the draft if it agrees with all of them.
 
-        The bonus token after the unsure positions is not used: whether the draft token at that
-        position is kept has not been decided.
+        The bonus token after the unsure positions is not used, because it has not been decided
+        whether the draft token at that position is kept.
         """
         self._verifying = None
         num_accepted = len(verdict.accepted_nodes)
@@ -181,5 +183,5 @@ class ConfidenceFilter(Strategy):
 
 
 def _leading(keeps: Sequence[bool], *, value: bool) -> int:
-    """How many of ``keeps``, from the first, are ``value``."""
+    """Return how many of ``keeps`` are ``value`` before the first that is not."""
     return next((n for n, keep in enumerate(keeps) if keep is not value), len(keeps))

@@ -1,18 +1,19 @@
 """Heads: the target drafts for itself. Each verdict brings the tree that is verified next.
 
 The target's heads (Medusa, Cai et al. 2024; Hydra, EAGLE) guess from its hidden state at the last
-token that it accepted. So a verification can answer with a draft of what follows its verdict, and
-no drafter is asked: a token costs one hop, there and back. The first verification has nothing to
-check; its verdict is the answer's first token, and brings the first tree.
+token that it accepted. A verification can therefore answer with a draft of what follows its
+verdict, and no drafter is used: a token costs one round trip. The first verification has nothing to
+check; its verdict is the answer's first token and brings the first tree.
 
-What a tree looks like is decided as in ``tree.py``, from what a level of heads takes; but one round
-earlier, since a tree is asked for before it is known how the one before it fares. A replica without
-heads, or whose heads fail, answers without a tree, and the next verification has nothing to check.
+The form of a tree is decided as in ``tree.py``, from the time that heads take per level, but one
+round earlier, since a tree is requested before the outcome of the previous one is known. A replica
+without heads, or whose heads fail, answers without a tree, and the next verification has nothing to
+check.
 
-Rejection mode: children are drawn without replacement, how many a node gets follows from what they
-are drawn from and from tokens at earlier positions, and a drawn token is always verified unless the
-answer ends before it; how far a tree grows follows from positions that were committed when it was
-asked for. So the rule in ``base.py`` is kept.
+Rejection mode: children are drawn without replacement. The number of a node's children follows from
+what they are drawn from and from tokens at earlier positions, and a drawn token is always verified
+unless the answer ends before it. The size of a tree follows from positions that were committed when
+it was requested. This keeps the rule in ``base.py``.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ NOTHING = DraftTree(EMPTY, {}, {})
 
 class Heads(Strategy):
     """Verifies one tree after the other, each drafted by the target's heads with the verdict on the
-    one before."""
+    previous one."""
 
     needs_drafter = asks_drafter = False
     needs_heads = True
@@ -59,23 +60,23 @@ class Heads(Strategy):
         self._adaptive = AdaptiveTree(goal.lookahead, goal.width)
         self._last_task: TaskId = 0
         self._check: TaskId = 0
-        """The verification under way."""
+        """The current verification."""
         self._tree = EMPTY
-        """What it covers."""
+        """The tree that it covers."""
         self._drafted = NOTHING
-        """What the heads have drafted of that."""
+        """The part of that tree that the heads drafted."""
         self._plan: TreePlan | None = None
-        """What that was drafted by."""
+        """The plan by which that part was drafted."""
         self._next_plan: TreePlan | None = None
-        """What the next one is drafted by."""
+        """The plan by which the next tree is drafted."""
 
     def start(self, capacity: Capacity) -> Sequence[Command]:
-        """A verification of nothing, which brings the first token and the first tree."""
+        """Return a verification of nothing, which brings the first token and the first tree."""
         self._capacity = capacity
         return self._go_on((), NOTHING)
 
     def handle(self, event: Event) -> Sequence[Command]:
-        """Commit what a verdict says, and verify the tree that came with it."""
+        """Commit the tokens of a verdict, and verify the tree that came with it."""
         match event:
             case Verified(task=self._check):
                 return self._conclude(event)
@@ -97,19 +98,19 @@ class Heads(Strategy):
 
     def _outcome(self, said: tuple[int, ...], tried: tuple[int, ...] | None) -> TreeOutcome:
         """Return what the verification teaches about the heads' own tree: the target has ``said``
-        these tokens, and a replica that verifies chains alone has ``tried`` only these nodes of the
-        tree that was verified."""
+        these tokens, and a replica that verifies chains only has ``tried`` only these nodes of the
+        verified tree."""
         own = self._drafted.tree
         accepted = own.follow(said[:-1])
         own_tried = None if tried is None else own.follow(self._tree.tokens_on(tried))
         return self._drafted.outcome(accepted, said[len(accepted)], own_tried)
 
-    def _go_on(self, said: tuple[int, ...], drafted: DraftTree) -> list[Command]:  # noqa: ARG002 - for those who override it
+    def _go_on(self, said: tuple[int, ...], drafted: DraftTree) -> list[Command]:  # noqa: ARG002 - used by overrides
         """Verify what the heads have ``drafted`` below the tokens that the target has ``said``."""
         return [self._verify(drafted, drafted.drawn)]
 
     def _verify(self, drafted: DraftTree, whole: DrawnTree) -> Verify:
-        """Verify ``whole``, of which the heads have ``drafted`` all or a part."""
+        """Verify ``whole``, all or part of which the heads have ``drafted``."""
         self._check, self._tree = self._new_task(), whole.tree
         self._drafted, self._plan = drafted, self._next_plan
         return Verify(
@@ -121,7 +122,7 @@ class Heads(Strategy):
         return self._last_task
 
     def _next_draft(self) -> NextDraft | None:
-        """What to draft below the verdict, which commits one token at least."""
+        """Return the request for a draft below the verdict, which commits at least one token."""
         room = self._room - 1
         capacity = self._capacity
         self._next_plan = plan = self._adaptive.plan(
@@ -134,8 +135,8 @@ class Heads(Strategy):
         return NextDraft(min(plan.depth, room), growth, plan.stop, num_choices)
 
     def _fitting(self, drafted: Drafted | None) -> DraftTree:
-        """What there is room for: replicas have KV cache for what the answer can become, and the
-        verdict may have committed several tokens."""
+        """Cut a draft to the answer's room: replicas only have KV cache for the longest possible
+        answer, and the verdict may have committed several tokens."""
         if drafted is None:
             return NOTHING
         growth = GrowingTree(drafted.task)
@@ -144,5 +145,5 @@ class Heads(Strategy):
 
     @property
     def _room(self) -> int:
-        """How many more tokens may be drafted."""
+        """Number of tokens that may still be drafted."""
         return self._progress.draftable - len(self._progress.token_ids)

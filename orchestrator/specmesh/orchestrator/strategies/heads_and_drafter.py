@@ -1,25 +1,25 @@
-"""Heads and a drafter: one verification covers what both have drafted.
+"""Heads and a drafter: one verification covers the drafts of both.
 
 The target's heads draft a tree with each verdict, as in ``heads.py``. A drafter, if the mesh has
-one, runs ahead meanwhile with a chain (``ChainAhead``). Whatever it has by the time of a verdict is
+one, meanwhile runs ahead with a chain (``ChainAhead``). Its tokens at the time of a verdict are
 merged with the heads' tree (SpecInfer's merge, ``decoding/trees/merge.py``), so no verification
 waits for the drafter.
 
-The chain begins behind the committed tokens, where the tree under way begins, too: it is worth most
-where it differs from what the heads guess. While the target says what is on the chain, it is
-drafted on, also beyond what is being verified; once the target says something else, or is ahead of
-it, it is cancelled and begins anew. Its tokens are verified as far as they are worth their time,
-and it runs no farther ahead than they are likely enough to be of use.
+The chain starts right after the committed tokens, as the tree being verified does: it is worth most
+where it differs from the guess of the heads. As long as the target agrees with the chain, it is
+extended, even beyond what is being verified. Once the target disagrees or gets ahead of it, its
+draft is cancelled and it starts anew. Its tokens are verified as far as they are worth their time,
+and it runs only as far ahead as its tokens are likely enough to be used.
 
-Without a drafter, or with one that fails, what is left is ``heads``; without heads, a chain that is
-never waited for.
+Without a drafter, or with one that fails, this is ``heads``; without heads, a chain that is never
+waited for.
 
 Rejection mode: the children of a node come from one source, the heads before the drafter, and which
-of them are verified follows from earlier tokens alone (``decoding/trees/merge.py`` says why). How
-far the chain reaches follows from time and from tokens that are committed when it is merged. The
-verdict's own token stands, since the heads have drafted below that very token: the drafter's is not
-tried in its place as in ``decoding/bonus.py``, and the chain goes on only if the two are equal. So
-the rule in ``base.py`` is kept.
+of them are verified follows from earlier tokens alone (``decoding/trees/merge.py`` explains why).
+The length of the chain follows from time and from tokens that are committed when it is merged. The
+verdict's own token stands, since the heads have drafted below exactly that token: the drafter's
+token is not tried in its place as in ``decoding/bonus.py``, and the chain continues only if the two
+are equal. This keeps the rule in ``base.py``.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from specmesh.orchestrator.strategies.kit.pace import levels_per_message
 from specmesh.orchestrator.strategies.reach import DEFAULT_LOOKAHEAD, IN_VAIN
 
 MAX_AHEAD = 256
-"""Limit of the chain, however good the drafter is; a draft may have no more levels."""
+"""Limit of the chain however good the drafter is; a draft may not have more levels."""
 
 
 class HeadsAndDrafter(Heads):
-    """Verifies the heads' trees, each with what of the drafter's chain follows the same tokens."""
+    """Verifies the heads' trees, each merged with the drafter's chain after the same tokens."""
 
     asks_drafter = True
 
@@ -62,14 +62,14 @@ class HeadsAndDrafter(Heads):
         self._width = goal.width
         self._ahead = ChainAhead()
         self._first_choices: tuple[int, ...] = ()
-        """The path of the heads' first choices in what is verified."""
+        """The path of the heads' first choices in the tree being verified."""
         self._heads_acceptance = AcceptanceRate()
-        """How often these are what the target says."""
+        """How often the target agrees with these choices."""
         self._alone = False
-        """A draft has failed, and nothing says that there is a drafter."""
+        """A draft has failed, and there is no sign of a working drafter."""
 
     def handle(self, event: Event) -> Sequence[Command]:
-        """Drafted tokens wait for the verdict; with it they are verified."""
+        """Keep drafted tokens until the verdict, then verify them."""
         match event:
             case Drafted(task=task) if task == self._ahead.task:
                 self._ahead.extend(event)
@@ -97,9 +97,9 @@ class HeadsAndDrafter(Heads):
         return commands + self._draft_on()
 
     def _likelier_first(self, heads: DrawnTree, chain: DrawnTree) -> list[DrawnTree]:
-        """Put the draft first whose own path is expected to have more tokens accepted: a replica
-        that verifies chains alone is sent no more than that path. In rejection mode the heads
-        always come first."""
+        """Put the draft first whose own path is expected to have more accepted tokens: a replica
+        that verifies chains only is sent just that path. In rejection mode the heads always come
+        first."""
         if heads.distributions or chain.distributions:
             return [heads, chain]
         of_heads = expected_tokens(self._heads_acceptance.alpha, len(self._first_choices))
@@ -107,7 +107,7 @@ class HeadsAndDrafter(Heads):
         return [chain, heads] if of_chain > of_heads else [heads, chain]
 
     def _draft_on(self) -> list[Command]:
-        """The next draft of the chain, unless one is under way or the chain is long enough."""
+        """Return the chain's next draft, unless one is under way or the chain is long enough."""
         ahead = self._ahead
         if ahead.task is not None or self._alone or not self._capacity.drafters:
             return []
@@ -120,10 +120,10 @@ class HeadsAndDrafter(Heads):
         return [Draft(ahead.task, ahead.path, depth, levels)]
 
     def _next_depth(self) -> int:
-        """How many tokens to draft behind those that the chain has; where drafting isn't expected
-        to pay, one now and then."""
+        """Return how many tokens to draft after the chain's last; where drafting is not expected to
+        pay, occasionally one."""
         ahead, cost = self._ahead, self._capacity.draft_cost
-        if self._lookahead is not None:  # a verification may commit as many and one more
+        if self._lookahead is not None:  # a verification may commit lookahead + 1 tokens
             return 2 * self._lookahead + 1 - len(ahead.path)
         least = max(self._token_cost, IN_VAIN)
         ahead.exploring = cost is not None and (cost >= 1 or ahead.acceptance.alpha <= least)
@@ -133,12 +133,12 @@ class HeadsAndDrafter(Heads):
 
     @property
     def _num_worth(self) -> int:
-        """How many tokens of the chain are worth their time in a verification."""
+        """Number of the chain's tokens that are worth their time in a verification."""
         if self._lookahead is not None:
             return self._lookahead
         return int(min(MAX_AHEAD, self._ahead.acceptance.num_worth(self._token_cost)))
 
     @property
     def _token_cost(self) -> float:
-        """As in ``AdaptiveTree``, tokens are free where a width is to be filled."""
+        """The cost of verifying a token; as in ``AdaptiveTree``, 0 if a width is to be filled."""
         return 0.0 if self._width is not None else self._capacity.token_cost

@@ -1,9 +1,9 @@
 """The options of strategies, each declared once.
 
 An option is a field of ``SpeculationOptions`` in the protocol and one of the same name here, with
-the values that it may have. From this declaration the orchestrator checks requests (``plan.py``)
-and writes down what a resumed answer goes on with (``sessions.py``), and the property tests of
-all strategies draw their goals. The SDK and the command line pass on every field of the message.
+its allowed values. This declaration is used by the orchestrator to check requests (``plan.py``) and
+to store the options of an answer for its resumption (``session_codec.py``), and by the property
+tests of all strategies to draw goals. The SDK and the command line pass on every field.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from specmesh.decoding.trees.plan import MAX_WIDTH
 
 MAX_BRANCHES = 64
 GROWN = "grown"
-"""Trees that follow from what the drafter thinks of its tokens."""
+"""Trees that grow by the drafter's confidence in its tokens."""
 CALIBRATED = "calibrated"
-"""Trees of the shape that was the best on calibration text."""
+"""Trees of the shape that performed best on calibration text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class WholeBetween:
     high: int
 
     def refusal(self, value: int) -> str | None:
-        """What is wrong with ``value``, if anything is."""
+        """Return what is wrong with ``value``; None if it is allowed."""
         return None if self.low <= value <= self.high else f"must be in [{self.low}, {self.high}]"
 
 
@@ -44,36 +44,35 @@ class Between:
     high: float
 
     def refusal(self, value: float) -> str | None:
-        """What is wrong with ``value``, if anything is."""
+        """Return what is wrong with ``value``; None if it is allowed."""
         return None if self.low <= value <= self.high else f"must be in [{self.low}, {self.high}]"
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of some names: ``string`` on the wire, where an empty one is none."""
+    """One of several names: ``string`` on the wire, where an empty one means unset."""
 
     names: Collection[str]
 
     def refusal(self, value: str) -> str | None:
-        """What is wrong with ``value``, if anything is."""
-        return None if value in self.names else f"{value!r} is none of: {', '.join(self.names)}"
+        """Return what is wrong with ``value``; None if it is allowed."""
+        return None if value in self.names else f"{value!r} is not one of: {', '.join(self.names)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyOptions:
-    """What a request asks of its strategy; None (0 is a value) leaves it to the strategy."""
+    """Options that a request may set; None (not 0) leaves the choice to the strategy."""
 
     lookahead: Annotated[int | None, WholeBetween(1, MAX_LOOKAHEAD)] = None
-    """The number of draft tokens that a verification covers (γ); of a tree its depth."""
+    """Number of draft tokens that a verification covers (γ); for a tree, its depth."""
     num_branches: Annotated[int | None, WholeBetween(1, MAX_BRANCHES)] = None
-    """The number of outcomes of a verification that are drafted on while it runs."""
+    """Number of possible outcomes of a verification that are drafted on while it runs."""
     predictor: Annotated[str | None, OneOf(PREDICTORS)] = None
-    """What ranks those outcomes."""
+    """The predictor that ranks those outcomes."""
     width: Annotated[int | None, WholeBetween(1, MAX_WIDTH)] = None
-    """The most draft tokens that a verification of a tree covers, or of a chain that second choices
-    join."""
+    """Most draft tokens in a verification of a tree, or of a chain with second choices."""
     shape: Annotated[str | None, OneOf((GROWN, CALIBRATED))] = None
-    """What trees that fill a width are like."""
+    """The way to choose the shape of trees that fill a width."""
 
 
 Allowed: TypeAlias = WholeBetween | Between | OneOf
@@ -82,4 +81,4 @@ OPTIONS: Mapping[str, Allowed] = {
     name: hint.__metadata__[0]
     for name, hint in get_type_hints(StrategyOptions, include_extras=True).items()
 }
-"""The values that each option may have, by its name."""
+"""The allowed values of each option, by its name."""

@@ -1,10 +1,10 @@
 """Speculative decoding: draft a chain of γ tokens, verify it, start over where it ended.
 
-Leviathan et al. 2023, Algorithm 1, with γ = ``Goal.lookahead``; without one, each draft goes on
+Leviathan et al. 2023, Algorithm 1, with γ = ``Goal.lookahead``; without one, each draft continues
 for as long as it pays (see ``decoding/predict/lookahead.py``).
 
-In rejection mode too the text has the target's distribution whatever the drafter is sure of:
-whether a position is drafted depends on tokens before it, and a token drawn is always verified.
+In rejection mode, too, the text has the target's distribution, however sure the drafter is:
+whether a position is drafted depends on tokens before it, and a drawn token is always verified.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Speculative(DraftThenVerify):
         if not plan.depth:
             return None
         depth = min(plan.depth, room)
-        # The drafter names the token it draws first, and so tells how sure it is of it.
+        # The drafter reports the token it draws first, and so tells how sure it is of it.
         return Draft(task, (), depth, levels_per_message=depth, num_choices=1, stop=plan.stop)
 
     def _learn(self, growth: GrowingTree, verified: Verified) -> None:

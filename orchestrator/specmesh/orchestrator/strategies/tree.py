@@ -1,24 +1,23 @@
-"""Token trees: draft a tree, verify it in one call, start over where what is accepted of it ended.
+"""Token trees: draft a tree, verify it in one call, start over where its accepted part ended.
 
 A tree holds several tokens for a position: if the target takes the drafter's second choice, the
-path goes on there. What a token must be worth to be in it, and when drafting on doesn't pay, is
-decided from measured latencies and acceptance (``decoding/trees/plan.py``); the drafter grows the
-tree by that (``decoding/trees/growth.py``). ``Goal.width`` is the most tokens of a tree,
-``Goal.lookahead`` its depth. Where second choices don't pay, the tree is a chain, and where
-drafting doesn't, the target works alone. A request can have the
-drafter fill the shape that was the best of a width on calibration text instead
-(``decoding/trees/search.py``).
+path continues there. Measured latencies and acceptance decide how much a token must be worth to be
+in the tree, and when drafting on does not pay (``decoding/trees/plan.py``); the drafter grows the
+tree accordingly (``decoding/trees/growth.py``). ``Goal.width`` is the most tokens of a tree,
+``Goal.lookahead`` its depth. Where second choices do not pay, the tree is a chain, and where
+drafting does not pay, the target works alone. Alternatively, a request can have the drafter fill
+the shape that was the best of a width on calibration text (``decoding/trees/search.py``).
 
-Greedy and coupled mode: the target has one token for each position, and a tree is only more chances
-to have guessed it. In coupled mode the n-th child of a node is the drafter's n-th best by log q +
-noise, with the noise that makes the target choose by log p + noise. So children aren't independent
-draws: the second is what the drafter would have said without the first, and it is right where the
-two models differ just enough to swap the two.
+Greedy and coupled mode: the target has one token for each position, and a tree merely has more
+chances to guess it. In coupled mode the n-th child of a node is the drafter's n-th best by
+log q + noise, with the same noise with which the target chooses by log p + noise. Children are
+therefore not independent draws: the second is what the drafter would have said without the first,
+and it is right where the two models differ just enough to swap the two.
 
-Rejection mode: children are drawn without replacement. How many a node gets follows from what they
-are drawn from and from tokens at earlier positions, a drawn token is always verified, and how far
-the tree grows follows from earlier positions alone; so the rule in ``base.py`` is kept. A fixed
-shape follows from nothing at all.
+Rejection mode: children are drawn without replacement. The number of a node's children follows from
+what they are drawn from and from tokens at earlier positions, a drawn token is always verified, and
+the size of the tree follows from earlier positions alone. This keeps the rule in ``base.py``. A
+fixed shape does not depend on any token.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 from specmesh.orchestrator.strategies.options import CALIBRATED
 
 NUM_CHOICES: Final = 16
-"""A drafter names no more; a child beyond counts as one that it did not expect."""
+"""Limit of the tokens that a drafter reports; a further child counts as one it did not expect."""
 
 
 class Tree(DraftThenVerify):
@@ -59,7 +58,7 @@ class Tree(DraftThenVerify):
         if plan is None:
             return None
         depth = min(plan.depth, room)
-        # Replicas have KV cache for what the answer can become; branches take of that, too.
+        # Replicas only have KV cache for the longest possible answer, and branches use it too.
         growth = replace(plan.growth, max_nodes=min(plan.growth.max_nodes, room))
         return Draft(
             *(task, (), depth),

@@ -1,3 +1,3 @@
-"""What strategies are made of: drafts and verifications that take turns, chains and trees that
-grow, the progress of an answer, how often a drafter sends, the noise of drafts.
+"""Parts of strategies: alternating drafts and verifications, growing chains and trees, the progress
+of an answer, the pace of a drafter's messages, and the noise of drafts.
 """

@@ -1,4 +1,4 @@
-"""What drafts are drawn with."""
+"""The sampling noise of drafts."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.orchestrator.strategies.base import TaskId
 
 _SEED_STEP = 0x9E3779B97F4A7C15
-"""Keeps the seeds of one answer's drafts apart from those of other answers."""
+"""Separates the seeds of one answer's drafts from those of other answers."""
 _EPOCH_BITS = 32
-"""Task ids stay below: no answer has so many tokens."""
+"""Task ids fit these bits, because no answer has that many tokens."""
 
 
 def draft_sampling(sampling: Sampling, task: TaskId, epoch: int) -> Sampling:
-    """What a draft is drawn with: in rejection mode its task has noise of its own.
+    """Return the parameters that a draft is drawn with: in rejection mode each task has noise of
+    its own.
 
-    Else branch prediction would not be exact: which outcomes it drafts on depends on all of a
-    draft's tokens; whether it was right decides how far the next verification reaches; and the
-    tokens there would be drawn from the very noise that those after the rejected one had. For
-    the same reason ``epoch`` counts, that of the session: after a resumption tasks are numbered
-    from 1 again, while what was drafted before it is known.
+    Otherwise branch prediction would not be exact: all of a draft's tokens decide which outcomes it
+    drafts on; whether it was right decides how far the next verification reaches; and the tokens
+    there would be drawn from the very noise that the tokens after the rejected one had. The
+    session's ``epoch`` is included for the same reason: after a resumption tasks are numbered from
+    1 again, while what was drafted before is known.
     """
     if sampling.mode is not AcceptanceMode.REJECTION:
         return sampling

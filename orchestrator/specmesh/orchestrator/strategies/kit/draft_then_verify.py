@@ -1,4 +1,4 @@
-"""Draft a chain or a tree, verify it, start over where what is accepted of it ended."""
+"""Draft a chain or a tree, verify it, and start over where its accepted part ended."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from specmesh.orchestrator.strategies.kit.progress import Progress
 
 
 class DraftThenVerify(Strategy):
-    """Strategies whose drafts and verifications take turns; they say how far to draft.
+    """Base of strategies that alternate drafts and verifications; they decide how far to draft.
 
-    One task is under way at a time, and it hangs from what is committed: a draft, or the
-    verification of all that it brought. A draft that fails costs its round the speculation, not
-    the answer; with a verification that fails the answer fails.
+    One task runs at a time, and it starts from the committed tokens: a draft, or the verification
+    of all its tokens. A failed draft costs its round the speculation, not the answer; a failed
+    verification fails the answer.
     """
 
     def __init__(self, goal: Goal) -> None:
@@ -40,31 +40,31 @@ class DraftThenVerify(Strategy):
         self._verifying = False
         self._growth = GrowingTree(task=0)
         self._verified = self._growth.whole
-        """What is verified."""
+        """The tree that is being verified."""
 
     @abstractmethod
     def _draft(self, task: TaskId, room: int) -> Draft | None:
-        """The next draft, of at most ``room`` >= 1 levels; None for a round without one."""
+        """Return the next draft, of at most ``room`` >= 1 levels; None for a round without one."""
 
-    def _is_enough(self, chain: DraftChain) -> bool:  # noqa: ARG002 - for those who override it
-        """Whether to verify what was drafted so far, before the draft has ended.
+    def _is_enough(self, chain: DraftChain) -> bool:  # noqa: ARG002 - used by overrides
+        """Return whether to verify what was drafted so far, before the draft has ended.
 
-        Called for each message, so with ``levels_per_message`` of 1 for each level. ``chain``
-        has at least one token; of a tree it is the first child everywhere. The last token may
-        decide, because it is verified, too (see ``base.py``).
+        This is called for each message, so for each level with ``levels_per_message`` of 1.
+        ``chain`` has at least one token; for a tree it follows the first child everywhere. The last
+        token may decide, because it is verified too (see ``base.py``).
         """
         return False
 
     def _learn(self, growth: GrowingTree, verified: Verified) -> None:
-        """Take note of a verdict on ``growth``."""
+        """Learn from a verdict on ``growth``."""
 
     def start(self, capacity: Capacity) -> Sequence[Command]:
-        """The first draft."""
+        """Return the first draft."""
         self._capacity = capacity
         return [self._begin_round()]
 
     def handle(self, event: Event) -> Sequence[Command]:
-        """The verification once a draft has ended, the next draft once there is a verdict."""
+        """Return the verification once a draft has ended, and the next draft after a verdict."""
         match event:
             case Drafted(task=self._task):
                 self._growth.extend(event)
@@ -78,7 +78,7 @@ class DraftThenVerify(Strategy):
             case Failed(task=self._task) if self._verifying:
                 return [GiveUp(self._task)]
             case Failed(task=self._task):
-                return [self._verify()]  # what was drafted before the failure still counts
+                return [self._verify()]  # the tokens drafted before the failure still count
             case Capacity():
                 self._capacity = event
         return []

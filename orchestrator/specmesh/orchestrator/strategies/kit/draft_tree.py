@@ -1,4 +1,4 @@
-"""A draft as it is verified: a tree, and what the drafter said of its nodes."""
+"""A draft in the form in which it is verified: a tree, and the drafter's view of its nodes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from specmesh.decoding.trees.tree import TokenTree
 
 @dataclass(frozen=True, slots=True)
 class DraftTree:
-    """``tree`` and, by the node that others hang from, the drafter's likeliest tokens there
-    (``choices``) and what they were drawn from (``distributions``, rejection mode)."""
+    """``tree`` and, by parent, the drafter's likeliest tokens for the children (``choices``) and
+    the distributions they were drawn from (``distributions``, rejection mode)."""
 
     tree: TokenTree
     choices: Mapping[int, TopK]
     distributions: Mapping[int, Distribution]
 
     def first(self, num_nodes: int) -> DraftTree:
-        """Its first ``num_nodes`` nodes."""
+        """Return its first ``num_nodes`` nodes."""
         token_ids, parents = self.tree.token_ids[:num_nodes], self.tree.parents[:num_nodes]
         kept = {node: self.distributions[node] for node in parents if node in self.distributions}
         return DraftTree(TokenTree(token_ids, parents), self.choices, kept)
 
     @property
     def drawn(self) -> DrawnTree:
-        """It without the choices."""
+        """The tree without the choices."""
         return DrawnTree(self.tree, self.distributions)
 
     def outcome(
@@ -39,11 +39,11 @@ class DraftTree:
         next_token: int,
         tried: Collection[int] | None = None,
     ) -> TreeOutcome:
-        """Return what its verification taught: the nodes on the accepted path had their children
+        """Return the outcome of its verification: the nodes on the accepted path had their children
         tried.
 
-        ``next_token`` is the target's own after that path. ``tried`` has the only nodes that the
-        replica was sent; None stands for all of them.
+        ``next_token`` is the target's own after that path. ``tried`` has the only nodes that were
+        sent to the replica; None means all of them.
         """
         return TreeOutcome(
             num_nodes=len(self.tree),
@@ -63,7 +63,7 @@ class DraftTree:
         """Judge the children of ``node``, where the target has ``said`` a token.
 
         A child that was not drawn is right if it is that token, whether it was tried or not. A
-        drawn one (rejection mode) that was not tried teaches nothing.
+        drawn child (rejection mode) that was not tried teaches nothing.
         """
         children = self.tree.children(node)
         if tried is not None and node in self.distributions:

@@ -22,12 +22,12 @@ class GrowingTree:
         self._tokens: list[int] = []
         self._parents: list[int] = []
         self._children: dict[int, list[int]] = {}
-        """Of what was drafted."""
+        """Children of each node, among the drafted ones."""
         self._choices: dict[int, TopK] = {}
         self._distributions: dict[int, Distribution] = {}
 
     def extend(self, event: Drafted) -> None:
-        """Take in what was drafted."""
+        """Append the drafted nodes."""
         for token, parent in zip(event.token_ids, event.parents, strict=True):
             self._tokens.append(token)
             self._parents.append(parent)
@@ -37,7 +37,7 @@ class GrowingTree:
         self.ended |= event.last
 
     def below(self, node: int, tokens: Sequence[int]) -> int | None:
-        """The drafted node that ``tokens`` lead to from ``node``, if there is one."""
+        """Return the drafted node that ``tokens`` lead to from ``node``; None if there is none."""
         for token in tokens:
             children = self._children.get(node, ())
             found = next((child for child in children if self._token(child) == token), None)
@@ -47,7 +47,7 @@ class GrowingTree:
         return node
 
     def chain_below(self, node: int) -> DraftChain:
-        """What was drafted below ``node`` so far, of a tree the first child everywhere."""
+        """Return what was drafted below ``node`` so far; in a tree, always take the first child."""
         chain = DraftChain()
         while children := self._children.get(node):
             chain.tokens.append(self._token(children[0]))
@@ -58,7 +58,7 @@ class GrowingTree:
 
     @property
     def whole(self) -> DraftTree:
-        """The tree it was given and all that was drafted so far."""
+        """The given tree with all nodes drafted so far."""
         tree = self._given.extend(self._tokens, self._parents)
         return DraftTree(tree, self._choices, self._distributions)
 

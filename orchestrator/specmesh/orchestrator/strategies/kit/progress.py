@@ -1,4 +1,4 @@
-"""How far the answer is, and where it must end."""
+"""The progress of an answer, and where it must end."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Progress:
 
     def __init__(self, goal: Goal) -> None:
         self.token_ids: list[int] = []
-        """Everything committed."""
+        """All committed tokens."""
         self.ended = False
         self._goal = goal
 
     @property
     def remaining(self) -> int:
-        """How many more tokens the answer may have."""
+        """The number of tokens that the answer may still have."""
         return self._goal.max_tokens - len(self.token_ids)
 
     @property
@@ -34,7 +34,7 @@ class Progress:
         checked: bool = True,
         recovered: bool = False,
     ) -> list[Command]:
-        """Commit verified tokens, or unchecked ones, cut where the answer ends.
+        """Commit verified or unchecked tokens, cut where the answer ends.
 
         The first ``num_accepted`` were drafted; the one after them is ``recovered`` or a bonus
         token. The last command is ``Finish`` if the answer ends.
