@@ -1,1 +1,1 @@
-"""One answer: its events, its session, and what is reported of it."""
+"""One answer: its events, its session, and the report about it."""

@@ -30,14 +30,14 @@ from specmesh.serving.store.stored_session import Claim, Generated
 from specmesh.v1.events_pb2 import GenerationEvent, GenerationStats
 
 HEARTBEAT_S = 0.5
-"""Longest silence of a stream: a heartbeat is sent after it."""
+"""Longest silence of a stream, after which a heartbeat is sent."""
 
 
 class Answer:
     """Streams one answer: each token once, in order, and not before it was given to the store.
 
-    ``replayed`` are generated tokens that are committed already; the client has
-    ``num_received`` of them and is not sent those again.
+    ``replayed`` are generated tokens that are committed already; the client has ``num_received`` of
+    them and is not sent those again.
     """
 
     def __init__(
@@ -67,19 +67,19 @@ class Answer:
         self._calls: Calls | None = None
 
     async def begin(self, claim: Claim) -> bool:
-        """See ``SessionLog``."""
+        """Store the session under ``claim``; see ``SessionLog.begin``."""
         return await self._session.begin(claim)
 
     async def require_replica(self, mesh: ReplicaPools) -> None:
-        """Return once a replica can work on the answer, or at once if some of it is there to be
-        told. Raises ``Unavailable`` with reason NO_VERIFIER."""
+        """Return once a replica can work on the answer, or immediately if there are tokens to
+        replay. Raises ``Unavailable`` with reason NO_VERIFIER."""
         if not self._replayed.token_ids:
             await mesh.verifiers.require(self._need, self._metrics.deadline)
 
     async def events(
         self, mesh: ReplicaPools, worked: Callable[[], None]
     ) -> AsyncGenerator[GenerationEvent, None]:
-        """The events of the answer; closing the generator cancels all work behind it.
+        """Yield the events of the answer; closing the generator cancels all work behind it.
 
         ``worked`` is called when the mesh has finished, even if events are still unread.
         """
@@ -114,8 +114,8 @@ class Answer:
             return await self._work(mesh, prefix)
 
     async def _work(self, mesh: ReplicaPools, prefix: CommittedPrefix) -> StopReason:
-        """Replay the tokens committed before, then run the strategy for the rest. ``prefix`` has
-        all of them."""
+        """Replay the tokens committed earlier, then run the strategy for the rest. ``prefix`` has
+        all committed tokens."""
         progress = Progress(self._plan.goal)
         for index, token in enumerate(self._replayed.token_ids):
             *_, last = progress.commit((token,), num_accepted=0)
@@ -146,13 +146,14 @@ class Answer:
             self._metrics.cached(self._num_cached)
 
     async def _next_tokens(self, work: asyncio.Task[StopReason]) -> list[EmittedToken]:
-        """Tokens committed since the last call; none after ``HEARTBEAT_S``, or at the end."""
+        """Return the tokens committed since the last call; none after ``HEARTBEAT_S`` or at the
+        end."""
         if not work.done():
             await self._emission.wait(HEARTBEAT_S)
         return self._emission.take()
 
     async def _event(self, tokens: list[EmittedToken]) -> GenerationEvent | None:
-        """Store ``tokens``, then return the event for the client; None if it has them already."""
+        """Store ``tokens`` and return the event for the client; None if it has them already."""
         if not tokens:
             await self._session.touch()
             return events.heartbeat()
@@ -173,7 +174,7 @@ class Answer:
         return events.finished(reason, text, stats, resumable=self._session.resumable)
 
     def _stats(self, duration_ms: float) -> GenerationStats:
-        """What the answer has taken up to the last token that was taken for the client."""
+        """Return the statistics up to the last token that was taken for the client."""
         stats = events.counts(self._metrics.stats)
         stats.num_prompt_tokens = len(self._plan.prompt)
         stats.num_cached_tokens = self._num_cached
@@ -185,7 +186,7 @@ class Answer:
 
     @property
     def _num_cached(self) -> int:
-        """Tokens of the prompt that were in a KV cache; 0 as long as it is not known."""
+        """Prompt tokens that were in a KV cache; 0 until that is known."""
         if self._calls is None:
             return 0
         return min(self._calls.num_cached_tokens, len(self._plan.prompt))

@@ -1,5 +1,5 @@
-"""From a call to its answer: what has to be waited for before the first event, and how a client
-that knows of heartbeats is kept waiting."""
+"""The beginning of an answer: everything that must be waited for before the first event, with
+heartbeats for clients that expect them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Begun(NamedTuple):
 
 
 Begin = Callable[[AsyncExitStack], Awaitable[Begun]]
-"""Checks a request, waits for its turn and makes its answer, which holds what is on the stack."""
+"""Checks a request, waits for its admission and makes its answer; the stack holds its resources."""
 
 
 async def events_of(
     begin: Begin, mesh: ReplicaPools, *, is_waited_for: bool
 ) -> AsyncGenerator[GenerationEvent, None]:
-    """The events of the answer that ``begin`` makes; closing the generator ends all of it.
+    """Yield the events of the answer that ``begin`` makes; closing the generator ends all of it.
 
-    ``is_waited_for`` says that the client has been told of heartbeats, by the stream that it
-    carries on. It would take their absence for the end of this one, and queue anew elsewhere; so
-    they come before the first event, too.
+    ``is_waited_for`` says that the client continues an earlier stream, which told it to expect
+    heartbeats. Without any, it would take this stream for dead and retry elsewhere, so heartbeats
+    are sent even before the first event.
     """
     async with AsyncExitStack() as stack:
         beginning = asyncio.ensure_future(_begun(begin, stack, None if is_waited_for else mesh))
@@ -52,7 +52,7 @@ async def events_of(
 
 
 async def _begun(begin: Begin, stack: AsyncExitStack, mesh: ReplicaPools | None) -> Begun:
-    """With a mesh the answer is a new one: what nobody can work on does not begin."""
+    """Begin the answer; with a mesh, the answer is new and requires a replica to work on it."""
     begun = await begin(stack)
     if mesh is not None:
         await begun.answer.require_replica(mesh)

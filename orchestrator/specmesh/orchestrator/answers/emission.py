@@ -15,10 +15,11 @@ from specmesh.orchestrator.text.decoder import TextStream
 
 @dataclass(frozen=True, slots=True)
 class ToldLogprobs:
-    """Log-probabilities at the place of a token, as they are told.
+    """Log-probabilities at the position of a token, as sent to the client.
 
-    ``text_bytes`` are what the token adds to the answer's text, and what each of the likeliest
-    would add in its place, by their ids; ``text_offset`` counts the characters before it.
+    ``text_bytes`` are the bytes that the token adds to the answer's text, and those that each of
+    the likeliest tokens would add instead, by token id; ``text_offset`` counts the characters
+    before them.
     """
 
     known: Logprobs
@@ -28,8 +29,8 @@ class ToldLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class EmittedToken:
-    """One committed token, its index among the generated ones, the text it completes, how it came
-    about, and its log-probabilities if they are known."""
+    """One committed token, its index among the generated ones, the text it completes, its origin,
+    and its log-probabilities if they are known."""
 
     index: int
     token_id: int
@@ -39,21 +40,21 @@ class EmittedToken:
 
 
 class Emission:
-    """Every committed token once and in order, with its text, up to the end of a stop string;
-    with ``logprobs``, if given, for those that aren't replayed."""
+    """Emits every committed token once and in order, with its text, up to the end of a stop string.
+    If ``logprobs`` is given, tokens that are not replayed have log-probabilities."""
 
     def __init__(self, text: TextStream, logprobs: JudgedLogprobs | None = None) -> None:
         self.num_taken = 0
-        """Tokens that were taken, those of earlier parts of the answer included."""
+        """Tokens that were taken, including those of earlier parts of the answer."""
         self.num_unchecked = 0
-        """Of these, the ones that the target did not check."""
+        """The taken tokens that the target did not check."""
         self._num_tokens = 0
         self._text = text
         self._logprobs = logprobs
         self._outbox: Mailbox[EmittedToken] = Mailbox()
 
     def commit(self, commit: Commit) -> StopReason | None:
-        """Emit the tokens, up to the one that completes a stop string; that ends the answer."""
+        """Emit the tokens up to one that completes a stop string, which ends the answer."""
         logprobs: Sequence[Logprobs | None] = [None] * len(commit.token_ids)
         if self._logprobs is not None:
             logprobs = self._logprobs.commit(commit.token_ids)
@@ -74,7 +75,7 @@ class Emission:
         return StopReason.STOP if self._text.stopped else None
 
     def _told(self, token_id: int, logprobs: Logprobs) -> ToldLogprobs:
-        """``logprobs`` at the place of ``token_id``, which comes next."""
+        """Return ``logprobs`` as sent for ``token_id``, which must be the next token."""
         likeliest = {token_id, *logprobs.top_token_ids}
         text_bytes = {each: self._text.bytes_of(each) for each in likeliest}
         return ToldLogprobs(logprobs, text_bytes, self._text.num_characters)
@@ -88,14 +89,14 @@ class Emission:
         self._outbox.wake()
 
     def take(self) -> list[EmittedToken]:
-        """The tokens emitted since the last call."""
+        """Return the tokens emitted since the last call."""
         tokens = [self._outbox.take() for _ in range(len(self._outbox))]
         self.num_taken += len(tokens)
         self.num_unchecked += sum(token.kind is TokenKind.UNCHECKED for token in tokens)
         return tokens
 
     def end(self, reason: StopReason) -> tuple[str, StopReason]:
-        """The text held back until now, and why the answer ends: that text may hold a stop string,
-        too."""
+        """Return the text held back so far and the reason why the answer ends, which is STOP if
+        that text contains a stop string."""
         text = self._text.flush()
         return text, StopReason.STOP if self._text.stopped else reason

@@ -1,4 +1,4 @@
-"""Writes the events of an answer as messages."""
+"""Messages for the events of an answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ KINDS = {
 def started(
     plan: RequestPlan, target: Target, session: SessionLog, heartbeat_s: float
 ) -> GenerationEvent:
-    """What is settled before the first token."""
+    """Return the first event, with everything that is settled before the first token."""
     return GenerationEvent(
         started=GenerationStarted(
             session_id=session.session.session_id,
@@ -68,14 +68,14 @@ def started(
 
 
 def heartbeat() -> GenerationEvent:
-    """The answer is still being worked on."""
+    """Return the event that says that the answer is still in progress."""
     return GenerationEvent(heartbeat=Heartbeat())
 
 
 def chunk(
     tokens: Sequence[EmittedToken], stats: GenerationStats, *, resumable: bool
 ) -> GenerationEvent:
-    """At least one token, each of them the successor of the one before."""
+    """Return the event for ``tokens``, which are consecutive and at least one."""
     return GenerationEvent(
         chunk=GenerationChunk(
             first_index=tokens[0].index,
@@ -109,7 +109,7 @@ def _logprobs(token_id: int, told: ToldLogprobs) -> TokenLogprobs:
 def finished(
     reason: StopReason, text: str, stats: GenerationStats, *, resumable: bool
 ) -> GenerationEvent:
-    """The end; ``text`` is what was held back until now."""
+    """Return the last event; ``text`` is the text held back so far."""
     return GenerationEvent(
         finished=GenerationFinished(
             finish_reason=REASONS[reason], text=text, resumable=resumable, stats=stats
@@ -118,8 +118,8 @@ def finished(
 
 
 def counts(stats: RequestStats) -> GenerationStats:
-    """What the answer has taken of the mesh; times and the numbers of its tokens are not among
-    it."""
+    """Return the counts of the mesh's work for the answer, without times and numbers of its
+    tokens."""
     return GenerationStats(
         num_verify_calls=stats.num_verify_calls,
         num_verified_tokens=stats.num_verified_tokens,

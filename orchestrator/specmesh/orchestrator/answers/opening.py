@@ -1,5 +1,5 @@
-"""The answer that a request asks for: a new one, the rest of one that its client has in part, or
-the rest of one that is stored."""
+"""The answer to a request: a new one, the rest of one that its client has in part, or the rest of
+one that is stored."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from specmesh.serving.store.stored_session import (
 from specmesh.v1 import generation_pb2
 
 RESUME_TOKEN_BYTES = 16
-"""128 random bits cannot be guessed."""
+"""128 random bits, which cannot be guessed."""
 
 
 class Answers:
-    """Makes the answers of one mesh; whoever asks for one streams it."""
+    """Makes the answers of one mesh; the caller streams them."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Answers:
         self._prompts = prompts
 
     async def new(self, request: generation_pb2.GenerateRequest, metrics: RequestMetrics) -> Answer:
-        """An answer from its first token on, or from the last one that the client received."""
+        """Return an answer from its first token on, or from the last one the client received."""
         if request.HasField("chat"):
             metrics.chat()
         target = self.target()
@@ -81,7 +81,7 @@ class Answers:
         plan = make_plan(request, prompt, target, self._defaults, self._mesh.rng)
         received = read_received(request.received, plan.goal, target.info.vocab_size)
         _describe(plan, target, metrics, len(self._mesh.verifiers.ready))
-        # An answer that has begun is finished, if slower, by whichever replicas can.
+        # An answer that has begun is finished by any replica that can, even if more slowly.
         if not request.HasField("received"):
             check_replicas(plan, target)
             if lack := missing(plan.strategy, self._mesh):
@@ -109,14 +109,14 @@ class Answers:
         request: generation_pb2.GenerateRequest,
         metrics: RequestMetrics,
     ) -> Answer:
-        """The answer that an earlier request of this id began, or else ``new``, whose session is
-        then that of ``claim``. While the store is away, or what it has is damaged, ``new`` as if
-        it had no id."""
+        """Return the answer that an earlier request with this id began, or else ``new``, whose
+        session is then that of ``claim``. While the store is unreachable, or if its session is
+        damaged, return ``new`` as if it had no id."""
         with suppress(StoreUnavailable, SessionDamaged):
             while not await new.begin(claim):
-                # Whose start was lost can't know the session's epoch.
+                # A client that never received the start can't know the session's epoch.
                 epoch = request.epoch if request.HasField("epoch") else None
-                with suppress(SessionNotFound):  # it has expired by now: begin anew
+                with suppress(SessionNotFound):  # it has expired meanwhile: begin anew
                     return await self.resumed(claim, epoch, request.received, metrics)
         return new
 
@@ -127,11 +127,11 @@ class Answers:
         received_message: generation_pb2.Received,
         metrics: RequestMetrics,
     ) -> Answer:
-        """The rest of a stored answer, taken over from the orchestrator that wrote it, without
-        ``epoch`` under the one after the session's.
+        """Return the rest of a stored answer, taken over from the orchestrator that wrote it. If
+        ``epoch`` is None, it is the one after the session's.
 
-        Everything is checked before: a request that fails must not take the session. Raises
-        ``SessionError`` as well.
+        Everything is checked first: a request that fails must not take the session. Raises
+        ``SessionError`` too.
         """
         target = self.target()
         store = required_store(self._store)
@@ -143,12 +143,12 @@ class Answers:
             plan = make_plan(request, session.prompt, target, self._defaults, self._mesh.rng)
         received = read_received(received_message, plan.goal, vocab_size)
         _describe(plan, target, metrics, len(self._mesh.verifiers.ready))
-        # Log-probabilities are not stored: whoever wants them needs the tokens once more.
+        # Log-probabilities are not stored, so a client that wants them needs the tokens again.
         exactly = plan.num_top_logprobs is not None or not could_be(stored, plan.goal, vocab_size)
         writer, generated = await store.take(
             claim, epoch, self._writer_id(), received, exactly=exactly
         )
-        # What was damaged since it was read has its prompt checked by the store, not its answer.
+        # If it was damaged after it was read, the store has checked its prompt, not its answer.
         taken = replace(stored, generated=generated)
         if generated not in (stored.generated, received) and not could_be(
             taken, plan.goal, vocab_size
@@ -161,12 +161,13 @@ class Answers:
     async def _prompt(
         self, request: generation_pb2.GenerateRequest, target: Target
     ) -> tuple[int, ...]:
-        """The tokens of the prompt, and no others than those that the client's part of the answer
+        """Return the tokens of the prompt, which must be those that the client's part of the answer
         follows. Raises ``UnavailableStatus`` with reason PROMPT_CHANGED, and what
         ``PromptReader.read`` raises.
 
-        Another template may have made that part's prompt: one of a replica that has not defined
-        the target here. So a template that refuses the chat does not end an answer that has begun.
+        That part's prompt may have been made by another template, that of a replica which did not
+        define the target here. A template that refuses the chat therefore does not end an answer
+        that has begun.
         """
         told = read_prompt_digest(request.received)
         templates = [target.chat_template]
@@ -185,11 +186,11 @@ class Answers:
             if not told or told == digest_of(prompt):
                 return prompt
         raise UnavailableStatus(
-            "PROMPT_CHANGED", "the answer began behind another prompt than this request makes here"
+            "PROMPT_CHANGED", "the answer began with another prompt than this request has here"
         )
 
     def _writer_id(self) -> str:
-        """A new id for one stream: no other stream writes to the store under it."""
+        """Return a new id for one stream; no other stream writes to the store under it."""
         return f"{self._mesh.rng.getrandbits(64):016x}"
 
     def _log(
@@ -200,10 +201,10 @@ class Answers:
         )
 
     def target(self) -> Target:
-        """The target as its replicas serve it. Raises ``UnavailableStatus`` before one has been
-        known."""
+        """Return the target as its replicas serve it. Raises ``UnavailableStatus`` if none has come
+        up yet."""
         target = self._targets.required()
-        # Replicas that are down count too: they may be back when the answer has grown.
+        # Replicas that are down count too: they may be back before the answer ends.
         replicas = [peer for peer in self._mesh.verifiers.peers if not peer.refusal]
         known = [peer.model.info for peer in replicas if peer.model]
         return target.served_by(known) if known else target
@@ -229,19 +230,19 @@ def _describe(
 
 
 def required_store(store: SessionStore | None) -> SessionStore:
-    """``store``, if there is one. Raises ``UnavailableStatus``."""
+    """Return ``store``. Raises ``UnavailableStatus`` with reason NO_STORE if there is none."""
     if store is None:
         raise UnavailableStatus("NO_STORE", "this orchestrator has no session store")
     return store
 
 
 def check_fingerprint(fingerprint: str, target: Target) -> None:
-    """Refuse to continue an answer that another model began. Raises
-    ``FailedPreconditionStatus``."""
+    """Refuse to continue an answer that another model began. Raises ``FailedPreconditionStatus``
+    with reason TARGET_REPLACED."""
     served = kind_of(target.info)
     if fingerprint not in {"", served}:
         raise FailedPreconditionStatus(
             "TARGET_REPLACED",
-            f"the answer began with {fingerprint}, this mesh serves {served}",
+            f"the answer began with {fingerprint}, but this mesh serves {served}",
             {"began_with": fingerprint, "served": served},
         )

@@ -1,4 +1,4 @@
-"""Watches one request from its arrival to its end, however it ends."""
+"""Measures one request from its arrival to its end, however it ends."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from specmesh.serving.errors import ServiceError, to_status
 from specmesh.serving.rpc.listening import server_attributes
 
 ROUNDING = 0.01
-"""gRPC may report to a server up to this share more time than its client set."""
+"""Share by which the time that gRPC reports to a server may exceed what its client set."""
 
 
 class RequestMetrics:
-    """Of one request to ``method``, from its arrival until this context manager is left.
+    """Metrics of one request to ``method``, from its arrival until this context manager is left.
 
-    It is reported exactly once. Only new tokens count: not those that a resumed answer replays
-    or that its client has. ``deadline`` is by the event loop's clock.
+    It is reported exactly once. Only new tokens count: not those that a resumed answer replays or
+    that its client has. ``deadline`` is by the event loop's clock.
     """
 
     def __init__(self, method: str, deadline: float) -> None:
@@ -57,12 +57,12 @@ class RequestMetrics:
 
     @property
     def stats(self) -> RequestStats:
-        """What the answer takes of the mesh."""
+        """The mesh's work for the answer."""
         return self._report.stats
 
     @property
     def attributes(self) -> dict[str, str | int]:
-        """Metric attributes, by the GenAI conventions; with the model once it is known."""
+        """Metric attributes by the GenAI conventions, including the model once it is known."""
         return self._report.attributes
 
     @property
@@ -98,14 +98,14 @@ class RequestMetrics:
         self.attributes[names.OPERATION] = names.CHAT
 
     def asked_for(self, session_id: str) -> None:
-        """Record the session that a client names, whether there is one or not."""
+        """Record the session that a client names, whether it exists or not."""
         self._report.session_id = session_id[:64]
 
     def planned(self, plan: RequestPlan, target: Target) -> None:
-        """Record what is settled before any work."""
+        """Record the plan of the request, before any work."""
         report, model = self._report, target.info.name
         report.model, report.strategy, report.num_prompt = model, plan.strategy, len(plan.prompt)
-        # Only now: names that a request alone gives would be labels without end.
+        # Only now: names from a request that was not checked would be an unbounded set of labels.
         self.attributes.update(
             {
                 names.REQUEST_MODEL: model,
@@ -115,8 +115,8 @@ class RequestMetrics:
         )
 
     def answering(self, session: SessionLog, resumed_from: str | None) -> None:
-        """Record the session of the answer, and where its first tokens come from if an earlier
-        stream has said them: "store" or "client"."""
+        """Record the session of the answer and, if an earlier stream has sent its first tokens,
+        where they come from: "store" or "client"."""
         self._session = session
         self._report.resumed_from = resumed_from
 
@@ -127,32 +127,32 @@ class RequestMetrics:
         self._report.num_new += num_new
 
     def cached(self, num_tokens: int) -> None:
-        """Record how many tokens of the prompt the first verification found in a KV cache."""
+        """Record how many prompt tokens the first verification found in a KV cache."""
         self._report.num_cached = num_tokens
 
     def succeeded(self, reason: StopReason) -> float:
-        """Record a complete answer, even if its last event is lost. Returns the duration in ms."""
+        """Record a complete answer, even if its last event is lost; return the duration in ms."""
         self._report.finish_reason = reason.name.lower()
         self._end()
         return self._report.duration_s * 1e3
 
     def _end(self) -> None:
         self._ended = True
-        if self._session is not None:  # whose id is settled when the answer begins
+        if self._session is not None:  # its id is settled only when the answer begins
             self._report.session_id = self._session.session.session_id
             self._report.epoch = self._session.epoch
         self._report.duration_s = self._elapsed_s
         self._report.tell()
 
     def _failure(self, error: BaseException) -> tuple[str, str | None]:
-        """Name of the status that the client sees, and the reason that it is given, if any."""
+        """Return the name of the status that the client sees, and the reason in it, if any."""
         if isinstance(error, ServiceError):
             return to_status(error).code.name, error.reason
         if isinstance(error, InvalidField):
             return grpc.StatusCode.INVALID_ARGUMENT.name, "INVALID_FIELD"
         if not isinstance(error, asyncio.CancelledError | GeneratorExit):
             return grpc.StatusCode.INTERNAL.name, "INTERNAL"
-        # gRPC ends a call that runs out of time just as one that its client cancels.
+        # gRPC ends a call that runs out of time exactly as one that its client cancels.
         remaining_s = self.deadline - self._now()
         late = remaining_s <= ROUNDING * (self.deadline - self._arrived)
         return (grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED).name, None

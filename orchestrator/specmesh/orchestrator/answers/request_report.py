@@ -1,4 +1,4 @@
-"""What became of a request, told once: in the metrics, in the log and on its span."""
+"""The outcome of a request, reported once: in the metrics, in the log and on its span."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ Attributes = dict[str, str | int]
 
 @dataclass(slots=True)
 class RequestReport:
-    """What became of a request; None for what was not known when it ended."""
+    """The outcome of a request; None stands for what was unknown when it ended."""
 
     method: str
-    """The name of the RPC alone: "Generate"."""
+    """Name of the RPC without its service, such as "Generate"."""
     attributes: Attributes
-    """By the GenAI conventions, for all its metrics."""
+    """Attributes of all its metrics, by the GenAI conventions."""
     stats: RequestStats = field(default_factory=RequestStats)
     status: str = OK
     """Name of the gRPC status that the client sees."""
     reason: str | None = None
-    """That of the error's ErrorInfo."""
+    """Reason in the error's ErrorInfo."""
     finish_reason: str | None = None
     model: str | None = None
     strategy: str | None = None
     session_id: str | None = None
     epoch: int | None = None
     resumed_from: str | None = None
-    """Where the tokens came from that an earlier stream had said: "store" or "client"."""
+    """Source of the tokens that an earlier stream had sent: "store" or "client"."""
     num_prompt: int | None = None
     num_cached: int | None = None
-    """Tokens of the prompt that a replica had in its KV cache."""
+    """Prompt tokens that a replica had in its KV cache."""
     num_new: int = 0
     """Tokens that neither the store nor the client had."""
     first_token_s: float | None = None
-    """From the arrival to the first of these."""
+    """Time from the arrival to the first of these."""
     duration_s: float = 0.0
 
     @property
@@ -69,8 +69,7 @@ class RequestReport:
         return self.stats.num_accepted_tokens / judged if judged else None
 
     def tell(self) -> None:
-        """Record the metrics, describe the request's span, which must be current, and log a
-        line."""
+        """Record the metrics, describe the request's span, which must be current, and log it."""
         self._record()
         span = trace.get_current_span()
         if span.is_recording():
@@ -125,7 +124,8 @@ class RequestReport:
         }
 
     def _fields(self) -> dict[str, object]:
-        """Of the line in the log: the same in every line, so that it can be queried."""
+        """Return the fields of the log line, the same for every request so that they can be
+        queried."""
         return {
             "method": self.method,
             "status": self.status,

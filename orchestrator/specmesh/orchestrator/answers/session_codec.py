@@ -1,4 +1,4 @@
-"""Between a session and an answer: what is stored of a request, and what its client says it has."""
+"""Conversion of requests to what sessions store, and validation of what clients say they have."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ from specmesh.v1 import generation_pb2, sampling_pb2, session_pb2, speculation_p
 
 
 def settled(plan: RequestPlan, model: str) -> generation_pb2.GenerateRequest:
-    """The request with every default filled in and without its prompt, which the session keeps
-    as tokens: it means the same anywhere, and is no larger than a plan can be."""
+    """Return the request with every default filled in and without its prompt, which the session
+    keeps as tokens. It means the same at every orchestrator, and its size is bounded by the plan's.
+    """
     goal = plan.goal
     request = generation_pb2.GenerateRequest(
         model=model,
@@ -70,10 +71,12 @@ def settled(plan: RequestPlan, model: str) -> generation_pb2.GenerateRequest:
 def stored_request(
     session: SessionStart, prompt_digest: bytes, vocab_size: int
 ) -> generation_pb2.GenerateRequest:
-    """What ``settled`` has stored. Raises ``UnavailableStatus`` with reason NEWER_SESSION if a
-    newer orchestrator did, and with fields that this one does not know: it would go on with another
-    answer. Raises ``SessionDamaged`` as ``described_request`` does, and if it is not for the prompt
-    that the client knows by ``prompt_digest`` (empty: by none)."""
+    """Return the request that ``settled`` has stored.
+
+    Raises ``UnavailableStatus`` with reason NEWER_SESSION if a newer orchestrator stored fields
+    that this one does not know, since this one would continue with a different answer. Raises
+    ``SessionDamaged`` as ``described_request`` does, and if the session's prompt does not have the
+    client's ``prompt_digest`` (if not empty)."""
     request = described_request(session, vocab_size)
     if prompt_digest and prompt_digest != digest_of(session.prompt):
         damaged(session.session_id, "its prompt")
@@ -85,8 +88,8 @@ def stored_request(
 
 
 def described_request(session: SessionStart, vocab_size: int) -> generation_pb2.GenerateRequest:
-    """What ``settled`` has stored, for who only looks at it: a newer orchestrator may have done so,
-    with fields that this one does not know. Raises ``SessionDamaged`` if nobody can have."""
+    """Return the request that ``settled`` has stored, to be described only: it may have fields of a
+    newer orchestrator. Raises ``SessionDamaged`` if it is invalid for any version."""
     try:
         request = generation_pb2.GenerateRequest.FromString(session.request)
         check_tokens("prompt", session.prompt, vocab_size)
@@ -98,8 +101,8 @@ def described_request(session: SessionStart, vocab_size: int) -> generation_pb2.
 
 @contextmanager
 def of_known_values() -> Iterator[None]:
-    """In the block a stored request becomes a plan. Raises ``UnavailableStatus`` with reason
-    NEWER_SESSION if it has values, as of a strategy, that this orchestrator does not know."""
+    """Convert a stored request to a plan in the block. Raises ``UnavailableStatus`` with reason
+    NEWER_SESSION if it has values, such as a strategy, that this orchestrator does not know."""
     try:
         yield
     except InvalidField as error:
@@ -109,13 +112,13 @@ def of_known_values() -> Iterator[None]:
 def _newer(field: str) -> UnavailableStatus:
     return UnavailableStatus(
         "NEWER_SESSION",
-        "the session was begun by a newer orchestrator, and needs one to be carried on",
+        "the session was begun by a newer orchestrator, and only such a one can continue it",
         {"field": field},
     )
 
 
 def could_be(stored: StoredSession, goal: Goal, vocab_size: int) -> bool:
-    """Whether the tokens that are stored can be an answer to their request."""
+    """Return whether the stored tokens can be an answer to their request."""
     generated = stored.generated
     message = generation_pb2.Received(
         token_ids=generated.token_ids, unchecked=sorted(generated.unchecked)
@@ -129,21 +132,21 @@ def could_be(stored: StoredSession, goal: Goal, vocab_size: int) -> bool:
 
 
 def read_received(message: generation_pb2.Received, goal: Goal, vocab_size: int) -> Generated:
-    """What a client says it has of an answer; raises ``InvalidField`` for what no answer to this
-    request can be."""
+    """Return the part of an answer that a client says it has. Raises ``InvalidField`` if no answer
+    to this request can have such a part."""
     num_tokens = len(message.token_ids)
     if num_tokens > goal.max_tokens:
         raise InvalidField(
             "received.token_ids",
-            f"holds {num_tokens} tokens, more than the {goal.max_tokens} that the answer may have",
+            f"has {num_tokens} tokens, more than the {goal.max_tokens} that the answer may have",
         )
     if len(message.unchecked) > num_tokens:
-        raise InvalidField("received.unchecked", "holds more than token_ids")
+        raise InvalidField("received.unchecked", "has more entries than token_ids")
     token_ids, unchecked = tuple(message.token_ids), tuple(message.unchecked)
     check_tokens("received.token_ids", token_ids, vocab_size)
     ends = goal.end_of_text_ids | goal.stop_token_ids
     if not ends.isdisjoint(token_ids[:-1]):
-        raise InvalidField("received.token_ids", "goes on after a token that ends the answer")
+        raise InvalidField("received.token_ids", "continues after a token that ends the answer")
     if any(later <= earlier for earlier, later in pairwise(unchecked)) or (
         unchecked and unchecked[-1] >= num_tokens
     ):
@@ -152,10 +155,10 @@ def read_received(message: generation_pb2.Received, goal: Goal, vocab_size: int)
 
 
 def read_prompt_digest(message: generation_pb2.Received) -> bytes:
-    """The digest of the prompt that the client's part of an answer follows; empty if the client
-    does not know it. Raises ``InvalidField``."""
+    """Return the digest of the prompt that the client's part of an answer follows; empty if the
+    client does not know it. Raises ``InvalidField``."""
     if len(message.prompt_digest) not in {0, DIGEST_BYTES}:
-        raise InvalidField("received.prompt_digest", f"must have {DIGEST_BYTES} bytes, or none")
+        raise InvalidField("received.prompt_digest", f"must have {DIGEST_BYTES} bytes or be empty")
     return message.prompt_digest
 
 
@@ -164,7 +167,7 @@ def read_claim(
     | session_pb2.GetSessionRequest
     | session_pb2.CancelSessionRequest,
 ) -> Claim:
-    """What the caller says is its session. Raises ``InvalidField`` for what can be nobody's."""
+    """Return the session that the caller claims. Raises ``InvalidField`` if none can match."""
     if not 1 <= len(request.session_id) <= MAX_SESSION_ID_CHARS:
         raise InvalidField("session_id", f"must have 1 to {MAX_SESSION_ID_CHARS} characters")
     if not 1 <= len(request.resume_token) <= MAX_RESUME_TOKEN_BYTES:
@@ -173,7 +176,7 @@ def read_claim(
 
 
 def read_epoch(request: generation_pb2.GenerateRequest | generation_pb2.ResumeRequest) -> int:
-    """The epoch that the client names. Raises ``InvalidField``."""
+    """Return the epoch that the client names. Raises ``InvalidField``."""
     if not 1 <= request.epoch <= MAX_EPOCH:
         raise InvalidField("epoch", f"must be in [1, {MAX_EPOCH}]")
     return request.epoch
@@ -181,7 +184,7 @@ def read_epoch(request: generation_pb2.GenerateRequest | generation_pb2.ResumeRe
 
 @contextmanager
 def told() -> Iterator[None]:
-    """What a client is told where it can't have its session."""
+    """Convert errors of the session store to the status that a client gets."""
     try:
         yield
     except (SessionNotFound, SessionDamaged) as error:
@@ -196,7 +199,7 @@ def told() -> Iterator[None]:
         current = {"current_epoch": str(error.current_epoch)}
         raise AbortedStatus("STALE_EPOCH", str(error), current) from error
     except StoreUnavailable as error:
-        # Why is in the log, with the store's address, which is no affair of clients.
+        # The cause is in the log with the store's address, which clients need not know.
         raise UnavailableStatus(
-            "STORE_UNAVAILABLE", "the store of sessions can't be reached now"
+            "STORE_UNAVAILABLE", "the session store is unreachable at the moment"
         ) from error

@@ -44,7 +44,7 @@ class SessionLog:
     """Writes one session to the store, one write at a time, in order.
 
     ``generated`` are the tokens before those appended; ``is_stored`` says that the store has them.
-    Without a store nothing is written. ``rng`` gives the jitter of retries.
+    Without a store nothing is written. ``rng`` draws the jitter of retries.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SessionLog:
         self._dice = rng
         self._token_ids = list(generated.token_ids)
         self._is_unchecked = [n in generated.unchecked for n in range(len(self._token_ids))]
-        # None: the store lacks the session, as far as is known.
+        # None means that the store lacks the session, as far as is known.
         self._num_stored = len(self._token_ids) if is_stored else None
         self._touch_is_due = False
         self._finished: StopReason | None = None
@@ -83,9 +83,9 @@ class SessionLog:
         return self.resumable and is_finished and not self._touch_is_due
 
     async def begin(self, claim: Claim) -> bool:
-        """Store the session as that of ``claim``, and tell whether there was none. Raises
-        ``SessionIdTaken`` or, if the store exceeds its patience, ``StoreUnavailable``, and changes
-        nothing then."""
+        """Store the session under ``claim`` and return whether that was free. Raises
+        ``SessionIdTaken``, or ``StoreUnavailable`` if the store exceeds its patience; then nothing
+        has changed."""
         store = self._store
         assert store is not None
         session = replace(self.session, claim=claim)
@@ -101,7 +101,7 @@ class SessionLog:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Store the session, unless it is stored; writes end when the block is left."""
+        """Store the session unless it is stored already; writes end when the block is left."""
         try:
             await self._flush()
             yield
@@ -112,7 +112,7 @@ class SessionLog:
 
     async def append(self, token_ids: Sequence[int], unchecked: Collection[int]) -> None:
         """Store tokens before the client sees them. Raises ``AbortedStatus`` if another stream has
-        taken the session, or its client cancelled it.
+        taken the session, or its client has cancelled it.
 
         ``unchecked`` are the indexes in ``token_ids`` of those that the target did not check.
         """
@@ -122,7 +122,7 @@ class SessionLog:
             await self._flush()
 
     async def touch(self) -> None:
-        """While there is nothing to store: keep the session from expiring, and learn whether it is
+        """Keep the session from expiring while there is nothing to store, and check that it is
         still ours. Raises ``AbortedStatus`` as ``append`` does."""
         self._touch_is_due = True
         await self._flush()
@@ -178,7 +178,7 @@ class SessionLog:
                 self._num_stored = None
             except StoreUnavailable as error:
                 log.debug("store away", extra={"reason": str(error)})
-                # Jitter, so that not all sessions retry at once when it is back.
+                # Jitter keeps sessions from all retrying at the same moment once it is back.
                 await asyncio.sleep(backoff_s * self._dice.uniform(0.5, 1))
                 backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
 

@@ -1,4 +1,4 @@
-"""What a client learns of a session that it does not take."""
+"""Description of a stored session for a client that does not take it over."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specmesh.v1 import events_pb2, session_pb2
 async def described(
     stored: StoredSession, target: Target, prompts: PromptReader
 ) -> session_pb2.Session:
-    """The session as clients see it; ``target`` is the model that answers.
+    """Return the session as clients see it; ``target`` is the model that answers.
 
     Raises ``SessionDamaged``, and ``ResourceExhausted`` with reason OVERLOADED.
     """
@@ -33,7 +33,7 @@ async def described(
         num_prompt_tokens=len(stored.session.prompt),
         token_ids=stored.generated.token_ids,
         unchecked=sorted(stored.generated.unchecked),
-        # A long answer takes a while to decode.
+        # Decoding a long answer takes a while.
         text=await prompts.in_turn(_text, stored, tuple(settled.stopping.stop_strings), target),
         finish_reason=finish_reason,
     )
@@ -48,14 +48,14 @@ def _state(
         return session_pb2.SESSION_STATE_ACTIVE, events_pb2.FINISH_REASON_UNSPECIFIED
     if ended == CANCELLED:
         return session_pb2.SESSION_STATE_CANCELLED, events_pb2.FINISH_REASON_UNSPECIFIED
-    # A newer orchestrator may know of other reasons.
+    # A newer orchestrator may have stored reasons that this one does not know.
     reason = StopReason.__members__.get(ended)
     told = REASONS[reason] if reason else events_pb2.FINISH_REASON_UNSPECIFIED
     return session_pb2.SESSION_STATE_FINISHED, told
 
 
 def _text(stored: StoredSession, stop_strings: tuple[str, ...], target: Target) -> str:
-    """As much as its stream has said of it, or would have."""
+    """Return the text that the session's stream has sent, or would have sent."""
     stream = TextStream(target.token_bytes, stored.session.prompt, stop_strings)
     texts = []
     for token in stored.generated.token_ids:

@@ -10,7 +10,7 @@ from specmesh.v1 import events_pb2, generation_pb2
 async def whole_answer(
     events: AsyncIterable[events_pb2.GenerationEvent], num_received: int
 ) -> generation_pb2.CompleteResponse:
-    """All of ``events``; the client has ``num_received`` tokens from before."""
+    """Merge ``events`` into one response; the client has ``num_received`` tokens from before."""
     response = generation_pb2.CompleteResponse()
     chunk = response.chunk
     text = ""

@@ -1,1 +1,1 @@
-"""Chats: what of a request's chat the template gets, and the process that runs the template."""
+"""Chats: the template's variables for a request's chat, and the process that runs the template."""

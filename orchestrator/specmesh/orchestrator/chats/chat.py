@@ -1,4 +1,4 @@
-"""From a request's chat to what its template is given, and from what that says to the prompt."""
+"""Conversion of a request's chat to its template's variables, and of the result to a prompt."""
 
 from __future__ import annotations
 
@@ -18,45 +18,47 @@ from specmesh.serving.errors import InvalidArgument
 from specmesh.v1 import chat_pb2
 
 OURS = frozenset({"messages", "add_generation_prompt", "continue_final_message"})
-"""Variables that a chat has fields of their own for."""
+"""Variables that have fields of their own in a chat."""
 OPTIONAL = ("tools", "documents")
-"""Variables that templates expect to be None where nobody gives them."""
+"""Variables that templates expect to be None if they are not given."""
 MARK = "\u2063END_OF_THE_LAST_MESSAGE"
-"""Shows where the last message ends, for the prompt to end there."""
+"""Marks the end of the last message, where the prompt has to end."""
 END = f"{MARK} "
-"""The space tells whether the template strips messages."""
+"""The mark with a space, which shows whether the template strips messages."""
 EXACT = 2**53
-"""Below it a number with no fraction is meant as a whole one: JSON knows no other."""
+"""Whole numbers below this are passed as integers, since JSON does not tell 1 from 1.0."""
 
 
 def check_size(chat: chat_pb2.Chat, max_bytes: int) -> None:
-    """Raise ``InvalidField`` for a chat without messages or that is too large; ``max_bytes`` limits
-    its messages together, in UTF-8."""
+    """Raise ``InvalidField`` for a chat without messages or one that is too large; ``max_bytes``
+    limits the total size of its messages in UTF-8."""
     if not 1 <= len(chat.messages) <= MAX_MESSAGES:
         raise InvalidField(
-            "chat.messages", f"must hold 1 to {MAX_MESSAGES} messages, not {len(chat.messages)}"
+            "chat.messages", f"must have 1 to {MAX_MESSAGES} entries, not {len(chat.messages)}"
         )
     num_bytes = sum(message.ByteSize() for message in chat.messages)
     if num_bytes > max_bytes:
         raise InvalidField(
-            "chat.messages", f"{num_bytes} bytes are more than the context holds, {max_bytes}"
+            "chat.messages", f"{num_bytes} bytes exceed the {max_bytes} that the context can hold"
         )
     num_bytes = chat.template_arguments.ByteSize()
     if num_bytes > MAX_ARGUMENT_BYTES:
         raise InvalidField(
-            "chat.template_arguments", f"{num_bytes} bytes are more than {MAX_ARGUMENT_BYTES}"
+            "chat.template_arguments", f"{num_bytes} bytes exceed the limit of {MAX_ARGUMENT_BYTES}"
         )
 
 
 def variables(chat: chat_pb2.Chat, special_tokens: Mapping[str, str]) -> dict[str, Any]:
-    """What the template is given, as plain JSON; raises ``InvalidField``."""
+    """Return the template's variables as plain JSON; raises ``InvalidField``."""
     if chat.continue_final_message and chat.add_generation_prompt:
-        raise InvalidField("chat.continue_final_message", "excludes add_generation_prompt")
+        raise InvalidField(
+            "chat.continue_final_message", "must not be combined with add_generation_prompt"
+        )
     for n, message in enumerate(chat.messages):
         if not message.role:
             raise InvalidField(f"chat.messages[{n}].role", "must not be empty")
     messages = [
-        # Templates ask whether there is a name, not whether it is empty.
+        # Templates check whether there is a name, not whether it is empty.
         {"role": each.role, "content": each.content, **({"name": each.name} if each.name else {})}
         for each in chat.messages
     ]
@@ -75,32 +77,33 @@ def variables(chat: chat_pb2.Chat, special_tokens: Mapping[str, str]) -> dict[st
 
 
 def ending_in_message(text: str, message: str) -> str:
-    """``text`` up to the end of its last ``message``, which is marked.
+    """Return ``text`` up to the end of its last ``message``, which is marked.
 
-    Raises ``InvalidArgument`` with reason CHAT_REFUSED where it isn't there as it was given.
+    Raises ``InvalidArgument`` with reason CHAT_REFUSED if ``text`` does not contain the message
+    unchanged.
     """
     before, found, after = text.rpartition(MARK)
     if not found or message.strip() not in before:
         raise InvalidArgument(
             "CHAT_REFUSED",
-            "the model's chat template changes the last message or leaves it out, so that it can't "
-            "be continued",
+            "the model's chat template changes or omits the last message, so that it can't be "
+            "continued",
         )
     prompt = before if after.startswith(END.removeprefix(MARK)) else before.rstrip()
-    return prompt.replace(END, "").replace(MARK, "")  # where it is shown before as well
+    return prompt.replace(END, "").replace(MARK, "")  # in case the template repeats the message
 
 
 def _arguments(message: struct_pb2.Struct, taken: frozenset[str]) -> dict[str, Any]:
     field = "chat.template_arguments"
     for name in sorted(message.fields):
         if name in taken:
-            raise InvalidField(f"{field}.{name}", "is not the caller's to give")
+            raise InvalidField(f"{field}.{name}", "must not be set by the caller")
     return {name: _plain(f"{field}.{name}", value) for name, value in message.fields.items()}
 
 
 def _plain(field: str, value: struct_pb2.Value, depth: int = 0) -> Any:
     if depth > MAX_ARGUMENT_DEPTH:
-        raise InvalidField(field, f"is nested more than {MAX_ARGUMENT_DEPTH} deep")
+        raise InvalidField(field, f"is nested more than {MAX_ARGUMENT_DEPTH} levels deep")
     match value.WhichOneof("kind"):
         case "null_value":
             return None

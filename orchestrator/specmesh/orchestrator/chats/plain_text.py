@@ -1,8 +1,9 @@
-"""Keeps the special tokens that a chat's template writes apart from those that are spelled in what
-the chat says, for a prompt in which the latter are text.
+"""Distinguishes the special tokens that a chat's template writes from those that the chat's own
+text spells, for a prompt in which the latter are plain text.
 
-A mark is put into each special token that the chat spells, and into what may become one with what
-follows it, so that the prompt spells none but the template's own. Then the marks are taken out.
+A break is inserted into each special token that the chat spells, and into text that might become
+one together with what follows, so that the prompt only spells the template's own special tokens.
+Afterwards the breaks are removed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from specmesh.v1 import chat_pb2
 
 
 class PlainText:
-    """What one chat says, as plain text; ``spellings`` are those of the model's special tokens.
+    """The text of one chat as plain text; ``spellings`` are those of the model's special tokens.
 
     ``chat`` is the chat to be rendered. Raises ``InvalidField`` for a role that spells a special
     token, since templates write roles where special tokens belong, and for a text with ``MARK``.
@@ -31,8 +32,8 @@ class PlainText:
             if any(spellings.found(message.role)):
                 raise InvalidField(f"chat.messages[{n}].role", "spells a special token")
         if any(MARK in text for text in _strings(chat)):
-            raise InvalidField("chat", f"holds U+{ord(MARK):04X}, which is no character")
-        # Digits get through whatever a template does with a text.
+            raise InvalidField("chat", f"contains U+{ord(MARK):04X}, which is not a character")
+        # Digits survive whatever a template does with a text.
         said = list(_strings(chat))
         self._break = next(
             each for each in map(str, count(61803398)) if not any(each in text for text in said)
@@ -47,12 +48,12 @@ class PlainText:
 
     @property
     def num_more_bytes(self) -> int:
-        """How many bytes the chat to be rendered has more than the chat."""
+        """Bytes that ``chat`` has more than the original chat."""
         return sum(text.count(self._break) for text in _strings(self.chat)) * len(self._break)
 
     def restored(self, rendered: str) -> tuple[str, str | None]:
-        """The prompt that the template has made, and the same with the special tokens marked that
-        are the template's own; None if all are."""
+        """Return the prompt that the template has rendered, and the same prompt with the template's
+        own special tokens marked; None if all special tokens are the template's own."""
         text = rendered.replace(self._break, "")
         ours = self._marked(rendered).replace(self._break, "")
         return text, None if ours == self._marked(text) else ours
@@ -78,13 +79,13 @@ class PlainText:
 
 
 def _inserted(mark: str, places: Sequence[int], text: str) -> str:
-    """``text`` with ``mark`` at ``places``, which ascend."""
+    """Return ``text`` with ``mark`` inserted at ``places``, which are ascending."""
     pieces = (text[start:end] for start, end in pairwise((0, *places, len(text))))
     return mark.join(pieces)
 
 
 def _said(message: chat_pb2.ChatMessage) -> list[tuple[str, str]]:
-    """The fields of a message but for its role, with what they say."""
+    """Return the text fields of a message except for its role, as (name, text)."""
     return [(field.name, text) for field, text in message.ListFields() if field.name != "role"]
 
 

@@ -1,4 +1,4 @@
-"""Has chats rendered in a process of its own, ``sandbox.py``, started whenever there is none."""
+"""Rendering of chats in a separate process, ``sandbox.py``, started whenever there is none."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from specmesh.orchestrator.chats import sandbox
 from specmesh.serving.errors import InvalidArgument
 
 MAX_WAITING = 1024
-"""Chats that wait for those before them, each of which takes about a millisecond."""
+"""Most chats that wait for earlier ones, each of which takes about a millisecond."""
 MOST_SECONDS = 30.0
-"""How long a chat may take by the clock; a process that takes longer hangs, and is killed."""
+"""Time limit of a chat; a process that takes longer hangs, and is killed."""
 INHERITED = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "TZ")
-"""What the process gets of the environment, where passwords are as well."""
+"""Environment variables that the process gets; the others may contain passwords."""
 
 
 class ChatRenderer:
     """Renders one chat at a time."""
 
     def __init__(self) -> None:
-        self._thread = FairPool("chat", 1, MAX_WAITING, "chats wait for their template")
+        self._thread = FairPool("chat", 1, MAX_WAITING, "chats are waiting for their template")
         self._process: subprocess.Popen[bytes] | None = None
-        """Used by the thread alone."""
+        """Used only in the pool's thread."""
 
     async def render(self, source: str, variables: Mapping[str, Any], max_bytes: int) -> str:
-        """What the template ``source`` makes of ``variables``; if that is longer than ``max_bytes``
-        in UTF-8, only a part that is too.
+        """Return what the template ``source`` renders from ``variables``. If that is longer than
+        ``max_bytes`` in UTF-8, return only a part that is still longer.
 
         Raises ``InvalidArgument`` with reason CHAT_REFUSED, ``ResourceExhausted`` with reason
         OVERLOADED.
@@ -42,7 +42,7 @@ class ChatRenderer:
         return await self._thread.run(self._render, job)
 
     async def close(self) -> None:
-        """End the process, after the chat it is at."""
+        """End the process after its current chat."""
         await self._thread.close()
         if self._process is not None:
             self._end(self._process)
@@ -67,17 +67,17 @@ class ChatRenderer:
         return self._process
 
     def _end(self, process: subprocess.Popen[bytes]) -> int:
-        """End ``process`` if it hasn't ended; its status."""
+        """End ``process`` if it is still running; return its status."""
         self._process = None
         process.kill()
         status = process.wait()
-        with suppress(BrokenPipeError), process:  # closes pipes that it may not have read
+        with suppress(BrokenPipeError), process:  # closes the pipes, even with unread data in them
             pass
         return status
 
 
 def _exchange(process: subprocess.Popen[bytes], job: dict[str, Any]) -> dict[str, Any] | None:
-    """The answer to ``job``, None if the process ended over it."""
+    """Return the answer to ``job``; None if the process ended while working on it."""
     assert process.stdin is not None
     assert process.stdout is not None
     watchdog = threading.Timer(MOST_SECONDS, process.kill)
@@ -97,7 +97,7 @@ def _started() -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={name: os.environ[name] for name in INHERITED if name in os.environ},
-        # What a terminal sends to the orchestrator, such as Ctrl-C, is not for it.
+        # A terminal's signals to the orchestrator, such as Ctrl-C, must not reach the process.
         start_new_session=True,
     )
 

@@ -1,11 +1,11 @@
 """The process that runs chat templates: ``python -m specmesh.orchestrator.chats.sandbox``.
 
 A template is code from a model's folder. Jinja's sandbox keeps it from reaching Python, but not
-from looping for ever or filling the memory, so it runs where the kernel limits both. The process
-ends by itself: by SIGPROF once a chat has taken too much processor time, or when the orchestrator
-has gone, however it went.
+from looping forever or filling the memory, so it runs in a process whose time and memory the kernel
+limits. The process ends by itself: by SIGPROF once a chat has taken too much processor time, or
+when the orchestrator has ended for any reason.
 
-Jobs come on standard input and answers leave on standard output, each as JSON behind its length.
+Jobs arrive on standard input and answers leave on standard output, each as JSON after its length.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from specmesh.orchestrator.chats.shapes import Message, readable
 from specmesh.serving.templates.template_language import render
 
 CPU_SECONDS = 1.0
-"""What a chat may take; a thousand messages take some hundredth of it."""
+"""Processor time limit of a chat; a thousand messages take about a hundredth of it."""
 MEMORY_BYTES = 1 << 29
-"""What the process may take, Python included."""
+"""Memory limit of the process, Python included."""
 MAX_REASON_CHARS = 1024
 LENGTH_BYTES = 4
 
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _answer(source: str, variables: dict[str, Any], max_bytes: int) -> dict[str, str]:
-    """The text, under "text", or under "refused" why there is none."""
+    """Return the prompt under "text", or under "refused" the reason why there is none."""
 
     def prompt(messages: Sequence[Message]) -> str:
         return render(source, {**variables, "messages": messages}, max_bytes)
@@ -47,16 +47,16 @@ def _answer(source: str, variables: dict[str, Any], max_bytes: int) -> dict[str,
     def tried(messages: Sequence[Message]) -> str:
         text = prompt(messages)
         if len(text.encode()) > max_bytes:
-            raise ValueError("too long, and not whole")
+            raise ValueError("the rendered text was cut because it is too long")
         return text
 
     try:
         return {"text": prompt(readable(variables["messages"], tried))}
     except MemoryError:
         reason = f"it takes more than {MEMORY_BYTES >> 20} MiB of memory"
-    except Exception as error:  # a template can raise whatever Python can
+    except Exception as error:  # a template can raise any exception
         reason = str(error) or type(error).__name__
-    # A template can make half a surrogate pair, which is no text.
+    # A template can produce half a surrogate pair, which is not valid text.
     return {"refused": reason[:MAX_REASON_CHARS].encode(errors="replace").decode()}
 
 
@@ -68,7 +68,7 @@ def write_frame(file: IO[bytes], message: dict[str, Any]) -> None:
 
 
 def read_frame(file: IO[bytes]) -> dict[str, Any] | None:
-    """The next job or answer; None if the other side has ended."""
+    """Return the next job or answer; None if the other side has ended."""
     length = int.from_bytes(file.read(LENGTH_BYTES), "big")
     data = file.read(length)
     return json.loads(data) if data and len(data) == length else None

@@ -1,8 +1,8 @@
-"""The shape in which a template reads what messages say: a text, or a list of parts that hold it.
+"""The shape in which a template reads the content of messages: a text, or a list of text parts.
 
-Templates of models that also see pictures loop over parts; given a text, they leave it out without
-a word. What a template reads is found by trying: each message says a mark of its own, which must be
-in the prompt.
+Templates of models that also see pictures loop over parts; if given a text, they silently omit it.
+The shape that a template reads is found by trying: each message contains a mark of its own, which
+must appear in the prompt.
 """
 
 from __future__ import annotations
@@ -13,25 +13,26 @@ from typing import Any
 
 Message = dict[str, Any]
 Render = Callable[[Sequence[Message]], str]
-"""What the template makes of messages; raises whatever the template raises."""
+"""Renders messages with the template; raises whatever the template raises."""
 
 _MARK = "7305918264{:06d}"
-"""Digits are the same in any case, and nobody trims them. The last are the message's number."""
+"""Digits, because they are unaffected by changes of case and by trimming. The last ones are the
+message's number."""
 _FOUND = re.compile(_MARK.format(0)[:-6] + "([0-9]{6})(['\"]})?")
-"""A mark, and what follows it where parts were written out as Python or JSON have them, by a
-template that wants text."""
+"""A mark, with what follows it if a template that expects text has written out parts in the syntax
+of Python or JSON."""
 
 
 class WordsLost(Exception):
-    """The template leaves out what a message says, in either shape."""
+    """The template omits the content of a message in either shape."""
 
 
 def readable(messages: Sequence[Message], render: Render) -> Sequence[Message]:
-    """``messages``, whose contents are texts, each as text if the template reads it so, or else in
-    parts.
+    """Return ``messages``, whose contents are texts, with each content as text if the template
+    reads it in that form, otherwise in parts.
 
-    Raises ``WordsLost``. Where the template refuses the marks in both shapes, it will refuse the
-    messages as well, and these are returned as they are.
+    Raises ``WordsLost``. If the template refuses the marks in both shapes, it will refuse the
+    messages too, so they are returned unchanged.
     """
     every = range(len(messages))
     seen = read_as_text = _seen(messages, (), render)
@@ -41,12 +42,12 @@ def readable(messages: Sequence[Message], render: Render) -> Sequence[Message]:
         if read_as_text is None and read_as_parts is None:
             return messages
         in_parts = (read_as_parts or set()) - (read_as_text or set())
-        if len(in_parts) < len(messages):  # some read as text, others in parts
+        if len(in_parts) < len(messages):  # some are read as text, others in parts
             seen = _seen(messages, in_parts, render)
     for n in every:
         if n not in (seen or ()) and messages[n]["content"].strip():
             role = messages[n]["role"]
-            raise WordsLost(f"it leaves out what messages[{n}] says, whose role is {role!r}")
+            raise WordsLost(f"it omits the content of messages[{n}], whose role is {role!r}")
     return _shaped(messages, in_parts)
 
 
@@ -62,14 +63,14 @@ def _shaped(messages: Sequence[Message], in_parts: Collection[int]) -> list[Mess
 def _seen(
     messages: Sequence[Message], in_parts: Collection[int], render: Render
 ) -> set[int] | None:
-    """The messages whose marks the template writes, of which those ``in_parts`` come in parts; None
-    if it refuses them."""
+    """Return the messages whose marks the template writes, given the contents of those ``in_parts``
+    in parts; None if it refuses them."""
     marked = [{**each, "content": _MARK.format(n)} for n, each in enumerate(messages)]
     try:
         text = render(_shaped(marked, in_parts))
     except MemoryError:
         raise
-    except Exception:  # a template can raise whatever Python can
+    except Exception:  # a template can raise any exception
         return None
     found = ((int(mark[1]), bool(mark[2])) for mark in _FOUND.finditer(text))
     return {n for n, is_written_out in found if n not in in_parts or not is_written_out}

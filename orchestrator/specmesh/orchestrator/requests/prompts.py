@@ -47,7 +47,7 @@ class PromptReader:
 
     def __init__(self) -> None:
         self._threads = FairPool(
-            "tokenize", MAX_AT_WORK, MAX_WAITING, "long texts are being tokenized"
+            "tokenize", MAX_AT_WORK, MAX_WAITING, "long texts are waiting to be tokenized"
         )
         self._chats = ChatRenderer()
 

@@ -192,7 +192,7 @@ class BranchPrediction(Strategy):
         return commands + self._begin_round()
 
     def _next_token(self, verdict: Verdict) -> int:
-        """Return the token after the accepted ones; a bonus token tries the branch's token first."""
+        """Return the token after the accepted ones; a bonus token first tries the branch's."""
         follows = self._follows
         if verdict.bonus is None or not follows.tokens or follows.distributions[0] is None:
             return verdict.next_token

@@ -168,7 +168,7 @@ class DSI(Strategy):
         return commands + self._go_on()
 
     def _next_token(self, check: InFlightVerification) -> int:
-        """Return the token after the accepted ones; a bonus token tries the chains' tokens first."""
+        """Return the token after the accepted ones; a bonus token first tries the chains'."""
         verdict, position = check.verdict, len(self._text)
         assert verdict is not None
         if verdict.bonus is None or check.end < position:

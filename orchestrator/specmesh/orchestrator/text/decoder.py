@@ -1,7 +1,7 @@
 """Decodes committed tokens to text, and ends it at a stop string.
 
 The text emitted after n tokens is a function of those tokens alone, however they were chunked, so
-that a resumed stream continues at the very character.
+that a resumed stream continues at exactly the right character.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from specmesh.orchestrator.text.stop_strings import StopStrings, Symbol
 from specmesh.orchestrator.text.token_bytes import INCOMPLETE, TokenBytes
 
 LONGEST_CHARACTER = 4
-"""Bytes of a character in UTF-8."""
+"""Most bytes of a character in UTF-8."""
 
 EACH_BYTE = "specmesh.each-byte"
-"""The way of Python's decoders to replace bytes that are no UTF-8 one by one, as SentencePiece
-does; its own ("replace") makes one character of what is broken off, as GPT-2's decoder does."""
+"""The name of a handler for Python's decoders that replaces invalid UTF-8 byte by byte, as
+SentencePiece does. Python's own handler ("replace") replaces a broken-off sequence by a single
+character, as GPT-2's decoder does."""
 
 
 def _replace_each_byte(error: UnicodeError) -> tuple[str, int]:
@@ -31,8 +32,8 @@ codecs.register_error(EACH_BYTE, _replace_each_byte)
 class TextStream:
     """The text of one answer; holds back what may still change or become a stop string.
 
-    The text ends before the stop string that is complete first; of several that end with the
-    same character, before the longest.
+    The text ends before the stop string that is complete first; of several that end with the same
+    character, before the longest.
     """
 
     def __init__(
@@ -46,16 +47,17 @@ class TextStream:
         self._stop_strings = StopStrings(stop_strings, token_bytes) if stop_strings else None
         self._held = ""
         self.num_characters = 0
-        """How many characters the tokens have completed so far, emitted or not."""
+        """Characters that the tokens have completed so far, emitted or not."""
         self.stopped = False
-        """Whether a stop string was found; no more tokens may be pushed then."""
+        """Whether a stop string was found, after which no more tokens may be pushed."""
 
     def bytes_of(self, token_id: int) -> bytes:
-        """What ``token_id`` would add to the text as the next token; alone it need not be UTF-8."""
+        """Return the bytes that ``token_id`` would add as the next token; alone they may be invalid
+        UTF-8."""
         return self._token_bytes.after(self._context, token_id)
 
     def push(self, token_id: int) -> str:
-        """The text that can be emitted after ``token_id``."""
+        """Return the text that can be emitted after ``token_id``."""
         if token_id in self._token_bytes.special:
             return self._emit("", (token_id,))
         certain = self._characters.push(self.bytes_of(token_id))
@@ -63,7 +65,7 @@ class TextStream:
         return self._emit(certain, certain)
 
     def flush(self) -> str:
-        """The text held back, once no more tokens come; it may hold a stop string, too."""
+        """Return the text held back, after the last token; it may contain a stop string too."""
         if self.stopped:
             return ""
         rest = self._characters.flush()
@@ -72,8 +74,8 @@ class TextStream:
         return text + held
 
     def _emit(self, new: str, symbols: Sequence[Symbol]) -> str:
-        """The text that can be emitted now that ``new`` is certain; to stop strings it is
-        ``symbols``."""
+        """Return the text that can be emitted now that ``new`` is certain; ``symbols`` is ``new``
+        as stop strings see it."""
         self.num_characters += len(new)
         if self._stop_strings is None:
             return new
@@ -91,10 +93,11 @@ class TextStream:
 
 
 class _Characters:
-    """Makes characters of bytes as they come.
+    """Decodes bytes to characters as they come.
 
-    ``begun`` are bytes of the character that the prompt ends within; it belongs to the prompt, and
-    so do those that complete it. ``errors`` names what to do with bytes that are no UTF-8.
+    ``begun`` are the first bytes of a character that the prompt ends within. That character belongs
+    to the prompt, and so do the bytes that complete it. ``errors`` names the handler of invalid
+    UTF-8.
     """
 
     def __init__(self, begun: bytes, errors: str) -> None:
@@ -103,11 +106,11 @@ class _Characters:
         self._incomplete = b""
 
     def push(self, more: bytes) -> str:
-        """The characters that are complete or broken off now: no later byte can change them."""
+        """Return the characters that are complete or broken off, which later bytes can't change."""
         return self._decoded(self._incomplete + self._after_the_prompts(more), final=False)
 
     def flush(self) -> str:
-        """What stands for an incomplete character at the end."""
+        """Return the replacement for an incomplete character at the end."""
         return self._decoded(self._incomplete, final=True)
 
     def _decoded(self, written: bytes, *, final: bool) -> str:
@@ -115,7 +118,7 @@ class _Characters:
         return text
 
     def _after_the_prompts(self, more: bytes) -> bytes:
-        """``more`` without the bytes with which the prompt's last character goes on."""
+        """Return ``more`` without the bytes that complete the prompt's last character."""
         while self._begun and more:
             begun = self._begun + more[:1]
             try:
@@ -128,7 +131,7 @@ class _Characters:
 
 
 def _broken_off(token_bytes: TokenBytes, prompt: Sequence[int]) -> bytes:
-    """The bytes of the character that ``prompt`` ends within."""
+    """Return the bytes of the character that ``prompt`` ends within."""
     end = b""
     for token in reversed(prompt):
         end = token_bytes(token) + end
@@ -139,10 +142,10 @@ def _broken_off(token_bytes: TokenBytes, prompt: Sequence[int]) -> bytes:
 
 
 def _decoded(written: bytes, errors: str, *, final: bool = False) -> tuple[str, bytes]:
-    """The characters of ``written``, and the bytes at its end that later ones may complete."""
+    """Return the characters of ``written``, and the final bytes that later ones may complete."""
     text, num_bytes = codecs.utf_8_decode(written, errors, final)
     incomplete = written[num_bytes:]
     if b"\xed\xa0" <= incomplete < b"\xee":
-        # Python waits for the last byte of a surrogate, which is no character in any case.
+        # Python waits for the last byte of a surrogate, which is never a valid character.
         return text + codecs.utf_8_decode(incomplete, errors, True)[0], b""
     return text, incomplete

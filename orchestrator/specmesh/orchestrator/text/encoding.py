@@ -1,4 +1,4 @@
-"""From a text to its tokens, by the target's own tokenizer."""
+"""Tokenization of a text by the target's own tokenizer."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The tokens of a text; ``num_own`` of them are not special tokens that were put around it."""
+    """The tokens of a text; ``num_own`` of them are not special tokens added around it."""
 
     token_ids: tuple[int, ...]
     num_own: int
 
 
 def encoded(text: str, tokenizer: Tokenizer, add_special_tokens: bool | None) -> Encoded:
-    """The tokens of ``text``.
+    """Return the tokens of ``text``.
 
-    ``add_special_tokens`` puts those around it that the tokenizer puts around every text, such as
-    a beginning-of-text token. None does so too, but for those before the text that the text itself
-    begins with: a prompt with two such tokens is none that the model has seen.
+    With ``add_special_tokens`` the tokenizer adds the special tokens that it puts around every
+    text, such as a beginning-of-text token. None does so too, except for leading ones that the text
+    itself begins with: the model has never seen a prompt with two of them.
     """
-    # Unlike ``encode``, this lets other threads run meanwhile.
+    # Unlike ``encode``, this lets other threads run in the meantime.
     (encoding,) = tokenizer.encode_batch([text], add_special_tokens=add_special_tokens is not False)
     token_ids, are_added = tuple(encoding.ids), encoding.special_tokens_mask
     num_own = are_added.count(0)

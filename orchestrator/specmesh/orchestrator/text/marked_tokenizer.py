@@ -1,4 +1,4 @@
-"""A tokenizer that takes for special tokens only those that are marked."""
+"""A tokenizer that recognizes special tokens only where they are marked."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 from tokenizers import Tokenizer
 
 MARK = "\ufdd1"
-"""No character, and never one: Unicode keeps it for what programs say to themselves."""
+"""A code point that Unicode reserves for internal use by programs, so never a character of text."""
 
 
 def marked(special_token: str) -> str:
-    """How a special token is written that is meant as one."""
+    """Return the spelling of a special token that is meant as one."""
     return MARK + special_token
 
 
 class MarkedTokenizer:
-    """That of ``tokenizer``, made when it is first asked for: it may take a second, and few ask."""
+    """Makes the marked version of ``tokenizer`` at first use, which is rare and may take a second."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     @cached_property
     def made(self) -> Tokenizer:
-        """Gives texts the tokens of ``tokenizer``, but for special tokens: they are ``marked``.
-        What spells one and isn't marked becomes the tokens of any other text."""
+        """A tokenizer that gives the tokens of ``tokenizer``, but recognizes special tokens only if
+        they are ``marked``. An unmarked spelling of one is tokenized as any other text."""
         return _made(self._tokenizer)
 
 
@@ -42,13 +42,13 @@ def _made(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _mark_in_model(model: dict[str, Any], special: set[str]) -> None:
-    """Mark the ``special`` tokens that are entries of the vocabulary, which texts may reach too."""
+    """Mark the ``special`` tokens that are vocabulary entries, which text could produce too."""
 
     def renamed(entry: str) -> str:
         return marked(entry) if entry in special else entry
 
     vocabulary = model["vocab"]
-    if isinstance(vocabulary, list):  # of Unigram: an entry with its score
+    if isinstance(vocabulary, list):  # Unigram: pairs of entry and score
         model["vocab"] = [[renamed(entry), score] for entry, score in vocabulary]
     else:
         model["vocab"] = {renamed(entry): token_id for entry, token_id in vocabulary.items()}

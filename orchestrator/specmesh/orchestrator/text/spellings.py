@@ -1,4 +1,4 @@
-"""Where texts spell special tokens."""
+"""Places where texts spell special tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 
 
 class Spellings:
-    """Finds those of ``special_tokens``, of which a model may have thousands."""
+    """Finds the ``special_tokens`` in texts; a model may have thousands of them."""
 
     def __init__(self, special_tokens: Collection[str]) -> None:
         self._tokens = frozenset(filter(None, special_tokens))
@@ -17,8 +17,8 @@ class Spellings:
         self._first = re.compile(f"[{first}]" if first else "(?!)")
 
     def found(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where special tokens begin and end in ``text``, as a tokenizer finds them: of those that
-        overlap the first, of those that begin together the longest."""
+        """Yield the start and end of the special tokens in ``text`` as a tokenizer finds them: of
+        overlapping ones the first, of those with the same start the longest."""
         free = 0
         for match in self._first.finditer(text):
             start = match.start()
@@ -27,8 +27,8 @@ class Spellings:
                 yield start, free
 
     def beginnings(self, text: str) -> Iterator[int]:
-        """Where special tokens begin in ``text``, overlapping or not, and where ``text`` breaks off
-        within one, which what follows may complete; spaces at its end don't count."""
+        """Yield where special tokens begin in ``text``, overlapping or not, and where ``text``
+        breaks off within one that further text may complete; trailing spaces don't count."""
         end = len(text.rstrip())
         may_break_off = end - max(self._lengths, default=0)
         for match in self._first.finditer(text):
@@ -39,7 +39,7 @@ class Spellings:
                 yield start
 
     def _length_at(self, start: int, text: str) -> int:
-        """The length of the longest that begins there; 0 if none does."""
+        """Return the length of the longest special token that begins there; 0 if none does."""
         lengths = (each for each in self._lengths if text[start : start + each] in self._tokens)
         return next(lengths, 0)
 

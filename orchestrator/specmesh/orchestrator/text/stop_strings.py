@@ -1,4 +1,4 @@
-"""Finds the stop strings of an answer in what its tokens say, character by character."""
+"""Finds the stop strings of an answer in the text of its tokens, character by character."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Symbol = str | int
 
 
 class StopStrings:
-    """Watches one answer.
+    """Searches one answer for stop strings.
 
-    A stop string in which special tokens are spelled is found both where the answer's text spells
-    it out and where the answer has those tokens.
+    A stop string that spells special tokens is found both where the answer's text spells them out
+    and where the answer has those tokens.
     """
 
     def __init__(self, stop_strings: Sequence[str], token_bytes: TokenBytes) -> None:
@@ -24,19 +24,19 @@ class StopStrings:
         self._patterns += [_Pattern(each) for each in spelled if _special_tokens(each)]
 
     def push(self, symbol: Symbol) -> int | None:
-        """How many characters the longest stop string has that ``symbol`` completes; None if it
-        completes none."""
+        """Return the length in characters of the longest stop string that ``symbol`` completes;
+        None if it completes none."""
         completed = [pattern for pattern in self._patterns if pattern.push(symbol)]
         return max((pattern.num_characters for pattern in completed), default=None)
 
     @property
     def num_undecided(self) -> int:
-        """Length of the longest end of the text that a stop string may begin with."""
+        """Length of the longest end of the text that may be the beginning of a stop string."""
         return max((pattern.num_characters for pattern in self._patterns), default=0)
 
 
 class _Pattern:
-    """One stop string, by the algorithm of Knuth, Morris and Pratt."""
+    """One stop string, matched by the algorithm of Knuth, Morris and Pratt."""
 
     def __init__(self, symbols: Sequence[Symbol]) -> None:
         self._symbols = symbols
@@ -48,7 +48,7 @@ class _Pattern:
         self._num_matched = 0
 
     def push(self, symbol: Symbol) -> bool:
-        """Whether ``symbol`` completes the stop string."""
+        """Return whether ``symbol`` completes the stop string."""
         if isinstance(symbol, int) and not self._heeds_special_tokens:
             return False
         self._num_matched = _extended(self._symbols, self._shorter, self._num_matched, symbol)
@@ -56,7 +56,7 @@ class _Pattern:
 
     @property
     def num_characters(self) -> int:
-        """Characters of the text that are its beginning, as far as it is matched."""
+        """Number of characters in the matched beginning of the stop string."""
         return self._num_characters[self._num_matched]
 
 
@@ -65,7 +65,8 @@ def _special_tokens(symbols: Iterable[Symbol]) -> bool:
 
 
 def _shorter_matches(symbols: Sequence[Symbol]) -> list[int]:
-    """For each length of a beginning, the length of the longest shorter beginning that ends it."""
+    """Return, for each length of a beginning, the length of the longest shorter beginning that is a
+    suffix of it."""
     shorter = [0, 0]
     for symbol in symbols[1:]:
         shorter.append(_extended(symbols, shorter, shorter[-1], symbol))
@@ -75,7 +76,7 @@ def _shorter_matches(symbols: Sequence[Symbol]) -> list[int]:
 def _extended(
     symbols: Sequence[Symbol], shorter: Sequence[int], num_matched: int, symbol: Symbol
 ) -> int:
-    """How much of ``symbols`` is matched once ``symbol`` follows the ``num_matched`` of them."""
+    """Return how many of ``symbols`` match once ``symbol`` follows ``num_matched`` of them."""
     while num_matched == len(symbols) or symbols[num_matched] != symbol:
         if num_matched == 0:
             return 0

@@ -1,7 +1,7 @@
 """The bytes of text that the tokens of a vocabulary stand for.
 
-A token need not hold whole characters, so that its text alone may say nothing. And what it adds to
-a text may depend on the tokens before it: many tokenizers drop a space at the very beginning.
+A token need not hold whole characters, so its text alone may be meaningless. The text that it adds
+may also depend on the tokens before it: many tokenizers drop a space at the very beginning.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from tokenizers import Tokenizer
 from specmesh.orchestrator.text.spellings import Spellings
 
 INCOMPLETE = "\ufffd"
-"""The replacement character: for bytes that form no character, or not yet."""
+"""The replacement character, for bytes that form no character or do not form one yet."""
 
 CONTEXT_TOKENS = 8
-"""How many tokens at most decide what the next one adds to the text."""
+"""Most tokens that decide what the next one adds to the text."""
 
 _FIRST_CONTINUATION_BYTE = ("<0x80>", "\u0122")
-"""The byte 80 as a token, as SentencePiece and as GPT-2 spell it."""
+"""The token for the byte 0x80, as SentencePiece and as GPT-2 spell it."""
 
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-"""Bytes that GPT-2's vocabulary spells by the letter of that number; it spells the others by the
-letters from U+0100 on."""
+"""Bytes that GPT-2's vocabulary spells as the character of that number; it spells the others as the
+characters from U+0100 on."""
 _OTHERS = sorted(set(range(0x100)) - set(_PRINTABLE))
 _BYTES = {
     **{chr(byte): byte for byte in _PRINTABLE},
@@ -45,24 +45,24 @@ class TokenBytes:
             for token_id, token in tokenizer.get_added_tokens_decoder().items()
             if token.special
         }
-        """How the special tokens, which add no text, are spelled."""
+        """The spellings of the special tokens, which add no text."""
         self._special_ids = {content: token_id for token_id, content in self.special.items()}
         self.spellings = Spellings(self._special_ids)
         self._known: dict[int, bytes | None] = {}
-        """The bytes of tokens that stand for the same ones everywhere; None for other tokens."""
+        """The bytes of tokens that stand for the same ones in any context; None for others."""
         fallback, byte_level = _FIRST_CONTINUATION_BYTE
         self.has_fallback = self._spells_a_byte(fallback)
-        """Whether tokens of one byte each stand for characters that the vocabulary lacks."""
+        """Whether there are tokens of one byte each for characters that the vocabulary lacks."""
         self._is_byte_level = self._spells_a_byte(byte_level)
 
     def __call__(self, token_id: int) -> bytes:
-        """The bytes of a token in the middle of a text; none if it is special, or no token of the
-        tokenizer."""
+        """Return the bytes of a token in the middle of a text; none if it is special or unknown to
+        the tokenizer."""
         return self.after((token_id,), token_id)
 
     def after(self, context: Sequence[int], token_id: int) -> bytes:
-        """The bytes that a token adds to the text of those before it; ``context`` is what the
-        method of that name returns for these."""
+        """Return the bytes that a token adds to the text of the previous tokens, whose ``context``
+        has to be passed."""
         known = self._fixed(token_id)
         # At the beginning a space may be dropped, even one that is spelled as a byte.
         if known is None or (not context and known.isascii()):
@@ -71,8 +71,8 @@ class TokenBytes:
         return known
 
     def context(self, tokens: Sequence[int]) -> list[int]:
-        """The end of ``tokens`` that decides what the next one adds to their text: the shortest
-        that has a text itself."""
+        """Return the end of ``tokens`` that decides what the next one adds to their text: the
+        shortest end that has a text itself."""
         with_text = (token for token in reversed(tokens) if token not in self.special)
         context: list[int] = []
         for token in islice(with_text, CONTEXT_TOKENS):
@@ -82,8 +82,8 @@ class TokenBytes:
         return context
 
     def spelled(self, text: str) -> list[str | int]:
-        """``text`` as single characters, and in place of each special token that is spelled in it,
-        the token's id."""
+        """Return ``text`` as single characters, with the token's id in place of each special token
+        that it spells."""
         parts: list[str | int] = []
         told = 0
         for start, end in self.spellings.found(text):
