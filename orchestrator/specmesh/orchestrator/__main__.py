@@ -164,7 +164,7 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
         "does not start because of the first, 'warn' logs both, 'off' checks neither",
     )
     record_content: bool = Field(
-        False, description="record the text of tokens in traces, readable by whoever reads those"
+        False, description="record the text of tokens in traces, for everybody with access to those"
     )
 
     @property

@@ -71,7 +71,7 @@ class Bucket:
 
     @property
     def is_full(self) -> bool:
-        """Whether the bucket is as full as if nothing had ever been taken."""
+        """True if the bucket is as full as if nothing had ever been taken."""
         return self._level >= self._most
 
 

@@ -74,7 +74,7 @@ class SessionLog:
 
     @property
     def resumable(self) -> bool:
-        """Whether the store has all tokens so far."""
+        """True if the store has all tokens so far."""
         return self._num_stored == len(self._token_ids)
 
     @property

@@ -23,7 +23,7 @@ class Need:
 
     @property
     def is_any(self) -> bool:
-        """Whether every replica meets this."""
+        """True if every replica meets this."""
         return self == ANY
 
     def met_by(self, peer: Peer) -> bool:

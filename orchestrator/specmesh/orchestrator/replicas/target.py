@@ -65,7 +65,7 @@ class Target:
     """Tokens of one answer, prompt included, that the smallest KV cache among the replicas can
     hold; 0 means no limit."""
     most_kv_capacity_tokens: int = 0
-    """The same for the largest KV cache; 0 means no limit."""
+    """Tokens that the largest KV cache can hold; 0 means no limit."""
     chat_template: ChatTemplate | None = None
 
     @classmethod

@@ -67,7 +67,7 @@ def _meaning(request: generation_pb2.GenerateRequest, seed: int) -> bytes:
 
 
 def _derived(purpose: bytes, *parts: bytes) -> bytes:
-    """Hash ``parts`` to 128 bits that only somebody who knows all of them can compute."""
+    """Hash ``parts`` to 128 bits that cannot be computed without knowing all of them."""
     hashed = blake2b(digest_size=16, person=purpose)
     for part in parts:
         hashed.update(len(part).to_bytes(8, "little"))

@@ -48,7 +48,7 @@ mistaken for that of another."""
 
 @dataclass(frozen=True, slots=True)
 class Goal(StrategyOptions):
-    """The goal of a strategy, with its options; whoever creates it has to validate it.
+    """The goal of a strategy, with its options, which its creator has to validate.
 
     ``max_tokens`` is at least 1 and fits the context; ``end_of_text_ids`` is empty if they are to
     be ignored. ``seed``, any uint64, is the answer's, for predictors that guess at random.
@@ -241,7 +241,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Assessed:
-    """Whether each of the assessed positions is kept."""
+    """The decisions whether to keep each of the assessed positions."""
 
     task: TaskId
     keeps: tuple[bool, ...]
@@ -302,15 +302,15 @@ class Strategy(ABC):
     """A way to reach a goal (see the module's docstring), with the properties of the strategy."""
 
     needs_drafter: ClassVar[bool] = True
-    """Whether a mesh that can have no drafter must refuse this strategy."""
+    """True if a mesh that can have no drafter must refuse this strategy."""
     asks_drafter: ClassVar[bool] = True
-    """Whether a drafter drafts, if there is one."""
+    """True if a drafter drafts, if there is one."""
     needs_confidence: ClassVar[bool] = False
-    """Whether the confidence service is used."""
+    """True if the confidence service is used."""
     needs_heads: ClassVar[bool] = False
-    """Whether the strategy is pointless if no replica of the target has heads."""
+    """True if the strategy is pointless if no replica of the target has heads."""
     lossless: ClassVar[bool] = True
-    """Whether the answers are the target's own. A strategy that is not lossless is never a default.
+    """True if the answers are the target's own. A strategy that is not lossless is never a default.
     """
     options: ClassVar[frozenset[str]] = frozenset({"lookahead"})
     """The fields of ``SpeculationOptions`` that apply to the strategy (see ``options.py``)."""

@@ -94,7 +94,7 @@ class BranchPrediction(Strategy):
         """The node of the growth at which the committed tokens end."""
         self._check: TaskId | None = None
         self._chain, self._tree = DraftChain(), EMPTY
-        """What is being verified: the chain, and the tree of it and second choices."""
+        """The chain under verification, and the tree of it and second choices."""
         self._branches: list[tuple[Branch, int]] = []
         """The outcomes that are drafted on during the verification, each with its growth node."""
 

@@ -26,7 +26,7 @@ class ChainAhead:
         self.task: TaskId | None = None
         """The current draft, if any."""
         self.acceptance = AcceptanceRate()
-        """How often the target agrees with the drafter's tokens."""
+        """The rate at which the target agrees with the drafter's tokens."""
         self.exploration = Exploration()
         self.exploring = False
         """The latest draft was made although it was not expected to pay."""

@@ -39,7 +39,7 @@ class Chain:
     calibration: OnlinePlatt = field(default_factory=OnlinePlatt)
     """Maps the confidence in a token to its probability of being accepted."""
     acceptance: AcceptanceRate = field(default_factory=AcceptanceRate)
-    """How often its tokens are accepted."""
+    """The rate at which its tokens are accepted."""
     exploration: Exploration = field(default_factory=Exploration)
     exploring: bool = False
     """The latest draft was made although it was not expected to pay."""

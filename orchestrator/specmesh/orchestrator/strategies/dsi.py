@@ -208,7 +208,7 @@ class DSI(Strategy):
             self._heads.extend(check.next_draft)
 
     def _terminate(self, position: int) -> list[Command]:
-        """End whatever assumed other tokens than those committed from ``position`` on.
+        """End what assumed other tokens than those committed from ``position`` on.
 
         Drafts come first: drafters are needed immediately, while a replica may be idle anyway.
         """
@@ -263,7 +263,7 @@ class DSI(Strategy):
 
     @property
     def _may_leave_early(self) -> bool:
-        """Whether early verifications help: with a single replica the next is always waited for."""
+        """True if early verifications help: with a single replica the next is always waited for."""
         return self._goal.lookahead is None and self._capacity.num_verifiers > 1
 
     def _is_unsure(self, chain: Chain, start: int) -> bool:

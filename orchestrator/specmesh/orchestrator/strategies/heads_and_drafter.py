@@ -64,7 +64,7 @@ class HeadsAndDrafter(Heads):
         self._first_choices: tuple[int, ...] = ()
         """The path of the heads' first choices in the tree being verified."""
         self._heads_acceptance = AcceptanceRate()
-        """How often the target agrees with these choices."""
+        """The rate at which the target agrees with these choices."""
         self._alone = False
         """A draft has failed, and there is no sign of a working drafter."""
 

@@ -49,7 +49,7 @@ class TextStream:
         self.num_characters = 0
         """Characters that the tokens have completed so far, emitted or not."""
         self.stopped = False
-        """Whether a stop string was found, after which no more tokens may be pushed."""
+        """True if a stop string was found, after which no more tokens may be pushed."""
 
     def bytes_of(self, token_id: int) -> bytes:
         """Return the bytes that ``token_id`` would add as the next token; alone they may be invalid

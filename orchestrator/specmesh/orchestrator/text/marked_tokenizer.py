@@ -18,7 +18,7 @@ def marked(special_token: str) -> str:
 
 
 class MarkedTokenizer:
-    """Makes the marked version of ``tokenizer`` at first use, which is rare and may take a second."""
+    """Makes the marked version of ``tokenizer`` when first used, since that may take a second."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer

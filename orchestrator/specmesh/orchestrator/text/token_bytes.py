@@ -52,7 +52,7 @@ class TokenBytes:
         """The bytes of tokens that stand for the same ones in any context; None for others."""
         fallback, byte_level = _FIRST_CONTINUATION_BYTE
         self.has_fallback = self._spells_a_byte(fallback)
-        """Whether there are tokens of one byte each for characters that the vocabulary lacks."""
+        """True if there are tokens of one byte each for characters that the vocabulary lacks."""
         self._is_byte_level = self._spells_a_byte(byte_level)
 
     def __call__(self, token_id: int) -> bytes:

@@ -58,10 +58,10 @@ class ReplicaPools:
     rng: random.Random = field(default_factory=random.SystemRandom)
     """Source of seeds and ids, unguessable unless a test passes a repeatable one."""
     shares_prefixes: bool = False
-    """Whether callers of different identities share cached prefixes, and so may learn by timing
+    """True if callers of different identities share cached prefixes, and so may learn by timing
     what others have sent."""
     records_content: bool = False
-    """Whether traces contain the text of tokens."""
+    """True if traces contain the text of tokens."""
 
     def __post_init__(self) -> None:
         for pool in (self.verifiers, self.drafters, self.confidence):
@@ -69,7 +69,7 @@ class ReplicaPools:
             pool.forgetters.append(self._keep_holders)
 
     def _keep_holders(self, _: str) -> None:
-        """Forget the prefixes of processes that are gone for good."""
+        """Forget the prefixes of processes that are gone permanently."""
         peers = (*self.verifiers.peers, *self.drafters.peers)
         self.holders.keep({peer.identity for peer in peers})
 

@@ -71,7 +71,7 @@ class Outliers:
 
     @property
     def any_ejected(self) -> bool:
-        """Whether any replica is ejected."""
+        """True if any replica is ejected."""
         return self._num_ejected > 0
 
     def usable(self, among: Sequence[str], now: float) -> list[str]:

@@ -100,12 +100,12 @@ class Pool:
 
     @property
     def configured(self) -> bool:
-        """Whether there are replicas, or DNS names that may resolve to some."""
+        """True if there are replicas, or DNS names that may resolve to some."""
         return bool(self.peers or self._names)
 
     @property
     def all_refused(self) -> bool:
-        """Whether waiting is useless: no peer fits the mesh, or there is no peer and no DNS name
+        """True if waiting is useless: no peer fits the mesh, or there is no peer and no DNS name
         that may resolve to one."""
         return bool(self.peers or not self._names) and all(peer.refusal for peer in self.peers)
 

@@ -28,7 +28,7 @@ class Reservation:
 
     @property
     def wanted(self) -> bool:
-        """Whether the answer of the call is still wanted."""
+        """True if the answer of the call is still wanted."""
         return not (self._cancelled or self._over)
 
     def _release(self) -> None:

@@ -84,7 +84,7 @@ class CommittedPrefix:
         num_held = self.holds.get(replica, 0)
         self.holds[replica] = max(length, num_held)
         if num_held < self._num_at_first <= length:
-            # Now, for requests with the same prompt, and for whoever resumes if we crash.
+            # Now, for requests with the same prompt, and for a resumption if we crash.
             self._note(self._num_at_first, {replica: length})
 
     def forgotten_by(self, replica: str) -> None:

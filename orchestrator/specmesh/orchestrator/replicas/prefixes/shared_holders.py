@@ -52,7 +52,7 @@ class SharedHolders:
     def __init__(self, directory: PrefixDirectory) -> None:
         self._directory = directory
         self.is_prompt = True
-        """Whether the latest search was answered in time; if not, nothing waits for the next."""
+        """True if the latest search was answered in time; if not, nothing waits for the next."""
         self._searches: set[asyncio.Task[dict[str, int] | None]] = set()
         self._due: OrderedDict[Beginnings, dict[str, int]] = OrderedDict()
         self._writing: asyncio.Task[None] | None = None

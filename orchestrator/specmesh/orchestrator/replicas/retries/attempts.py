@@ -128,7 +128,7 @@ class Attempts:
 
     @property
     def has_ready_replica(self) -> bool:
-        """Whether a replica is ready for the next attempt."""
+        """True if a replica is ready for the next attempt."""
         return bool(self._pool.ready_for(self._need, self._blame.confined_to))
 
     @property

@@ -37,7 +37,7 @@ class Blame:
 
     @property
     def second_opinion(self) -> bool:
-        """Whether the next attempt should go to a replica that is known to be good."""
+        """True if the next attempt should go to a replica that is known to be good."""
         return bool(self._broken or self._num_refusals)
 
     @property
@@ -92,7 +92,7 @@ class Blame:
 
     @property
     def deadly(self) -> bool:
-        """Whether the request kills replicas: it lost more than two processes, at least two of them
+        """True if the request kills replicas: it lost more than two processes, at least two of them
         of the same replica. An outage that breaks all connections together does not count."""
         too_many = len(self._lost) > MAX_BROKEN
         return too_many and len({replica for replica, _ in self._lost}) < len(self._lost)

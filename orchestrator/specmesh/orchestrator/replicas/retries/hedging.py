@@ -53,13 +53,13 @@ class Hedge(Generic[Answer]):
         self._begin = second
         self._second: asyncio.Task[Answer | None] | None = None
         self._over = False
-        """Whether the first attempt has ended."""
+        """True if the first attempt has ended."""
         self.overtaken = False
-        """Whether the hedge decided the call before the first attempt had a result."""
+        """True if the hedge decided the call before the first attempt had a result."""
 
     @property
     def begun(self) -> bool:
-        """Whether the hedge was started."""
+        """True if the hedge was started."""
         return self._second is not None
 
     async def race(self, first: Try[Answer]) -> Answer | None:

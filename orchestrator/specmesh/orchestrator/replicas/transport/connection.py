@@ -40,7 +40,7 @@ of calls and hedging notice."""
 TOO_MANY_PINGS = "Too many pings"
 """The message of a call that such a peer has aborted."""
 RETIRE_SECONDS = 60.0
-"""How long running calls of a replaced connection may go on: as long as the longest call may."""
+"""Time limit of running calls on a replaced connection, that of the longest call."""
 
 
 class Channels(Protocol):
@@ -115,7 +115,7 @@ class Connection:
 
     @property
     def is_current(self) -> bool:
-        """Whether a connection opened now would use the same certificate."""
+        """True if a connection opened now would use the same certificate."""
         return self._version is self._channels.version
 
     async def retire(self) -> None:

@@ -44,7 +44,7 @@ class OpenCall(Generic[Request, Response]):
 
     @property
     def over(self) -> bool:
-        """Whether the call has ended."""
+        """True if the call has ended."""
         return self._cancelled or self._call.done()
 
     def cancel(self) -> None:
@@ -136,7 +136,7 @@ class _Delivery(Generic[Response]):
 
     @property
     def over(self) -> bool:
-        """Whether no more messages are delivered."""
+        """True if no more messages are delivered."""
         return self._done.done()
 
     def deliver(self, message: Response) -> None:

@@ -149,12 +149,12 @@ class Peer:
 
     @property
     def serving(self) -> bool:
-        """Whether the peer's health is SERVING, whatever model it has."""
+        """True if the peer's health is SERVING, whatever model it has."""
         return self._serving
 
     @property
     def ready(self) -> bool:
-        """Whether the peer serves a model that fits this mesh."""
+        """True if the peer serves a model that fits this mesh."""
         known = self._admit is None or self.model is not None
         return self._serving and known and self.refusal is None
 
