@@ -35,7 +35,7 @@ def test_without_options_each_strategy_chooses():
         ("lookahead", "lookahead has no value: write lookahead=VALUE"),
         ("lookahead=x", "lookahead must be a whole number, not 'x'"),
         ("lookahead=0", r"lookahead must be in \[1, 64\]"),
-        ("predictor=luck", "'luck' is none of"),
+        ("predictor=luck", "'luck' is not one of"),
         ("filter.lookahead=1", "'filter' is not one of: autoregressive, speculative, dsi"),
         ("autoregressive.lookahead=1", "lookahead is not an option of: autoregressive"),
         ("dsi.num_branches=1", "num_branches is not an option of: dsi"),

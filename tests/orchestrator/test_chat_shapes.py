@@ -77,13 +77,13 @@ def test_contents_come_in_the_shape_that_the_template_reads(source, expected):
 @pytest.mark.parametrize(
     ("source", "messages", "said"),
     [
-        (KNOWN_ROLES, TALK, r"messages\[0\] says, whose role is 'system'"),
-        ("{{ messages[-1].content }}", TALK, r"messages\[0\] says, whose role is 'system'"),
-        ("You help.", [USER], r"messages\[0\] says, whose role is 'user'"),
+        (KNOWN_ROLES, TALK, r"messages\[0\], whose role is 'system'"),
+        ("{{ messages[-1].content }}", TALK, r"messages\[0\], whose role is 'system'"),
+        ("You help.", [USER], r"messages\[0\], whose role is 'user'"),
         (
             "{% for part in messages[0].content %}{{ part.image }}{% endfor %}",
             [USER],
-            r"messages\[0\] says, whose role is 'user'",
+            r"messages\[0\], whose role is 'user'",
         ),
     ],
     ids=["a role", "all but the last", "all", "all but pictures"],
