@@ -99,9 +99,7 @@ async def test_last_replica_that_leaves_leaves_nobody(connect):
 async def test_where_nobody_has_been_found_the_name_is_told():
     pool = Pool("verifier", Verifier.service, (), None, names=["dns:///v.test:5"])
     assert pool.configured
-    with pytest.raises(
-        UnavailableStatus, match=r"no verifier found at dns:///v\.test:5"
-    ) as raised:
+    with pytest.raises(UnavailableStatus, match=r"no verifier found at dns:///v\.test:5") as raised:
         pool.reserve({})
     assert raised.value.reason == "NO_VERIFIER"
 
