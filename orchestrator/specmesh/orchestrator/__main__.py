@@ -96,7 +96,7 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
     )
     verifiers: Annotated[str, AfterValidator(_check_entries)] = Field(
         description="the target's replicas, comma-separated: host:port for a single replica, "
-        "dns:///host:port for every address that DNS resolves the name to, re-resolved over time"
+        "dns:///host:port for all addresses of the name, looked up again and again"
     )
     drafters: Annotated[str, AfterValidator(_check_entries)] = Field(
         "", description="replicas of drafters, in the same format as --verifiers"
@@ -129,22 +129,22 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
         "so that the next turn of a chat is routed to that replica by any orchestrator",
     )
     max_answers_per_identity: int | None = Field(
-        None, ge=1, description="most concurrent answers per identity"
+        None, ge=1, description="maximum number of concurrent answers per identity"
     )
     max_tokens_per_minute: int | None = Field(
-        None, ge=1, description="most output tokens per minute and identity"
+        None, ge=1, description="maximum number of output tokens per identity and minute"
     )
     max_verified_nodes_per_minute: int | None = Field(
         None,
         ge=1,
-        description="most tree nodes, roots included, that the target verifies per minute and "
-        "identity",
+        description="maximum number of tree nodes, roots included, that the target verifies per "
+        "identity and minute",
     )
     max_request_bytes_per_minute: int | None = Field(
         None,
         ge=1,
-        description="most bytes of requests per minute and identity: prompts, chats, and "
-        "everything else that is tokenized, detokenized or rendered",
+        description="maximum size of requests per identity and minute, in bytes: prompts, chats, "
+        "and everything else that is tokenized, detokenized or rendered",
     )
     lookahead: int | None = Field(
         None,
@@ -159,9 +159,9 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
     )
     redis_check: Literal["refuse", "warn", "off"] = Field(
         "refuse",
-        description="what to do about a Redis that may evict sessions (for example with "
-        "maxmemory-policy allkeys-lru) or lose them when it restarts: 'refuse' logs the second and "
-        "does not start because of the first, 'warn' logs both, 'off' checks neither",
+        description="what to do about a Redis that may evict sessions, for example because of "
+        "maxmemory-policy allkeys-lru: 'refuse' does not start, 'warn' logs it; both also log "
+        "settings that lose sessions with the server; 'off' checks nothing",
     )
     record_content: bool = Field(
         False, description="record the text of tokens in traces, for everybody with access to those"
