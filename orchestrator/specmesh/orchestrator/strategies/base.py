@@ -96,9 +96,9 @@ class Draft:
     ``num_choices`` likeliest tokens at each position. ``drafter`` is an index into the latest
     ``Capacity.drafters``. ``depth`` is at most 256: drafters refuse more.
 
-    A draft can end early in two ways. With a ``stop``, the drafter itself ends it as soon as its
-    chain so far is not worth more drafting, and no extra message is needed. ``Cancel`` ends it by
-    any other rule, at the price of one message per level and of the call, which has to be reopened.
+    A draft can end early in two ways. With a ``stop``, the drafter itself ends it once its tokens
+    are too unlikely to be all accepted, and no extra message is needed. ``Cancel`` ends it by any
+    other rule, at the price of one message per level and of the call, which has to be reopened.
 
     A chain grows below each node, or a tree: with ``growth``, which needs a ``stop``, or of the
     given ``shape``. A drafter of an older version drafts a chain in any case.
