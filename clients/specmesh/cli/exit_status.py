@@ -19,7 +19,7 @@ from specmesh.client import (
 
 
 class ExitStatus(IntEnum):
-    """An exit status; README.md lists them, too."""
+    """An exit status; docs/cli.md lists them, too."""
 
     OK = 0
     FAILED = 1
