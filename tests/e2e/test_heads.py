@@ -97,5 +97,5 @@ def test_a_folder_without_heads_ends_the_process_with_a_reason(processes, tmp_pa
 def test_a_backend_that_has_no_use_for_heads_says_so(processes, tmp_path):
     refused = processes.service("verifier", "--backend", "empty", "--heads", str(tmp_path))
     reason = refused.wait_event("cannot start", 60)["reason"]
-    assert "--heads: backend 'empty' has no use for it" in reason
+    assert "--heads: backend 'empty' does not use it" in reason
     assert refused.wait_exit() == 1

@@ -74,9 +74,9 @@ def test_a_backend_that_there_is_not_is_refused_with_what_was_probably_meant():
 @pytest.mark.parametrize(
     ("setting", "why"),
     [
-        ({"heads": "folder"}, "--heads: backend 'simulated' has no use for it"),
-        ({"units": "cpu:0,cpu:1"}, "--units: backend 'simulated' has no use for it"),
-        ({"engine_options": "--x"}, "--engine-options is for --backend vllm"),
+        ({"heads": "folder"}, "--heads: backend 'simulated' does not use it"),
+        ({"units": "cpu:0,cpu:1"}, "--units: backend 'simulated' does not use it"),
+        ({"engine_options": "--x"}, "--engine-options is only for --backend vllm"),
     ],
     ids=["heads", "units", "engine options"],
 )

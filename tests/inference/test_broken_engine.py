@@ -21,7 +21,8 @@ SCRIPT = Path(__file__).parent / "breaking_verifier.py"
 
 
 @pytest.mark.parametrize(
-    ("token", "reason"), [(DIES, "the engine's thread died"), (HANGS, "a forward does not end")]
+    ("token", "reason"),
+    [(DIES, "the engine's thread died"), (HANGS, "a forward pass does not end")],
 )
 async def test_replica_whose_engine_is_lost_is_not_serving_and_ends(token, reason):
     flags = ("--model", "breaking", "--port", "0", "--max-forward-seconds", "0.5")

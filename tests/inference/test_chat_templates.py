@@ -306,8 +306,8 @@ def test_template_is_found_where_models_keep_it(describe, configured, files, giv
 @pytest.mark.parametrize(
     ("configured", "event"),
     [
-        ("{% if %}", "chat template broken"),
-        ([{"name": "tool_use", "template": "{{ 1 }}"}], "no default chat template"),
+        ("{% if %}", "chat template is broken"),
+        ([{"name": "tool_use", "template": "{{ 1 }}"}], "model has no default chat template"),
     ],
 )
 def test_model_whose_template_is_no_use_is_served_without_one(describe, configured, event, caplog):

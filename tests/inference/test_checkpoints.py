@@ -281,7 +281,11 @@ def test_an_end_token_that_no_file_names_is_that_of_the_architecture(copy):
 @pytest.mark.parametrize("wrong", [-1, 60, "</s>", 1.5, True])
 def test_an_end_token_that_is_no_id_is_told_and_left_out(copy, caplog, wrong):
     assert end_of(copy, [A, wrong], None, None) == {A}
-    (told,) = (record for record in caplog.records if record.message == "no end tokens")
+    (told,) = (
+        record
+        for record in caplog.records
+        if record.message == "end tokens are not in the vocabulary"
+    )
     assert told.values == (wrong,)
 
 

@@ -216,7 +216,10 @@ def test_backends_without_layers_refuse_units(settings, service, backend):
     ("options", "problem"),
     [
         (["--units", "cpu:0"], "--units (SPECMESH_VERIFIER__UNITS): names one unit"),
-        (["--model", "m", "--units", UNITS, "--threads", "2"], "--threads is not for --units"),
+        (
+            ["--model", "m", "--units", UNITS, "--threads", "2"],
+            "--threads cannot be set with --units",
+        ),
     ],
 )
 def test_wrong_options_are_named(options, problem, capsys):

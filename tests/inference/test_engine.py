@@ -405,7 +405,7 @@ async def test_calls_of_an_engine_that_hangs_are_unavailable(model, jobs, engine
     hanging = threading.Event()
     try:
         reason = await break_with(lambda asks: hanging.wait(PATIENCE_S), model, jobs, engine)
-        assert reason == "a forward does not end"
+        assert reason == "a forward pass does not end"
         await asyncio.wait_for(asyncio.to_thread(engine.stop), PATIENCE_S)  # all the same
     finally:
         hanging.set()

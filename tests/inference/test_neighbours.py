@@ -106,7 +106,8 @@ def test_a_session_is_told_the_same_beside_a_short_one_and_one_that_fills_its_co
 def test_model_that_places_all_tokens_by_the_farthest_is_refused(tmp_path, save_tiny, kind, dtype):
     save_tiny(tmp_path, REFUSED[kind])
     with pytest.raises(
-        ModelNotLoadable, match=r"another is at the end of its context \(rope type: longrope;"
+        ModelNotLoadable,
+        match=r"another session is at the end of its context \(rope type: longrope;",
     ):
         load(tmp_path, dtype)
 
@@ -150,7 +151,7 @@ def test_model_that_mixes_tokens_side_by_side_in_a_forward_is_refused(folders, m
         return plain(self, x + before)
 
     monkeypatch.setattr(LlamaMLP, "forward", shift)
-    with pytest.raises(ModelNotLoadable, match="LlamaForCausalLM says something else with"):
+    with pytest.raises(ModelNotLoadable, match="LlamaForCausalLM computes different logits with"):
         load(folders["llama"])
 
 
@@ -161,5 +162,5 @@ def test_model_that_counts_positions_by_itself_is_refused(folders, monkeypatch):
         return plain(self, x, torch.arange(x.shape[1])[None])
 
     monkeypatch.setattr(LlamaRotaryEmbedding, "forward", count)
-    with pytest.raises(ModelNotLoadable, match="LlamaForCausalLM says something else with"):
+    with pytest.raises(ModelNotLoadable, match="LlamaForCausalLM computes different logits with"):
         load(folders["llama"])

@@ -91,5 +91,5 @@ def test_a_revision_of_a_folder_is_refused(folders):
 
 
 def test_a_revision_of_no_model_at_all_is_refused():
-    with pytest.raises(ModelNotLoadable, match="--revision: backend 'simulated' has no use for it"):
+    with pytest.raises(ModelNotLoadable, match="--revision: backend 'simulated' does not use it"):
         load_guess("simulated", revision="main")

@@ -166,7 +166,7 @@ def test_ranks_refuse_what_one_process_refuses(tmp_path, save_tiny):
         ]
         for rank in ranks:
             refusal = rank.wait_event("cannot start", START_SECONDS)["reason"]
-            assert "another is at the end of its context" in refusal
+            assert "another session is at the end of its context" in refusal
             assert rank.wait_exit() == 1
 
 

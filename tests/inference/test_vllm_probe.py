@@ -50,7 +50,7 @@ def test_every_row_behind_the_prefix_is_compared(length):
     plain(length).check(served)
     assert served.calls[0][0] == 8
     for wrong_call in range(len(served.calls)):
-        with pytest.raises(ModelNotLoadable, match="something else of 'tiny'"):
+        with pytest.raises(ModelNotLoadable, match="different logits for 'tiny'"):
             plain(length).check(Served(length, wrong_call))
 
 

@@ -93,7 +93,7 @@ async def test_two_processes_say_what_our_engine_says_and_their_loss_ends_the_re
         assert len(workers) == 2
         os.kill(workers[0], signal.SIGKILL)
         reason = process.wait_event("broken", SOON_SECONDS)["reason"]
-        assert "a process of vLLM's has died" in reason
+        assert "one of vLLM's processes has died" in reason
         assert await asyncio.to_thread(process.wait_exit) == 1
     finally:
         process.kill()
@@ -140,7 +140,7 @@ def test_options_that_it_does_not_take_are_named(folder):
         check=True,
         env=surroundings(),
     )
-    assert "--cache-bytes has no room for a context of 512 tokens" in done.stdout
+    assert "--cache-bytes is too small for a context of 512 tokens" in done.stdout
     assert "--engine-options: unrecognized arguments: --quantisation fp8" in done.stdout
     assert "--engine-options: argument --max-num-seqs: invalid int value: 'few'" in done.stdout
     assert "--engine-options: --max-model-len is set by specmesh" in done.stdout

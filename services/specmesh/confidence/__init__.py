@@ -1,5 +1,6 @@
-"""The confidence service: which draft tokens are kept unverified, and when the others are verified.
+"""The confidence service: it decides which draft tokens are kept unverified, and when the others
+are verified.
 
-Reading order: ``servicer`` (the calls), ``assessor`` (which tokens are kept), ``request_cache``
-(where requests for the others wait), ``release`` (until when).
+Reading order: ``servicer`` (the calls), ``assessor`` (the tokens to keep), ``request_cache`` (the
+requests that wait for the target), ``release`` (the end of the wait).
 """

@@ -26,7 +26,7 @@ from specmesh.serving.settings import ServerSettings
 from specmesh.serving.startup import CannotStart
 
 DEFAULT_RULE = EscalationRate(0.5)
-"""A share means the same to every scorer and every pair of models; a threshold doesn't."""
+"""A share means the same for every scorer and every pair of models; a threshold doesn't."""
 
 
 def _check_scorer(name: str) -> str:
@@ -47,56 +47,59 @@ def _check_bounds(listed: str) -> str:
     except InvalidField as error:
         raise ValueError(str(error)) from None
     except ValueError:
-        raise ValueError("must be two numbers with a comma between them") from None
+        raise ValueError("must be two numbers separated by a comma") from None
     return listed
 
 
 class ConfidenceSettings(ServerSettings):
-    """Decides which draft tokens are kept without asking the target."""
+    """The confidence service: decides which draft tokens to keep without verification by the
+    target."""
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_CONFIDENCE__")
 
     scorer: Annotated[str, AfterValidator(_check_scorer)] = Field(
         "log-probability",
-        description="what scores a token if a request doesn't say: log-probability, margin, "
+        description="scorer for requests that name none: log-probability, margin, "
         "entropy, or calibrated, which needs --calibration",
     )
     calibration: Path | None = Field(
-        None, description="file that 'specmesh calibrate confidence' wrote"
+        None, description="file written by 'specmesh calibrate confidence'"
     )
     threshold: float | None = Field(
         None,
-        description="rule for requests that have none: keep what scores above this constant; "
-        "-inf keeps all, inf nothing. The one rule under which a request's answer does not "
-        "depend on what others ask",
+        description="rule for requests without one: keep tokens that score above this constant; "
+        "-inf keeps all, inf none. This is the only rule under which an answer does not "
+        "depend on other requests",
     )
     escalation_rate: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="or: ask the target about this share of the tokens of all sessions, as "
-        f"their scores were lately; the default, with {DEFAULT_RULE.share}",
+        description="or: have the target verify this share of the tokens of all sessions, judged "
+        f"by recent scores; the default, with {DEFAULT_RULE.share}",
     )
     follow_load: Annotated[str, AfterValidator(_check_bounds)] | None = Field(
         None,
-        description="or: about a share that follows the target's load, LOW,HIGH: the lower "
-        "while its replicas are busy, the higher while they idle",
+        description="or: verify a share that follows the target's load, LOW,HIGH: the lower one "
+        "while its replicas are busy, the higher one while they are idle",
     )
     window_ms: float = Field(
         0.0,
         ge=0,
         le=100,
-        description="how long a request waits at most for others to go with it, never longer "
-        "than half of what a verification takes; for targets that do not batch continuously, as "
-        "verifiers do",
+        description="longest wait of a request for others to be batched with, never longer "
+        "than half a verification; for targets without continuous batching, which "
+        "verifiers have",
     )
-    max_batch: int = Field(32, ge=1, le=1024, description="requests that go together, at most")
+    max_batch: int = Field(32, ge=1, le=1024, description="most requests released together")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         given = (self.threshold, self.escalation_rate, self.follow_load)
         if sum(rule is not None for rule in given) > 1:
-            raise ValueError("of --threshold, --escalation-rate and --follow-load only one goes")
+            raise ValueError(
+                "only one of --threshold, --escalation-rate and --follow-load can be set"
+            )
         if self.scorer == CALIBRATED and self.calibration is None:
             raise ValueError("--scorer calibrated needs --calibration")
         try:
@@ -145,7 +148,8 @@ class ConfidenceService:
 
 
 def _calibration(file: Path | None) -> Calibration | None:
-    """The calibration in ``file``, if one is named; raises ``CannotStart`` if it can't be read."""
+    """Return the calibration in ``file``, if one is named. Raises ``CannotStart`` if it can't be
+    read."""
     if file is None:
         return None
     try:

@@ -1,4 +1,5 @@
-"""Which draft tokens are kept: scores against a threshold, which may depend on recent scores."""
+"""The choice of draft tokens to keep: scores against a threshold, which may depend on recent
+scores."""
 
 from __future__ import annotations
 
@@ -13,8 +14,7 @@ from specmesh.decoding.predict.thresholds import FilterOptions, RecentScores, Ru
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """Decisions on draft tokens that follow each other: first those kept, then a run of escalated
-    ones.
+    """Decisions on consecutive draft tokens: first the kept ones, then a run of escalated ones.
 
     Tokens after that run have a score, but are not decided on: the target's verdict may end the
     draft before them.
@@ -26,17 +26,17 @@ class Assessment:
 
     @property
     def keeps(self) -> tuple[bool, ...]:
-        """Whether each token's score is above the threshold."""
+        """For each token, True if its score is above the threshold."""
         return tuple(score > self.threshold for score in self.scores)
 
     @property
     def num_kept(self) -> int:
-        """How many tokens, from the first on, are kept."""
+        """The number of leading tokens that are kept."""
         return _leading(self.keeps, value=True)
 
     @property
     def num_escalated(self) -> int:
-        """How many tokens after those are escalated to the target."""
+        """The number of tokens after those that are escalated to the target."""
         return _leading(self.keeps[self.num_kept :], value=False)
 
 
@@ -44,7 +44,7 @@ class Assessor:
     """The scorers, and the recent scores of each over all sessions of this process."""
 
     def __init__(self, scorer: str, rule: Rule, calibration: Scorer | None) -> None:
-        """``scorer`` and ``rule`` are for requests that name none.
+        """Use ``scorer`` and ``rule`` for requests that name none.
 
         Raises ``InvalidField`` for a scorer that is unknown, or lacks its calibration.
         """
@@ -60,8 +60,8 @@ class Assessor:
         """Decide on draft tokens, and remember the scores of those that were decided on.
 
         ``positions`` are the drafter's choices at each token's position; ``load`` is that of the
-        target, from 0 (idle) to 1. Raises ``InvalidField`` for a scorer that is unknown, or lacks
-        its calibration.
+        target, from 0 (idle) to 1 (busy). Raises ``InvalidField`` for a scorer that is unknown, or
+        lacks its calibration.
         """
         name = options.scorer or self._scorer
         self._check(name)
@@ -83,5 +83,5 @@ class Assessor:
 
 
 def _leading(values: Sequence[bool], *, value: bool) -> int:
-    """How many of ``values``, from the first, are ``value``."""
+    """Count the leading elements of ``values`` that are ``value``."""
     return next((n for n, each in enumerate(values) if each is not value), len(values))

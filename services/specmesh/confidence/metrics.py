@@ -1,4 +1,4 @@
-"""What the service did, as metrics."""
+"""Metrics of the confidence service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _waited = names.FILTER_WAIT.instrument()
 def record_assessment(
     scorer: str, threshold: float, *, num_positions: int, num_kept: int, num_escalated: int
 ) -> None:
-    """Account for one request."""
+    """Record the assessment of one request."""
     _assessed.add(num_positions)
     _tokens.add(num_kept, {names.FILTER_DECISION: "kept"})
     _tokens.add(num_escalated, {names.FILTER_DECISION: "escalated"})
@@ -25,10 +25,10 @@ def record_assessment(
 
 
 def record_batch(size: int) -> None:
-    """Account for a batch that this process released."""
+    """Record a batch that this process released."""
     _batch_size.record(size)
 
 
 def record_wait(waited_ms: float) -> None:
-    """Account for a request that was released."""
+    """Record the wait of a released request."""
     _waited.record(waited_ms / 1e3)

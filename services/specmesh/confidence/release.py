@@ -1,6 +1,6 @@
-"""When requests that wait for the target are released: a pure decision, without a clock.
+"""The decision when to release requests that wait for the target: pure, without a clock.
 
-Waiting pays only if more requests come meanwhile, and they only come from active sessions. So a
+Waiting pays only if more requests arrive meanwhile, and they only come from active sessions. So a
 batch is released at the latest when its oldest request is due, and before that once it is full or
 every session that was recently active is waiting.
 """
@@ -12,17 +12,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 LIVE_S = 1.0
-"""A session that was seen within this time is active. A round of draft and verification takes less,
-also with many sessions on few replicas; one that has ended delays others no longer."""
+"""A session seen within this time is active. A round of draft and verification takes less, even
+with many sessions on few replicas, and an ended session delays others no longer than this."""
 
 WAIT_SHARE = 0.5
-"""How long a request waits at most, as a share of what its verification then takes. While the
-target has little to do it answers soon, and waiting would be most of the time of a token; the more
-it has to do, the more a larger batch saves, and the less waiting adds."""
+"""The longest wait of a request, as a share of its verification's time. While the target is idle it
+answers soon, and waiting would take most of the time of a token; the busier it is, the more a
+larger batch saves, and the less waiting adds."""
 
 
 def wait_s(window_s: float, verification_s: float) -> float:
-    """Seconds that a request may wait for others; ``verification_s`` is 0 if it is not known."""
+    """Return the seconds that a request may wait for others; ``verification_s`` is 0 if unknown."""
     return min(window_s, WAIT_SHARE * verification_s) if verification_s else window_s
 
 
@@ -31,50 +31,52 @@ class WaitingRequest:
     """A request to verify that waits until ``due``, in seconds of the caller's clock."""
 
     number: int
-    """In order of arrival."""
+    """The number of the request, in order of arrival."""
     session_id: str
     confidence: float
-    """Score of the first token that was not kept; scores of different scorers are compared as
-    such."""
+    """The score of the first token that was not kept; scores of different scorers are compared
+    directly."""
     due: float
 
 
 def next_batch(
     waiting: Iterable[WaitingRequest], sessions: Iterable[str], now: float, max_batch: int
 ) -> list[WaitingRequest]:
-    """The requests to be released at ``now``, the least sure first; none if they wait on.
+    """Return the requests to release at ``now``, the least confident first; none if they keep
+    waiting.
 
-    ``sessions`` are the active ones. More than ``max_batch`` may wait: call again for the rest.
+    ``sessions`` are the active sessions. More than ``max_batch`` requests may wait: call again for
+    the rest.
     """
     order = sorted(waiting, key=lambda each: (each.confidence, each.number))
     if not order:
         return []
     full = len(order) >= max_batch
     due = min(each.due for each in order) <= now
-    # A session may have two requests waiting, or have been forgotten while one waits.
+    # A session may have two waiting requests, or have been forgotten while one waits.
     if full or due or set(sessions) <= {each.session_id for each in order}:
         return order[:max_batch]
     return []
 
 
 class ActiveSessions:
-    """Those seen within ``LIVE_S``.
+    """The sessions seen within ``LIVE_S``.
 
-    Others are dropped whenever one is seen, not only when a batch is released: where every token is
-    kept, none ever is.
+    Other sessions are dropped whenever one is seen, not only when a batch is released: if every
+    token is kept, no batch ever is.
     """
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, float] = OrderedDict()
 
     def see(self, session_id: str, now: float) -> None:
-        """Note that the session is active."""
+        """Record that the session is active."""
         self._seen[session_id] = now
         self._seen.move_to_end(session_id)
         self._forget(now)
 
     def ids(self, now: float) -> list[str]:
-        """Those active at ``now``."""
+        """Return the sessions that are active at ``now``."""
         self._forget(now)
         return list(self._seen)
 
@@ -84,7 +86,7 @@ class ActiveSessions:
 
 
 class WaitingRequests:
-    """Requests that wait together: each is released once, at the latest when it is due."""
+    """Requests that wait together; each is released exactly once, at the latest when it is due."""
 
     def __init__(self, max_batch: int) -> None:
         self._max_batch = max_batch
@@ -93,23 +95,23 @@ class WaitingRequests:
 
     @property
     def due(self) -> float | None:
-        """When the oldest request is due; None if none waits."""
+        """The time at which the oldest request is due; None if no request waits."""
         return min((each.due for each in self._waiting.values()), default=None)
 
     def see(self, session_id: str, now: float) -> None:
-        """Note that the session is active."""
+        """Record that the session is active."""
         self._sessions.see(session_id, now)
 
     def add(self, waiting: WaitingRequest) -> None:
-        """Let a request wait."""
+        """Add a request that waits."""
         self._waiting[waiting.number] = waiting
 
     def withdraw(self, number: int) -> None:
-        """Forget a request, if it waits."""
+        """Remove a request, if it waits."""
         self._waiting.pop(number, None)
 
     def release(self, now: float) -> list[Sequence[WaitingRequest]]:
-        """Take out the batches to be released at ``now``."""
+        """Remove and return the batches to release at ``now``."""
         sessions = self._sessions.ids(now)
         batches: list[Sequence[WaitingRequest]] = []
         while batch := next_batch(self._waiting.values(), sessions, now, self._max_batch):

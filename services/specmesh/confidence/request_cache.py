@@ -1,7 +1,7 @@
-"""Where requests to the target wait for those of other sessions to be batched with.
+"""The cache in which requests to the target wait to be batched with those of other sessions.
 
-Requests of one process wait together. Replicas of the service share nothing: a verifier batches
-what it is asked by all of them anyway.
+Requests of one process wait together. Replicas of the service share nothing: a verifier batches the
+requests of all replicas anyway.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from specmesh.confidence.release import WaitingRequest, WaitingRequests, wait_s
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Says that the request may be sent to the target now."""
+    """The permission to send the request to the target now."""
 
     batch_size: int
     waited_ms: float
 
 
 class Ticket:
-    """A request that waits in the cache; ``released`` is set when it may go."""
+    """A request that waits in the cache; ``released`` is set when it may be sent."""
 
     def __init__(self, since: float) -> None:
         self.released: asyncio.Future[Release] = asyncio.get_running_loop().create_future()
         self._since = since
 
     def release(self, batch_size: int, now: float) -> None:
-        """Release the request, unless its caller has gone."""
+        """Release the request, unless its caller has left."""
         if not self.released.done():
             waited_ms = (now - self._since) * 1e3
             record_wait(waited_ms)
@@ -44,7 +44,7 @@ class RequestCache:
     """The waiting requests of this process: CALID's request cache."""
 
     def __init__(self, *, window_s: float, max_batch: int) -> None:
-        """No request waits longer than ``window_s``."""
+        """Let no request wait longer than ``window_s``."""
         self._window_s = window_s
         self._waiting = WaitingRequests(max_batch)
         self._tickets: dict[int, Ticket] = {}
@@ -52,12 +52,12 @@ class RequestCache:
         self._due_timer: asyncio.TimerHandle | None = None
 
     def stop(self) -> None:
-        """Release all that still wait."""
+        """Release all waiting requests."""
         self._set_timer(None)
         self._release(list(self._tickets))
 
     def see(self, session_id: str) -> None:
-        """Note that the session is active, so that others may wait for it."""
+        """Record that the session is active, so that others may wait for it."""
         self._waiting.see(session_id, time.monotonic())
 
     @contextmanager
@@ -66,8 +66,8 @@ class RequestCache:
     ) -> Iterator[Ticket]:
         """Let a request wait; leaving the block withdraws it.
 
-        ``confidence`` is the score of the first token that was not kept; ``verification_s`` how
-        long verifications recently took, 0 if that is not known.
+        ``confidence`` is the score of the first token that was not kept; ``verification_s`` is the
+        recent time of a verification, 0 if unknown.
         """
         now = time.monotonic()
         due = now + wait_s(self._window_s, verification_s)
@@ -83,7 +83,7 @@ class RequestCache:
             del self._tickets[waiting.number]
 
     def _release_ready(self) -> None:
-        """Release what is ready, and come back when the next request is due."""
+        """Release the requests that are ready, and set a timer for the next one that is due."""
         for batch in self._waiting.release(time.monotonic()):
             record_batch(len(batch))
             self._release([each.number for each in batch])

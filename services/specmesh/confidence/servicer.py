@@ -1,4 +1,5 @@
-"""ConfidenceService: message to domain, one decision, perhaps a wait, domain to message."""
+"""ConfidenceService: it turns a message into domain values, makes one decision, may wait, and
+answers."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class ConfidenceServicer(confidence_pb2_grpc.ConfidenceServiceServicer):
         request: confidence_pb2.AssessRequest,
         context: Context | EachContext,  # noqa: ARG002
     ) -> AsyncGenerator[confidence_pb2.AssessResponse, None]:
-        """Yield the assessment, then, if tokens are escalated, their release."""
+        """Yield the assessment and then, if tokens are escalated, their release."""
         assessment = self._assess(request)
         first = confidence_pb2.AssessResponse(assessment=_message(assessment))
         if not assessment.num_escalated:
@@ -44,7 +45,7 @@ class ConfidenceServicer(confidence_pb2_grpc.ConfidenceServiceServicer):
             return
         confidence = assessment.scores[assessment.num_kept]
         verification_s = request.verification_ms / 1e3
-        # Its wait begins while the first response is on its way.
+        # The wait begins while the first response is on its way.
         with self._cache.enter(request.session_id, confidence, verification_s) as ticket:
             yield first
             released = await ticket.released
@@ -65,7 +66,7 @@ class ConfidenceServicer(confidence_pb2_grpc.ConfidenceServiceServicer):
         request_iterator: AsyncIterator[confidence_pb2.AssessEachRequest],
         context: EachContext,
     ) -> AsyncIterator[confidence_pb2.AssessEachResponse]:
-        """Answer as ``Assess`` does to each request of the call, one after the other."""
+        """Answer each request of the call in turn, as ``Assess`` does."""
         async for message in request_iterator:
             async with (
                 exchange(message.trace_context),
@@ -80,7 +81,7 @@ class ConfidenceServicer(confidence_pb2_grpc.ConfidenceServiceServicer):
         options = read_filter_options(request.options)
         if not request.session_id:
             raise InvalidField("session_id", "must not be empty")
-        # Written so that a NaN is refused as well.
+        # Written so that NaN is refused, too.
         if not 0 <= request.verifier_load <= 1:
             raise InvalidField("verifier_load", "must be in [0, 1]")
         if not 0 <= request.verification_ms < math.inf:

@@ -1,1 +1,1 @@
-"""The mathematics of speculative decoding: pure functions of numbers, numpy only."""
+"""The mathematics of speculative decoding: pure functions that need only numpy."""

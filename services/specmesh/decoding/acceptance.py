@@ -1,4 +1,5 @@
-"""Verification: which draft tokens are accepted, and the target's own token after them."""
+"""Verification: the choice of the draft tokens to accept, and of the target's own token after
+them."""
 
 from __future__ import annotations
 
@@ -25,12 +26,11 @@ class Verdict:
     """The result of verifying a draft.
 
     ``accepted_nodes`` are a path from the root of the tree downwards; ``next_token`` is the
-    target's own token after them: a recovered token, in place of rejected draft tokens, if
-    ``recovered``, else the bonus token after a leaf. ``bonus``, only in rejection mode and if it
-    was requested, is the target's distribution at the bonus token's position: draft tokens that
-    exist for that position by then are tried against it, and ``next_token`` counts only if there
-    are none. ``logprobs``, if they were requested, are those of the accepted tokens and of
-    ``next_token``.
+    target's own token after them: a recovered token in place of rejected draft tokens if
+    ``recovered``, else the bonus token after a leaf. ``bonus``, only in rejection mode and if
+    requested, is the target's distribution at the bonus token's position. Draft tokens that exist
+    for that position by then are tried against it, and ``next_token`` counts only if there are
+    none. ``logprobs``, if requested, are those of the accepted tokens and of ``next_token``.
     """
 
     accepted_nodes: tuple[int, ...]
@@ -52,27 +52,28 @@ def verify(
 
     Row k of ``logits`` ``[len(tree) + 1, vocab]`` holds the target's logits after node k, row 0
     those after the prefix. ``position`` is that of the first token after the prefix, the length of
-    the prefix. ``draft_distributions`` holds, for every node with children, what they were drawn
-    from, without replacement and in the order they are listed; rejection mode only, as is
-    ``num_bonus_candidates``: how many tokens ``Verdict.bonus`` lists, 0 for no bonus.
+    the prefix. ``draft_distributions`` holds, for every node with children, the distribution from
+    which they were drawn without replacement, in the order in which they are listed.
+    ``num_bonus_candidates`` is the number of tokens that ``Verdict.bonus`` lists, 0 for no bonus.
+    Both are for rejection mode only.
 
     Greedy and coupled: draft tokens are accepted while they equal the target's own tokens.
     Rejection: a chain follows Algorithm 1 of Leviathan et al. 2023. Several children are tried in
     turn (multi-round speculative sampling: SpecInfer, Miao et al. 2024; without replacement as in
     Sequoia, Chen et al. 2024): child x is accepted with probability min(1, p(x) / q(x)); else p
-    becomes norm(max(0, p - q)), q loses x, and the next is tried. With all rejected, the recovered
-    token is drawn from the p that is left.
+    becomes norm(max(0, p - q)), q loses x, and the next is tried. If all are rejected, the
+    recovered token is drawn from the remaining p.
 
     Raises ``InvalidField`` for a node with children but no distribution, and for a distribution
     outside the vocabulary or under which a child could not have been drawn; ``FloatingPointError``
     for logits that ``warp`` refuses.
 
-    Noise keyed by position is used again when a position is drafted or verified again, and in
-    rejection mode that stays exact for this reason. The token committed at position i is a function
-    of the tokens before it and of the noise at i. The tokens before it are functions of the noise
-    before i, which is independent of the noise at i: however often the noise at i was looked up for
-    drafts that were discarded, it is still independent of the tokens before i. This holds as long
-    as strategies keep to the rule in ``orchestrator/strategies/base.py``.
+    Noise keyed by position is used again when a position is drafted or verified again, and
+    rejection mode stays exact for the following reason. The token committed at position i is a
+    function of the tokens before it and of the noise at i. The tokens before it are functions of
+    the noise before i, which is independent of the noise at i. So even if the noise at i was looked
+    up for discarded drafts, it is independent of the tokens before i. This holds as long as
+    strategies follow the rule in ``orchestrator/strategies/base.py``.
     """
     if len(logits) != len(tree) + 1:
         raise ValueError(f"{len(logits)} rows of logits for a tree of {len(tree)} nodes")
@@ -135,8 +136,8 @@ def _try_in_turn(
     draft: Distribution,
     noise: NDArray[np.float64],
 ) -> tuple[int | None, NDArray[np.float64]]:
-    """The index of the accepted one of ``tokens``, None if all are rejected, and the target's
-    distribution ``[vocab]`` after the rejections.
+    """Return the index of the accepted token of ``tokens``, None if all are rejected, and the
+    target's distribution ``[vocab]`` after the rejections.
 
     ``target_probs`` is ``[vocab]``; ``noise`` holds one uniform number for each token.
     """
@@ -150,7 +151,7 @@ def _try_in_turn(
         residual[draft.token_ids] -= draft_probs
         residual.clip(min=0, out=residual)
         mass = residual.sum()
-        if mass > 0:  # else the two are equal but for rounding
+        if mass > 0:  # otherwise the two are equal except for rounding
             target_probs = residual / mass
         draft_probs = draft_probs.copy()
         draft_probs[drawn] = 0

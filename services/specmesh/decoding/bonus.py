@@ -1,19 +1,20 @@
-"""The target's distribution at a bonus token's position, to accept tokens drafted for it meanwhile.
+"""The target's distribution at a bonus token's position, for accepting tokens that were drafted
+there meanwhile.
 
-A verification that accepts all of a chain adds a bonus token, and one of an empty tree yields
-nothing else. In rejection mode that token is drawn independently of the drafter, so it equals the
-token that a drafter has meanwhile drawn for the same position with probability Σ p·q only, while
-verification would accept that token with probability Σ min(p, q). A strategy that drafts on while
-the target verifies would lose nearly every draft to its bonus tokens. So the verdict carries p
-itself, and a draft token that exists when the verdict arrives is tried by Leviathan's rule, without
-another forward pass.
+A verification that accepts all of a chain adds a bonus token, and the verification of an empty tree
+yields only such a token. In rejection mode that token is drawn independently of the drafter, so it
+equals the token that a drafter has meanwhile drawn for the same position only with probability Σ
+p·q, while verification would accept that token with probability Σ min(p, q). A strategy that
+continues to draft while the target verifies would lose nearly every draft to bonus tokens. So the
+verdict carries p itself, and a draft token that exists when the verdict arrives is tried by
+Leviathan's rule, without another forward pass.
 
-p is sent token by token where it is high; the rest, the tail, is sent as one outcome: its mass and
-one token drawn from it. The output distribution stays exact. Map p and q to the listed tokens and
-the tail: x ~ q makes its image a draw from q's image, so the rule (Leviathan et al. 2023, Appendix
-A.1) yields an outcome distributed as p's image; and where that is the tail, its token was drawn
-from p given the tail, independently of x. What is lost is acceptance: a draft token from the tail
-is hardly ever the one drawn there.
+The likeliest tokens of p are sent one by one. All others, the tail, are sent as one outcome: its
+mass and one token drawn from it. The output distribution stays exact. Map p and q to the listed
+tokens and the tail: x ~ q makes its image a draw from q's image, so the rule (Leviathan et al.
+2023, Appendix A.1) yields an outcome distributed as p's image; if that is the tail, its token was
+drawn from p given the tail, independently of x. The cost is acceptance: a draft token from the tail
+rarely is the token drawn there.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from specmesh.decoding.noise import Purpose, gumbel, uniforms
 from specmesh.decoding.sampling import Distribution, likeliest
 
 MAX_BONUS_CANDIDATES = 64
-"""As many as a draft distribution has: draft tokens would hardly ever be among any more."""
+"""As many tokens as in a draft distribution: draft tokens would rarely be among further ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +38,7 @@ class Bonus:
 
     ``token_ids`` ``[n]`` are distinct and ascending, ``probabilities`` ``[n]`` above 0. All other
     tokens together have ``tail_mass``; if that is above 0, ``tail_token`` was drawn from them and
-    has ``tail_token_probability`` of its own. The probabilities and the mass add up to 1.
+    has the probability ``tail_token_probability``. The probabilities and the mass add up to 1.
     """
 
     seed: int
@@ -68,13 +69,13 @@ class Bonus:
         )
 
     def meet(self, drafts: Sequence[tuple[int, Distribution]]) -> int:
-        """The token for this position, distributed as p, given the draft tokens for it.
+        """Return the token for this position, distributed as p, given the draft tokens for it.
 
-        Each of ``drafts`` is a token and what it was drawn from, independently of the others. They
-        are tried in turn (multi-round speculative sampling, Miao et al. 2024): x is accepted with
-        probability min(1, p(x) / q(x)), else p becomes norm(max(0, p - q)). Which drafts there are
-        may depend on anything but the noise at this position (see ``verify``), so not on whether a
-        drafter continued after the token that it drew here.
+        Each of ``drafts`` is a token and the distribution from which it was drawn, independently of
+        the others. They are tried in turn (multi-round speculative sampling, Miao et al. 2024): x
+        is accepted with probability min(1, p(x) / q(x)), else p becomes norm(max(0, p - q)). The
+        choice of drafts must not depend on the noise at this position (see ``verify``), so not on
+        whether a drafter continued after the token that it drew here.
         """
         left = np.append(self.probabilities, self.tail_mass)
         for token, draft in drafts:
@@ -85,24 +86,26 @@ class Bonus:
                 return self.tail_token if outcome == len(self.token_ids) else token
             residual = (left - drawn_from).clip(min=0)
             mass = residual.sum()
-            if mass > 0:  # else the two are equal but for rounding
+            if mass > 0:  # otherwise the two are equal except for rounding
                 left = residual / mass
         return self._draw(left)
 
     def _image(self, draft: Distribution) -> NDArray[np.float64]:
-        """The probabilities of the listed tokens and of the tail, ``[n + 1]``, under ``draft``."""
+        """Return the probabilities of the listed tokens and of the tail, ``[n + 1]``, under
+        ``draft``."""
         image = np.zeros(len(self.token_ids) + 1)
         np.add.at(image, self._outcomes(draft.token_ids), draft.probabilities)
         return image
 
     def _outcomes(self, tokens: NDArray[np.int64]) -> NDArray[np.intp]:
-        """The index of each of ``tokens`` in ``token_ids``; n, for the tail, if it isn't listed."""
+        """Return the index of each of ``tokens`` in ``token_ids``; n, the tail, for tokens that
+        aren't listed."""
         nearest = np.minimum(self.token_ids.searchsorted(tokens), len(self.token_ids) - 1)
         return np.where(self.token_ids[nearest] == tokens, nearest, len(self.token_ids))
 
     def _draw(self, left: NDArray[np.float64]) -> int:
-        """A draw from ``left`` ``[n + 1]``, what is left of p; the same that ``verify`` would make
-        if no draft has any probability in the tail."""
+        """Draw from ``left`` ``[n + 1]``, the remainder of p. The draw equals that of ``verify`` if
+        no draft has any probability in the tail."""
         token_ids, weights = self.token_ids, left[:-1]
         if left[-1] > 0 and self.tail_mass > 0:
             # It has the highest score of the tail, so in a Gumbel-max it represents the tail.
@@ -116,10 +119,10 @@ class Bonus:
 def draw_own(
     token_ids: NDArray[np.int64], weights: NDArray[np.float64], seed: int, position: int
 ) -> int:
-    """The target's own token in rejection mode, drawn in proportion to ``weights`` ``[n]`` above 0.
+    """Draw the target's own token in rejection mode, in proportion to ``weights`` ``[n]`` above 0.
 
-    By Gumbel-max, under which replicas whose logits differ by rounding still agree; inverting the
-    cumulative sum would add up the differences.
+    This uses Gumbel-max, under which replicas whose logits differ by rounding still agree;
+    inverting the cumulative sum would add up the differences.
     """
     noise = gumbel(seed, position, Purpose.RESIDUAL, token_ids)
     return int(token_ids[(np.log(weights) + noise).argmax()])

@@ -23,15 +23,15 @@ from specmesh.decoding.sampling import (
 )
 
 MAX_CANDIDATES = 64
-"""Bounds a draft distribution, which is sent with every verification."""
+"""The most tokens in a draft distribution, which is sent with every verification."""
 
 UNSEEN = 1e-3
 """The confidence in a token that is not among the drafter's choices."""
 
 DRAWN = Platt(slope=0.45, bias=0.5)
-"""Maps a drawn token's probability to that of its acceptance: as measured on held-out prompts with
-the shipped pair at temperature 0.8, where tokens drawn with a probability below 0.05 are accepted
-in 37 of 100 cases, from 0.2 to 0.5 in 55, and above 0.95 in 97."""
+"""A map from a drawn token's probability to that of its acceptance, as measured on held-out prompts
+with the shipped pair at temperature 0.8, where tokens drawn with a probability below 0.05 are
+accepted in 37 of 100 cases, from 0.2 to 0.5 in 55, and above 0.95 in 97."""
 _STEPS = 1 << 24
 _LEAST = float(np.finfo(np.float32).tiny)
 _NO_WEIGHT = -750.0
@@ -43,9 +43,9 @@ class TopK:
     """The likeliest tokens at a position, best first: a summary, not a distribution.
 
     ``token_ids`` ``[n]`` are distinct; ``probabilities`` ``[n]``, in (0, 1] and never rising, lack
-    the mass of the tokens not listed. They are sent as float32, so those below its least normal
-    number are raised to it. ``entropy``, in nats, is that of the whole distribution, tokens not
-    listed included.
+    the mass of the tokens not listed. They are sent as float32, so smaller ones are raised to its
+    least normal number. ``entropy``, in nats, is that of the whole distribution, including tokens
+    not listed.
     """
 
     token_ids: tuple[int, ...]
@@ -53,7 +53,7 @@ class TopK:
     entropy: float
 
     def first(self, count: int) -> TopK:
-        """The ``count`` likeliest of them."""
+        """Return the ``count`` likeliest of these tokens."""
         return TopK(self.token_ids[:count], self.probabilities[:count], self.entropy)
 
 
@@ -61,8 +61,8 @@ class TopK:
 class Drawn:
     """The draft tokens for one position: ``children``, distinct, in the order to try them.
 
-    ``distribution`` is what they were drawn from, rejection mode only; ``choices`` are the
-    drafter's likeliest tokens at this position, if requested.
+    ``distribution`` is the one from which they were drawn, only in rejection mode; ``choices`` are
+    the drafter's likeliest tokens at this position, if requested.
     """
 
     children: tuple[int, ...]
@@ -77,16 +77,17 @@ def draw_children(
     count: int,
     num_choices: int = 0,
 ) -> Drawn:
-    """Up to ``count`` (at least 1) children for ``position``, and up to ``num_choices`` choices.
+    """Return up to ``count`` (at least 1) children for ``position``, and up to ``num_choices``
+    choices.
 
     ``logits`` ``[vocab]`` are the drafter's. Greedy: the likeliest tokens; a choice's probability
     is that at temperature 1. Coupled: the tokens with the highest log q + noise, the same noise
-    that the target will use; choices are the softmax of these scores, since the noise decides what
-    the target takes too. Rejection: draws without replacement (Gumbel top-k, Kool et al. 2019) from
-    the distribution returned beside them, which the verifier must be given; choices are the
-    likeliest tokens of the warped distribution, before it is cut and rounded for the wire. There
-    are fewer where a distribution holds fewer tokens. Raises ``FloatingPointError`` as ``warp``
-    does.
+    that the target will use; choices are the softmax of these scores, since the noise also decides
+    which token the target takes. Rejection: draws without replacement (Gumbel top-k, Kool et al.
+    2019) from the distribution that is also returned and that the verifier needs; choices are the
+    likeliest tokens of the warped distribution, before it is truncated and rounded for the wire.
+    There are fewer of both if the distribution has fewer tokens. Raises ``FloatingPointError`` as
+    ``warp`` does.
     """
     if sampling.mode is AcceptanceMode.REJECTION:
         return _draw_at_random(logits, sampling, position, count, num_choices)
@@ -126,13 +127,14 @@ def _choices(
     best: NDArray[np.int64],
     scores: NDArray[np.floating[Any]],
 ) -> TopK:
-    """``token_ids`` ``[n]`` with the softmax of ``scores``; theirs are ``scores[best[:n]]``."""
+    """Return ``token_ids`` ``[n]`` with the softmax of ``scores``; ``scores[best[:n]]`` are those
+    of ``token_ids``."""
     below = scores.astype(np.float64)
     below -= below[best[0]]
     np.maximum(below, _NO_WEIGHT, out=below)
     weights = np.exp(below)
     total = weights.sum()
-    # Not by BLAS, whose threads stall for milliseconds when the cores are busy.
+    # Not with BLAS, whose threads stall for milliseconds when the cores are busy.
     entropy = math.log(total) - float(np.einsum("i,i", weights, below)) / total
     return _listed(token_ids, weights[best[: token_ids.size]] / total, entropy)
 
@@ -146,12 +148,13 @@ def _listed(
 
 
 def confidence(token: int, choices: TopK | None, distribution: Distribution | None) -> float:
-    """How sure the drafter is that its ``token`` is accepted, by what it sent for the position.
+    """Return the drafter's confidence that its ``token`` is accepted, from the data it sent for the
+    position.
 
-    That is its probability of the token, except in rejection mode (with a ``distribution``), where
-    it is higher: a token is certain to be accepted if the target gives it at least the drafter's
-    probability, however low that is. A token that neither argument lists was not among the
-    likeliest: ``UNSEEN``. With neither argument the drafter counts as sure: 1.
+    The confidence is the drafter's probability of the token. It is higher in rejection mode (with a
+    ``distribution``), where a token is certainly accepted if the target gives it at least the
+    drafter's probability, however low. For a token that neither argument lists it is ``UNSEEN``.
+    Without both arguments the drafter counts as certain: 1.
     """
     if distribution is not None:
         held = distribution.probabilities[distribution.token_ids == token]
@@ -164,10 +167,11 @@ def confidence(token: int, choices: TopK | None, distribution: Distribution | No
 
 
 def highest_entropy(probabilities: Sequence[float], vocab_size: int) -> float:
-    """The highest entropy, in nats, of any distribution with these ``probabilities``.
+    """Return the highest entropy, in nats, of any distribution with these ``probabilities``.
 
-    What is missing from 1 is spread evenly over the other tokens of the vocabulary. It replaces an
-    entropy that was not sent, and so takes the drafter to be less sure than it is, never surer.
+    The mass missing from 1 is spread evenly over the other tokens of the vocabulary. The result
+    replaces an entropy that was not sent, so the drafter's confidence may be underestimated, but
+    never overestimated.
     """
     rest, others = 1 - math.fsum(probabilities), vocab_size - len(probabilities)
     entropy = -math.fsum(p * math.log(p) for p in probabilities if p)
@@ -177,13 +181,13 @@ def highest_entropy(probabilities: Sequence[float], vocab_size: int) -> float:
 
 
 def _fit_for_wire(warped: Distribution) -> Distribution:
-    """``warped`` cut to its ``MAX_CANDIDATES`` likeliest tokens and rounded to multiples of 2**-24
-    with sum 1.
+    """Truncate ``warped`` to its ``MAX_CANDIDATES`` likeliest tokens, rounded to multiples of
+    2**-24 with sum 1.
 
-    Such numbers are float32 exactly, so a verifier that divides what it receives by the sum works
-    with the very probabilities drawn from here. Neither step costs exactness: the acceptance rule
-    yields the target's distribution for *any* q, as long as the draft tokens were drawn from that
-    same q. It costs acceptance, by no more than the probability cut off.
+    Such numbers are exact in float32, so a verifier that normalises the numbers it receives gets
+    exactly the probabilities used for drawing here. Neither step costs exactness: the acceptance
+    rule yields the target's distribution for *any* q, as long as the draft tokens were drawn from
+    that same q. The cost is acceptance, at most the truncated probability.
     """
     token_ids, probabilities = warped.token_ids, warped.probabilities
     if token_ids.size > MAX_CANDIDATES:

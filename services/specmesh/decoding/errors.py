@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class InvalidField(ValueError):
-    """A field of a request is wrong: ``field`` says which, ``reason`` what must hold."""
+    """A field of a request is wrong: ``field`` is its name, ``reason`` says what must hold."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -16,13 +16,13 @@ class InvalidField(ValueError):
 
 
 class ContextExceeded(InvalidField):
-    """A prompt leaves no room in the model's context. Callers are told so apart from other wrong
-    fields: a model with a longer context, or a shorter prompt, is the way out."""
+    """A prompt leaves no room in the model's context. It is distinct from other wrong fields
+    because the caller can choose a model with a longer context or a shorter prompt."""
 
 
 @contextmanager
 def within(field: str) -> Iterator[None]:
-    """Wrong fields of the message in ``field`` are named by their path from there."""
+    """Prefix the names of wrong fields in the block with ``field``, the message that holds them."""
     try:
         yield
     except InvalidField as error:

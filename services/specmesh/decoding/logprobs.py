@@ -1,7 +1,7 @@
 """Log-probabilities of an answer's tokens, by the target's own distribution.
 
-They are of the softmax of the target's logits as they are: temperature, top-k and top-p change what
-is drawn, not what the target thinks of it.
+They come from the softmax of the unmodified logits: temperature, top-k and top-p change which
+tokens are drawn, not how likely the target finds them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MAX_TOP_LOGPROBS = 20
 class Logprobs:
     """Natural logarithms of probabilities at one position, rounded to float32.
 
-    ``logprob`` is that of the token there; ``top_token_ids`` are the likeliest tokens, best first,
-    the lower id on ties, and ``top_logprobs`` theirs.
+    ``logprob`` is that of the token there. ``top_token_ids`` are the likeliest tokens, best first,
+    the lower id first on ties, and ``top_logprobs`` are theirs.
     """
 
     logprob: float
@@ -33,8 +33,8 @@ class Logprobs:
 
 
 def logprobs_at(logits: NDArray[np.floating[Any]], token: int, num_top: int) -> Logprobs:
-    """Those of ``token`` and of the ``num_top`` likeliest by ``logits`` ``[vocab]``; fewer where
-    the others are impossible (a logit of -inf).
+    """Return the log-probabilities of ``token`` and of the ``num_top`` likeliest tokens, from
+    ``logits`` ``[vocab]``; fewer if the others are impossible (a logit of -inf).
 
     Raises ``FloatingPointError`` if the logits hold NaN or no finite maximum.
     """
@@ -56,7 +56,8 @@ def logprobs_along(
     next_token: int,
     num_top: int,
 ) -> tuple[Logprobs, ...]:
-    """Those of a verdict's tokens: of the accepted nodes' and of the next one.
+    """Return the log-probabilities of a verdict's tokens: those of the accepted nodes and the next
+    one.
 
     Row k of ``logits`` ``[len(tree) + 1, vocab]`` holds the target's logits after node k.
     """

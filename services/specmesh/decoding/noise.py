@@ -1,7 +1,7 @@
 """Counter-based randomness: noise is looked up, never drawn.
 
-Every number is a pure function of (seed, position, purpose, id), so any replica, at any time
-and in any order, sees the same noise. The generator is SplitMix64 (Steele, Lea, Flood: "Fast
+Every number is a pure function of (seed, position, purpose, id), so every replica sees the same
+noise, at any time and in any order. The generator is SplitMix64 (Steele, Lea, Flood: "Fast
 Splittable Pseudorandom Number Generators", OOPSLA 2014), read at random access.
 
 The uniforms are equal bit for bit on every machine. Gumbel noise goes through ``log``, which
@@ -24,7 +24,7 @@ _MIX_2 = 0x94D049BB133111EB
 
 
 class Purpose(IntEnum):
-    """What noise is for; different purposes are independent. The numbers never change."""
+    """The purposes of noise, which are independent of each other. Their numbers never change."""
 
     COUPLED = 0
     """Coupled mode: noise shared by target and drafter; ids are tokens."""
@@ -35,18 +35,19 @@ class Purpose(IntEnum):
     RESIDUAL = 3
     """Rejection mode: the target's own token, recovered or bonus; ids are tokens."""
     PREDICT = 4
-    """How many draft tokens a predictor expects to be accepted; by round, not by position."""
+    """The number of draft tokens that a predictor expects to be accepted; by round, not by
+    position."""
 
 
 def uniforms(
     seed: int, position: int, purpose: Purpose, ids: NDArray[np.integer[Any]]
 ) -> NDArray[np.float64]:
-    """Uniform noise strictly inside (0, 1), one number for each of ``ids`` ``[n]``.
+    """Return uniform noise strictly inside (0, 1), one number for each of ``ids`` ``[n]``.
 
     ``seed`` is any uint64, ``position`` counts tokens from the start of the text.
     """
     bits = _splitmix64(_stream_key(seed, position, purpose), ids)
-    # Of the top 53 bits the last is set: the midpoints of 2**52 equal cells are exact in
+    # Keep the top 53 bits with the last one set: midpoints of 2**52 equal cells are exact in
     # float64 and touch neither 0 nor 1.
     bits >>= np.uint64(11)
     bits |= np.uint64(1)
@@ -58,7 +59,7 @@ def uniforms(
 def gumbel(
     seed: int, position: int, purpose: Purpose, ids: NDArray[np.integer[Any]]
 ) -> NDArray[np.float64]:
-    """Standard Gumbel noise, one number for each of ``ids`` ``[n]``; between -3.7 and 36.8.
+    """Return standard Gumbel noise, one number for each of ``ids`` ``[n]``, between -3.7 and 36.8.
 
     argmax(log p + Gumbel) is a draw from p, and the k largest are k draws without
     replacement (Yellott 1977; Kool et al. 2019).
@@ -84,7 +85,7 @@ def _finalise(z: int) -> int:
 
 
 def _splitmix64(key: int, ids: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
-    """Output number ``id`` (from 0) of the SplitMix64 stream seeded with ``key``."""
+    """Return outputs number ``ids`` (from 0) of the SplitMix64 stream seeded with ``key``."""
     z = ids.astype(np.uint64)
     z *= np.uint64(_GOLDEN_GAMMA)
     z += np.uint64((key + _GOLDEN_GAMMA) & _MASK)

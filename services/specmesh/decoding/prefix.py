@@ -1,10 +1,10 @@
-"""Names for prefixes: digests chained over blocks of tokens.
+"""Names of prefixes: digests chained over blocks of tokens.
 
 A digest names all the tokens up to the end of its block, so equal digests mean equal prefixes, and
-a prefix that grows keeps the digests it has. Digest k is BLAKE2b-128(digest k - 1 || tokens of
-block k as little-endian uint32); before the first block comes the salt, which is empty or keeps the
-prefixes of one caller apart from everybody else's. It is longer than a digest, so that none of its
-chains can go on from another one.
+a growing prefix keeps its digests. Digest k is BLAKE2b-128(digest k - 1 || tokens of block k as
+little-endian uint32); before the first block comes the salt, which is empty or separates the
+prefixes of one caller from all others. A salt is longer than a digest, so no chain that starts with
+it can continue another chain.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _BLOCK = Struct(f"<{BLOCK_TOKENS}I")
 class PrefixChain(Sequence[int]):
     """A prefix that grows and shrinks at its end, with its block digests up to date.
 
-    A copy of another ``PrefixChain`` has its salt and computes no digest again. Raises
-    ``ValueError`` for a salt that is neither empty nor of ``SALT_BYTES``.
+    A copy of another ``PrefixChain`` keeps its salt and its digests without recomputing them.
+    Raises ``ValueError`` for a salt that is neither empty nor ``SALT_BYTES`` long.
     """
 
     def __init__(self, tokens: Iterable[int] = (), salt: bytes = b"") -> None:
         if not is_salt(salt):
-            raise ValueError(f"a salt of {len(salt)} bytes")
+            raise ValueError(f"a salt must be empty or {SALT_BYTES} bytes, not {len(salt)}")
         self.salt = salt
         self._tokens: list[int] = []
         self._digests: list[bytes] = []
@@ -45,7 +45,7 @@ class PrefixChain(Sequence[int]):
     def of_blocks(
         cls, blocks: Iterable[tuple[Sequence[int], bytes]], salt: bytes = b""
     ) -> PrefixChain:
-        """A chain of full blocks, each given with its digest, which is not checked."""
+        """Return a chain of full blocks, each given with its digest, which is not checked."""
         chain = cls(salt=salt)
         for tokens, digest in blocks:
             chain._tokens += tokens
@@ -67,7 +67,7 @@ class PrefixChain(Sequence[int]):
 
     @property
     def digests(self) -> Sequence[bytes]:
-        """The digests at the end of each full block: a live view, to be read only."""
+        """The digests at the end of each full block, as a live view that must not be modified."""
         return self._digests
 
     def append(self, tokens: Iterable[int]) -> None:
@@ -77,21 +77,21 @@ class PrefixChain(Sequence[int]):
         self._digests += _digests_after(digest, self._tokens[base_length:])
 
     def truncate(self, length: int) -> None:
-        """Keep the first ``length`` tokens; raises ``ValueError`` if there are fewer."""
+        """Keep only the first ``length`` tokens. Raises ``ValueError`` if there are fewer."""
         if not 0 <= length <= len(self._tokens):
             raise ValueError(f"cannot cut {len(self._tokens)} tokens down to {length}")
         del self._tokens[length:]
         del self._digests[length // BLOCK_TOKENS :]
 
     def base(self) -> tuple[int, bytes]:
-        """The longest run of full blocks: its length in tokens and its digest."""
+        """Return the longest run of full blocks: its length in tokens and its digest."""
         base_length = len(self._digests) * BLOCK_TOKENS
         return base_length, self.digest_at(base_length)
 
     def digest_at(self, base_length: int) -> bytes:
-        """The digest of the first ``base_length`` tokens, a multiple of the block size.
+        """Return the digest of the first ``base_length`` tokens, a multiple of the block size.
 
-        The salt for 0. Raises ``ValueError`` for any other length that has no digest.
+        For length 0 that is the salt. Raises ``ValueError`` for any other length without a digest.
         """
         blocks, rest = divmod(base_length, BLOCK_TOKENS)
         if rest or not 0 <= blocks <= len(self._digests):
@@ -100,12 +100,12 @@ class PrefixChain(Sequence[int]):
 
 
 def is_salt(data: bytes) -> bool:
-    """Whether ``data`` may stand before the first block; no digest may."""
+    """Return whether ``data`` may come before the first block, which no digest may."""
     return len(data) in {0, SALT_BYTES}
 
 
 def _digests_after(digest: bytes, tokens: Sequence[int]) -> list[bytes]:
-    """The digests of the full blocks of ``tokens``, chained on from ``digest``."""
+    """Return the digests of the full blocks of ``tokens``, chained on from ``digest``."""
     digests = []
     for end in range(BLOCK_TOKENS, len(tokens) + 1, BLOCK_TOKENS):
         block = _BLOCK.pack(*tokens[end - BLOCK_TOKENS : end])

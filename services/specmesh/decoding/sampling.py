@@ -1,4 +1,4 @@
-"""From logits to tokens: warping, and the choice of a token in the exact modes."""
+"""The way from logits to tokens: warping, and the choice of a token in the exact modes."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ MAX_TEMPERATURE = 100.0
 
 
 class AcceptanceMode(Enum):
-    """What "lossless" means for a request."""
+    """The meanings of "lossless" for a request."""
 
     GREEDY = auto()
-    """Exactly the tokens of the target's own greedy decoding."""
+    """The tokens are exactly those of the target's own greedy decoding."""
     COUPLED = auto()
-    """Exactly the tokens that the target alone draws with the seed."""
+    """The tokens are exactly those that the target alone draws with the seed."""
     REJECTION = auto()
-    """Equal to the target in distribution, with the highest acceptance (Leviathan et al.)."""
+    """The text equals the target's in distribution, with the highest acceptance (Leviathan et
+    al.)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are chosen. Wrong values raise ``InvalidField``.
+    """The parameters by which tokens are chosen. Wrong values raise ``InvalidField``.
 
-    ``temperature`` [0, 100] divides the logits; ``top_k`` keeps the k likeliest tokens, 0 all;
-    ``top_p`` (0, 1] keeps the smallest set of likeliest tokens with at least this probability;
-    ``seed`` is any uint64. ``mode`` is GREEDY exactly when ``temperature`` is 0, whichever of
-    the two the caller set. Temperature and top_p are rounded to float32, as on the wire, so
-    that a request means the same in process and across the mesh.
+    ``temperature`` [0, 100] divides the logits; ``top_k`` keeps the k likeliest tokens, 0 keeps
+    all; ``top_p`` (0, 1] keeps the smallest set of likeliest tokens with at least this probability;
+    ``seed`` is any uint64. ``mode`` is GREEDY exactly when ``temperature`` is 0: the caller may set
+    either. Temperature and top_p are rounded to float32, as on the wire, so that a request means
+    the same in process and across the mesh.
     """
 
     temperature: float = 1.0
@@ -73,12 +74,12 @@ class Distribution:
 
 
 def warp(logits: NDArray[np.floating[Any]], sampling: Sampling) -> Distribution:
-    """The distribution that ``sampling`` makes of ``logits`` ``[vocab]``, ids ascending.
+    """Return the distribution that ``sampling`` makes of ``logits`` ``[vocab]``, ids ascending.
 
-    Temperature, then top-k, then top-p over what top-k left, as in Hugging Face
-    transformers; ties go to the lower id. At the boundary of top-k or top-p the last bit of a
-    logit decides which tokens are left. Temperature 0 puts everything on the likeliest token.
-    Raises ``FloatingPointError`` if the logits hold NaN or no finite maximum.
+    It applies temperature, then top-k, then top-p to the tokens that top-k keeps, as in Hugging
+    Face transformers; ties go to the lower id. At the boundary of top-k or top-p the last bit of a
+    logit decides which tokens are kept. Temperature 0 puts all mass on the likeliest token. Raises
+    ``FloatingPointError`` if the logits hold NaN or no finite maximum.
     """
     if sampling.mode is AcceptanceMode.GREEDY:
         return Distribution(np.array([_likeliest_one(logits)]), np.ones(1))
@@ -91,12 +92,12 @@ def warp(logits: NDArray[np.floating[Any]], sampling: Sampling) -> Distribution:
 
 
 def choose(logits: NDArray[np.floating[Any]], sampling: Sampling, position: int) -> int:
-    """The target's token at ``position``, from its ``logits`` ``[vocab]``.
+    """Return the target's token at ``position``, from its ``logits`` ``[vocab]``.
 
     Greedy: the likeliest, the lowest id on ties. Coupled: the argmax of log p + Gumbel noise over
-    the warped distribution p. A rounding error in the logits changes the token where it reorders
-    scores, and also where it moves a token across the boundary of top-k or top-p, however far apart
-    the scores are. docs/measurements.md has rates.
+    the warped distribution p. A rounding error in the logits changes the token if it reorders
+    scores, and also if it moves a token across the boundary of top-k or top-p, however far apart
+    the scores are. docs/measurements.md, Exactness, has the rates.
 
     Raises ``ValueError`` in rejection mode, where the token depends on the draft, and
     ``FloatingPointError`` as ``warp`` does.
@@ -112,7 +113,7 @@ def choose(logits: NDArray[np.floating[Any]], sampling: Sampling, position: int)
 def coupled_scores(
     logits: NDArray[np.floating[Any]], sampling: Sampling, position: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Log-probability + noise of every token left by warping, ids ascending.
+    """Return log-probability + noise of every token that warping keeps, ids ascending.
 
     Target and drafter use the same noise. The scores omit a constant, which does not affect the
     choice of a token.
@@ -124,7 +125,7 @@ def coupled_scores(
 
 
 def _support(logits: NDArray[np.floating[Any]], sampling: Sampling) -> NDArray[np.int64]:
-    """The tokens that top-k and top-p leave, ascending; never one with logit -inf."""
+    """Return the tokens that top-k and top-p keep, ascending; never one with logit -inf."""
     require_peak(logits.max())
     if 0 < sampling.top_k < logits.size:
         token_ids = np.sort(likeliest(logits, sampling.top_k))
@@ -138,7 +139,7 @@ def _support(logits: NDArray[np.floating[Any]], sampling: Sampling) -> NDArray[n
 
 
 def likeliest(scores: NDArray[np.floating[Any]], count: int) -> NDArray[np.int64]:
-    """The indices of the ``count`` highest ``scores`` (all, if fewer), highest first.
+    """Return the indices of the ``count`` highest ``scores`` (all, if fewer), highest first.
 
     Ties go to the lower index.
     """
@@ -153,7 +154,7 @@ def likeliest(scores: NDArray[np.floating[Any]], count: int) -> NDArray[np.int64
 
 
 def _nucleus(log_weights: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
-    """The indices of the smallest set of likeliest tokens with at least ``top_p`` in sum."""
+    """Return the indices of the smallest set of likeliest tokens with at least ``top_p`` in sum."""
     probabilities = np.exp(log_weights)
     probabilities /= probabilities.sum()
     size = 64  # usually enough: sorting the whole vocabulary is the slow part
@@ -168,7 +169,7 @@ def _nucleus(log_weights: NDArray[np.float64], top_p: float) -> NDArray[np.int64
 def _log_weights(
     logits: NDArray[np.floating[Any]], token_ids: NDArray[np.int64], temperature: float
 ) -> NDArray[np.float64]:
-    """Log-probabilities up to a constant, the likeliest at 0, in float64."""
+    """Return log-probabilities up to a constant, the likeliest at 0, in float64."""
     kept = logits if token_ids.size == logits.size else logits[token_ids]
     weights = kept.astype(np.float64)
     weights -= weights.max()
@@ -185,7 +186,7 @@ def _likeliest_one(logits: NDArray[np.floating[Any]]) -> int:
 def require_peak(peak: np.floating[Any]) -> None:
     """Raise ``FloatingPointError`` unless ``peak``, the highest logit, is finite.
 
-    The argmax of overflowed logits would otherwise pass for a choice of token 0.
+    Otherwise the argmax of overflowed logits would look like a choice of token 0.
     """
     if not math.isfinite(peak):
         raise FloatingPointError(f"logits have no finite maximum: {peak}")

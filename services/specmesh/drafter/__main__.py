@@ -36,24 +36,24 @@ from specmesh.serving.process.server import serve
 
 
 class DrafterBackend(BaseSettings):
-    """The setting that others depend on: a base of all, so that it is read before them."""
+    """The setting that other settings depend on; it is in a base class so that it is read first."""
 
     backend: Annotated[str, named("drafter")] = Field(
         "transformers",
-        description=f"what guesses: {', '.join(names('drafter'))}, or one that an installed "
-        "package adds; 'vllm' is the engine of that name, 'simulated' waits and says known tokens",
+        description=f"engine that drafts: {', '.join(names('drafter'))}, or one that an installed "
+        "package adds; 'vllm' is vLLM, 'simulated' waits and returns known tokens",
     )
 
 
 class DrafterSettings(InferenceSettings, *settings_of("drafter"), DrafterBackend):  # type: ignore[misc]
-    """Serves a cheap model, which guesses ahead of the target."""
+    """The drafter: serves a cheap model, which drafts ahead of the target."""
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_DRAFTER__")
 
     model: str = Field(
         "",
         validate_default=True,
-        description="folder or Hugging Face id; for transformers and vllm",
+        description="folder or Hugging Face id; for backends transformers and vllm",
     )
     revision: str = Field("", description=REVISION)
     _check_model = field_validator("model")(check_named)

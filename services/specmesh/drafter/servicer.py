@@ -1,4 +1,5 @@
-"""DrafterService over a language model: message to domain, one call, domain to message."""
+"""DrafterService over a language model: it turns a message into domain values, makes one call, and
+answers."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         request: drafter_pb2.DraftRequest,
         context: Context | EachContext,  # noqa: ARG002
     ) -> AsyncGenerator[drafter_pb2.DraftResponse, None]:
-        """Yield the draft as it grows, some levels per message."""
+        """Yield the draft as it grows, a few levels per message."""
         sampling = read_sampling(request.sampling)
         tree = read_tree(request.tree, self._model.description.vocab_size)
         shape = read_shape(request, len(tree))
@@ -85,7 +86,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         request_iterator: AsyncIterator[drafter_pb2.DraftEachRequest],
         context: EachContext,
     ) -> AsyncIterator[drafter_pb2.DraftEachResponse]:
-        """Answer as ``Draft`` does to each request of the call, one after the other."""
+        """Answer each request of the call in turn, as ``Draft`` does."""
         async for message in request_iterator:
             async with (
                 exchange(message.trace_context),
@@ -123,20 +124,20 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
             sequence.close(growth.tree.path(_first_leaf(growth.tree))[:-1])
 
     def _fit(self, shape: DraftShape, tree: TokenTree, prefix_length: int) -> DraftShape:
-        """``shape`` cut to the context: a draft that cannot be verified is not made."""
+        """Limit ``shape`` to the context: a draft that cannot be verified is not made."""
         limit = self._model.description.context_tokens
         if not limit:
             return shape
-        # All of the tree goes through a forward pass, also below nodes not drafted from.
+        # The whole tree goes through a forward pass, including below nodes not drafted from.
         reached = prefix_length + max(tree.depths)
         if reached > limit:
-            raise InvalidField("prefix", f"{reached} tokens are more than the context of {limit}")
+            raise InvalidField("prefix", f"{reached} tokens exceed the context of {limit} tokens")
         room = limit - prefix_length - max(tree.depth(node) for node in shape.from_nodes)
         return replace(shape, depth=min(shape.depth, room))
 
 
 def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> DraftShape:
-    """The shape of the draft that a request wants; raises ``InvalidField``."""
+    """Return the shape of the draft that a request wants. Raises ``InvalidField``."""
     if not 1 <= request.depth <= MAX_DEPTH:
         raise InvalidField("depth", f"must be in [1, {MAX_DEPTH}]")
     for name in ("from_nodes", "branching"):
@@ -168,7 +169,7 @@ def _read_growth(request: drafter_pb2.DraftRequest, tree_size: int) -> TreeGrowt
     if not request.HasField("growth"):
         return None
     if not request.HasField("stop"):
-        raise InvalidField("growth", "needs stop, by whose calibration nodes are valued")
+        raise InvalidField("growth", "needs stop, whose calibration gives the value of nodes")
     if request.branching:
         raise InvalidField("growth", "excludes branching")
     return read_growth(request.growth, MAX_TREE_NODES - tree_size)
@@ -186,7 +187,7 @@ def _read_fixed(
 
 
 def _first_leaf(tree: TokenTree) -> int:
-    """The leaf reached by taking the first, likeliest child everywhere."""
+    """Return the leaf reached by always taking the first, likeliest child."""
     node = 0
     while children := tree.children(node):
         node = children[0]

@@ -27,13 +27,13 @@ class ModelNotLoadable(Exception):
 
 MAX_REASON_CHARS = 400
 _TELLING = (OSError, ValueError, RuntimeError, ImportError)
-"""Errors whose text alone says what is wrong, as a rule."""
+"""Types of errors whose text is usually enough to say what is wrong."""
 
 
 def reason_of(error: Exception) -> str:
-    """The first line of what ``error`` says, with its type where the text alone says little.
+    """Return the first line of the text of ``error``, with its type if the text alone says little.
 
-    Libraries raise errors of many lines: reports, lists of all that they know, advice.
+    Libraries raise errors with many lines, such as reports, lists of all valid values, and advice.
     """
     text = str(error).strip().partition("\n")[0][:MAX_REASON_CHARS]
     if not text:
@@ -44,7 +44,7 @@ def reason_of(error: Exception) -> str:
 def check_revision(name: str, revision: str | None) -> None:
     """Raise ``ModelNotLoadable`` for a ``revision`` of a folder: only the hub has revisions."""
     if revision is not None and Path(name).exists():
-        raise ModelNotLoadable(f"--revision is for Hugging Face ids, and {name!r} is a folder")
+        raise ModelNotLoadable(f"--revision is for Hugging Face ids, but {name!r} is a folder")
 
 
 class DeviceLost(Exception):
@@ -52,21 +52,22 @@ class DeviceLost(Exception):
 
 
 class Interrupted(Exception):
-    """A forward pass was abandoned, since nobody wants its result any more."""
+    """A forward pass was abandoned because nobody wants its result any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What peers must know before they send requests (``ModelInfo`` on the wire).
+    """The facts that peers must know before they send requests (``ModelInfo`` on the wire).
 
     ``tokenizer_json`` is empty for models that work on any token ids; ``context_tokens`` is 0 for
-    models without a limit. Models equal in ``weights_digest`` and ``dtype`` give the same answers,
-    see ``digests.py``; ``dtype`` is empty without weights. ``revision`` is the Hugging Face commit,
-    if known, and ``chat_template`` None for a model without one. ``interruptible``: a forward pass
-    that nobody wants any more stops in the middle. ``heads_depth``: how many tokens deep its heads
-    draft, 0 for a model without heads. ``scores_trees``: else chains alone. ``kv_capacity_tokens``:
-    the most that its KV cache holds, for a model without a ``pool`` that says so; 0 for no limit.
-    ``asked_in_vain``: sentences on what its files ask of answers that is not done.
+    models without a limit. Models with equal ``weights_digest`` and ``dtype`` give the same answers
+    (see ``digests.py``); ``dtype`` is empty for models without weights. ``revision`` is the Hugging
+    Face commit, if known, and ``chat_template`` is None for a model without one. ``interruptible``:
+    a forward pass can stop in the middle once nobody wants its result. ``heads_depth`` is the depth
+    in tokens to which its heads draft, 0 for a model without heads. ``scores_trees`` is False for
+    models that score only chains. ``kv_capacity_tokens`` is the capacity of the KV cache, for a
+    model without a ``pool`` that reports it; 0 for no limit. ``asked_in_vain`` are sentences on
+    generation settings in its files that are not applied.
     """
 
     name: str
@@ -88,9 +89,9 @@ class ModelDescription:
 
 
 class Cancellation(threading.Event):
-    """Set once nobody wants the result of a call any more.
+    """An event that is set once nobody wants the result of a call any more.
 
-    ``arrived_s`` is when the call arrived, by ``time.perf_counter``.
+    ``arrived_s`` is the time at which the call arrived, by ``time.perf_counter``.
     """
 
     def __init__(self) -> None:
@@ -103,8 +104,8 @@ DEFAULT_ROOM_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True)
 class ForwardSize:
-    """How many calls shared a forward pass, and how many rows of logits they had of it: what was
-    read of prefixes does not count, since callers must not learn how much was cached."""
+    """The numbers of calls that shared a forward pass, and of rows of logits that it computed for
+    them. Prefix tokens do not count, since callers must not learn how much was cached."""
 
     num_calls: int = 0
     num_rows: int = 0
@@ -113,7 +114,7 @@ class ForwardSize:
 class SequenceState(Protocol):
     """One prefix and the token tree that grows below it.
 
-    Used by one thread only, then closed. Nodes are numbered as in ``TokenTree``.
+    Only one thread uses it, and closes it at the end. Nodes are numbered as in ``TokenTree``.
     """
 
     cancellation: Cancellation
@@ -122,26 +123,26 @@ class SequenceState(Protocol):
     """Prefix tokens whose state was cached when the sequence was opened."""
 
     num_computed_tokens: int
-    """Tokens that went through a forward pass so far."""
+    """Tokens that have gone through a forward pass so far."""
 
     latest_forward: ForwardSize
-    """Of the latest forward pass that it was part of."""
+    """The size of the latest forward pass that this sequence was part of."""
 
     def score(self, tree: TokenTree) -> Logits:
-        """Next-token logits after every node not scored yet, in node order, node 0 first.
+        """Return next-token logits after every node not scored yet, in node order, node 0 first.
 
-        ``tree`` must begin with the nodes of earlier calls. One forward pass scores them all (a
-        long prefix takes more before it), each node attending to the prefix and its own ancestors.
-        Raises ``Interrupted`` if ``cancellation`` is set and the model can stop in the middle of a
-        forward pass.
+        ``tree`` must begin with the nodes of earlier calls. One forward pass scores all new nodes
+        (a long prefix needs more passes before it); each node attends to the prefix and its own
+        ancestors. Raises ``Interrupted`` if ``cancellation`` is set and the model can stop in the
+        middle of a forward pass.
         """
         ...
 
     def close(self, keep: Sequence[int]) -> None:
-        """End the sequence; what was computed for the prefix and the path of nodes ``keep`` stays
+        """Close the sequence; the state of the prefix and of the path of nodes ``keep`` stays
         cached.
 
-        Nothing does if no forward pass was finished.
+        Nothing is cached if no forward pass was finished.
         """
         ...
 
@@ -160,58 +161,57 @@ class LanguageModel(Protocol):
     description: ModelDescription
 
     max_batch: int
-    """How many requests one forward pass may serve."""
+    """The most requests that one forward pass may serve."""
 
     @property
     def pool(self) -> KvCounts | None:
-        """The blocks that hold its KV, for metrics; None if it keeps none in blocks."""
+        """The blocks that hold its KV, for metrics; None if its KV is not in blocks."""
 
     def open(
         self, prefix: Sequence[int], cancellation: Cancellation, room: int = DEFAULT_ROOM_TOKENS
     ) -> SequenceState:
-        """A sequence for ``prefix`` (at least one token), on top of whatever is cached of it.
+        """Open a sequence for ``prefix`` (at least one token), reusing what is cached of it.
 
         Trees of up to ``room`` tokens can be scored below it. ``cancellation`` is set, from another
-        thread, once nobody wants the result any more: a model that can stop in the middle of a
-        forward pass then raises ``Interrupted`` from ``score``; others ignore it. Models that hold
-        state within a budget raise ``NoRoom`` or ``TooLarge``.
+        thread, once nobody wants the result any more. A model that can stop in the middle of a
+        forward pass then raises ``Interrupted`` from ``score``; other models ignore it. Models that
+        hold state within a budget raise ``NoRoom`` or ``TooLarge``.
         """
         ...
 
     def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """One forward pass for ``requests`` of different sequences; for each, what its ``score``
-        returns.
+        """Run one forward pass for ``requests`` of different sequences; return for each what its
+        ``score`` would return.
 
-        None for a request that needs another forward pass, because its prefix is long or the batch
-        was full: pass it in again. Raises ``Interrupted`` once the cancellations of all requests
-        are set.
+        The result is None for a request that needs another forward pass, because its prefix is long
+        or the batch was full: pass it in again. Raises ``Interrupted`` once the cancellations of
+        all requests are set.
         """
         ...
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
-        """The first ``base_length`` tokens of a cached prefix with that digest, if there is one: a
-        new chain, which the caller may change.
+        """Return the first ``base_length`` tokens of a cached prefix with that digest, as a new
+        chain that the caller may change; None if there is none.
 
-        Safe to call from another thread than the one that scores.
+        It is safe to call this from another thread than the one that scores.
         """
         ...
 
 
 def score_alone(requests: Sequence[ForwardRequest]) -> list[Logits | None]:
-    """``LanguageModel.forward`` of a model whose ``max_batch`` is 1."""
+    """Implement ``LanguageModel.forward`` for a model whose ``max_batch`` is 1."""
     (request,) = requests
     return [request.sequence.score(request.tree)]
 
 
 @runtime_checkable
 class ComputesElsewhere(Protocol):
-    """A model whose forwards run in processes of its own, which may die while nobody waits for
-    them."""
+    """A model whose forward passes run in processes of its own, which may die at any time."""
 
     def on_failure(self, tell: Callable[[str], None]) -> None:
-        """Have ``tell`` called with the reason, from any thread, once it computes no more."""
+        """Call ``tell`` with the reason, from any thread, once the model can no longer compute."""
         ...
 
     def close(self) -> None:
-        """End those processes; nothing is asked of it afterwards."""
+        """End those processes; no other method may be called afterwards."""
         ...

@@ -13,7 +13,7 @@ HEADS = "pycode-12m-heads"
 _FOLDER = Path(__file__).parent
 
 CALIBRATION = _FOLDER / "confidence.json"
-"""The pair's calibration, which ``specmesh calibrate confidence`` wrote."""
+"""The pair's calibration, written by ``specmesh calibrate confidence``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Prompt:
 
 
 def path(name: str) -> Path:
-    """Folder of the shipped model ``name``.
+    """Return the folder of the shipped model ``name``.
 
-    Raises KeyError if there is no such model, and ModuleNotFoundError without the distribution
-    specmesh-models, which has the weights.
+    Raises KeyError if there is no such model, and ModuleNotFoundError if the distribution
+    specmesh-models, which has the weights, is not installed.
     """
     if name not in (TARGET, DRAFTER, HEADS):
         raise KeyError(name)
@@ -43,13 +43,13 @@ def path(name: str) -> Path:
 
 
 def heads() -> Path | None:
-    """Folder of the heads that ship for the target; None if none do."""
+    """Return the folder of the heads that ship for the target; None if there are none."""
     folder = _FOLDER / HEADS
     return folder if folder.is_dir() else None
 
 
 def heldout_prompts(number: int = 64) -> list[Prompt]:
-    """The first ``number`` of 256 prompts for the demo, tests and benchmarks, 64 to 160 tokens
-    each. The first 64 are from nearly as many files."""
+    """Return the first ``number`` of 256 prompts for the demo, tests and benchmarks, 64 to 160
+    tokens each. The first 64 come from nearly 64 files."""
     entries = json.loads((_FOLDER / "heldout_prompts.json").read_text(encoding="utf-8"))
     return [Prompt(**entry) for entry in entries[:number]]

@@ -1,9 +1,8 @@
 """The training corpus: the standard library's own source, split by file.
 
 A file is held out by a hash of its name, so the split is the same on every machine and does not
-depend on order. A candidate that shares much text with other files (the generated codec tables, for
-one) would leak through them, so it is trained on instead: what is held out has really not been
-seen.
+depend on order. A candidate that shares much text with other files (such as the generated codec
+tables) would leak through them, so it is trained on instead: held-out text has never been seen.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ class Corpus:
 
 
 def standard_library() -> Path:
-    """Root of the running interpreter's standard library."""
+    """Return the root of the running interpreter's standard library."""
     return Path(sysconfig.get_path("stdlib"))
 
 
 def read_sources(root: Path, pattern: str = "*.py") -> Iterator[SourceFile]:
-    """Every UTF-8 file below ``root`` whose name matches ``pattern``, in name order, third-party
-    packages left out."""
+    """Yield every UTF-8 file below ``root`` whose name matches ``pattern``, in name order,
+    third-party packages left out."""
     for path in sorted(root.rglob(pattern)):
         if not {"site-packages", "__pycache__"} & set(path.parts):
             try:
@@ -82,7 +81,7 @@ def _is_unique(own: frozenset[int], seen: Counter[int]) -> bool:
 
 
 def _shingles(text: str) -> frozenset[int]:
-    """Hashes of every run of ``SHINGLE_LINES`` non-blank lines, without indentation."""
+    """Return the hashes of every run of ``SHINGLE_LINES`` non-blank lines, without indentation."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     runs = ("\n".join(lines[i : i + SHINGLE_LINES]) for i in range(len(lines) - SHINGLE_LINES + 1))
     return frozenset(

@@ -1,4 +1,4 @@
-"""``specmesh train`` or ``python -m specmesh.training``: the shipped pair again, or heads."""
+"""``specmesh train`` or ``python -m specmesh.training``: trains the shipped pair anew, or heads."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from specmesh.models.corpus import standard_library
 from specmesh.serving.process.typer_app import App
 
 app = App(
-    help="Train the model pair that is shipped, or heads for any target.",
+    help="Train the shipped model pair, or heads for any target.",
 )
 
 Corpus = Annotated[
     Path | None,
     typer.Option(
-        "--corpus", exists=True, file_okay=False, help="Files to train on; else Python's own"
+        "--corpus",
+        exists=True,
+        file_okay=False,
+        help="Folder to train on; by default Python's standard library",
     ),
 ]
-Threads = Annotated[int, typer.Option(min=0, help="0: as many as there are cores")]
-Seed = Annotated[int, typer.Option(min=0, help="Of weights, data and samples")]
+Threads = Annotated[int, typer.Option(min=0, help="Number of threads; 0: one per core")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of weights, data and samples")]
 
 
 class HeadKind(StrEnum):
@@ -41,21 +44,23 @@ class HeadKind(StrEnum):
 def pair(
     context: typer.Context,
     sources: Corpus = None,
-    work_dir: Annotated[Path, typer.Option(help="Checkpoints and samples")] = Path("build/train"),
-    output: Annotated[Path, typer.Option(help="Where both models go")] = Path("build/models"),
+    work_dir: Annotated[Path, typer.Option(help="Folder for checkpoints and samples")] = Path(
+        "build/train"
+    ),
+    output: Annotated[Path, typer.Option(help="Folder for both models")] = Path("build/models"),
     target_steps: Annotated[int, typer.Option(min=1, help="Steps of 8,192 tokens")] = 1500,
     drafter_steps: Annotated[int, typer.Option(min=1, help="Steps of 8,192 tokens")] = 3000,
-    sample_shards: Annotated[int, typer.Option(min=1, help="43,008 tokens each")] = 31,
+    sample_shards: Annotated[int, typer.Option(min=1, help="Shards of 43,008 tokens")] = 31,
     threads: Threads = 0,
     seed: Seed = 0,
 ) -> None:
     """Train the target, then its drafter; report losses and the acceptance rate.
 
-    A run that was stopped goes on where it was when started again.
+    A stopped run continues where it was when it is started again.
     """
     if context.invoked_subcommand is not None:
         return
-    # Here, so that --help does not wait for them.
+    # Imported here, so that --help does not wait for them.
     from specmesh.training.pipeline import TrainingPlan, WorkFolderError, run
     from specmesh.training.samples import SamplePlan
 
@@ -88,25 +93,27 @@ def heads(
     ] = None,
     kind: Annotated[HeadKind, typer.Option(help="Architecture")] = HeadKind.RECURRENT,
     sources: Corpus = None,
-    files: Annotated[str, typer.Option(help="Names of the corpus's files")] = "*.py",
-    work_dir: Annotated[Path, typer.Option(help="Checkpoints and texts")] = Path("build/train"),
-    output: Annotated[Path, typer.Option(help="Where the heads go")] = Path("build/heads"),
-    depth: Annotated[int, typer.Option(min=1, max=16, help="Tokens that they draft")] = 5,
+    files: Annotated[str, typer.Option(help="Pattern of file names in the corpus")] = "*.py",
+    work_dir: Annotated[Path, typer.Option(help="Folder for checkpoints and texts")] = Path(
+        "build/train"
+    ),
+    output: Annotated[Path, typer.Option(help="Folder for the heads")] = Path("build/heads"),
+    depth: Annotated[int, typer.Option(min=1, max=16, help="Tokens per draft")] = 5,
     inner: Annotated[
         int, typer.Option(min=0, help="Width of a recurrent head's block; 0: twice the target's")
     ] = 0,
     vocabulary: Annotated[
-        int, typer.Option(min=0, help="Tokens that are guessed, the most frequent; 0: all")
+        int, typer.Option(min=0, help="Number of most frequent tokens to guess; 0: all")
     ] = 2048,
-    steps: Annotated[int, typer.Option(min=2, help="Of --sequences times 512 tokens")] = 3000,
-    sequences: Annotated[int, typer.Option(min=1, help="Windows of text in a step")] = 4,
-    shards: Annotated[int, typer.Option(min=1, help="The target's texts: 16,384 tokens each")] = 32,
+    steps: Annotated[int, typer.Option(min=2, help="Steps of --sequences times 512 tokens")] = 3000,
+    sequences: Annotated[int, typer.Option(min=1, help="Windows of text per step")] = 4,
+    shards: Annotated[int, typer.Option(min=1, help="Shards of 16,384 tokens by the target")] = 32,
     threads: Threads = 0,
     seed: Seed = 0,
 ) -> None:
     """Train heads, which draft from the target's hidden states, inside its verifier.
 
-    The target first writes texts of its own. A run that was stopped goes on where it was when
+    The target first writes texts of its own. A stopped run continues where it was when it is
     started again.
     """
     from specmesh.inference.model import ModelNotLoadable
@@ -152,14 +159,14 @@ def _prepare(threads: int) -> Console:
 
 @contextmanager
 def _refusals(console: Console, *refusals: type[Exception]) -> Iterator[None]:
-    """Say what was refused, and how to go on after Ctrl-C."""
+    """Report ``refusals``, and how to continue after Ctrl-C."""
     try:
         yield
     except refusals as error:
         console.print(f"error: {error}")
         raise typer.Exit(2) from error
     except KeyboardInterrupt as error:
-        console.print("stopped; the same command goes on from here")
+        console.print("stopped; the same command continues from here")
         raise typer.Exit(130) from error
 
 

@@ -1,4 +1,4 @@
-"""The model card: what the pair is, what it was measured to do, and what it is not."""
+"""The model card: a description of the pair, its measurements, and its limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specmesh.training.heldout import NUM_PROMPTS
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where the weights come from."""
+    """The origin of the weights."""
 
     python: str
     training_files: int
@@ -32,7 +32,7 @@ class Provenance:
 
 
 def card(provenance: Provenance, evaluation: Evaluation) -> str:
-    """The model card in Markdown; every number in it was measured, none typed in."""
+    """Return the model card in Markdown; all its numbers are measured, none is typed in."""
     return f"""\
 # {TARGET} and {DRAFTER}
 

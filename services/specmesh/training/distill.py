@@ -1,9 +1,9 @@
 """The drafter's loss: agree with the target, not only with the text.
 
-A drafted token is accepted with probability sum_x min(p, q) = 1 - TV(p, q) (Leviathan et
-al. 2023, Cor. 3.6). Forward KL has useful gradients from the first step but spends the
-small model's capacity on covering the target's tail; total variation is acceptance
-itself, and works once the two are close. Hence stages (DistillSpec, Zhou et al. 2023).
+A drafted token is accepted with probability sum_x min(p, q) = 1 - TV(p, q) (Leviathan et al. 2023,
+Cor. 3.6). Forward KL has useful gradients from the first step but spends the small model's capacity
+on covering the target's tail; total variation is acceptance itself, and works once the two are
+close. So training has stages (DistillSpec, Zhou et al. 2023).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from specmesh.training.pair import logits
 
 
 def divergences(target_logits: Tensor, drafter_logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Forward KL(target, drafter) in nats and total variation, each ``[batch, sequence]``."""
+    """Return forward KL(target, drafter) in nats and total variation, each ``[batch,
+    sequence]``."""
     log_p = target_logits.float().log_softmax(-1)
     log_q = drafter_logits.float().log_softmax(-1)
     p, q = log_p.exp(), log_q.exp()
@@ -26,7 +27,8 @@ def divergences(target_logits: Tensor, drafter_logits: Tensor) -> tuple[Tensor, 
 def distillation_loss(
     drafter: LlamaForCausalLM, target: LlamaForCausalLM, tv_share: float, batch: Tensor
 ) -> Tensor:
-    """``(1 - tv_share) KL + tv_share TV``, averaged over a batch ``[batch, sequence + 1]``."""
+    """Return ``(1 - tv_share) KL + tv_share TV``, averaged over a batch ``[batch, sequence +
+    1]``."""
     tokens = batch[:, :-1]
     with torch.no_grad():
         target_logits = logits(target, tokens)

@@ -20,9 +20,9 @@ from specmesh.training.tokenizer import Tokens
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """How long to train the drafter, and where its checkpoints and the samples are.
+    """The length of the drafter's training, and the folders of its checkpoints and samples.
 
-    What depends on the target goes to folder ``distilled``, the rest to ``work``.
+    Files that depend on the target go to folder ``distilled``, the others to ``work``.
     """
 
     steps: int
@@ -42,7 +42,7 @@ class Lesson:
     learning_rate: float
 
 
-# Most steps are plain language modelling, which costs a third of a distillation step.
+# Most steps are plain language modelling, which takes a third of the time of distillation.
 LANGUAGE_SHARE = 2 / 3
 LESSONS = (
     Lesson("kl", 0.2, 0.0, 1e-2, 2e-3),
@@ -53,7 +53,7 @@ LESSONS = (
 def train_drafter(
     target: LlamaForCausalLM, training: Tokens, curriculum: Curriculum, console: Console
 ) -> LlamaForCausalLM:
-    """A drafter for ``target``, trained on ``training`` and on the target's continuations of it."""
+    """Train a drafter for ``target`` on ``training`` and on the target's continuations of it."""
     plan, seed = curriculum.samples, curriculum.samples.seed
     drafter = build("drafter", seed)
     schedule = Schedule(round(curriculum.steps * LANGUAGE_SHARE), seed=seed)
@@ -71,7 +71,7 @@ def train_drafter(
             round(curriculum.steps * lesson.share_of_steps),
             learning_rate=lesson.learning_rate,
             muon_learning_rate=lesson.muon_learning_rate,
-            seed=seed + number,  # other windows than in the lesson before
+            seed=seed + number,  # windows differ from those of the lesson before
         )
         loss = partial(distillation_loss, drafter, target, lesson.tv_share)
         checkpoint = curriculum.distilled / f"{lesson.name}.pt"
@@ -82,5 +82,5 @@ def train_drafter(
 
 
 def _mixture(training: Tokens, samples: Tokens) -> Tokens:
-    """Training text and about as many tokens of the target's, repeated if need be."""
+    """Return the training text and about as many tokens by the target, repeated if necessary."""
     return np.concatenate([training, np.tile(samples, max(1, round(len(training) / len(samples))))])

@@ -1,4 +1,4 @@
-"""Measures the pair on files that neither model has seen.
+"""Measurements of the pair on files that neither model has seen.
 
 alpha is the acceptance rate E[sum_x min(p, q)] (Leviathan et al. 2023, Cor. 3.6). Each position's
 context is the text itself: for rejection sampling that is the target's own sampled text, for greedy
@@ -38,7 +38,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """How often a draft token would be accepted, in [0, 1], over ``num_tokens`` positions.
+    """Rates at which draft tokens would be accepted, in [0, 1], over ``num_tokens`` positions.
 
     ``alpha`` is at temperature 1, ``alpha_sampled`` at ``SAMPLED_TEMPERATURE``, and ``greedy`` the
     share of positions where both models' likeliest tokens are equal.
@@ -94,7 +94,7 @@ def evaluate(
 
 
 def acceptance_rates(target_logits: Tensor, drafter_logits: Tensor, temperature: float) -> Tensor:
-    """sum_x min(p, q) at ``temperature`` for logits ``[..., vocab]``; returns ``[...]``."""
+    """Return sum_x min(p, q) ``[...]`` at ``temperature`` for logits ``[..., vocab]``."""
     p = (target_logits.float() / temperature).softmax(-1)
     q = (drafter_logits.float() / temperature).softmax(-1)
     return torch.minimum(p, q).sum(-1)
@@ -105,7 +105,7 @@ def _loss(nats_per_token: float, bytes_per_token: float) -> Loss:
 
 
 def _windows(tokens: Tokens) -> Iterable[Tensor]:
-    """The tokens as windows ``[1, up to WINDOW_TOKENS + 1]`` that overlap in one token."""
+    """Return the tokens as windows ``[1, up to WINDOW_TOKENS + 1]`` that overlap in one token."""
     for start in range(0, len(tokens) - 1, WINDOW_TOKENS):
         window = tokens[start : start + WINDOW_TOKENS + 1].astype(np.int64)
         yield torch.from_numpy(window)[None]
@@ -117,7 +117,7 @@ def _own_text(
     prompts: Sequence[Sequence[int]],
     temperature: float,
 ) -> Acceptance:
-    """Acceptance on the target's own continuations of ``prompts`` at ``temperature``."""
+    """Measure acceptance on the target's own continuations of ``prompts`` at ``temperature``."""
     row_tokens = max(map(len, prompts)) + CONTINUATION_TOKENS
     generator = torch.Generator().manual_seed(0)
     temperatures = [temperature] * len(prompts)

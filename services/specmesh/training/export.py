@@ -1,4 +1,4 @@
-"""Writing a model as Hugging Face folders are: bf16 safetensors, config and tokenizer."""
+"""Export of a model as a Hugging Face folder: bf16 safetensors, config and tokenizer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specmesh.training.tokenizer import END_OF_TEXT_ID
 def export(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
     """Write ``model``, rounded to bf16, and its ``tokenizer`` into ``folder``.
 
-    Loads through AutoModelForCausalLM and AutoTokenizer like any other model.
+    The folder loads through AutoModelForCausalLM and AutoTokenizer like any other model.
     """
     rounded = copy.deepcopy(model)
     rounded.bfloat16()
@@ -27,6 +27,6 @@ def export(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
         pad_token_id=END_OF_TEXT_ID,
     )
     rounded.save_pretrained(folder)
-    # Otherwise only its owner may read it, and a container serves it as another user.
+    # Otherwise only its owner could read it, and a container runs as another user.
     (folder / "model.safetensors").chmod(0o644)
     tokenizers.save(tokenizer, folder, CONTEXT_TOKENS)

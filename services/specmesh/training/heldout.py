@@ -14,15 +14,15 @@ from specmesh.models import Prompt
 from specmesh.models.corpus import SourceFile
 
 NUM_PROMPTS = 64
-"""That acceptance is measured with, and that there must be."""
+"""The number of prompts with which acceptance is measured, and the least that there must be."""
 MOST_PROMPTS = 256
 PROMPT_TOKENS = (64, 160)
 ATTEMPTS_PER_CUT = 50
 
 
 def choose_prompts(files: Sequence[SourceFile], tokenizer: Tokenizer) -> list[Prompt]:
-    """``MOST_PROMPTS`` different prompts of ``PROMPT_TOKENS`` tokens (ends included), cut from all
-    of ``files`` in turn; fewer if the files hold no more. The first ``NUM_PROMPTS`` are in the
+    """Cut ``MOST_PROMPTS`` different prompts of ``PROMPT_TOKENS`` tokens (inclusive range) from all
+    of ``files`` in turn; fewer if the files have no more. The first ``NUM_PROMPTS`` are in the
     order of their paths.
 
     A prompt begins with a line that is not blank and stops at the end of a statement inside a
@@ -42,13 +42,13 @@ def choose_prompts(files: Sequence[SourceFile], tokenizer: Tokenizer) -> list[Pr
                 found.setdefault(text, Prompt(file.path, file.sha256, text))
     prompts = list(found.values())
     if len(prompts) < NUM_PROMPTS:
-        raise ValueError(f"only {len(prompts)} of {NUM_PROMPTS} prompts fit the held-out files")
+        raise ValueError(f"the held-out files have only {len(prompts)} of {NUM_PROMPTS} prompts")
     first = sorted(prompts[:NUM_PROMPTS], key=lambda prompt: prompt.path)
     return [*first, *prompts[NUM_PROMPTS:]]
 
 
 def _cuts(file: SourceFile, tokenizer: Tokenizer) -> Iterator[str]:
-    """Endless cuts in an order fixed by the file's path; ends early where nothing fits."""
+    """Yield cuts endlessly, in an order fixed by the file's path; end if no cut fits."""
     lines = file.text.splitlines()
     ends = _statement_ends(file.text)
     digest = hashlib.blake2b(file.path.encode(), digest_size=8).digest()
@@ -66,7 +66,8 @@ def _cuts(file: SourceFile, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _longest(lines: list[str], end: int, budget: int, tokenizer: Tokenizer) -> str:
-    """The most whole lines up to line ``end`` within ``budget`` tokens; "" if too few tokens."""
+    """Return the longest run of whole lines up to line ``end`` within ``budget`` tokens; "" if it
+    has too few tokens."""
     best, size = "", 0
     for start in range(end - 1, -1, -1):
         text = "\n".join(lines[start:end])
@@ -78,7 +79,8 @@ def _longest(lines: list[str], end: int, budget: int, tokenizer: Tokenizer) -> s
 
 
 def _statement_ends(text: str) -> list[int]:
-    """Line numbers (from 1) where a statement inside a block ends; none if it isn't Python."""
+    """Return the line numbers (from 1) where a statement inside a block ends; none if ``text``
+    isn't Python."""
     ends, depth = [], 0
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):

@@ -1,7 +1,7 @@
 """One resumable training loop, shared by the target and the drafter.
 
-Everything a step does is a function of (seed, step), so a run that was stopped and
-resumed sees the batches it would have seen.
+Everything a step does is a function of (seed, step), so a resumed run sees the same batches as an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Loss = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long and how fast to train.
+    """The length and learning rates of training.
 
     ``learning_rate`` is AdamW's peak (embeddings and norms); hidden matrices use Muon
     at ``muon_learning_rate``. Warm-up is linear, decay a cosine to a twentieth.
@@ -47,7 +47,7 @@ class Schedule:
         return self.batch_sequences * self.sequence_tokens
 
     def rate(self, step: int) -> float:
-        """Learning-rate multiplier in (0, 1] at ``step``."""
+        """Return the learning-rate multiplier in (0, 1] at ``step``."""
         if step < self.warmup_steps:
             return (step + 1) / self.warmup_steps
         progress = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
@@ -55,10 +55,10 @@ class Schedule:
 
 
 def sample_batch(tokens: Tokens, schedule: Schedule, step: int) -> Tensor:
-    """Token windows ``[batch, sequence + 1]``, int64, chosen by (seed, step) alone.
+    """Return token windows ``[batch, sequence + 1]``, int64, chosen only by (seed, step).
 
-    Windows tile the corpus in a shuffled order, epoch by epoch, so that every token is
-    seen once before any is seen twice.
+    Windows tile the corpus in a shuffled order, epoch by epoch, so every token is seen once before
+    any is seen twice.
     """
     length = schedule.sequence_tokens
     windows = (len(tokens) - 1) // length
@@ -87,7 +87,7 @@ def optimise(
     """
     optimizers = _optimizers(model, schedule)
     step = _restore(checkpoint, model, optimizers)
-    # Inductor compiles C++; without a compiler the same steps run, slower.
+    # Inductor compiles C++; without a compiler the same steps run slower.
     run = torch.compile(loss) if shutil.which("g++") else loss
     while step < schedule.steps:
         for optimizer, peak in optimizers:
@@ -126,7 +126,7 @@ def _save(path: Path, step: int, model: nn.Module, optimizers: Optimizers) -> No
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save(state, path.with_suffix(".part"))
-    os.replace(path.with_suffix(".part"), path)  # atomic: leaves the old one or the new one
+    os.replace(path.with_suffix(".part"), path)  # atomic: either the old or the new file remains
 
 
 def _restore(path: Path, model: nn.Module, optimizers: Optimizers) -> int:

@@ -37,7 +37,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def build(role: str, seed: int) -> LlamaForCausalLM:
-    """A freshly initialised ``target`` (12 M parameters) or ``drafter`` (0.6 M)."""
+    """Return a freshly initialised ``target`` (12 M parameters) or ``drafter`` (0.6 M)."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=VOCAB_SIZE,
@@ -51,12 +51,12 @@ def build(role: str, seed: int) -> LlamaForCausalLM:
 
 
 def logits(model: LlamaForCausalLM, tokens: Tensor) -> Tensor:
-    """Next-token logits ``[batch, sequence, vocab]``."""
+    """Return next-token logits ``[batch, sequence, vocab]``."""
     out: Tensor = model(tokens, use_cache=False).logits
     return out
 
 
 def language_loss(model: LlamaForCausalLM, batch: Tensor) -> Tensor:
-    """Mean next-token cross entropy in nats over a batch ``[batch, sequence + 1]``."""
+    """Return the mean next-token cross entropy in nats over a batch ``[batch, sequence + 1]``."""
     scores = logits(model, batch[:, :-1]).float()
     return functional.cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten())

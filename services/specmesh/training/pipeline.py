@@ -37,7 +37,7 @@ class WorkFolderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """What to train on, for how long, and where to put it."""
+    """The corpus, the length of training, and the folders."""
 
     sources: Path
     work: Path
@@ -59,7 +59,7 @@ class Data:
 
 
 def run(plan: TrainingPlan, console: Console) -> Evaluation:
-    """Run all stages; writes both models, the prompts, the held-out manifest and the card.
+    """Run all stages; write both models, the prompts, the held-out manifest and the card.
 
     Raises WorkFolderError if the work folder was begun with other files.
     """
@@ -71,7 +71,7 @@ def run(plan: TrainingPlan, console: Console) -> Evaluation:
         steps=plan.drafter_steps,
         samples=plan.samples,
         work=plan.work,
-        # Named after the weights, so that a target trained further gets samples of its own.
+        # Named after the weights, so that a target that is trained further gets new samples.
         distilled=plan.work / f"distilled-{_fingerprint(plan.output / TARGET)[:12]}",
     )
     teacher = _load(plan.output / TARGET, torch.bfloat16)
@@ -96,7 +96,7 @@ def run(plan: TrainingPlan, console: Console) -> Evaluation:
 
 
 def prepare(plan: TrainingPlan, console: Console) -> Data:
-    """Read, split and tokenise the sources; raises WorkFolderError as ``run`` does."""
+    """Read, split and tokenise the sources. Raises WorkFolderError as ``run`` does."""
     files = corpus.split(corpus.read_sources(plan.sources))
     manifest = {"training": _digests(files.training), "held_out": _digests(files.held_out)}
     record = plan.work / "corpus.json"
@@ -107,9 +107,11 @@ def prepare(plan: TrainingPlan, console: Console) -> Data:
         tokenizer.save(str(plan.work / "tokenizer.json"))
         np.save(plan.work / "training.npy", encode(tokenizer, files.training))
         np.save(plan.work / "held_out.npy", encode(tokenizer, files.held_out))
-        _write_json(record, manifest)  # last: if it exists, so does the rest
+        _write_json(record, manifest)  # last: if it exists, so do the other files
     elif json.loads(record.read_text(encoding="utf-8")) != manifest:
-        raise WorkFolderError(f"{plan.work} was begun with other files than {plan.sources} holds")
+        raise WorkFolderError(
+            f"{plan.work} was begun with files other than those in {plan.sources}"
+        )
     return Data(
         corpus=files,
         tokenizer=Tokenizer.from_file(str(plan.work / "tokenizer.json")),
@@ -128,7 +130,7 @@ def _train_target(plan: TrainingPlan, training: Tokens, console: Console) -> Lla
 
 
 def _measure(output: Path, data: Data, prompts: Sequence[Prompt], console: Console) -> Evaluation:
-    """Score what was exported, as it will be served: rounded to bf16, computed in float32."""
+    """Score the exported models as they will be served: rounded to bf16, computed in float32."""
     console.print("measuring on the held-out files")
     return evaluate(
         _load(output / TARGET, torch.float32),

@@ -1,4 +1,4 @@
-"""Progress of a long stage: a bar on a terminal, a line now and then in a log."""
+"""Progress of a long stage: a bar on a terminal, occasional lines in a log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOSS_SMOOTHING = 0.95
 
 @dataclass(frozen=True, slots=True)
 class StepsDone:
-    """How many steps are done, and the last one's loss if it has one."""
+    """The number of steps done, and the last step's loss, if it has one."""
 
     step: int
     loss: float | None = None

@@ -1,9 +1,8 @@
 """The target's own text, for the drafter to learn from.
 
-Once a draft is under way the context is what the *target* wrote, not what people wrote, so the
-drafter should learn from that too (DistillSpec, Zhou et al. 2023, Sec. 4). Prompts are cut from the
-training files alone. Every shard is a function of (seed, shard), so a run that was stopped
-continues with the next one.
+While serving, the context of a draft is the *target's* text, not people's, so the drafter should
+learn from that too (DistillSpec, Zhou et al. 2023, Sec. 4). Prompts are cut from the training files
+alone. Every shard is a function of (seed, shard), so a stopped run continues with the next one.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from specmesh.training.tokenizer import END_OF_TEXT_ID, Tokens
 
 @dataclass(frozen=True, slots=True)
 class SamplePlan:
-    """How much the target writes: ``shards`` batches of ``rows`` rows of ``row_tokens``.
+    """The amount that the target writes: ``shards`` batches of ``rows`` rows of ``row_tokens``.
 
-    Prompt lengths are drawn from ``prompt_tokens`` (both ends included) and row ``i`` of a
-    shard is sampled at ``temperatures[i % len(temperatures)]``; 0 is greedy.
+    Prompt lengths are drawn from ``prompt_tokens`` (both ends included). Row ``i`` of a shard is
+    sampled at ``temperatures[i % len(temperatures)]``; 0 is greedy.
     """
 
     shards: int
@@ -53,9 +52,9 @@ def continue_prompts(
 ) -> Tensor:
     """Extend every prompt to ``row_tokens`` tokens, at its own temperature.
 
-    Returns int64 ``[len(prompts), row_tokens]``, prompts included. Prompts of unequal
-    length need no padding: the batch starts at the shortest, and a row that is still
-    inside its prompt is fed the prompt's next token in place of the model's.
+    Returns int64 ``[len(prompts), row_tokens]``, prompts included. Prompts of unequal length need
+    no padding: the batch starts at the shortest, and a row that is still inside its prompt gets the
+    prompt's next token instead of the model's.
     """
     rows = torch.zeros(len(prompts), row_tokens, dtype=torch.int64)
     lengths = torch.tensor([len(prompt) for prompt in prompts])
@@ -91,7 +90,8 @@ def write_samples(
 
 
 def read_samples(plan: SamplePlan, folder: Path) -> Tokens:
-    """All of the plan's rows in one flat array, each after an end-of-text token, as files are."""
+    """Return all of the plan's rows in one flat array, each after an end-of-text token, like
+    files."""
     rows = np.concatenate([np.load(_path(folder, shard)) for shard in range(plan.shards)])
     return np.pad(rows, ((0, 0), (1, 0)), constant_values=END_OF_TEXT_ID).reshape(-1)
 

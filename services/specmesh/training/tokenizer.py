@@ -35,7 +35,7 @@ def train_tokenizer(files: Iterable[SourceFile]) -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, files: Iterable[SourceFile]) -> Tokens:
-    """One flat array ``[num_tokens]`` of all files, each opened by ``END_OF_TEXT``."""
+    """Return one flat array ``[num_tokens]`` of all files, each opened by ``END_OF_TEXT``."""
     end = tokenizer.token_to_id(END_OF_TEXT)
     parts = [
         np.array([end, *encoding.ids], dtype=np.uint16)

@@ -1,6 +1,6 @@
 """The verifier process: ``specmesh serve verifier``.
 
-Under torchrun its processes share one target: each holds a part of it, rank 0 serves.
+Under torchrun its processes share one target: each rank holds a part of it, and rank 0 serves.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ log = logging.getLogger(__name__)
 
 
 class VerifierBackend(BaseSettings):
-    """The setting that others depend on: a base of all, so that it is read before them."""
+    """The setting that other settings depend on; it is in a base class so that it is read first."""
 
     backend: Annotated[str, named("verifier")] = Field(
         "transformers",
-        description=f"what computes: {', '.join(names('verifier'))}, or one that an installed "
-        "package adds; 'vllm' is the engine of that name, 'simulated' waits and says known tokens, "
-        "'empty' answers at once, to measure hops",
+        description=f"engine that computes: {', '.join(names('verifier'))}, or one that an "
+        "installed package adds; 'vllm' is vLLM, 'simulated' waits and returns known tokens, "
+        "'empty' answers immediately, to measure network hops",
     )
 
 
 class VerifierSettings(InferenceSettings, *settings_of("verifier"), VerifierBackend):  # type: ignore[misc]
-    """Serves a replica of the target model, which checks drafts."""
+    """The verifier: serves a replica of the target model, which verifies drafts."""
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_VERIFIER__")
 
     model: str = Field(
         "",
         validate_default=True,
-        description="folder or Hugging Face id of the target; for transformers and vllm",
+        description="folder or Hugging Face id of the target; for backends transformers and vllm",
     )
     revision: str = Field("", description=REVISION)
     chat_template: Path | None = Field(
         None,
-        description="file with a chat template in Jinja, in place of the target's own",
+        description="file with a Jinja chat template that replaces the target's own",
     )
     heads: Path | None = Field(
         None,
-        description="folder with heads that were trained for this target; they draft what follows "
-        "a verdict",
+        description="folder with heads that were trained for this target; they draft the tokens "
+        "after a verdict",
     )
 
     _check_model = field_validator("model")(check_named)
@@ -108,7 +108,7 @@ class VerifierService(InferenceService):
         return model
 
     def follow(self) -> None:
-        """Load this rank's part of the target, and compute with it until rank 0 ends."""
+        """Load this rank's part of the target, and compute until rank 0 ends."""
         from specmesh.inference.models.transformers_model import TransformersModel
 
         model = self.load()
@@ -117,7 +117,7 @@ class VerifierService(InferenceService):
         model.follow()
 
     async def stop(self) -> None:
-        """Stop the service, then the other ranks; if the engine is broken, losing rank 0 ends
+        """Stop the service, then the other ranks. If the engine is broken, the loss of rank 0 ends
         them."""
         await super().stop()
         if self._ranks is not None and not self.is_broken:

@@ -1,4 +1,4 @@
-"""What the target's heads draft below a verdict."""
+"""The draft of the target's heads below a verdict."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DraftingSteps = Generator[ForwardRequest, Logits, drafter_pb2.DraftResponse | No
 
 @dataclass(frozen=True, slots=True)
 class RequestedDraft:
-    """A draft that a request asks for, and what it is drawn with."""
+    """The draft that a request asks for, and its sampling."""
 
     shape: DraftShape
     sampling: Sampling
@@ -35,7 +35,8 @@ class RequestedDraft:
 def read_next_draft(
     request: verifier_pb2.VerifyRequest, sampling: Sampling
 ) -> RequestedDraft | None:
-    """The draft that ``request`` asks for, None for none; raises ``InvalidField``."""
+    """Return the draft that ``request`` asks for; None if it asks for none. Raises
+    ``InvalidField``."""
     if not request.HasField("next_draft"):
         return None
     message = request.next_draft
@@ -44,7 +45,7 @@ def read_next_draft(
     if message.num_choices > MAX_CHOICES:
         raise InvalidField(f"{FIELD}.num_choices", f"must be in [0, {MAX_CHOICES}]")
     if message.HasField("growth") and not message.HasField("stop"):
-        reason = "needs stop, by whose calibration nodes are valued"
+        reason = "needs stop, whose calibration gives the value of nodes"
         raise InvalidField(f"{FIELD}.growth", reason)
     try:
         growth = read_growth(message.growth, MAX_TREE_NODES) if message.HasField("growth") else None
@@ -60,12 +61,12 @@ def read_next_draft(
 def draft_from(
     draft: DraftSequence, position: int, asked: RequestedDraft, description: ModelDescription
 ) -> DraftingSteps:
-    """What ``asked`` for, from ``draft`` on, whose next token is at ``position``. None if the heads
-    fail: the verdict counts all the same."""
+    """Draft as ``asked`` with ``draft``, whose next token is at ``position``. Return None if the
+    heads fail: the verdict is still valid."""
     try:
         return (yield from _grow(draft, position, _fit(asked, description, position)))
     except Exception:
-        log.exception("heads failed")
+        log.exception("the heads failed to draft")
         return None
 
 
@@ -85,7 +86,7 @@ def _grow(
 
 
 def _fit(asked: RequestedDraft, description: ModelDescription, position: int) -> RequestedDraft:
-    """``asked`` cut to what the heads can, and to the context: what can't be verified is not
+    """Limit ``asked`` to the heads' depth and to the context: tokens that can't be verified are not
     drafted."""
     depth = min(asked.shape.depth, description.heads_depth)
     if limit := description.context_tokens:

@@ -1,4 +1,5 @@
-"""VerifierService over a language model: message to domain, one call, domain to message."""
+"""VerifierService over a language model: it turns a message into domain values, makes one call, and
+answers."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ EachContext = grpc.aio.ServicerContext[
 
 
 class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
-    """Answers Verify: a verdict is a pure function of its request, whatever is cached."""
+    """Answers Verify: a verdict is a pure function of its request, independent of caches."""
 
     def __init__(self, model: LanguageModel, engine: Engine, prefixes: PrefixResolver) -> None:
         self._model = model
@@ -48,7 +49,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         request: verifier_pb2.VerifyRequest,
         context: Context,  # noqa: ARG002
     ) -> verifier_pb2.VerifyResponse:
-        """The verdict on one draft."""
+        """Return the verdict on one draft."""
         return await self._respond(request)
 
     async def VerifyEach(  # noqa: N802
@@ -56,7 +57,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         request_iterator: AsyncIterator[verifier_pb2.VerifyEachRequest],
         context: EachContext,  # noqa: ARG002
     ) -> AsyncIterator[verifier_pb2.VerifyEachResponse]:
-        """Answer as ``Verify`` does to each request of the call, one after the other."""
+        """Answer each request of the call in turn, as ``Verify`` does."""
         async for message in request_iterator:
             async with exchange(message.trace_context):
                 response = await self._respond(message.request)
@@ -124,7 +125,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
                 end = accepted[-1] if accepted else 0
                 draft = model.open_draft(sequence, end, verdict.next_token)
         finally:
-            sequence.close(accepted)  # before heads draft: others may need its KV cache
+            sequence.close(accepted)  # before heads draft: other calls may need its KV cache
         if draft is not None and next_draft is not None:
             position = len(prefix) + len(accepted) + 1
             drafted = yield from draft_from(draft, position, next_draft, model.description)
@@ -137,7 +138,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         if not description.scores_trees and not tree.is_chain:
             raise FailedPreconditionStatus(
                 "UNSUPPORTED_FEATURE",
-                f"backend {description.backend!r} verifies chains, and this is a tree",
+                f"backend {description.backend!r} verifies only chains, but this is a tree",
                 {"feature": "TREES"},
             )
 
@@ -147,8 +148,8 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         if limit and prefix_length + deepest > limit:
             raise InvalidField(
                 "prefix",
-                f"{prefix_length} tokens and a tree of depth {deepest} "
-                f"are more than the context of {limit} tokens",
+                f"{prefix_length} tokens plus a tree of depth {deepest} "
+                f"exceed the context of {limit} tokens",
             )
 
 

@@ -1,1 +1,1 @@
-"""How much of a draft will be accepted, and how much to draft therefore."""
+"""Predictions of how much of a draft is accepted, and the resulting length of drafts."""

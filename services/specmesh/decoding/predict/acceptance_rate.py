@@ -1,4 +1,5 @@
-"""How often draft tokens were accepted recently, and whether drafting pays at that rate."""
+"""The recent acceptance rate of draft tokens, and the decision whether drafting pays at that
+rate."""
 
 from __future__ import annotations
 
@@ -30,18 +31,19 @@ class AcceptanceRate:
         return self._accepted / self._tried
 
     def num_worth(self, cost: float) -> float:
-        """How many draft tokens in a row are all accepted with a probability of at least ``cost``.
+        """Return the number of consecutive draft tokens that are all accepted with a probability of
+        at least ``cost``.
 
-        So many are worth verifying if each makes a verification longer by the fraction ``cost``:
-        the n-th is accepted, and then saves a verification, with probability alpha^n. Alpha is
-        estimated optimistically, as if two more trials had been accepted: a draft that ends too
-        soon delays this answer, one that goes on too long only others.
+        That many are worth verifying if each makes a verification longer by the fraction ``cost``:
+        with probability alpha^n the n-th is accepted and saves a verification. Alpha is estimated
+        optimistically, as if two more trials had been accepted: a draft that is too short delays
+        this answer, one that is too long delays only others.
         """
         alpha = (self._accepted + _OPTIMISTIC_TRIALS) / (self._tried + _OPTIMISTIC_TRIALS)
         return math.inf if cost <= 0 or alpha >= 1 else math.log(min(cost, 1)) / math.log(alpha)
 
     def learn(self, trials: Iterable[bool]) -> None:
-        """Take in, in order, whether each token that was tried was accepted."""
+        """Record, in order, whether each tried token was accepted."""
         for accepted in trials:
             self._accepted = self._accepted * _DECAY + accepted
             self._tried = self._tried * _DECAY + 1
@@ -50,20 +52,20 @@ class AcceptanceRate:
 class Exploration:
     """Allows a draft now and then although it is not expected to pay.
 
-    Without one it would go unnoticed that the drafter has become better. Invariant: exploring
-    spends no more than the share ``_EXPLORED_SHARE`` of the target's time and the time it has
-    saved, one verification for each exploratory token accepted. So it slows an answer down by no
-    more than that share, and once the drafter is good, each accepted token pays for the next try.
+    Without it, an improvement of the drafter would go unnoticed. Invariant: exploring spends no
+    more than the share ``_EXPLORED_SHARE`` of the target's time and the time it has saved, one
+    verification for each exploratory token accepted. So it slows an answer down by at most that
+    share, and once the drafter is good, each accepted token pays for the next try.
     """
 
     def __init__(self) -> None:
         self._budget = 0.0
-        """In verifications."""
+        """The budget, in verifications."""
 
     def tries(self, cost: float) -> bool:
-        """Whether to draft one token now, before or while the target verifies once.
+        """Return whether to draft one token now, before or while the target verifies once.
 
-        ``cost`` is the time that takes, in verifications; it is spent if the answer is yes.
+        ``cost`` is the time of that draft in verifications; it is spent if the result is True.
         """
         self._budget += _EXPLORED_SHARE
         if self._budget < cost:

@@ -1,14 +1,14 @@
-"""From scores to probabilities: how likely the target agrees with the drafter at a position.
+"""Calibration of scores to probabilities that the target agrees with the drafter at a position.
 
-A logistic regression on the log-odds of the drafter's likeliest token (Platt 1999), so that it
-ranks positions as CALID's score does. With margin and entropy as further inputs the fit is a little
-better on given texts; but whole answers, in which each token follows those kept before it, became
-worse at an equal share of kept tokens, by the target's own likelihood.
+It is a logistic regression on the log-odds of the drafter's likeliest token (Platt 1999), so it
+ranks positions as CALID's score does. With margin and entropy as further inputs the fit was a
+little better on given texts. But whole answers, in which each token follows those kept before it,
+became worse by the target's own likelihood at an equal share of kept tokens.
 
-It holds for the pair of models, and the way of sampling, whose verified positions it was fitted to:
-in coupled mode the drafter's probabilities include noise, and so mean something else than at
-temperature 0. Fitted to one and used for the other, it still ranks positions as well, but its
-probabilities are off by a tenth.
+It holds for the pair of models and the sampling mode to whose verified positions it was fitted: in
+coupled mode the drafter's probabilities include noise, so they differ in meaning from those at
+temperature 0. A calibration that was fitted to one and is used for the other still ranks positions
+as well, but its probabilities are off by a tenth.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from specmesh.decoding.drafting import TopK
 
 VERSION: Final = 2
 MIN_POSITIONS: Final = 100
-"""Fewer positions say too little about how often the target agrees."""
+"""The least number of positions for an estimate of how often the target agrees."""
 
 _LEAST = 2.0**-20
 """Replaces any smaller probability, to keep the log-odds of a certain token finite."""
 _RIDGE = np.array([1e-6, 1.0])
-"""L2 penalties on bias and slope (of standardised log-odds). The slope would be infinite where one
-threshold separates all verdicts; the bias's is just enough to solve Newton's equations."""
+"""L2 penalties on bias and slope (of standardised log-odds). Without the one on the slope, the
+slope would be infinite if a threshold separates all verdicts; the one on the bias is just enough to
+solve Newton's equations."""
 _MAX_STEPS = 100
 _ENOUGH = 1e-9
 
@@ -59,38 +60,41 @@ class Calibration:
             raise ValueError("num_positions must not be negative")
 
     def __call__(self, choices: TopK) -> float:
-        """The probability, in [0, 1], at a position with these ``choices``."""
+        """Return the probability, in [0, 1], at a position with these ``choices``."""
         return _sigmoid(self.bias + self.slope * log_odds(choices))
 
     @classmethod
     def fit(cls, positions: Sequence[TopK], agreed: Sequence[bool]) -> Self:
-        """The maximum-likelihood calibration for whether the target ``agreed`` at each of
+        """Fit the maximum-likelihood calibration to whether the target ``agreed`` at each of
         ``positions``.
 
-        A function of its arguments alone. Raises ``ValueError`` for fewer positions than
-        ``MIN_POSITIONS``, for another number of verdicts, and if the target agreed at all of them
-        or at none.
+        The result depends only on the arguments. Raises ``ValueError`` for fewer positions than
+        ``MIN_POSITIONS``, for a different number of verdicts, and if the target agreed at all
+        positions or at none.
         """
         if len(positions) != len(agreed):
             raise ValueError(f"{len(positions)} positions, but {len(agreed)} verdicts")
         if len(positions) < MIN_POSITIONS:
-            raise ValueError(f"{len(positions)} positions are too few: it takes {MIN_POSITIONS}")
+            raise ValueError(
+                f"{len(positions)} positions are too few: at least {MIN_POSITIONS} are needed"
+            )
         if len(set(map(bool, agreed))) < 2:  # noqa: PLR2004 - both verdicts
             which = "all" if agreed[0] else "none"
             raise ValueError(f"the target agreed at {which} of {len(positions)} positions")
         values = np.array([log_odds(choices) for choices in positions])
         centre = values.mean()
-        spread = values.std() or 1.0  # if all are equal the slope comes out as 0
+        spread = values.std() or 1.0  # if all are equal, the slope becomes 0
         bias, slope = _regress((values - centre) / spread, np.array(agreed, np.float64))
         return cls(float(slope / spread), float(bias - slope / spread * centre), len(positions))
 
     def to_json(self) -> str:
-        """The calibration as text, for a file."""
+        """Return the calibration as text, for a file."""
         return json.dumps({"version": VERSION, **asdict(self)}, indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The calibration that ``to_json`` wrote. Raises ``ValueError`` for any other text."""
+        """Return the calibration that ``to_json`` wrote. Raises ``ValueError`` for any other
+        text."""
         try:
             read = json.loads(text)
         except (json.JSONDecodeError, RecursionError) as error:
@@ -105,16 +109,17 @@ class Calibration:
 
 
 def log_odds(choices: TopK) -> float:
-    """Log-odds of the likeliest token, finite even where it is certain."""
+    """Return the log-odds of the likeliest token, finite even if it is certain."""
     best = choices.probabilities[0]
     return math.log(max(best, _LEAST) / max(1 - best, _LEAST))
 
 
 def _regress(values: Floats, agreed: Floats) -> Floats:
-    """Bias and slope, ``[2]``, of a logistic regression of ``agreed`` on ``values``, both ``[n]``.
+    """Return bias and slope, ``[2]``, of a logistic regression of ``agreed`` on ``values``, both
+    ``[n]``.
 
-    Newton's method (iteratively reweighted least squares), with steps halved for as long as they
-    overshoot: the loss is convex, so that there is one minimum and this finds it.
+    This is Newton's method (iteratively reweighted least squares), with steps halved while they
+    overshoot: the loss is convex, so there is one minimum and the method finds it.
     """
     rows = np.column_stack([np.ones_like(values), values])
 
@@ -152,22 +157,22 @@ def _number(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The scores in (``lower``, ``upper``], of the lowest bin also ``lower``; never empty."""
+    """The scores in (``lower``, ``upper``], in the lowest bin also ``lower``; never empty."""
 
     lower: float
     upper: float
     count: int
     mean_score: float
     agreed: float
-    """The share of its positions at which the target agreed."""
+    """The share of the bin's positions at which the target agreed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
     """A reliability diagram and its summary, the expected calibration error.
 
-    ``ece`` is how far the mean score of a bin is from its share of agreement, on average over all
-    scores (Naeini et al. 2015; Guo et al. 2017, Eq. 3): 0 at best, 1 at worst.
+    ``ece`` is the mean distance, over all scores, of the mean score of a bin from its share of
+    agreement (Naeini et al. 2015; Guo et al. 2017, Eq. 3): 0 at best, 1 at worst.
     """
 
     bins: tuple[Bin, ...]
@@ -175,13 +180,16 @@ class Reliability:
 
 
 def reliability(scores: Sequence[float], agreed: Sequence[bool], num_bins: int = 10) -> Reliability:
-    """How well ``scores`` in [0, 1] predict the share that ``agreed``, in bins of equal width.
+    """Measure how well ``scores`` in [0, 1] predict the share that ``agreed``, in bins of equal
+    width.
 
-    Raises ``ValueError`` for scores outside [0, 1], for none, for another number of verdicts, or
-    without a bin.
+    Raises ``ValueError`` for scores outside [0, 1], without scores, for a different number of
+    verdicts, or without bins.
     """
     if len(scores) != len(agreed) or not len(scores):
-        raise ValueError(f"{len(scores)} scores, {len(agreed)} verdicts: both must be one number")
+        raise ValueError(
+            f"{len(scores)} scores and {len(agreed)} verdicts: they must be equally many"
+        )
     if num_bins < 1:
         raise ValueError("num_bins must be at least 1")
     values, verdicts = np.asarray(scores, np.float64), np.asarray(agreed, np.float64)

@@ -1,8 +1,8 @@
-"""Closed forms of the papers for what speculation gains.
+"""Closed forms from the papers for the gains of speculation.
 
 ``alpha`` is the acceptance rate, ``gamma`` the number of draft tokens in a round. Leviathan et al.
-2023, "Fast Inference from Transformers via Speculative Decoding", takes the acceptance of each
-draft token as independent; Duan et al. 2024 (branch prediction) drafts on while the target
+2023, "Fast Inference from Transformers via Speculative Decoding", assumes that draft tokens are
+accepted independently; Duan et al. 2024 (branch prediction) continues drafting while the target
 verifies; Timor et al. 2025 (DSI) adds replicas of the target.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 
 def acceptance_rate(target_probs: NDArray[np.float64], draft_probs: NDArray[np.float64]) -> float:
-    """Beta at one position, from the two distributions ``[vocab]``: 1 - TV (Theorem 3.5).
+    """Return beta at one position, from the two distributions ``[vocab]``: 1 - TV (Theorem 3.5).
 
     Its mean over positions is alpha (Corollary 3.6).
     """
@@ -27,11 +27,12 @@ def acceptance_rate(target_probs: NDArray[np.float64], draft_probs: NDArray[np.f
 def coupled_acceptance_rate(
     target_probs: NDArray[np.float64], draft_probs: NDArray[np.float64]
 ) -> float:
-    """How often target and drafter draw the same token with the same Gumbel noise.
+    """Return the probability that target and drafter draw the same token with the same Gumbel
+    noise.
 
-    Sum over x of 1 / sum over y of max(p(y)/p(x), q(y)/q(x)) (Daliri et al. 2024, "Coupling
-    without Communication and Drafter-Invariant Speculative Decoding"): at least
-    (1 - TV) / (1 + TV), never more than ``acceptance_rate``.
+    It is the sum over x of 1 / sum over y of max(p(y)/p(x), q(y)/q(x)) (Daliri et al. 2024,
+    "Coupling without Communication and Drafter-Invariant Speculative Decoding"): at least (1 - TV)
+    / (1 + TV), never more than ``acceptance_rate``.
     """
     both = (target_probs > 0) & (draft_probs > 0)
     p, q = target_probs[both, None], draft_probs[both, None]
@@ -39,15 +40,17 @@ def coupled_acceptance_rate(
 
 
 def expected_tokens(alpha: float, gamma: int) -> float:
-    """Mean number of tokens that a round commits: accepted ones and the target's own (Eq. 1).
+    """Return the mean number of tokens that a round commits: accepted ones and the target's own
+    (Eq. 1).
 
-    Summed term by term, since (1 - alpha**(gamma + 1)) / (1 - alpha) cancels as alpha nears 1.
+    It is summed term by term, since (1 - alpha**(gamma + 1)) / (1 - alpha) loses precision near
+    alpha 1.
     """
     return math.fsum(alpha**k for k in range(gamma + 1))
 
 
 def walltime_factor(alpha: float, gamma: int, cost_ratio: float) -> float:
-    """The speedup over the target alone (Theorem 3.8).
+    """Return the speedup over the target alone (Theorem 3.8).
 
     ``cost_ratio`` is c, the time of a drafter's forward pass over that of a target's.
     """
@@ -55,19 +58,21 @@ def walltime_factor(alpha: float, gamma: int, cost_ratio: float) -> float:
 
 
 def optimal_gamma(alpha: float, cost_ratio: float, max_gamma: int) -> int:
-    """The gamma in [0, ``max_gamma``] with the highest ``walltime_factor``, the smallest on ties.
+    """Return the gamma in [0, ``max_gamma``] with the highest ``walltime_factor``, the smallest on
+    ties.
 
-    0 says that drafting does not pay.
+    0 means that drafting does not pay.
     """
     return max(range(max_gamma + 1), key=lambda gamma: walltime_factor(alpha, gamma, cost_ratio))
 
 
 def estimate_alpha(accepted_counts: Sequence[int], gamma: int) -> float:
-    """The maximum-likelihood alpha, given how many of ``gamma`` draft tokens each round accepted.
+    """Return the maximum-likelihood alpha, given the number of ``gamma`` draft tokens that each
+    round accepted.
 
-    A round that accepted all of them says nothing about the token after, so it counts as
-    ``gamma`` trials, not one more: the geometric law of Section 3.1 is capped. Raises
-    ``ValueError`` without any trial, or for a count outside [0, ``gamma``].
+    A round that accepted all of them says nothing about the token after, so it counts as ``gamma``
+    trials, not ``gamma + 1``: the geometric law of Section 3.1 is capped. Raises ``ValueError``
+    without any trial, or for a count outside [0, ``gamma``].
     """
     if not all(0 <= accepted <= gamma for accepted in accepted_counts):
         raise ValueError(f"accepted counts must be in [0, {gamma}]")
@@ -79,7 +84,7 @@ def estimate_alpha(accepted_counts: Sequence[int], gamma: int) -> float:
 
 
 def speculative_throughput(target_ms: float, drafter_ms: float, gamma: int, alpha: float) -> float:
-    """Tokens per ms if a round drafts, then verifies (branch prediction, Eq. 7)."""
+    """Return tokens per ms if a round drafts, then verifies (branch prediction, Eq. 7)."""
     return expected_tokens(alpha, gamma) / (gamma * drafter_ms + target_ms)
 
 
@@ -91,13 +96,14 @@ def branch_throughput(
     hit_rate: float,
     shortfall: float = 0.0,
 ) -> float:
-    """Tokens per ms if a right prediction hides the verification (branch prediction, Eq. 8).
+    """Return tokens per ms if a right prediction hides the verification (branch prediction, Eq. 8).
 
-    ``hit_rate`` is the share of rounds predicted right; ``shortfall`` is how many more tokens they
-    accepted than predicted, delta - gamma in the paper, so that many are drafted twice.
+    ``hit_rate`` is the share of rounds predicted correctly. ``shortfall`` is the number of tokens
+    that they accepted beyond the prediction (delta - gamma in the paper); that many are drafted
+    twice.
 
-    Eq. 8 has the costs of its two cases swapped. It also averages the rates, weighted by rounds,
-    which overstates: over many rounds the throughput is the tokens over the mean time. And a
+    Eq. 8 has the costs of its two cases swapped. It also averages rates weighted by rounds, which
+    overstates the throughput: over many rounds that is the tokens over the mean time. And a
     verification can't be hidden behind a draft shorter than itself, which Eq. 14 excludes.
     """
     hit_ms = max((gamma + shortfall) * drafter_ms, target_ms)
@@ -106,17 +112,18 @@ def branch_throughput(
 
 
 def min_draft(target_ms: float, drafter_ms: float) -> int:
-    """The shortest draft that hides a verification (branch prediction, Eq. 14)."""
+    """Return the shortest draft that hides a verification (branch prediction, Eq. 14)."""
     return _ceil(target_ms / drafter_ms)
 
 
 def required_parallelism(target_ms: float, drafter_ms: float, lookahead: int) -> int:
-    """How many replicas of the target (SP) it takes for no verification to wait (DSI, Eq. 1)."""
+    """Return the number of replicas of the target (SP) with which no verification waits (DSI, Eq.
+    1)."""
     return _ceil(target_ms / (lookahead * drafter_ms))
 
 
 def min_lookahead(target_ms: float, drafter_ms: float, sp: int) -> int:
-    """The smallest lookahead for which ``sp`` replicas of the target suffice (DSI, Eq. 1).
+    """Return the smallest lookahead for which ``sp`` replicas of the target suffice (DSI, Eq. 1).
 
     The smallest is usually the best: it finds a rejection soonest.
     """
@@ -129,5 +136,5 @@ def min_lookahead(target_ms: float, drafter_ms: float, sp: int) -> int:
 
 
 def _ceil(ratio: float) -> int:
-    """``ratio`` rounded up, unless only rounding errors put it above an integer."""
+    """Return ``ratio`` rounded up, unless only rounding errors put it above an integer."""
     return math.ceil(ratio * (1 - 1e-12))

@@ -1,13 +1,13 @@
-"""How sure a drafter is at a position: scores to compare with a threshold.
+"""Scores of a drafter's confidence at a position, to compare with a threshold.
 
-Higher is surer for every score, so that CALID's ``C > threshold`` (Hua et al., Algorithm 2) applies
-as it is. The paper's Eq. 1 says that the confidence is the negative log-likelihood of the likeliest
-token; that is low where the drafter is sure, so here its sign is reversed.
+For every score, higher means more confident, so CALID's ``C > threshold`` (Hua et al., Algorithm 2)
+applies unchanged. The paper's Eq. 1 defines confidence as the negative log-likelihood of the
+likeliest token; that is low where the drafter is confident, so here its sign is reversed.
 
-The scores judge a position, not the token drawn there: at temperature 0 that is the likeliest
-anyway; in rejection mode Algorithm 2 draws it from the distribution that was judged. In coupled
-mode the probabilities include the noise of the draw, so that the token drawn is again the
-likeliest. That is not Algorithm 2, which judges before it draws: see ``strategies/filter.py``.
+The scores judge a position, not the token drawn there. At temperature 0 that token is the
+likeliest; in rejection mode Algorithm 2 draws it from the judged distribution. In coupled mode the
+probabilities include the noise of the draw, so the drawn token is again the likeliest. That is not
+Algorithm 2, which judges before it draws: see ``strategies/filter.py``.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ CALIBRATED: Final = "calibrated"
 
 
 def log_probability(choices: TopK) -> float:
-    """Log-probability of the likeliest token (CALID, Eq. 1), at most 0."""
+    """Return the log-probability of the likeliest token (CALID, Eq. 1), at most 0."""
     return math.log(choices.probabilities[0])
 
 
 def margin(choices: TopK) -> float:
-    """The likeliest token's probability minus that of the second, in [0, 1].
+    """Return the likeliest token's probability minus that of the second, in [0, 1].
 
-    A second that is not listed counts as 0, so request at least 2 choices.
+    A second token that is not listed counts as 0, so request at least 2 choices.
     """
     return choices.probabilities[0] - sum(choices.probabilities[1:2])
 
 
 def entropy(choices: TopK) -> float:
-    """Minus the entropy in nats of the whole distribution, at most 0."""
+    """Return minus the entropy in nats of the whole distribution, at most 0."""
     return -choices.entropy
 
 

@@ -1,11 +1,11 @@
-"""How long to draft: as long as one more draft token is worth its time.
+"""The length of drafts: drafting continues as long as one more token is worth its time.
 
-A round of speculative decoding is a renewal: it takes some time, yields some tokens, and then all
-begins anew. By the renewal reward theorem the tokens per second of a policy are its mean tokens
-over its mean time, and a policy is optimal for the rate R exactly if no round can gain on it at the
-price of R tokens a second (Dinkelbach 1967). If all of a draft is accepted with probability P, one
-more token, itself accepted with probability a if it is tried, yields P * a tokens and takes a time
-t, which costs R * t. P only ever falls, so once a token doesn't pay none after it does (the
+A round of speculative decoding is a renewal: it takes some time, yields some tokens, and then the
+process starts afresh. By the renewal reward theorem the tokens per second of a policy are its mean
+tokens over its mean time. A policy with rate R is optimal exactly if no round can gain by paying R
+tokens per second of its time (Dinkelbach 1967). If all of a draft is accepted with probability P,
+one more token, itself accepted with probability a if it is tried, yields P * a tokens and takes a
+time t, which costs R * t. P only ever falls, so once a token doesn't pay none after it does (the
 monotone case of Chow and Robbins 1961): stop as soon as P < R * t / a.
 """
 
@@ -21,20 +21,22 @@ from specmesh.decoding.predict.platt import OnlinePlatt, Platt
 from specmesh.decoding.predict.predictors import DraftOutcome
 
 DEFAULT_LOOKAHEAD: Final = 4
-"""Used until latencies have been measured."""
+"""The length of drafts until latencies have been measured."""
 MAX_LOOKAHEAD: Final = 64
 """The longest draft, however confident the drafter is."""
 _PRIOR_ROUNDS: Final = 4.0
-"""How many rounds of ``DEFAULT_LOOKAHEAD`` draft tokens at ``PRIOR_ALPHA`` are assumed at first."""
+"""The number of rounds of ``DEFAULT_LOOKAHEAD`` draft tokens at ``PRIOR_ALPHA`` assumed at
+first."""
 _DECAY: Final = 0.98
 """The factor on a round's weight for each later round."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftStop:
-    """When to end a draft early: after the first level where every node has a probability less than
-    ``below``, in [0, 1], of being accepted along with all nodes before it; of a tree that grows by
-    worth (``decoding/trees/growth.py``), where these add up to less.
+    """The rule that ends a draft early: after the first level on which every node has a probability
+    less than ``below``, in [0, 1], of being accepted along with all nodes before it. A tree that
+    grows by worth (``decoding/trees/growth.py``) ends after the first level on which these add up
+    to less.
 
     ``acceptance`` maps the drafter's confidence in a token to the probability that the token is
     accepted.
@@ -53,13 +55,14 @@ class DraftPlan:
 
 
 class AdaptiveLookahead:
-    """Learns from round to round how long to draft; it affects speed alone, never a token.
+    """A controller that learns from round to round how long to draft; it affects only speed, never
+    a token.
 
     Drafting pays at all if alpha > c, the time of a draft token over that of a verification
-    (Leviathan et al. 2023, Corollary 3.9). Otherwise the target works alone, but for what
+    (Leviathan et al. 2023, Corollary 3.9). Otherwise the target works alone, except for drafts that
     ``Exploration`` allows. Invariant: no plan is longer than ``_limit``, which doubles only when
-    that many draft tokens were accepted in one round, so a drafter that is sure of everything is
-    not followed far before its confidences have been tested.
+    that many draft tokens were accepted in one round, so an overconfident drafter is not followed
+    far before its confidences have been tested.
     """
 
     def __init__(self) -> None:
@@ -75,9 +78,9 @@ class AdaptiveLookahead:
     def plan(
         self, target_s: float | None, drafter_s: float | None, target_token_s: float = 0.0
     ) -> DraftPlan:
-        """The next round's draft, if a verification takes ``target_s`` seconds and a draft token
-        ``drafter_s`` (None: not known yet), and each token in a verification makes it
-        ``target_token_s`` seconds longer."""
+        """Plan the next round's draft. A verification takes ``target_s`` seconds and a draft token
+        ``drafter_s`` (None: not known yet); each token in a verification adds ``target_token_s``
+        seconds."""
         self._exploring = False
         if target_s is None or drafter_s is None:
             return DraftPlan(self._limit)
@@ -90,8 +93,8 @@ class AdaptiveLookahead:
         return DraftPlan(self._limit, DraftStop(min(1.0, below), self._calibration.latest))
 
     def _tokens_per_s(self, target_s: float, drafter_s: float) -> float:
-        """The rate of the rounds so far, or the target's alone, one token a verification, if
-        higher."""
+        """Return the rate of the rounds so far, or that of the target alone, one token per
+        verification, if that is higher."""
         seconds = self._num_rounds * target_s + self._num_drafted * drafter_s
         return max(self._num_tokens / seconds, 1 / target_s)
 

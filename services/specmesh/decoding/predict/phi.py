@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MAX_P = 1 - 2.0**-10
-"""Above it a geometric shape is as good as uniform, which the uniform share describes too."""
+"""Above it a geometric shape is practically uniform, which the uniform share also describes."""
 
 _COARSE_P = np.linspace(0, _MAX_P, 65)
 _COARSE_SHARE = np.linspace(0, 1, 17)
@@ -23,9 +23,9 @@ _ZOOM = np.linspace(-1, 1, 9)
 class Phi:
     """phi(k) = a p**k (1 - p) + c for k < n; the remaining mass is at n (Eq. 12).
 
-    k counts accepted draft tokens out of n, from 0 on: Section 4.2 draws from 1 to n, which ignores
+    k counts accepted draft tokens out of n, from 0 on; Section 4.2 draws from 1 to n, which ignores
     that the first token may be rejected. ``a`` and ``c`` correct the geometric distribution, which
-    takes acceptances as independent. Raises ``ValueError`` for a ``p`` outside [0, 1].
+    assumes independent acceptances. Raises ``ValueError`` for a ``p`` outside [0, 1].
     """
 
     a: float
@@ -38,7 +38,7 @@ class Phi:
 
     @classmethod
     def iid(cls, alpha: float) -> Phi:
-        """The distribution under independent acceptance at rate ``alpha`` (Eq. 10).
+        """Return the distribution under independent acceptance at rate ``alpha`` (Eq. 10).
 
         Eq. 11 sums from 1 and so overstates the mass at n, which is alpha**n.
         """
@@ -46,14 +46,14 @@ class Phi:
 
     @classmethod
     def fit(cls, counts: Sequence[float], refinements: int = 10) -> Phi:
-        """The maximum-likelihood fit, given that ``counts[k]`` of the rounds accepted k of n
+        """Return the maximum-likelihood fit to rounds of which ``counts[k]`` accepted k of n
         tokens.
 
         ``counts`` ``[n + 1]`` may be fractions of rounds. With m the mass below n, the distribution
         there is m times a mixture of a geometric shape and a uniform one; the likelihood factors,
         so m is simply the observed share, and only ``p`` and the uniform share are searched for, on
-        a grid that each refinement narrows down twofold. Without refinement ``p`` is known to 1/64,
-        which is finer than a few dozen rounds can tell.
+        a grid that each refinement halves. Without refinement ``p`` is known to 1/64, which is
+        finer than a few dozen rounds can determine.
 
         ``c`` comes out at 0 or above: rates that differ between texts make the tail heavier than
         geometric, never lighter. Raises ``ValueError`` without any round or draft token, or for a
@@ -71,7 +71,7 @@ class Phi:
         return cls(a=mass * (1 - share) / (1 - p**n), p=p, c=mass * share / n)
 
     def probabilities(self, n: int) -> NDArray[np.float64]:
-        """P(k of ``n`` draft tokens accepted), ``[n + 1]``.
+        """Return P(k of ``n`` draft tokens accepted), ``[n + 1]``.
 
         An entry that ``c`` makes negative counts as 0; if those below n add up to more than 1, they
         are scaled to 1 and n gets 0.
@@ -86,14 +86,14 @@ class Phi:
         return np.array(law) / max(1.0, below)
 
     def goodness(self, counts: Sequence[float]) -> float:
-        """1 minus the total variation between phi and ``counts`` ``[n + 1]``, normalised; 1 is
-        best."""
+        """Return 1 minus the total variation between phi and normalised ``counts`` ``[n + 1]``; 1
+        is best."""
         law = self.probabilities(len(counts) - 1)
         return float(np.minimum(law, np.array(counts) / sum(counts)).sum())
 
 
 def _likeliest_shape(below: NDArray[np.float64], refinements: int) -> tuple[float, float]:
-    """The ``p`` and the uniform share in [0, 1] that make ``below``, the counts for k < n,
+    """Return the ``p`` and the uniform share in [0, 1] that make ``below``, the counts for k < n,
     likeliest."""
     best = int((_coarse_table(len(below)) @ below).argmax())
     p = float(_COARSE_P[best // len(_COARSE_SHARE)])
@@ -116,7 +116,7 @@ def _coarse_table(n: int) -> NDArray[np.float64]:
 
 
 def _log_shapes(p: NDArray[np.float64], share: NDArray[np.float64], n: int) -> NDArray[np.float64]:
-    """Log-probabilities of k given k < ``n``, ``[len(p) * len(share), n]``."""
+    """Return log-probabilities of k given k < ``n``, ``[len(p) * len(share), n]``."""
     geometric = p[:, None] ** np.arange(n)
     geometric /= geometric.sum(axis=1, keepdims=True)
     shapes = (1 - share)[None, :, None] * geometric[:, None, :] + share[None, :, None] / n

@@ -1,4 +1,4 @@
-"""From a drafter's confidence to the probability that the target agrees, learnt from verdicts."""
+"""Calibration of a drafter's confidence to the probability of acceptance, learnt from verdicts."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ _SURE: Final = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Platt:
-    """A token that the drafter gave confidence c is accepted with probability sigmoid(slope *
-    logit(c) + bias) (Platt 1999).
+    """A map from the drafter's confidence c in a token to its probability of acceptance,
+    sigmoid(slope * logit(c) + bias) (Platt 1999).
 
     ``slope`` is in [0, ``MAX_SLOPE``], ``bias`` within ``MAX_BIAS`` of 0. The default is the
-    identity, which takes confidences for probabilities.
+    identity, which uses confidences as probabilities.
     """
 
     slope: float = 1.0
     bias: float = 0.0
 
     def __call__(self, confidence: float) -> float:
-        """The probability of acceptance; never falls as ``confidence`` rises."""
+        """Return the probability of acceptance, which never falls as ``confidence`` rises."""
         return self.at(logit(confidence))
 
     def at(self, logit_: float) -> float:
-        """The probability of acceptance at the confidence with the logit ``logit_``."""
+        """Return the probability of acceptance at the confidence with the logit ``logit_``."""
         return 0.5 + 0.5 * math.tanh(0.5 * (self.slope * logit_ + self.bias))
 
 
 class OnlinePlatt:
-    """Fits a ``Platt`` with one Newton step per token tried (recursive Laplace approximation).
+    """A fit of ``Platt`` with one Newton step for each tried token (recursive Laplace
+    approximation).
 
     Slope and bias begin at the identity with a Gaussian prior. The step is bounded with the highest
-    curvature there is, 1/4 (Böhning and Lindsay 1988), so that one rejected token of which the
-    drafter was sure can't throw it off. Invariant: ``latest`` never falls as the confidence rises.
+    possible curvature, 1/4 (Böhning and Lindsay 1988), so that one rejected token with a high
+    confidence can't derail it. Invariant: ``latest`` never falls as the confidence rises.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class OnlinePlatt:
         self._var_slope, self._var_bias, self._covariance = 0.25, 0.25, 0.0
 
     def learn(self, confidences: Iterable[float], trials: Iterable[bool]) -> None:
-        """Take in whether tokens with these confidences were accepted; ``trials`` may be shorter,
+        """Learn whether tokens with these confidences were accepted; ``trials`` may be shorter,
         since tokens after a rejection are not tried."""
         for confidence, accepted in zip(confidences, trials, strict=False):
             self._learn(logit(confidence), accepted)
@@ -72,7 +73,7 @@ class OnlinePlatt:
 
 
 def logit(confidence: float) -> float:
-    """log(c / (1 - c)), with c ``confidence`` kept away from 0 and 1 by ``_SURE``."""
+    """Return log(c / (1 - c)), with c ``confidence`` kept away from 0 and 1 by ``_SURE``."""
     bounded = _within(_SURE, confidence, 1 - _SURE)
     return math.log(bounded / (1 - bounded))
 

@@ -1,8 +1,8 @@
 """Predictors of how many tokens of a draft are accepted: a probability for each number.
 
-Branch prediction (Duan et al. 2024) drafts on from where it expects the target's own token, while
-the target still verifies. A predictor holds what one answer has taught so far; it affects speed
-alone, never a token.
+Branch prediction (Duan et al. 2024) continues drafting from the position where it expects the
+target's own token, while the target still verifies. A predictor learns from one answer; it affects
+only speed, never a token.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from specmesh.decoding.predict.platt import OnlinePlatt
 class DraftOutcome:
     """The outcome of verifying a draft.
 
-    ``confidences`` are the drafter's in its tokens, in order (see ``confidence`` in
-    ``decoding/drafting.py``). Raises ``ValueError`` if more was accepted than drafted.
+    ``confidences`` are those of the drafter in its tokens, in order (see ``confidence`` in
+    ``decoding/drafting.py``). Raises ``ValueError`` if more tokens were accepted than drafted.
     """
 
     num_accepted: int
@@ -44,16 +44,17 @@ class DraftOutcome:
 
     @property
     def trials(self) -> tuple[bool, ...]:
-        """Whether each token that was tried was accepted; those after a rejection are not tried."""
+        """For each tried token, True if it was accepted; tokens after a rejection are not tried."""
         rejection = (False,) if self.num_accepted < self.num_drafted else ()
         return (True,) * self.num_accepted + rejection
 
 
 class Predictor(Protocol):
-    """Learns from round to round how many draft tokens are accepted."""
+    """A predictor that learns from round to round how many draft tokens are accepted."""
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:
-        """P(k tokens accepted) for k = 0..n, ``[n + 1]``, of a draft of n = len(confidences).
+        """Return P(k tokens accepted) for k = 0..n, ``[n + 1]``, for a draft of n =
+        len(confidences).
 
         ``confidences`` are as in ``DraftOutcome``; ``round_number`` keys the noise of predictors
         that draw at random.
@@ -64,10 +65,10 @@ class Predictor(Protocol):
 
 
 class AlwaysAll:
-    """Static: predicts that every token is accepted."""
+    """A static predictor that every token is accepted."""
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
-        """All mass at n."""
+        """Return a distribution with all mass at n."""
         return _certain(len(confidences), len(confidences))
 
     def observe(self, outcome: DraftOutcome) -> None:
@@ -75,10 +76,10 @@ class AlwaysAll:
 
 
 class AlwaysNone:
-    """Static: predicts that the first token is rejected."""
+    """A static predictor that the first token is rejected."""
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
-        """All mass at 0."""
+        """Return a distribution with all mass at 0."""
         return _certain(0, len(confidences))
 
     def observe(self, outcome: DraftOutcome) -> None:
@@ -101,7 +102,7 @@ class FittedPhi:
         self._accepted: list[float] = []
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
-        """Phi at 0..n, whatever the confidences."""
+        """Return phi at 0..n; it ignores the confidences."""
         n = len(confidences)
         if not n:
             return _certain(0, 0)
@@ -127,7 +128,7 @@ class FittedPhi:
 class SampledPhi:
     """The paper's prediction: the number of accepted tokens is drawn from phi (Section 4.2).
 
-    It is right less often than phi's likeliest number would be. ``seed``, any uint64, keeps the
+    It is correct less often than phi's likeliest number would be. ``seed``, any uint64, keeps the
     noise of one answer apart from that of the next.
     """
 
@@ -136,7 +137,8 @@ class SampledPhi:
         self._phi = FittedPhi()
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:
-        """All mass at the number drawn, which is the same for every call in one round."""
+        """Return a distribution with all mass at the drawn number, which is the same for every call
+        in a round."""
         law = self._phi.distribution(confidences, round_number)
         noise = uniforms(self._seed, round_number, Purpose.PREDICT, np.zeros(1, np.int64))
         # The sum may end a rounding error below the noise.
@@ -149,15 +151,15 @@ class SampledPhi:
 
 
 class OutcomeHistory:
-    """Predicts what followed when two rounds in a row last ended as the latest two did.
+    """A predictor by what followed earlier pairs of rounds that ended as the latest two did.
 
     After the two-level adaptive branch predictor of Yeh and Patt 1991, in the form with one
-    register and one table for all branches (GAg in their 1992 paper). First level, the history
-    register: how the last two rounds ended, each with none, some or all of its tokens accepted.
-    Second level, the pattern history table: for each of the nine histories the acceptance of first
-    and of later tokens. Their saturating counters predict one bit; a probability is wanted here, so
-    counts that decay take their place. A history that has hardly been seen borrows from the
-    acceptance after any.
+    register and one table for all branches (GAg in their 1992 paper). The first level, the history
+    register, holds how the last two rounds ended: each with none, some or all of its tokens
+    accepted. The second level, the pattern history table, holds for each of the nine histories the
+    acceptance of first and of later tokens. The paper's saturating counters predict one bit; a
+    probability is needed here, so decaying counts replace them. A history with few rounds borrows
+    from the acceptance after all histories.
     """
 
     _OUTCOMES: Final = 3
@@ -169,7 +171,8 @@ class OutcomeHistory:
         self._after_any = _Acceptance()
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
-        """Each token accepted at the first or the later tokens' rate after this history."""
+        """Return the distribution with the first token and later tokens accepted at their rates
+        after this history."""
         prior = self._after_any.rates((PRIOR_ALPHA, PRIOR_ALPHA))
         first, later = self._table[self._register].rates(prior)
         return np.array(
@@ -190,7 +193,7 @@ class OutcomeHistory:
 
 
 class _Acceptance:
-    """Decaying counts of tokens tried and accepted, apart for first and for later tokens of
+    """Decaying counts of tokens tried and accepted, separate for first and later tokens of
     drafts."""
 
     _DECAY: Final = 0.95
@@ -201,7 +204,8 @@ class _Acceptance:
         self._accepted = [0.0, 0.0]
 
     def rates(self, prior: tuple[float, float]) -> tuple[float, float]:
-        """How often a first and a later token is accepted, pulled towards the ``prior`` rates."""
+        """Return the acceptance rates of first and of later tokens, shrunk towards the ``prior``
+        rates."""
         weight = self._PRIOR_TOKENS
         first, later = (
             (accepted + weight * rate) / (tried + weight)
@@ -218,13 +222,13 @@ class _Acceptance:
 
 
 class DrafterConfidence:
-    """Predicts from the drafter's confidences, calibrated by ``OnlinePlatt``."""
+    """A predictor from the drafter's confidences, calibrated by ``OnlinePlatt``."""
 
     def __init__(self) -> None:
         self._acceptance = OnlinePlatt()
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
-        """Each token accepted with the probability that its confidence is calibrated to."""
+        """Return the distribution with each token accepted with its calibrated confidence."""
         return np.array(accepted_counts([self._acceptance.latest(each) for each in confidences]))
 
     def observe(self, outcome: DraftOutcome) -> None:
@@ -233,7 +237,8 @@ class DrafterConfidence:
 
 
 def accepted_counts(rates: Sequence[float]) -> list[float]:
-    """P(k accepted), ``[n + 1]``, where token i is accepted at ``rates[i]`` if reached."""
+    """Return P(k accepted), ``[n + 1]``, if token i is accepted at ``rates[i]`` once it is
+    reached."""
     law = []
     reached = 1.0
     for rate in rates:
@@ -257,5 +262,5 @@ PREDICTORS: Final[Mapping[str, Callable[[int], Predictor]]] = {
     "history": lambda _: OutcomeHistory(),
     "confidence": lambda _: DrafterConfidence(),
 }
-"""The predictors by the names that users choose them by; each call makes a fresh one, for the
-answer drawn with that seed."""
+"""The predictors by their names in settings; each call creates one, for the answer with that
+seed."""

@@ -1,9 +1,9 @@
 """The threshold between draft tokens that are kept and those that are escalated to the target.
 
 CALID (Hua et al.) calls its threshold adaptive and implements a constant. The other rules say how
-many tokens are to be escalated and set the threshold from recent scores to that end. These are the
-scores of all sessions, so that under such a rule the answer to a request depends on other requests;
-a constant is the rule for answers that can be repeated.
+many tokens to escalate, and set the threshold for that from recent scores. These are the scores of
+all sessions, so the answer to a request then depends on other requests; only a constant makes
+answers reproducible.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.predict.confidence import CALIBRATED, SCORERS
 
 WINDOW: Final = 2048
-"""How many scores are recent: enough to hold a share within about a hundredth, and replaced within
+"""The number of recent scores: enough to meet a share within about a hundredth, and replaced within
 seconds under load."""
 ENOUGH: Final = 64
-"""How many scores it takes before a share of them says anything."""
+"""The least number of scores for which a share of them is meaningful."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A fixed ``threshold``, as in the paper. Minus infinity keeps all tokens, infinity none.
+    """A fixed ``threshold``, as in the paper. Minus infinity keeps all tokens, infinity keeps none.
 
     Raises ``InvalidField`` for NaN.
     """
@@ -42,7 +42,7 @@ class Constant:
 class EscalationRate:
     """The threshold that escalates this ``share`` of the tokens, in [0, 1]: 0 keeps all, 1 none.
 
-    Raises ``InvalidField`` for a share outside.
+    Raises ``InvalidField`` for a share outside that range.
     """
 
     share: float
@@ -54,8 +54,8 @@ class EscalationRate:
 @dataclass(frozen=True, slots=True)
 class FollowLoad:
     """The threshold that escalates a share which depends on the target's load: ``highest`` while
-    its replicas are idle, falling to ``lowest`` when calls wait there as long as they take, or
-    longer.
+    its replicas are idle, falling to ``lowest`` when calls wait there at least as long as they
+    take.
 
     Raises ``InvalidField`` unless 0 <= ``lowest`` <= ``highest`` <= 1.
     """
@@ -70,7 +70,7 @@ class FollowLoad:
             raise InvalidField("lowest", "must not be above highest")
 
     def share(self, load: float) -> float:
-        """The share at a ``load`` of 0 (idle) to 1 (busy); other loads are clamped."""
+        """Return the share at a ``load`` of 0 (idle) to 1 (busy); other loads are clamped."""
         busy = min(1.0, max(0.0, load))
         share = busy * self.lowest + (1 - busy) * self.highest
         return min(self.highest, max(self.lowest, share))
@@ -98,7 +98,7 @@ class FilterOptions:
 class RecentScores:
     """The last ``WINDOW`` scores of one scorer, held by age and sorted.
 
-    Adding one takes a binary search, and moves a few kilobytes.
+    Adding a score takes a binary search, and moves a few kilobytes.
     """
 
     def __init__(self) -> None:
@@ -118,11 +118,12 @@ class RecentScores:
         insort(self._sorted, score)
 
     def threshold(self, rule: Rule, load: float) -> float:
-        """The threshold at that ``load`` of the target: a token is kept if its score is above it.
+        """Return the threshold at this ``load`` of the target: a token is kept if its score is
+        above it.
 
-        A rule for a share escalates everything until ``ENOUGH`` scores were added, unless the share
-        is 0. Equal scores are treated alike, so that more may be escalated than the rule says, but
-        not fewer.
+        A rule for a share escalates everything until ``ENOUGH`` scores have been added, unless the
+        share is 0. Equal scores are treated alike, so more tokens may be escalated than the rule
+        says, but not fewer.
         """
         match rule:
             case Constant(threshold):
@@ -133,7 +134,7 @@ class RecentScores:
                 return self._lowest(rule.share(load))
 
     def _lowest(self, share: float) -> float:
-        """The highest of the lowest ``share`` of the scores.
+        """Return the highest of the lowest ``share`` of the scores.
 
         The next score, if it is distributed as these are, is at or below the k-th lowest of n with
         a probability of at least k / (n + 1): k is the least for which that is ``share``.

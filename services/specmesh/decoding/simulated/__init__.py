@@ -1,1 +1,1 @@
-"""Models made of a hash, of which everything is known in advance."""
+"""Models made from a hash, whose output is known in advance."""

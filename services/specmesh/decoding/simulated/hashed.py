@@ -1,9 +1,9 @@
-"""A simulated target and drafter made of a hash: tokens are known in advance, acceptance is a
-number.
+"""A simulated target and drafter made from a hash: tokens are known in advance, and acceptance is a
+parameter.
 
-A model's token is a function of the whole context, so an answer assembled wrongly anywhere is wrong
-from there on. The services and the simulator both use this module, so they give the same tokens, on
-any machine.
+A model's token is a function of the whole context, so an error anywhere in an answer changes
+everything after it. The services and the simulator both use this module, so they give the same
+tokens on any machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import reduce
 from specmesh.decoding.errors import InvalidField
 
 MIN_VOCAB_SIZE = 4
-"""Leaves two different wrong tokens beside the right one, and one to spare."""
+"""The smallest vocabulary: two different wrong tokens beside the right one, and a spare."""
 
 _MASK = (1 << 64) - 1
 
@@ -28,7 +28,7 @@ _AGREES, _RUNS_UP, _WRONG, _OTHER = range(4)
 
 
 def chained(state: int, token: int) -> int:
-    """The state after ``token``: a 64-bit hash of the whole context so far."""
+    """Return the state after ``token``: a 64-bit hash of the whole context so far."""
     # SplitMix64's output function as in noise.py; inline, since every token goes through it.
     z = (state ^ token) + 0x9E3779B97F4A7C15 & _MASK
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
@@ -38,7 +38,8 @@ def chained(state: int, token: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTarget:
-    """Has one token after every context, each of ``vocab_size`` (at least 4) equally likely.
+    """A target with one token after every context; each of ``vocab_size`` (at least 4) is equally
+    likely.
 
     ``seed`` is any uint64. Wrong values raise ``InvalidField``.
     """
@@ -57,22 +58,22 @@ class SimulatedTarget:
         return chained(_START, self.seed)
 
     def after(self, state: int, tokens: Iterable[int]) -> int:
-        """The state of the context of ``state`` followed by ``tokens``."""
+        """Return the state of the context of ``state`` followed by ``tokens``."""
         return reduce(chained, tokens, state)
 
     def token(self, state: int) -> int:
-        """The target's token after the context of ``state``."""
+        """Return the target's token after the context of ``state``."""
         return _below(self.vocab_size, chained(state, _TARGET))
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedDrafter:
-    """Guesses the token of ``target``, independently at every context.
+    """A drafter that guesses the token of ``target``, independently at every context.
 
-    Its first choice is the target's token with probability ``acceptance``; if it isn't, its second
-    is with probability ``runner_up``. ``salt``, any uint64, tells drafters of one target apart:
-    those with different salts agree with it independently of each other. Wrong values raise
-    ``InvalidField``.
+    Its first choice is the target's token with probability ``acceptance``; otherwise its second
+    choice is with probability ``runner_up``. ``salt``, any uint64, distinguishes drafters of one
+    target: drafters with different salts agree with it independently of each other. Wrong values
+    raise ``InvalidField``.
 
     The numbers compared with the probabilities do not depend on them (common random numbers): a
     higher acceptance turns rejections into acceptances and changes nothing else.
@@ -90,7 +91,7 @@ class SimulatedDrafter:
         _check_word("salt", self.salt)
 
     def choices(self, state: int) -> tuple[int, int]:
-        """The likeliest and the second likeliest token after the context of ``state``."""
+        """Return the likeliest and the second likeliest token after the context of ``state``."""
         vocab_size, token = self.target.vocab_size, self.target.token(state)
         noise = chained(chained(state, _DRAFTER), self.salt)
         step = 1 + _below(vocab_size - 1, chained(noise, _WRONG))
@@ -104,7 +105,7 @@ class SimulatedDrafter:
 
 
 def _uniform(bits: int) -> float:
-    """A number in [0, 1): below a probability of 0 never, of 1 always."""
+    """Return a number in [0, 1): never below a probability of 0, always below 1."""
     return (bits >> 11) * 2.0**-53
 
 

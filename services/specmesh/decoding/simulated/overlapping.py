@@ -26,7 +26,7 @@ _NUM_OWN: Final = 8
 """The number of tokens of v, and of w; both are uniform."""
 VOCAB_SIZE: Final = _NUM_COMMON + 2 * _NUM_OWN
 _RENAMING: Final = 1 << 43
-"""Equal to no token id, see ``decoding/simulated/hashed.py``."""
+"""A constant that equals no token id, see ``decoding/simulated/hashed.py``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +45,17 @@ class SimulatedPair:
             raise InvalidField("overlap", f"must be in [{least:.4g}, {most:.4g}]")
 
     def target_probabilities(self) -> NDArray[np.float64]:
-        """p ``[VOCAB_SIZE]``, before tokens are renamed."""
+        """Return p ``[VOCAB_SIZE]``, before tokens are renamed."""
         own = np.full(_NUM_OWN, (1 - self.alpha) / _NUM_OWN)
         return np.concatenate([self.alpha * self._common(), own, np.zeros(_NUM_OWN)])
 
     def draft_probabilities(self) -> NDArray[np.float64]:
-        """q ``[VOCAB_SIZE]``, before tokens are renamed."""
+        """Return q ``[VOCAB_SIZE]``, before tokens are renamed."""
         own = np.full(_NUM_OWN, (1 - self.alpha) / _NUM_OWN)
         return np.concatenate([self.alpha * self._common(), np.zeros(_NUM_OWN), own])
 
     def _common(self) -> NDArray[np.float64]:
-        """u: one peak and the rest uniform, such that Σ u² = overlap / alpha²."""
+        """Return u: one peak and the rest uniform, such that Σ u² = overlap / alpha²."""
         n = _NUM_COMMON
         squares = self.overlap / self.alpha**2 if self.alpha**2 else 1.0
         peak = min(1.0, (1 + math.sqrt(max(0.0, 1 - n * (1 - (n - 1) * squares)))) / n)
@@ -63,10 +63,10 @@ class SimulatedPair:
 
 
 def renamed(probabilities: NDArray[np.float64], state: int) -> NDArray[np.float32]:
-    """The logits ``[VOCAB_SIZE]`` of ``probabilities`` after the context of hash ``state``, which
-    renames the tokens."""
+    """Return the logits ``[VOCAB_SIZE]`` of ``probabilities`` after the context of hash ``state``,
+    which renames the tokens."""
     shift = chained(state, _RENAMING) % VOCAB_SIZE
     with np.errstate(divide="ignore"):
         logits = np.log(probabilities).astype(np.float32)
-    # As np.roll, which takes longer for so few.
+    # Like np.roll, which is slower for a vocabulary this small.
     return np.concatenate([logits[VOCAB_SIZE - shift :], logits[: VOCAB_SIZE - shift]])

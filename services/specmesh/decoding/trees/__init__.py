@@ -1,1 +1,1 @@
-"""Trees of draft tokens: their shape, their growth, and what they save."""
+"""Trees of draft tokens: their shape, their growth, and their savings."""

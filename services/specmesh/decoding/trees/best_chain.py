@@ -1,10 +1,10 @@
-"""A tree's best chain, for a replica that is to be sent chains alone.
+"""A tree's best chain, for a replica that verifies only chains.
 
-The first child everywhere: in greedy and coupled mode, where any path would be exact, since the
-target has one token for each position, drafters and whoever merges their trees put the likeliest
-first. In rejection mode no other will do: of
-children drawn without replacement the first alone is drawn from the very distribution that the
-replica is sent, and to look for a better one would be to choose by what was drawn.
+It takes the first child everywhere. In greedy and coupled mode any path would be exact, since the
+target has one token for each position, and drafters and ``merge`` list the likeliest child first.
+In rejection mode only the first child is exact: of children drawn without replacement, only the
+first is drawn from exactly the distribution that the replica gets, and looking for a better child
+would be a choice that depends on the drawn tokens.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from specmesh.decoding.trees.tree import TokenTree
 
 @dataclass(frozen=True, slots=True)
 class BestChain:
-    """``nodes`` of a tree, from the prefix downwards; ``tree`` and ``distributions`` are the draft
-    that they make."""
+    """The ``nodes`` of a tree from the prefix downwards, and the draft that they form: ``tree`` and
+    ``distributions``."""
 
     nodes: tuple[int, ...]
     tree: TokenTree
@@ -28,7 +28,8 @@ class BestChain:
 
     @classmethod
     def of(cls, tree: TokenTree, distributions: Mapping[int, Distribution]) -> BestChain:
-        """That of ``tree``, whose children were drawn from ``distributions`` (rejection mode)."""
+        """Return the best chain of ``tree``, whose children were drawn from ``distributions``
+        (rejection mode)."""
         nodes = [0]
         while children := tree.children(nodes[-1]):
             nodes.append(children[0])
@@ -39,7 +40,7 @@ class BestChain:
         return cls(path, TokenTree.chain(tree.tokens_on(path)), drawn_from)
 
     def in_tree(self, verdict: Verdict) -> Verdict:
-        """A ``verdict`` on the chain, as one on the tree. Its next token may then be that of a
-        child that was not tried."""
+        """Convert a ``verdict`` on the chain to one on the tree. Its next token may then equal that
+        of a child that was not tried."""
         accepted = tuple(self.nodes[node - 1] for node in verdict.accepted_nodes)
         return replace(verdict, accepted_nodes=accepted)

@@ -25,10 +25,10 @@ class CalibratedTree:
 
 @dataclass(frozen=True, slots=True)
 class CalibratedTrees:
-    """By the temperature they were measured at, the best trees of 1 node, of 2 and so on.
+    """The best trees of 1 node, of 2 and so on, by the temperature at which they were measured.
 
-    They hold for the models with these digests (``ModelDescription.weights_digest``). For others
-    they cost time, but change no text.
+    They hold for the models with these digests (``ModelDescription.weights_digest``). For other
+    models they may cost time, but change no text.
     """
 
     target_digest: str
@@ -36,11 +36,11 @@ class CalibratedTrees:
     by_temperature: Mapping[float, Sequence[CalibratedTree]]
 
     def nearest(self, temperature: float) -> Sequence[CalibratedTree]:
-        """The trees for the temperature that is nearest to ``temperature``."""
+        """Return the trees for the temperature that is nearest to ``temperature``."""
         return self.by_temperature[min(self.by_temperature, key=lambda t: abs(t - temperature))]
 
     def to_json(self) -> str:
-        """The trees as text, for a file: a line for each tree."""
+        """Return the trees as text for a file, with a line for each tree."""
         settings = ",\n".join(
             f'  {{"temperature": {json.dumps(temperature)}, "trees": [\n'
             + ",\n".join(f"    {_tree_to_json(each)}" for each in trees)
@@ -56,7 +56,7 @@ class CalibratedTrees:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The trees that ``to_json`` wrote. Raises ``InvalidField`` for any other text."""
+        """Return the trees that ``to_json`` wrote. Raises ``InvalidField`` for any other text."""
         try:
             read = json.loads(text)
         except (json.JSONDecodeError, RecursionError) as error:
@@ -102,7 +102,7 @@ def _trees(read: Sequence[object]) -> tuple[CalibratedTree, ...]:
 
 
 def _member(read: object, name: str, kind: type[Any]) -> Any:
-    """``read[name]``, which must be of ``kind``."""
+    """Return ``read[name]``, which must be of ``kind``."""
     if not isinstance(read, dict) or name not in read:
         raise InvalidField(name, "is missing")
     if not isinstance(read[name], kind):

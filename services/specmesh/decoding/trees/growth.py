@@ -1,12 +1,13 @@
-"""Which tokens a drafter's tree gets: those that are worth verifying.
+"""The choice of tokens for a drafter's tree: those that are worth verifying.
 
-A node's value is the probability that it is accepted along with all before it, the product of
-calibrated probabilities along its path (EAGLE-2, Li et al. 2024). Values only fall along a path.
-So the nodes worth at least some threshold hang together, and are the best of their number: a tree
-that grows by a threshold, level by level, drafts nothing that it leaves out later.
+A node's value is the probability that it is accepted along with all nodes before it: the product of
+calibrated probabilities along its path (EAGLE-2, Li et al. 2024). Values only fall along a path. So
+the nodes worth at least some threshold are connected, and are the best tree of their size: a tree
+that grows by a threshold, level by level, drafts no node that it drops later.
 
 In rejection mode a node's worth must be known before it is drawn. There it is an expectation over
-what it is drawn from (``expected_confidences``). The token drawn counts for what hangs below it.
+the node's distribution (``expected_confidences``). The drawn token counts only for the nodes below
+it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from specmesh.decoding.trees.siblings import expected_confidences, sibling_confi
 
 @dataclass(frozen=True, slots=True)
 class TreeGrowth:
-    """Grow a tree of at most ``max_nodes``, at least 1, each worth at least ``least_worth``, in
-    [0, 1]; but the best of the first level is there in any case."""
+    """Limits on a tree: at most ``max_nodes`` (at least 1) nodes, each worth at least
+    ``least_worth``, in [0, 1]. The best node of the first level is always included."""
 
     max_nodes: int
     least_worth: float
@@ -32,11 +33,11 @@ class TreeGrowth:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What a drafter would have follow a node that is accepted with probability ``chance``, along
-    with all before it.
+    """The drafter's guess after a node that is accepted, along with all nodes before it, with
+    probability ``chance``.
 
-    ``drawn`` has as many children as the node may get and, unless it has a distribution, all of
-    them among its choices.
+    ``drawn`` has as many children as the node may get. Unless it has a distribution, all of them
+    are among its choices.
     """
 
     chance: float
@@ -54,9 +55,10 @@ class Children:
 def next_level(
     guesses: Sequence[Guess], stop: DraftStop | None, growth: TreeGrowth | None, num_nodes: int
 ) -> list[Children]:
-    """The children for each of a level's ``guesses``; ``num_nodes`` were drafted before.
+    """Return the children for each of a level's ``guesses``; ``num_nodes`` nodes were drafted
+    before.
 
-    Without ``growth`` they are all that was drawn. ``growth`` needs a ``stop``.
+    Without ``growth`` all drawn children are returned. ``growth`` needs a ``stop``.
     """
     if growth is None or stop is None:
         return [_all_of(guess, stop) for guess in guesses]
@@ -69,7 +71,8 @@ def next_level(
 def is_last(
     level: Sequence[Children], stop: DraftStop | None, growth: TreeGrowth | None, num_nodes: int
 ) -> bool:
-    """Whether a draft ends with ``level``; with it, ``num_nodes`` were drafted."""
+    """Return whether a draft ends with ``level``; ``num_nodes`` were drafted, including those of
+    ``level``."""
     if growth is not None and num_nodes >= growth.max_nodes:
         return True
     if stop is None:
@@ -97,8 +100,8 @@ def _first(count: int, guess: Guess, acceptance: Platt) -> Children:
 def _num_worth(
     guesses: Sequence[Guess], acceptance: Platt, growth: TreeGrowth, num_nodes: int
 ) -> list[int]:
-    """How many children each guess keeps, none of which depends on a token drawn in rejection
-    mode."""
+    """Return the number of children that each guess keeps. In rejection mode no number depends on a
+    drawn token."""
     worthy = [
         (-worth, index)
         for index, guess in enumerate(guesses)
@@ -118,7 +121,7 @@ def _num_worth(
 
 
 def _worths_from(least: float, guess: Guess, acceptance: Platt) -> Iterator[float]:
-    """What a node's children are worth, the first ones first, down to ``least``; never rising."""
+    """Yield the values of a node's children in order, never rising, down to ``least``."""
     drawn = guess.drawn
     if drawn.distribution is None:
         sure: Iterator[float] = iter(sibling_confidences(drawn.children, drawn.choices, None))

@@ -1,19 +1,19 @@
-"""One tree of several drafts, so that one verification covers all of them.
+"""The merging of several drafts into one tree, so that one verification covers all of them.
 
-As SpecInfer (Miao et al. 2024, Section 3) merges the trees of several drafters: a path is in the
-merged tree if it is in one of them, and a path that several share is verified once.
+It follows SpecInfer (Miao et al. 2024, Section 3): a path is in the merged tree if it is in any of
+the drafts, and a path that several drafts share is verified once.
 
 Greedy and coupled mode: the target has one token for each position, and every path is one more
-chance to have it. Rejection mode: acceptance tries a node's children as draws without replacement
-from one distribution, so the children of a node all come from the first draft that has any there.
-Another draft goes on below them where its own token is among them, and where the first draft ends:
-what it has drawn there was drawn from its distribution after those very tokens, of which no more is
-known than that they are the ones before it. A child of it that isn't among them is never verified,
-whatever it is, and takes nothing away from those that are.
+chance to contain it. Rejection mode: acceptance tries a node's children as draws without
+replacement from one distribution, so all children of a node come from the first draft that has any
+there. Another draft continues below them if its own token is among them, and where the first draft
+ends: its tokens there were drawn from its distribution after exactly these tokens, and depend on
+nothing else. If its own child isn't among them, that child is never verified, whatever its token,
+so it does not affect the others.
 
-Nodes are numbered level by level, and of more than there is room for the first stay. Whether a node
-stays follows from the tokens on earlier levels, and in rejection mode from how many children each
-node of its own level has, which no token of that level decides. So the rule in
+Nodes are numbered level by level, and if there are too many, the first ones stay. Whether a node
+stays depends on the tokens of earlier levels and, in rejection mode, on the number of children of
+the nodes on its own level, which no token of that level determines. So the rule in
 ``orchestrator/strategies/base.py`` is kept.
 """
 
@@ -29,20 +29,21 @@ from specmesh.decoding.trees.tree import TokenTree
 
 @dataclass(frozen=True, slots=True)
 class DrawnTree:
-    """A tree and, in rejection mode, what each node's children were drawn from."""
+    """A tree and, in rejection mode, the distribution from which each node's children were
+    drawn."""
 
     tree: TokenTree
     distributions: Mapping[int, Distribution]
 
 
 Place: TypeAlias = tuple[int | None, ...]
-"""Where a path ends in each of the drafts; None where it isn't in it."""
+"""The node at which a path ends in each of the drafts; None for drafts without the path."""
 
 
 def merge(drafts: Sequence[DrawnTree], max_nodes: int) -> DrawnTree:
-    """The first ``max_nodes`` nodes of the union of ``drafts``, all below the same prefix. Of
-    siblings those of earlier drafts come first, so the best chain (``best_chain.py``) follows the
-    first draft as far as it goes."""
+    """Merge ``drafts``, all below the same prefix, into the first ``max_nodes`` nodes of their
+    union. Siblings from earlier drafts come first, so the best chain (``best_chain.py``) follows
+    the first draft as far as it goes."""
     one_source = any(draft.distributions for draft in drafts)
     token_ids: list[int] = []
     parents: list[int] = []
@@ -64,7 +65,7 @@ def merge(drafts: Sequence[DrawnTree], max_nodes: int) -> DrawnTree:
 
 
 def _sources(drafts: Sequence[DrawnTree], place: Place) -> Iterator[tuple[DrawnTree, int]]:
-    """The drafts that have children there, each with its node."""
+    """Yield the drafts that have children at ``place``, each with its node."""
     for draft, at in zip(drafts, place, strict=True):
         if at is not None and draft.tree.children(at):
             yield draft, at

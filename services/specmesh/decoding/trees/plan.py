@@ -1,12 +1,12 @@
-"""What tree to draft: of nodes that are worth their time, as deep as a level is worth it.
+"""The plan of a tree: nodes and levels that are worth their time.
 
-The argument is that of ``decoding/predict/lookahead.py``: at R tokens a second, what takes a time t
-is worth it if it yields at least R * t tokens. A node yields its value, the probability that it is
-accepted along with all before it, and takes the time by which a token makes a verification longer:
-nodes worth less than R * t are left out. A level yields the sum of its nodes' values. With S that
-of the level before, and a the probability that a child of an accepted node is accepted, another
-level yields about S * a and takes at least a step of the drafter and a node: stop as soon as
-S < R * t / a, as S only ever falls.
+The argument is that of ``decoding/predict/lookahead.py``: at R tokens per second, anything that
+takes a time t is worth it if it yields at least R * t tokens. A node yields its value, the
+probability that it is accepted along with all nodes before it, and takes the time that a token adds
+to a verification: nodes worth less than R * t are left out. A level yields the sum of its nodes'
+values. Let S be that sum for the previous level, and a the probability that a child of an accepted
+node is accepted. Then another level yields about S * a, and takes at least the time t of a
+drafter's step and a node: stop as soon as S < R * t / a, since S only falls.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from specmesh.decoding.predict.platt import OnlinePlatt
 from specmesh.decoding.trees.growth import TreeGrowth
 
 DEFAULT_WIDTH: Final = 16
-"""More nodes hardly make the accepted path longer (Ghidorah, Table I)."""
+"""The default number of nodes; more hardly make the accepted path longer (Ghidorah, Table I)."""
 MAX_WIDTH: Final = 64
 _PRIOR_ROUNDS: Final = 4.0
-"""How many rounds of chains of ``DEFAULT_LOOKAHEAD`` at ``PRIOR_ALPHA`` are assumed at first."""
+"""The number of rounds of chains of ``DEFAULT_LOOKAHEAD`` at ``PRIOR_ALPHA`` assumed at first."""
 _DECAY: Final = 0.98
 """The factor on a round's weight for each later round."""
 _DEARER: Final = 1.25
 _CHEAPER: Final = 0.8
-"""By what the shadow price changes after a tree that filled its width, and after one that didn't:
-half of the trees have room to spare."""
+"""The factors on the shadow price after a tree that filled its width, and after one that didn't:
+about half of the trees then have room to spare."""
 _CHEAPEST: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Siblings:
-    """The children of a node that was accepted: the drafter's ``confidences`` in them (see
-    ``decoding/trees/siblings.py``), and which of them was ``accepted``, None if none was."""
+    """The children of an accepted node: the drafter's ``confidences`` in them (see
+    ``decoding/trees/siblings.py``), and the index of the ``accepted`` one, None if all were
+    rejected."""
 
     confidences: tuple[float, ...]
     accepted: int | None
@@ -45,8 +46,8 @@ class Siblings:
 
 @dataclass(frozen=True, slots=True)
 class TreeOutcome:
-    """The outcome of verifying a tree: its size, and ``siblings`` for every node, root included,
-    that was accepted and had children, from the root downwards."""
+    """The outcome of verifying a tree: its size, and ``siblings`` for every accepted node with
+    children, from the root (included) downwards."""
 
     num_nodes: int
     num_levels: int
@@ -62,7 +63,7 @@ class TreeOutcome:
 class TreePlan:
     """The draft of one round: at most ``depth`` levels, ended early by ``stop``.
 
-    ``price`` is what a node had to be worth for the time it takes; a ``trial`` shows whether
+    ``price`` is the value that a node needs to be worth its time. A ``trial`` tests whether
     drafting pays again.
     """
 
@@ -74,15 +75,16 @@ class TreePlan:
 
 
 class AdaptiveTree:
-    """Learns from round to round what tree to draft; it affects speed alone, never a token.
+    """A controller that learns from round to round which tree to draft; it affects only speed,
+    never a token.
 
     ``lookahead`` and ``width`` are those of the request. With a lookahead every tree is drafted to
-    that depth; with a width tokens count as free, so that trees fill it; None leaves it to what
-    pays.
+    that depth; with a width tokens count as free, so trees fill it. With None the controller
+    decides.
 
-    Room is short where many nodes are worth their time. A level takes what there is, though levels
-    below may hold better nodes, so the width has a price of its own (a shadow price): it rises with
-    each tree that was full, and falls with each that wasn't.
+    If many nodes are worth their time, the width limits the tree. A level would take all the room,
+    though later levels may have better nodes, so the width has a price of its own (a shadow price):
+    it rises with each full tree, and falls with each other tree.
     """
 
     def __init__(self, lookahead: int | None = None, width: int | None = None) -> None:
@@ -91,10 +93,12 @@ class AdaptiveTree:
         self._width = width or DEFAULT_WIDTH
         self._shadow_price = 1 / self._width
         self._limit = DEFAULT_LOOKAHEAD
-        """As in ``AdaptiveLookahead``: doubles when a path of that length was accepted."""
+        """The depth limit, as in ``AdaptiveLookahead``: it doubles when a path of that length was
+        accepted."""
         self._calibration = OnlinePlatt()
         self._acceptance = AcceptanceRate()
-        """Of levels: whether, below an accepted node, one of the children is accepted."""
+        """The acceptance rate of levels: the rate at which an accepted node has an accepted
+        child."""
         self._exploration = Exploration()
         self._num_rounds = _PRIOR_ROUNDS
         self._num_levels = self._num_nodes = _PRIOR_ROUNDS * DEFAULT_LOOKAHEAD
@@ -103,9 +107,9 @@ class AdaptiveTree:
     def plan(
         self, target_s: float | None, drafter_s: float | None, target_token_s: float = 0.0
     ) -> TreePlan | None:
-        """The next round's tree, None for none. A verification takes ``target_s`` seconds, a level
-        ``drafter_s`` (None: not known yet), and each token more in a verification makes it
-        ``target_token_s`` seconds longer."""
+        """Plan the next round's tree; None if drafting doesn't pay. A verification takes
+        ``target_s`` seconds and a level ``drafter_s`` (None: not known yet); each token in a
+        verification adds ``target_token_s`` seconds."""
         if not target_s or drafter_s is None:
             return self._tree(below=0.0, price=0.0)
         if self._fills:
@@ -122,7 +126,8 @@ class AdaptiveTree:
         return self._tree(min(1.0, rate * level_s / self._acceptance.alpha), price)
 
     def observe(self, outcome: TreeOutcome, plan: TreePlan | None = None) -> None:
-        """Learn from a round that was verified; ``plan`` is that of its draft, None without."""
+        """Learn from a round that was verified; ``plan`` is that of its draft, None if there was
+        none."""
         price, trial = (plan.price, plan.trial) if plan is not None else (0.0, False)
         for each in outcome.siblings:
             accepted = [rank == each.accepted for rank in range(len(each.confidences))]
@@ -150,7 +155,8 @@ class AdaptiveTree:
         return TreePlan(self._lookahead or self._limit, growth, stop, price)
 
     def _alone_s(self, target_s: float, target_token_s: float) -> float:
-        """The time of a verification without draft tokens: most of those measured had some."""
+        """Estimate the time of a verification without draft tokens, since most of the measured ones
+        had some."""
         return max(
             target_s - target_token_s * self._num_nodes / self._num_rounds,
             target_token_s,
@@ -158,6 +164,6 @@ class AdaptiveTree:
         )
 
     def _tokens_per_s(self, target_s: float, drafter_s: float, alone_s: float) -> float:
-        """The rate of the rounds so far, or the target's alone if higher."""
+        """Return the rate of the rounds so far, or that of the target alone if that is higher."""
         seconds = self._num_rounds * target_s + self._num_levels * drafter_s
         return max(self._num_tokens / seconds, 1 / alone_s)

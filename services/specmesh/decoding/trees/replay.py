@@ -1,8 +1,8 @@
-"""What trees of a fixed shape would have saved on answers that are known: no model is needed.
+"""A replay of known answers with trees of a fixed shape, without a model, to measure their savings.
 
-Along a target's answer it is written down which of the drafter's choices each token was. From that
-follows, for any shape and any position, how much of a tree there is accepted: as far as its nodes
-are the choices that were right.
+For each token of a target's answer, a record says which of the drafter's choices it was. So for any
+shape and position, the accepted part of a tree is known: the path whose nodes are the correct
+choices.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from numpy.typing import NDArray
 from specmesh.decoding.trees.shape import RankPath, TreeShape
 
 NUM_RANKS: Final = 16
-"""How many of a drafter's choices are told apart."""
+"""The number of a drafter's choices that are distinguished."""
 MISSED: Final = NUM_RANKS
-"""The rank of a token that is none of them."""
+"""The rank of a token that is not among those choices."""
 UNKNOWN: Final = -1
 """The rank after the end of an answer."""
 
 _NUM_REMEMBERED: Final = 4096
-"""Paths for which it is remembered where they are accepted, a byte for each token."""
+"""The number of paths whose accepted positions are cached, at a byte per token."""
 
 AnswerRanks = NDArray[np.int8]
-"""``[tokens, depth]`` of one answer: the rank among the drafter's choices, in a draft that begins
-at a token, of that token, of the one after it and so on, each given those before it."""
+"""The ranks ``[tokens, depth]`` of one answer. Row i is for a draft that begins at token i: the
+ranks among the drafter's choices of that token, of the next one and so on, each given the tokens
+before it."""
 
 
 class Replay:
-    """Answers, at least one, as a drafter guessed them: their ``ranks`` are of one depth."""
+    """At least one answer with a drafter's guesses; all ``ranks`` have the same depth."""
 
     def __init__(self, ranks: Sequence[AnswerRanks]) -> None:
         self._ranks = np.concatenate(ranks)
@@ -43,18 +44,18 @@ class Replay:
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens the answers have together."""
+        """The total number of tokens in the answers."""
         return len(self._ranks)
 
     @property
     def max_depth(self) -> int:
-        """How far a draft can reach."""
+        """The greatest depth of a draft."""
         return int(self._ranks.shape[1])
 
     def accuracies(self) -> NDArray[np.float64]:
-        """``[depth, NUM_RANKS]``: how often the target's token is the drafter's choice of that
-        rank, where all before it in the draft were among its choices; over drafts that begin at
-        any position. A later choice is never more accurate than an earlier one."""
+        """Return ``[depth, NUM_RANKS]``: the rate at which the target's token is the drafter's
+        choice of that rank if all tokens before it in the draft were among its choices, over drafts
+        that begin at any position. A later choice is never more accurate than an earlier one."""
         found = np.zeros((self.max_depth, NUM_RANKS))
         alive = np.ones(self.num_tokens, dtype=np.bool_)
         for depth, ranks in enumerate(self._ranks.T):
@@ -67,7 +68,7 @@ class Replay:
         return found
 
     def accepted(self, paths: Collection[RankPath]) -> NDArray[np.int64]:
-        """``[tokens]``: how many tokens are accepted of a tree with these ``paths``, by the
+        """Return ``[tokens]``: the number of accepted tokens of a tree with these ``paths``, by the
         position at which it is drafted."""
         total = np.zeros(self.num_tokens, dtype=np.int64)
         for path in paths:
@@ -75,8 +76,9 @@ class Replay:
         return total
 
     def drafted_at(self, accepted: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """``[tokens]``: whether a draft begins at a position, if of each as much is accepted as
-        ``accepted`` says: each begins where what the verification before it yielded ends."""
+        """Return ``[tokens]``: whether a draft begins at a position, given the numbers of
+        ``accepted`` tokens. A draft begins after the tokens that the verification before it
+        yielded."""
         after = np.arange(self.num_tokens) + accepted + 1
         found = np.zeros(self.num_tokens, dtype=np.bool_)
         places = self._begins
@@ -88,22 +90,23 @@ class Replay:
         return found
 
     def num_rounds(self, accepted: NDArray[np.int64]) -> NDArray[np.int64]:
-        """``[answers]``: how many verifications each answer took."""
+        """Return ``[answers]``: the number of verifications of each answer."""
         return np.add.reduceat(self.drafted_at(accepted), self._begins, dtype=np.int64)
 
     def acceptance_length(self, shape: TreeShape) -> float:
-        """Tokens that a verification yields on average, the target's own included, with trees of
-        one ``shape``."""
+        """Return the mean number of tokens that a verification yields with trees of one ``shape``,
+        the target's own included."""
         return self.num_tokens / int(self.num_rounds(self.accepted(shape.paths())).sum())
 
     def _reached(self, path: RankPath) -> NDArray[np.bool_]:
-        """``[tokens]``: whether all of ``path`` is accepted, by the position it is drafted at."""
+        """Return ``[tokens]``: whether all of ``path`` is accepted, by the position at which it is
+        drafted."""
         own: NDArray[np.bool_] = self._ranks[:, len(path) - 1] == path[-1]
         return own & self.reached(path[:-1]) if len(path) > 1 else own
 
 
 def _never_rising(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The closest sequence that never rises (isotonic regression, pooling neighbours)."""
+    """Return the closest sequence that never rises (isotonic regression, pooling neighbours)."""
     pools: list[tuple[float, int]] = []
     for value in values.tolist():
         pools.append((value, 1))

@@ -1,11 +1,12 @@
 """The best tree of a fixed shape for every width, by measured accuracy (Ghidorah, III-C1).
 
-A node is accepted along with all before it with the product of the accuracies along its path, and
-the accepted tokens of a tree are expected to be the sum of that over its nodes. So the best tree
-takes the nodes with the highest products, one by one (Medusa, Cai et al. 2024; Sequoia, Chen et
-al. 2024). But what was right once is more often right again than a product says, and drafts begin
-mostly where one before was wrong. So the search goes on with the verifications that the answers
-would have taken: leaves move, and siblings swap what hangs below them, as long as that saves some.
+The probability that a node is accepted along with all nodes before it is about the product of the
+accuracies along its path, and the expected number of accepted tokens of a tree is the sum of that
+over its nodes. So the best tree takes the nodes with the highest products, one by one (Medusa, Cai
+et al. 2024; Sequoia, Chen et al. 2024). But a drafter that was right once is more often right again
+than a product says, and drafts mostly begin where the one before was wrong. So the search continues
+with the verifications that the answers would have taken: it moves leaves, and swaps the subtrees of
+siblings, as long as that saves some.
 """
 
 from __future__ import annotations
@@ -25,17 +26,19 @@ Floats = NDArray[np.float64]
 Paths = frozenset[RankPath]
 
 SIGNIFICANCE: Final = 2.0
-"""How many standard errors of its mean over answers a saving must be. With the shipped pair a
-search that takes any saving makes accepted paths longer by 0.7 to 3 % on the calibration text, and
-shorter on other text; at two standard errors it is 0.2 to 1.2 %, and up to 0.5 % on other text."""
+"""The number of standard errors of its mean over answers that a saving must have. With the shipped
+pair a search that takes any saving makes accepted paths longer by 0.7 to 3 % on the calibration
+text, and shorter on other text; at two standard errors it is 0.2 to 1.2 %, and up to 0.5 % on other
+text."""
 NUM_CANDIDATES: Final = 8
-"""How many leaves the search tries to move, and to how many places, at a time."""
+"""The number of leaves that the search tries to move at a time, and of places for each."""
 
 
 def best_trees(replay: Replay, max_width: int) -> list[TreeShape]:
-    """The best tree of 1 node, of 2 and so on to ``max_width``; fewer if there are no more nodes.
+    """Return the best tree of 1 node, of 2 and so on to ``max_width``; fewer if there are no more
+    nodes.
 
-    A function of its arguments alone.
+    The result depends only on the arguments.
     """
     likeliest = likeliest_paths(replay.accuracies(), max_width)
     trees: list[Paths] = []
@@ -48,11 +51,11 @@ def best_trees(replay: Replay, max_width: int) -> list[TreeShape]:
 
 
 def likeliest_paths(accuracies: Floats, count: int) -> list[RankPath]:
-    """The ``count`` paths with the highest products of ``accuracies`` ``[depth, ranks]``, the best
-    first; fewer if there are no more.
+    """Return the ``count`` paths with the highest products of ``accuracies`` ``[depth, ranks]``,
+    the best first; fewer if there are no more.
 
-    ``accuracies`` never rise with the rank. So the first n of the paths are a tree for any n, the
-    one of n nodes of which most tokens are expected to be accepted.
+    ``accuracies`` never rise with the rank. So for any n, the first n of the paths are a tree: the
+    one of n nodes with the most expected accepted tokens.
     """
     depth, num_ranks = accuracies.shape
     found: list[RankPath] = []
@@ -68,17 +71,19 @@ def likeliest_paths(accuracies: Floats, count: int) -> list[RankPath]:
 
 
 def product(accuracies: Floats, path: RankPath) -> float:
-    """The product of ``accuracies`` along ``path``."""
+    """Return the product of ``accuracies`` along ``path``."""
     return float(np.prod(accuracies[range(len(path)), path]))
 
 
 def expected_length(accuracies: Floats, shape: TreeShape) -> float:
-    """Tokens that a verification of a tree is expected to yield, the target's own included."""
+    """Return the expected number of tokens that a verification of a tree yields, the target's own
+    included."""
     return 1 + math.fsum(product(accuracies, path) for path in shape.paths())
 
 
 def improved(replay: Replay, tree: Paths) -> Paths:
-    """``tree`` after all moves that save verifications, one after the other, the best first."""
+    """Return ``tree`` after all moves that save verifications, applied one at a time, the best
+    first."""
     while True:
         better = _better(replay, tree, [*_with_leaf_moved(replay, tree), *_with_swap(tree)])
         if better == tree:
@@ -87,8 +92,8 @@ def improved(replay: Replay, tree: Paths) -> Paths:
 
 
 def _better(replay: Replay, tree: Paths, others: Collection[Paths]) -> Paths:
-    """The one of ``others`` that saves most verifications over ``tree``; ``tree`` if what it saves
-    is nothing, or no more than chance might."""
+    """Return the tree of ``others`` that saves the most verifications over ``tree``; return
+    ``tree`` if no saving is significant."""
     rounds = replay.num_rounds(replay.accepted(tree))
     best, most = tree, 0
     for other in others:
@@ -100,7 +105,7 @@ def _better(replay: Replay, tree: Paths, others: Collection[Paths]) -> Paths:
 
 
 def places(tree: Collection[RankPath], max_depth: int) -> Iterator[RankPath]:
-    """Where ``tree`` may get a node: a node's next child."""
+    """Yield the places where ``tree`` may get a node: the next child of each node."""
     for parent in [(), *tree]:
         rank = next(rank for rank in range(NUM_RANKS + 1) if (*parent, rank) not in tree)
         if rank < NUM_RANKS and len(parent) < max_depth:
@@ -108,7 +113,8 @@ def places(tree: Collection[RankPath], max_depth: int) -> Iterator[RankPath]:
 
 
 def _leaves(tree: Paths) -> Iterator[RankPath]:
-    """The nodes that ``tree`` can do without: without children and later siblings."""
+    """Yield the nodes that can be removed from ``tree``: those without children and later
+    siblings."""
     for path in tree:
         if (*path, 0) not in tree and (*path[:-1], path[-1] + 1) not in tree:
             yield path
@@ -127,7 +133,7 @@ def _with_leaf_moved(replay: Replay, tree: Paths) -> Iterator[Paths]:
 
 
 def _with_swap(tree: Paths) -> Iterator[Paths]:
-    """Trees in which two siblings in a row have swapped what hangs below them."""
+    """Yield the trees in which two adjacent siblings have swapped their subtrees."""
     for path in sorted(tree):
         other = (*path[:-1], path[-1] + 1)
         if other in tree:
@@ -138,12 +144,13 @@ def _with_swap(tree: Paths) -> Iterator[Paths]:
 
 
 def _below(tree: Paths, path: RankPath) -> set[RankPath]:
-    """The paths of ``tree`` that go on from ``path``, from there on."""
+    """Return the paths of ``tree`` below ``path``, relative to it."""
     size = len(path)
     return {each[size:] for each in tree if len(each) > size and each[:size] == path}
 
 
 def _by_use(replay: Replay, tree: Paths, paths: Iterable[RankPath]) -> list[RankPath]:
-    """``paths`` by how often they would be accepted where drafts of ``tree`` begin, least first."""
+    """Return ``paths`` sorted by how often they would be accepted where drafts of ``tree`` begin,
+    least often first."""
     begins = replay.drafted_at(replay.accepted(tree))
     return sorted(paths, key=lambda path: (int(replay.reached(path)[begins].sum()), path))

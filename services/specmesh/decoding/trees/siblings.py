@@ -1,4 +1,4 @@
-"""How sure a drafter is of each of several children of one node, which exclude each other."""
+"""A drafter's confidence in each of several children of one node, which exclude each other."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from specmesh.decoding.sampling import Distribution
 def sibling_confidences(
     children: Sequence[int], choices: TopK | None, distribution: Distribution | None
 ) -> tuple[float, ...]:
-    """The confidence that each of ``children``, in the order they are tried, is the accepted one if
-    their parent is accepted.
+    """Return the confidence, for each of ``children`` in the order they are tried, that it is the
+    accepted one if their parent is accepted.
 
     Greedy and coupled: the drafter's probability of the token (see ``confidence``); without any
-    ``choices`` the first counts as sure and the others as ``UNSEEN``. Rejection (with the
+    ``choices`` the first counts as certain and the others as ``UNSEEN``. Rejection (with the
     ``distribution`` they were drawn from): a child is tried only once those before it have been
-    rejected, so its confidence, under what is left of the distribution without them, counts with
-    the share that their confidences leave.
+    rejected. So its confidence, under the distribution without them, is multiplied by the share
+    that their confidences leave.
     """
     if distribution is None:
         if choices is None:
@@ -43,14 +43,14 @@ def sibling_confidences(
 
 
 def expected_confidences(distribution: Distribution) -> Iterator[float]:
-    """What ``sibling_confidences`` of the children drawn from ``distribution`` are expected to be,
-    one for each that can be drawn; they never rise.
+    """Yield the expected ``sibling_confidences`` of children drawn from ``distribution``, one for
+    each child that can be drawn; they never rise.
 
-    They know nothing of the tokens drawn, so in rejection mode they may decide how many children
-    there are (see ``orchestrator/strategies/base.py``). The first is Σ q(x) D(q(x)), where D(q(x))
-    is the confidence in a token drawn with probability q(x). For each later one the likeliest token
-    left stands for the one drawn before it, and the sum over the rest counts with the share that
-    the earlier ones leave.
+    They don't depend on the drawn tokens, so in rejection mode they may determine the number of
+    children (see ``orchestrator/strategies/base.py``). The first is Σ q(x) D(q(x)), where D(q(x))
+    is the confidence in a token drawn with probability q(x). For each later one, the likeliest
+    remaining token stands for the one drawn before it, and the sum over the rest is multiplied by
+    the share that the earlier ones leave.
     """
     left = np.sort(distribution.probabilities)[::-1]
     expected, untried = 1.0, 1.0
@@ -64,5 +64,5 @@ def expected_confidences(distribution: Distribution) -> Iterator[float]:
 
 
 def _drawn(probabilities: NDArray[np.float64]) -> NDArray[np.floating[Any]]:
-    """``DRAWN`` of each."""
+    """Return ``DRAWN`` of each probability."""
     return np.array([DRAWN(each) for each in probabilities.tolist()])

@@ -20,7 +20,7 @@ class TokenTree:
     token_ids: tuple[int, ...]
     parents: tuple[int, ...]
     depths: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """How many tokens lead to each node, ``[len(tree) + 1]``: node 0 has depth 0."""
+    """The number of tokens that lead to each node, ``[len(tree) + 1]``: node 0 has depth 0."""
     _children: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class TokenTree:
 
     @classmethod
     def chain(cls, token_ids: Iterable[int]) -> TokenTree:
-        """The tree without branches that carries ``token_ids`` downwards."""
+        """Return the tree without branches that carries ``token_ids`` downwards."""
         tokens = tuple(token_ids)
         return cls(tokens, tuple(range(len(tokens))))
 
@@ -54,26 +54,27 @@ class TokenTree:
 
     @property
     def is_chain(self) -> bool:
-        """Whether every node hangs from the one before it."""
+        """True if every node hangs from the one before it."""
         return self.depths[-1] == len(self)
 
     def depth(self, node: int) -> int:
-        """How many tokens lead from the prefix to ``node``."""
+        """Return the number of tokens that lead from the prefix to ``node``."""
         return self.depths[node]
 
     def children(self, node: int) -> tuple[int, ...]:
-        """The nodes that hang from ``node``, in the order they are listed."""
+        """Return the nodes that hang from ``node``, in the order they are listed."""
         return self._children[node]
 
     def child_with(self, node: int, token_id: int) -> int | None:
-        """The child of ``node`` that carries ``token_id``, if there is one."""
+        """Return the child of ``node`` that carries ``token_id``; None if there is none."""
         for child in self._children[node]:
             if self.token_ids[child - 1] == token_id:
                 return child
         return None
 
     def follow(self, token_ids: Iterable[int]) -> tuple[int, ...]:
-        """The nodes that carry ``token_ids`` from the prefix downwards, as far as there are any."""
+        """Return the nodes that carry ``token_ids`` from the prefix downwards, as far as there are
+        any."""
         nodes: list[int] = []
         for token in token_ids:
             child = self.child_with(nodes[-1] if nodes else 0, token)
@@ -83,7 +84,7 @@ class TokenTree:
         return tuple(nodes)
 
     def path(self, node: int) -> tuple[int, ...]:
-        """The nodes from the prefix down to ``node``: without node 0, with ``node``."""
+        """Return the nodes from the prefix down to ``node``: without node 0, with ``node``."""
         upwards = []
         while node:
             upwards.append(node)
@@ -91,11 +92,11 @@ class TokenTree:
         return tuple(reversed(upwards))
 
     def tokens_on(self, path: Iterable[int]) -> tuple[int, ...]:
-        """The token of each node of ``path``; node 0 has none and must not be on it."""
+        """Return the token of each node of ``path``; node 0 has none and must not be on it."""
         return tuple([self.token_ids[node - 1] for node in path])
 
     def extend(self, token_ids: Sequence[int], parents: Sequence[int]) -> TokenTree:
-        """This tree with more nodes, numbered on from its own."""
+        """Return this tree with more nodes, whose numbers continue its own."""
         return TokenTree((*self.token_ids, *token_ids), (*self.parents, *parents))
 
 

@@ -1,1 +1,1 @@
-"""Backends: what computes a model, each under the name that ``--backend`` takes."""
+"""Backends: the ways to compute a model, each under its name for ``--backend``."""

@@ -1,4 +1,4 @@
-"""Drafters without a model: they guess from tokens alone, with the target's tokenizer."""
+"""Drafters without a model, which guess from tokens alone with the target's tokenizer."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class NGramSettings(ContextSettings):
     corpus: str = Field(
         "",
         validate_default=True,
-        description="folder of text to count n-grams in, or 'stdlib': the part of the Python "
+        description="folder of text in which to count n-grams, or 'stdlib': the part of the Python "
         "standard library that the shipped models were trained on",
     )
-    ngram_order: int = Field(3, ge=1, le=5, description="1 unigram, 2 bigram and so on")
+    ngram_order: int = Field(3, ge=1, le=5, description="length of n-grams")
 
     @field_validator("corpus")
     @classmethod
@@ -76,7 +76,7 @@ class NGramSettings(ContextSettings):
 
 
 Guess = tuple[str, NextTokenGuess, str]
-"""A drafter's name, what guesses, and a digest of what was counted for it."""
+"""A drafter's name, its guess, and a digest of the tokens that were counted for it."""
 
 
 def _ngram(settings: Any, tokenizer: Tokenizer) -> Guess:
@@ -97,7 +97,7 @@ _GUESSES = {"ngram": _ngram, "prompt-lookup": _prompt_lookup, "random": _random}
 
 
 def load_drafter(backend: str, settings: Any) -> LanguageModel:
-    """Load the drafter with the name ``backend``."""
+    """Load the drafter named ``backend``."""
     tokenizer = _load_tokenizer(settings.tokenizer, settings.revision or None)
     name, guess, counted = _GUESSES[backend](settings, tokenizer)
     vocab_size = tokenizer.get_vocab_size()
@@ -126,7 +126,7 @@ def _load_tokenizer(name: str, revision: str | None) -> Tokenizer:
     except Exception as error:  # the library raises bare Exceptions
         raise ModelNotLoadable(
             f"--tokenizer {name!r} is neither a folder with a tokenizer.json "
-            f"nor a Hugging Face id that can be fetched: {reason_of(error)}"
+            f"nor a Hugging Face id that can be downloaded: {reason_of(error)}"
         ) from error
 
 
@@ -135,7 +135,7 @@ def _count_from(corpus: str, tokenizer: Tokenizer) -> list[int]:
     if corpus:
         texts = list(_stdlib_texts() if corpus == "stdlib" else _folder_texts(Path(corpus)))
     if not texts:
-        raise ModelNotLoadable(f"--corpus {corpus!r} is neither 'stdlib' nor a folder with text")
+        raise ModelNotLoadable(f"--corpus {corpus!r} is neither 'stdlib' nor a folder of text")
     return [token for encoding in tokenizer.encode_batch(texts) for token in encoding.ids]
 
 

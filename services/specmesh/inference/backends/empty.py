@@ -1,4 +1,4 @@
-"""A target that answers at once, to measure what a call costs by itself."""
+"""A target that answers immediately, to measure the cost of a call itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specmesh.inference.models.tensor_parallel import Ranks
 
 
 def load_target(settings: Any, ranks: Ranks | None) -> LanguageModel:  # noqa: ARG001
-    """Return it."""
+    """Return the empty target."""
     return EmptyModel()
 
 

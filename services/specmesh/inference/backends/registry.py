@@ -1,6 +1,7 @@
-"""The backends that there are: those of specmesh, and those that installed packages add.
+"""The registry of backends: those of specmesh, and those that installed packages add.
 
-A package adds backends by entry points of the group ``specmesh.backends``, each for a ``Backend``.
+A package adds backends with entry points of the group ``specmesh.backends``, each of which refers
+to a ``Backend``.
 """
 
 from __future__ import annotations
@@ -21,37 +22,37 @@ from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.inference.models.tensor_parallel import Ranks
 
 BUILT_IN = ("transformers", "vllm", "simulated", "empty", "context")
-"""Modules beside this one; each has ``BACKENDS``."""
+"""Modules beside this one, each with ``BACKENDS``."""
 ENTRY_POINTS = "specmesh.backends"
 COMMON_OPTIONS = ("chat_template", "heads", "units", "revision")
-"""Settings that several backends use, and others refuse."""
+"""Settings that several backends use and others refuse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """One way to compute a model. Its loaders get all settings of the process, and raise
-    ``ModelNotLoadable``; what they import, they import when they are called."""
+    ``ModelNotLoadable``. They import what they need only when they are called."""
 
     name: str
     load_target: Callable[[Any, Ranks | None], LanguageModel] | None = None
-    """Loads a target, or the part of one of ``ranks``; None if the backend can't serve any."""
+    """Loads a target, or this rank's part of one; None if the backend can't serve targets."""
     load_drafter: Callable[[Any], LanguageModel] | None = None
-    """Loads a drafter; None if the backend can't serve any."""
+    """Loads a drafter; None if the backend can't serve drafters."""
     target_settings: type[BaseSettings] | None = None
-    """The backend's own settings of a verifier."""
+    """The backend's own settings for a verifier."""
     drafter_settings: type[BaseSettings] | None = None
-    """The backend's own settings of a drafter."""
+    """The backend's own settings for a drafter."""
     reads: str = ""
-    """The setting that must name what is loaded: ``model``, ``tokenizer``, or none."""
+    """The setting that must be given: ``model``, ``tokenizer``, or "" for none."""
     uses: frozenset[str] = frozenset()
-    """The COMMON_OPTIONS that it uses, and ``ranks`` if torchrun can divide its targets."""
+    """The ``COMMON_OPTIONS`` that it uses, and ``ranks`` if torchrun can divide its targets."""
 
     def settings(self, role: str) -> type[BaseSettings] | None:
-        """Return its own settings of ``role``, verifier or drafter."""
+        """Return the backend's own settings for ``role``, verifier or drafter."""
         return self.target_settings if role == "verifier" else self.drafter_settings
 
     def serves(self, role: str) -> bool:
-        """Return whether it can load a model for ``role``."""
+        """Return whether the backend can load a model for ``role``."""
         return (self.load_target if role == "verifier" else self.load_drafter) is not None
 
 
@@ -75,7 +76,7 @@ def settings_of(role: str) -> tuple[type[BaseSettings], ...]:
 
 
 def named(role: str) -> AfterValidator:
-    """Return the validator of a setting that names a backend for ``role``."""
+    """Return a validator for a setting that names a backend for ``role``."""
 
     def check(name: str) -> str:
         if name not in (known := names(role)):
@@ -88,19 +89,19 @@ def named(role: str) -> AfterValidator:
 
 
 def refusals(backend: Backend, role: str, settings: BaseSettings) -> Iterator[str]:
-    """Yield a sentence for each setting that means nothing to ``backend``."""
+    """Yield a sentence for each setting that does not apply to ``backend``."""
     for option in COMMON_OPTIONS:
         if getattr(settings, option, None) and option not in backend.uses:
-            yield f"{_flag(option)}: backend {backend.name!r} has no use for it"
+            yield f"{_flag(option)}: backend {backend.name!r} does not use it"
     own = _fields(backend.settings(role))
     for other in backends().values():
         for option in _fields(other.settings(role)).keys() - own.keys():
             if getattr(settings, option) != type(settings).model_fields[option].default:
-                yield f"{_flag(option)} is for --backend {other.name}"
+                yield f"{_flag(option)} is only for --backend {other.name}"
 
 
 def check_there(backend: Backend, model: str) -> None:
-    """Raise ``ModelNotLoadable`` for a ``model`` that is no folder and nearly a backend's name."""
+    """Raise ``ModelNotLoadable`` if ``model`` is no folder and resembles a backend's name."""
     if backend.reads == "model" and not Path(model).exists():
         without = [each.name for each in backends().values() if each.reads == "tokenizer"]
         for close in get_close_matches(model, without, n=1):

@@ -1,4 +1,4 @@
-"""Models that wait and say known tokens."""
+"""The backend of models that wait and return known tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our own engine, on models that transformers loads."""
+"""The backend of specmesh's own engine, for models that transformers loads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specmesh.inference.models.tensor_parallel import Ranks
 
 
 def load_target(settings: Any, ranks: Ranks | None) -> LanguageModel:
-    """Load a target, or this rank's part of it, with the heads that are asked for."""
+    """Load a target, or this rank's part of it, with heads if ``settings`` name any."""
     from specmesh.inference.models.chat_templates import read_template
     from specmesh.inference.models.heads.draft_heads import DraftHeads
     from specmesh.inference.models.heads.folder import load_heads

@@ -1,4 +1,4 @@
-"""vLLM as the engine."""
+"""The backend of vLLM."""
 
 from __future__ import annotations
 

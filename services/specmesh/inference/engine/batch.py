@@ -21,7 +21,7 @@ AttentionMask = npt.NDArray[np.bool_]
 """``[new tokens, KV tokens]``: True where the new token attends to the KV token."""
 
 GROUP_COST_BLOCKS = 40
-"""How many blocks of padding cost as much as one more group."""
+"""The number of padding blocks that cost as much as one more group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Sequences whose attention is one call: tokens from ``start`` on, ``width`` for each sequence.
+    """Sequences whose attention is one call; ``width`` tokens of each, from token ``start`` on.
 
-    ``blocks`` is ``[sequences, blocks]``, ``attention_mask`` ``[sequences, width, length]``, True
-    where a token attends, or None if all attend to everything.
+    ``blocks`` is ``[sequences, blocks]``. ``attention_mask`` is ``[sequences, width, length]``,
+    True where a token attends, or None if all tokens attend to everything.
     """
 
     start: int
@@ -71,8 +71,8 @@ class Batch:
 
     ``token_ids``, ``positions`` and ``slots`` are ``[tokens]``, group after group. ``rows`` are the
     indices of the tokens whose logits are requested: those of the first part, then those of the
-    next. ``padding_slots`` lie beyond a sequence's end, but attention reads them all the same:
-    their scores are masked, but they must be finite, since their values are weighted with 0.
+    next. ``padding_slots`` lie beyond a sequence's end, but attention reads them: their scores are
+    masked, yet their values must be finite, since they are multiplied by 0.
     """
 
     copies: tuple[Copy, ...]
@@ -85,7 +85,7 @@ class Batch:
 
 
 def pack(parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Batch:
-    """The batch of ``parts``, after ``copies``."""
+    """Pack ``parts`` in one batch, to run after ``copies``."""
     groups: list[Group] = []
     order: list[BatchPart] = []
     padding_slots: list[range] = []
@@ -115,13 +115,14 @@ def pack(parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Batch:
 
 
 def run_start(indexes: Indexes) -> int | None:
-    """The first of ``indexes`` if they are consecutive."""
+    """Return the first of ``indexes`` if they are consecutive, else None."""
     found: list[int] = indexes.tolist()
     return found[0] if found == list(range(found[0], found[0] + len(found))) else None
 
 
 def _similar(parts: Sequence[BatchPart]) -> list[list[int]]:
-    """Indices of parts by group: of one width, and split where padding would cost more."""
+    """Group the indices of parts of equal width, and split a group where padding would cost
+    more."""
     if len(parts) == 1:
         return [[0]]
     by_width: dict[int, list[int]] = {}
@@ -136,10 +137,10 @@ def _similar(parts: Sequence[BatchPart]) -> list[list[int]]:
 
 
 def _ends(sizes: Sequence[int]) -> list[int]:
-    """Where to end each group of sequences with ``sizes`` blocks, longest first.
+    """Return the end of each group of sequences with ``sizes`` blocks, longest first.
 
-    Every sequence of a group costs as much as its longest one, and each group has a cost of its
-    own: the cheapest partition, by dynamic programming from the last sequence to the first.
+    Every sequence of a group costs as much as its longest one, and each group adds a fixed cost.
+    Dynamic programming from the last sequence to the first finds the cheapest partition.
     """
     cost = [0] * (len(sizes) + 1)
     ends = [0] * len(sizes)
@@ -162,7 +163,7 @@ def _group(parts: Sequence[BatchPart], start: int) -> Group:
     for row, part in enumerate(parts):
         used = _num_blocks(part)
         blocks[row, :used] = part.blocks[:used]
-        # Padded with a block of its own: masked values must be finite too, and those of other
+        # Pad with the sequence's own block: masked values must be finite too, and those of other
         # sequences may have overflowed.
         blocks[row, used:] = part.blocks[used - 1]
     if all(part.attention_mask is None and part.length == length for part in parts):
@@ -176,7 +177,7 @@ def _group(parts: Sequence[BatchPart], start: int) -> Group:
 
 
 def _padding_slots(part: BatchPart) -> range:
-    """The unused slots of the last block of ``part``, which no other sequence uses."""
+    """Return the unused slots of the last block of ``part``, which no other sequence uses."""
     end = part.blocks[_num_blocks(part) - 1] * BLOCK_TOKENS + BLOCK_TOKENS
     num_left = -part.length % BLOCK_TOKENS
     return range(end - num_left, end)

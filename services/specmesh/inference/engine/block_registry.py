@@ -1,8 +1,8 @@
-"""What each KV block holds: full blocks by chained digest, partial tails by their tokens.
+"""An index of what KV blocks hold: full blocks by chained digest, partial tails by their tokens.
 
-Every registered block is a child of its parent, the digest of all that comes before it. The
-children of one parent are sorted by their tokens, so that the one which shares the longest
-beginning with given tokens is next to where these would be inserted, however many there are.
+Every registered block is a child of its parent, the digest of all tokens before it. The children of
+one parent are sorted by their tokens, so the child that shares the longest prefix with given tokens
+is next to the place where bisection would insert them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A block's contents from its first slot on: ``tokens``, after the prefix of digest
+    """A block's contents from its first slot on: ``tokens``, which follow the prefix with digest
     ``parent``."""
 
     parent: bytes
     tokens: Tokens
     digest: bytes | None
-    """None for a partial tail: fewer tokens than a block has."""
+    """None for a partial tail, which has fewer tokens than a block."""
 
 
 class BlockRegistry:
-    """Entries by block and by digest; ``add`` registers no tokens twice below one parent.
+    """Entries by block and by digest; ``add`` never registers the same tokens twice below one
+    parent.
 
-    A full block has ``block_tokens``, a multiple of those of a digest.
+    A full block has ``block_tokens`` tokens, a multiple of ``BLOCK_TOKENS``.
     """
 
     def __init__(self, block_tokens: int = BLOCK_TOKENS) -> None:
@@ -43,13 +44,13 @@ class BlockRegistry:
         return block in self._entries
 
     def is_tail(self, block: int) -> bool:
-        """Whether ``block`` is a registered partial tail."""
+        """Return whether ``block`` is a registered partial tail."""
         entry = self._entries.get(block)
         return entry is not None and entry.digest is None
 
     def leading(self, chain: PrefixChain, num_tokens: int) -> list[int]:
-        """The blocks registered for the full blocks of ``chain[:num_tokens]``, up to the first
-        gap."""
+        """Return the blocks registered for the full blocks of ``chain[:num_tokens]``, up to the
+        first gap."""
         blocks = []
         for end in range(self._block_tokens, num_tokens + 1, self._block_tokens):
             block = self._by_digest.get(chain.digest_at(end))
@@ -59,9 +60,10 @@ class BlockRegistry:
         return blocks
 
     def longest_beginning(self, parent: bytes, wanted: Sequence[int]) -> tuple[int, int] | None:
-        """The child of ``parent`` that shares the longest beginning with ``wanted``.
+        """Return the child of ``parent`` that shares the longest prefix with ``wanted``.
 
-        Returns it with the number of shared tokens; None if none shares even the first.
+        The child comes with the number of shared tokens. Returns None if no child shares the first
+        token.
         """
         children = self._children.get(parent, [])
         at = bisect_left(children, (tuple(wanted),))
@@ -73,18 +75,18 @@ class BlockRegistry:
         return (block, num_shared) if num_shared else None
 
     def num_shared(self, block: int, wanted: Sequence[int]) -> int:
-        """How many tokens at the beginning of ``wanted`` are those of ``block``."""
+        """Count the leading tokens of ``wanted`` that are also those of ``block``."""
         return _num_shared(self._entries[block].tokens, wanted)
 
     def base(self, length: int, digest: bytes) -> PrefixChain | None:
-        """The prefix of ``length`` tokens with that ``digest``, if all its blocks are
+        """Return the prefix of ``length`` tokens with that ``digest``, if all its blocks are
         registered."""
         blocks: list[tuple[Tokens, bytes]] = []
         while (block := self._by_digest.get(digest)) is not None:
             entry = self._entries[block]
             blocks.append((entry.tokens, digest))
             digest = entry.parent
-        # What comes before the first block is the salt; a digest there is that of a missing block.
+        # The salt comes before the first block; a digest there means that a block is missing.
         if not is_salt(digest) or len(blocks) * self._block_tokens != length:
             return None
         return PrefixChain.of_blocks(reversed(blocks), digest)
@@ -92,8 +94,8 @@ class BlockRegistry:
     def add(self, block: int, chain: PrefixChain, index: int) -> int:
         """Register ``block`` for the tokens of ``chain`` in its block ``index``, full or not.
 
-        Returns the block that is registered for them: another one if it already holds these tokens,
-        or more after them, and then ``block`` is not registered.
+        Returns the block that is registered for them. If another block already holds these tokens,
+        or these and more, that block is returned and ``block`` is not registered.
         """
         start, end = index * self._block_tokens, (index + 1) * self._block_tokens
         tokens = tuple(chain[start:end])
@@ -118,7 +120,8 @@ class BlockRegistry:
             self._put(tail, Entry(entry.parent, entry.tokens[:num_tokens], None))
 
     def tail_within(self, block: int) -> int | None:
-        """A registered tail whose tokens are the beginning of those of ``block``, if any."""
+        """Return a registered tail whose tokens are the first ones of ``block``; None if there is
+        none."""
         entry = self._entries[block]
         children = self._children[entry.parent]
         at = bisect_left(children, (entry.tokens, block)) - 1

@@ -1,7 +1,7 @@
-"""Who uses which KV block: tables of sequences, shared prefixes, copies, eviction. No tensors.
+"""Bookkeeping of KV blocks, without tensors: block tables, shared prefixes, copies, eviction.
 
-A block is **used** while a table refers to it, **cached** if none does but what it holds is
-registered, and **free** otherwise. The invariants that keep sequences from each other's KV:
+A block is **used** while a table refers to it, **cached** if no table does but its contents are
+registered, and **free** otherwise. These invariants keep sequences from each other's KV:
 
 - A registered full block is never written. A sequence that continues from its middle copies it.
 - A registered partial tail is continued in place by one table at a time, from the end of the tokens
@@ -23,11 +23,12 @@ from specmesh.inference.engine.block_registry import BlockRegistry
 
 
 class NoRoom(Exception):
-    """Not enough blocks now, since other sequences hold them; a later attempt may succeed."""
+    """There are not enough blocks now, since other sequences hold them; a later attempt may
+    succeed."""
 
 
 class TooLarge(Exception):
-    """More tokens than all blocks together hold: no attempt will succeed."""
+    """The sequence has more tokens than all blocks together hold: no attempt will succeed."""
 
     def __init__(self, num_tokens: int, capacity_tokens: int) -> None:
         super().__init__(
@@ -47,18 +48,18 @@ class BlockTable:
 
     blocks: list[int]
     num_cached: int
-    """Leading tokens whose KV is cached, at most all but the last one of the prefix: its logits are
-    needed, so it goes through a forward pass again."""
+    """The number of leading tokens whose KV is cached. The prefix's last token never counts: its
+    logits are needed, so it goes through a forward pass again."""
     copies: list[tuple[int, int, int]]
-    """(source block, destination block, leading tokens), one at most: to be copied before the
+    """At most one (source block, destination block, leading tokens), to be copied before the
     sequence's first forward pass."""
     _num_registered: int = field(default=0, init=False, repr=False)
-    """Leading full blocks that are registered, this table's own or others'."""
+    """The number of leading full blocks that are registered, this table's own or others'."""
     _source: int | None = field(default=None, init=False, repr=False)
 
 
 class BlockPool:
-    """All blocks of a KV store; the module says which invariants it keeps.
+    """All blocks of a KV store; the module's docstring lists the invariants.
 
     One thread opens and closes tables; any thread may call ``find_base``.
     """
@@ -71,13 +72,13 @@ class BlockPool:
         self._lock = threading.Lock()
         self._registry = BlockRegistry()
         self._num_references = [0] * num_blocks
-        # The lowest last, to be taken first: consecutive blocks need no gather.
+        # In descending order, so that the lowest is taken first: consecutive blocks need no gather.
         self._free = list(reversed(range(num_blocks)))
         self._cached: OrderedDict[int, None] = OrderedDict()  # the least recently used first
 
     @property
     def capacity_tokens(self) -> int:
-        """The most tokens that one sequence can hold, its tree's included."""
+        """The most tokens that one sequence can hold, including its tree."""
         return self.num_blocks * BLOCK_TOKENS
 
     @property
@@ -101,9 +102,9 @@ class BlockPool:
         return sum(number > 1 for number in self._num_references)
 
     def open(self, chain: PrefixChain, room: int) -> BlockTable:
-        """Blocks for the tokens of ``chain`` (one at least) and ``room`` more.
+        """Return a table with blocks for the tokens of ``chain`` (at least one) and ``room`` more.
 
-        Raises ``NoRoom`` or ``TooLarge``, and then changes nothing.
+        Raises ``NoRoom`` or ``TooLarge``, in which case nothing changes.
         """
         num_tokens = len(chain) + room
         if num_tokens > self.capacity_tokens:
@@ -113,20 +114,20 @@ class BlockPool:
             return self._open(chain, num_blocks)
 
     def publish(self, table: BlockTable, chain: PrefixChain) -> None:
-        """Share what ``table`` holds with tables opened from now on, while it stays open.
+        """Share the contents of ``table``, which stays open, with tables opened from now on.
 
-        The KV of the tokens of ``chain`` must be there, and must not be written again.
+        The KV of all tokens of ``chain`` must have been computed, and must not be written again.
         """
         with self._lock:
             self._release_source(table)
             self._register(table, chain, swap=False)
 
     def close(self, table: BlockTable, chain: PrefixChain | None) -> None:
-        """End the use of ``table``; the KV of the tokens of ``chain`` stays cached.
+        """Close ``table``; the KV of the tokens of ``chain`` stays cached.
 
-        It must be there, from the table's first slot on: fewer tokens than the prefix if the
-        prefill was interrupted, more if nodes of the tree were accepted. Without ``chain`` only
-        what was cached or published before stays.
+        That KV must have been computed, from the table's first slot on. ``chain`` is shorter than
+        the prefix if the prefill was interrupted, and longer if nodes of the tree were accepted.
+        Without ``chain`` only what was cached or published before stays.
         """
         with self._lock:
             self._release_source(table)
@@ -137,7 +138,8 @@ class BlockPool:
             table.blocks = []
 
     def find_base(self, length: int, digest: bytes) -> PrefixChain | None:
-        """The prefix of ``length`` tokens with that ``digest``, if every block of it is held."""
+        """Return the prefix of ``length`` tokens with that ``digest``, if the pool holds every
+        block of it, else None."""
         with self._lock:
             return self._registry.base(length, digest)
 
@@ -178,14 +180,14 @@ class BlockPool:
             table.blocks.append(self._take())
             table.copies.append((block, table.blocks[-1], num_shared))
         else:
-            return  # the table needs every block, also the one it would copy from
+            return  # the table needs every block, including the one it would copy from
         table.num_cached += num_shared
 
     def _register(self, table: BlockTable, chain: PrefixChain, *, swap: bool) -> None:
-        """Register what ``table`` holds of ``chain``.
+        """Register the blocks of ``table`` that hold tokens of ``chain``.
 
-        Where another table has registered a block first, use that one instead (``swap``) or stop:
-        blocks further on would outlive their parents, which this table doesn't refer to.
+        Where another table has registered the same tokens first, use its block instead (``swap``)
+        or stop: later blocks would outlive their parents, which this table doesn't refer to.
         """
         for index in range(table._num_registered, -(-len(chain) // BLOCK_TOKENS)):
             block = table.blocks[index]
@@ -209,7 +211,7 @@ class BlockPool:
             self._free.append(tail)
 
     def _take(self) -> int:
-        """A block for one table alone; evicts the least recently used one if none is free."""
+        """Take a block for one table alone; evict the least recently used one if none is free."""
         if self._free:
             block = self._free.pop()
         else:

@@ -1,14 +1,14 @@
-"""One thread that runs the forward passes; the asyncio server feeds it.
+"""The thread that runs the forward passes; the asyncio server feeds it.
 
-A forward pass blocks, so it must not run on the event loop; and two at once would only compete for
-the same cores. So calls share them: jobs join and leave between two forward passes, and each pass
-serves all jobs that are there (continuous batching, Yu et al., "Orca", OSDI 2022). A cancelled job
-is ended between two forward passes, or within one that no other job needs; its call ends when it
-has really stopped.
+A forward pass blocks, so it must not run on the event loop; and two concurrent passes would only
+compete for the same cores. So calls share passes: jobs join and leave between two forward passes,
+and each pass serves all running jobs (continuous batching, Yu et al., "Orca", OSDI 2022). A
+cancelled job is ended between two forward passes, or within one that no other job needs; its call
+ends once the job has stopped.
 
-A forward pass that fails is run again for each of its jobs alone, so that only those fail which
-cause the failure. If the thread itself dies, the engine is broken for good, and ``broken`` returns
-why.
+A forward pass that fails is run again for each of its jobs alone, so that only the jobs that cause
+the failure fail. If the thread itself dies, the engine is broken for good, and ``broken`` returns
+the reason.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class Engine:
     """Runs jobs on the model that ``load`` returns, first come first served.
 
     ``load`` runs on the engine's thread. ``stream`` and ``run`` raise ``ResourceExhaustedStatus``
-    at once when ``max_queue`` jobs wait already. Invariant: once the model is loaded every job
-    ends, also if the thread dies or hangs: if a forward lasts longer than ``longest_s`` (None: a
-    minute, and 50 times as long as any before).
+    immediately if ``max_queue`` jobs are already waiting. Invariant: once the model is loaded every
+    job ends, even if the thread dies or hangs. The thread counts as hanging when a forward pass
+    lasts longer than ``longest_s`` (None: longer than a minute and than 50 times the longest pass
+    before).
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class Engine:
         self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping = False
         self.is_broken = False
-        """Whether the thread has died or hangs: no job will be answered any more. A flag, since it
-        is read at each step, and ``Future.done`` takes a lock."""
+        """True once the thread has died or hangs: no job will be answered any more. A plain flag,
+        since every step reads it, and ``Future.done`` takes a lock."""
         self._broken: Future[str] = Future()
         """The reason, once it is broken."""
         self._broken.set_running_or_notify_cancel()
@@ -71,22 +72,22 @@ class Engine:
         self._thread.start()
 
     async def ready(self) -> LanguageModel:
-        """The model, once it is loaded; raises what ``load`` raised."""
+        """Return the model, once it is loaded; raises what ``load`` raised."""
         return await asyncio.wrap_future(self._loaded)
 
     @property
     def is_loading(self) -> bool:
-        """Whether the model is still being loaded."""
+        """True while the model is being loaded."""
         return not self._loaded.done()
 
     @property
     def queue_depth(self) -> int:
-        """How many jobs wait to be started."""
+        """The number of jobs that wait to be started."""
         return len(self._waiting)
 
     @property
     def num_running(self) -> int:
-        """How many jobs share the next forward."""
+        """The number of jobs that share the next forward pass."""
         return len(self._running)
 
     async def broken(self) -> str:
@@ -94,14 +95,14 @@ class Engine:
         died = asyncio.wrap_future(self._broken)
         while not (await asyncio.wait({died}, timeout=LOOK_SECONDS))[0]:
             if self._pulse.has_stopped():
-                self._break("a forward does not end")
+                self._break("a forward pass does not end")
         return await died
 
     async def stream(self, work: Work[T]) -> AsyncGenerator[T, None]:
         """Run ``work`` and yield its items.
 
-        Closing the iterator cancels the job, and returns once it has stopped: at once if it had not
-        been started.
+        Closing the iterator cancels the job, and returns once the job has stopped, which is
+        immediately if it had not been started.
         """
         job = self._enqueue(work)
         try:
@@ -111,7 +112,7 @@ class Engine:
             await self._leave(job)
 
     async def run(self, work: Work[T]) -> T:
-        """Run ``work`` for its one item; an error after that is logged."""
+        """Run ``work`` and return its one item; an error after that item is logged."""
         job = self._enqueue(work)
         try:
             item = await job.next()
@@ -121,10 +122,10 @@ class Engine:
         return item
 
     def stop(self) -> None:
-        """End the thread after the jobs queued before; cancelled ones do not run.
+        """End the thread after the jobs that are already queued; cancelled ones do not run.
 
-        A broken thread is not waited for, since it may hang; nor is one that still loads the model,
-        since nothing can break that off.
+        Does not wait for a broken thread, since it may hang, nor for one that is still loading the
+        model, since loading cannot be interrupted.
         """
         with self._lock:
             self._stopping = True
@@ -135,7 +136,7 @@ class Engine:
     def _enqueue(self, work: Work[T]) -> Job[T]:
         if self.queue_depth >= self.max_queue:
             raise ResourceExhaustedStatus(
-                "QUEUE_FULL", f"{self.max_queue} calls wait already", retry_after_s=0.05
+                "QUEUE_FULL", f"{self.max_queue} calls are already waiting", retry_after_s=0.05
             )
         job = Job(work)
         with self._lock:
@@ -165,7 +166,7 @@ class Engine:
     def _live(self, load: Callable[[], LanguageModel]) -> None:
         try:
             model = load()
-        except BaseException as error:  # for whoever waits for the model
+        except BaseException as error:  # ``ready`` raises it
             self._loaded.set_exception(error)
             return
         if isinstance(model, ComputesElsewhere):
@@ -189,7 +190,7 @@ class Engine:
             running[:] = self._forward(model, running)
 
     def _forward(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
-        """Run one forward pass for all of ``running``; returns the jobs that want another."""
+        """Run one forward pass for all of ``running``; return the jobs that want another."""
         results = _results(model, running)
         if not isinstance(results, BaseException):
             return [
@@ -197,12 +198,14 @@ class Engine:
             ]
         if len(running) == 1 or isinstance(results, Interrupted):
             return [job for job in running if _fail(job, results)]
-        log.warning("forward failed: its jobs run apart", extra={"error": repr(results)})
+        log.warning(
+            "forward pass failed; its jobs now run one by one", extra={"error": repr(results)}
+        )
         del results  # frees what the failed forward pass held in memory
         return self._apart(model, running)
 
     def _apart(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
-        """A forward pass for each job alone, after one for all has failed."""
+        """Run a forward pass for each job alone, after one for all has failed."""
         following = []
         for job in running:
             if _ended_if_cancelled(job):
@@ -212,8 +215,8 @@ class Engine:
         return following
 
     def _break(self, reason: str) -> None:
-        """Fail all jobs and accept no more. Called by the thread as it dies, else by ``broken`` or
-        by the model."""
+        """Fail all jobs and accept no more. Called by the thread as it dies, by ``broken``, or by
+        the model."""
         with self._lock:
             if self.is_broken:
                 return
@@ -235,17 +238,17 @@ class Engine:
         return True
 
     def _admit(self, running: list[Job[Any]], max_batch: int) -> None:
-        """Start waiting jobs, as long as there is room for them."""
+        """Start waiting jobs while there is room for them."""
         while len(running) < max_batch and (job := self._pop()):
             if _ended_if_cancelled(job):
                 continue
-            running.append(job)  # so that it fails if the thread dies of it
+            running.append(job)  # now, so that it fails if starting it kills the thread
             try:
                 if not job.start():
                     running.pop()
             except NoRoom as error:
                 running.pop()
-                if not running:  # no job that would give blocks back
+                if not running:  # no other job will release blocks
                     job.fail(
                         ResourceExhaustedStatus("KV_CACHE_FULL", str(error), retry_after_s=0.05)
                     )
@@ -267,7 +270,7 @@ def _ended_if_cancelled(job: Job[Any]) -> bool:
 
 
 def _results(model: LanguageModel, running: list[Job[Any]]) -> list[Logits | None] | BaseException:
-    """The logits of a forward pass for all of ``running``, or the error it raised."""
+    """Return the logits of a forward pass for all of ``running``, or the error it raised."""
     try:
         return model.forward([job.request for job in running])
     except DeviceLost:

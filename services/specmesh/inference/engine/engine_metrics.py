@@ -1,4 +1,4 @@
-"""What forward passes cost and what the KV cache holds, as metrics."""
+"""Metrics of forward passes and of the KV cache."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _tokens = names.BATCH_TOKENS.instrument()
 
 
 def record_forward(duration_ms: float, kind: str, num_sequences: int, num_tokens: int) -> None:
-    """Account for a forward pass. ``kind`` is what ``kind_of`` says of its parts."""
-    # Widths by power of two: few enough to be an attribute.
+    """Record a forward pass in the metrics. ``kind`` is what ``kind_of`` returns for its parts."""
+    # Rounded up to powers of two, which are few enough for an attribute.
     width = 1 << (num_tokens - 1).bit_length()
     attributes: dict[str, str | int] = {names.FORWARD_KIND: kind, names.FORWARD_WIDTH: width}
     _forward.record(duration_ms / 1e3, attributes)
@@ -30,7 +30,7 @@ def record_forward(duration_ms: float, kind: str, num_sequences: int, num_tokens
 
 
 def observe(engine: Engine, pool: KvCounts | None) -> None:
-    """Report the batch, the queue, and the blocks of ``pool`` if there is one."""
+    """Report the batch, the queue, and the blocks of ``pool`` if it is given."""
     _report(names.JOBS, lambda: engine.num_running)
     _report(names.QUEUE_DEPTH, lambda: engine.queue_depth)
     _report(names.QUEUE_LIMIT, lambda: engine.max_queue)

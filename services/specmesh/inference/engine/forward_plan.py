@@ -1,4 +1,4 @@
-"""Which requests take part in the next forward pass, and with which tokens."""
+"""The choice of requests for the next forward pass, and of their tokens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from specmesh.inference.engine.paged_sequence import PagedSequence
 from specmesh.inference.model import ForwardRequest
 
 TREE_TOKENS = 1024
-"""The most nodes of all trees in one forward pass, since each takes a row of logits; the first tree
-may have more."""
+"""The most tree nodes in one forward pass, since each takes a row of logits; the first tree may
+have more."""
 
 
 class Planned(NamedTuple):
@@ -24,10 +24,10 @@ class Planned(NamedTuple):
 
 
 def plan_forward(requests: Sequence[ForwardRequest], chunk_tokens: int) -> list[Planned]:
-    """Parts of those ``requests`` for which there is room, first come first served.
+    """Plan a part for each of ``requests`` for which there is room, first come first served.
 
-    Prefixes that lack no more than a block go through whole; the others share ``chunk_tokens``, and
-    trees share ``TREE_TOKENS``. Requests that are all scored have no part.
+    Prefixes that lack at most a block are computed whole; the others share ``chunk_tokens``, and
+    trees share ``TREE_TOKENS``. Requests that are completely scored get no part.
     """
     planned: list[Planned] = []
     chunk, rows = chunk_tokens, TREE_TOKENS
@@ -47,13 +47,14 @@ def plan_forward(requests: Sequence[ForwardRequest], chunk_tokens: int) -> list[
 
 
 def is_scored(request: ForwardRequest) -> bool:
-    """Whether ``request`` needs no further forward pass."""
+    """Return whether ``request`` needs no further forward pass."""
     sequence = _sequence(request)
     return not sequence.num_pending_tokens and len(request.tree) == sequence.num_scored_nodes
 
 
 def kind_of(planned: Sequence[Planned]) -> str:
-    """The kind of a forward pass with these parts: "prefill", else "verify", else "decode"."""
+    """Return the kind of a forward pass with these parts: the first that applies of "prefill",
+    "verify" and "decode"."""
     parts = [each.part for each in planned]
     if any(not part.rows or part.rows[0] >= BLOCK_TOKENS for part in parts):
         return "prefill"  # more than the last tokens of a known prefix

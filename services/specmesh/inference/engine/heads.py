@@ -1,4 +1,4 @@
-"""A target that drafts as well, with heads that begin at its own hidden states."""
+"""A target that also drafts, with heads that start from its own hidden states."""
 
 from __future__ import annotations
 
@@ -32,23 +32,25 @@ more."""
 
 
 class EngineHeads(Protocol):
-    """What drafts below the target: ``DraftHeads`` of tensors, or simulated ones.
+    """Heads that draft from the target's hidden states: ``DraftHeads`` of tensors, or simulated
+    ones.
 
-    A state is whatever they keep of a token to go on from.
+    A state is what the heads keep of a token in order to continue after it.
     """
 
     max_depth: int
-    """How many tokens deep they can draft."""
+    """The depth, in tokens, to which they can draft."""
 
     def begin(self, hidden: Any) -> Any:
-        """The state of a draft that begins at ``hidden``, from the target's ``hidden_at``."""
+        """Return the state of a draft that begins at ``hidden``, from the target's
+        ``hidden_at``."""
         ...
 
     def step(
         self, states: Sequence[Any], token_ids: Sequence[int], depths: Sequence[int]
     ) -> tuple[Logits, Sequence[Any]]:
-        """Read a token in each of ``states``: the logits after it, ``[len(states), vocab]``, and
-        the states there. Each is as deep in its draft as ``depths`` says, below ``max_depth``."""
+        """Read one token in each of ``states``, at ``depths`` (each below ``max_depth``) in its
+        draft. Returns the logits after the tokens, ``[len(states), vocab]``, and the new states."""
         ...
 
 
@@ -57,17 +59,19 @@ class HasHidden(Protocol):
     """A target's sequence that heads can begin at."""
 
     def hidden_at(self, node: int) -> Any:
-        """What the token after ``node`` is chosen from, for nodes scored last."""
+        """Return the hidden state that the token after ``node`` is computed from, for nodes scored
+        last."""
         ...
 
 
 class TargetWithHeads:
     """A ``LanguageModel`` whose forward passes are either the target's or steps of its heads.
 
-    While any call drafts, a forward pass is a step for all that draft, and calls that need the
-    target wait: a step takes a small part of the target's time, and there are only as many in a row
-    as a draft is deep, because new drafts begin where the target has spoken. So drafts don't wait
-    for the target, and calls come together again for its next forward pass.
+    While any call drafts, a forward pass is a step for all calls that draft, and calls that need
+    the target wait. The wait is short: a step takes a small part of the target's time, and there
+    are at most as many steps in a row as a draft is deep, because a new draft begins after a
+    forward pass of the target. So drafts don't wait for the target, and calls share its next
+    forward pass again.
     """
 
     def __init__(self, target: LanguageModel, heads: EngineHeads) -> None:
@@ -78,26 +82,26 @@ class TargetWithHeads:
 
     @property
     def pool(self) -> KvCounts | None:
-        """The target's: heads keep no KV."""
+        """The target's pool: heads keep no KV."""
         return self._target.pool
 
     def open(
         self, prefix: Sequence[int], cancellation: Cancellation, room: int = DEFAULT_ROOM_TOKENS
     ) -> SequenceState:
-        """A sequence of the target's."""
+        """Open a sequence of the target."""
         return self._target.open(prefix, cancellation, room)
 
     def open_draft(self, sequence: SequenceState, node: int, token_id: int) -> DraftSequence:
-        """A sequence of the heads', whose trees hang from ``token_id``, which the target has chosen
-        after ``node`` of its ``sequence``: one of the nodes scored last. They must grow by one
-        level from call to call. ``sequence`` may be closed meanwhile."""
+        """Open a sequence of the heads, whose trees hang from ``token_id``. The target has chosen
+        that token after ``node``, one of the nodes of ``sequence`` scored last. Trees must grow by
+        one level from call to call. ``sequence`` may be closed meanwhile."""
         assert isinstance(sequence, HasHidden)
         hidden = sequence.hidden_at(node)
         return DraftSequence(self, self._heads, hidden, token_id, sequence.cancellation)
 
     def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """A step of the heads for their requests and None for the others, if there are any; else
-        the target's forward pass."""
+        """Run a step of the heads if any request is for them, with None for the other requests;
+        else run the target's forward pass."""
         drafting = [
             (index, request.sequence, request.tree)
             for index, request in enumerate(requests)
@@ -113,11 +117,12 @@ class TargetWithHeads:
         return results
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
-        """As the target."""
+        """Return what the target finds."""
         return self._target.find_base(base_length, digest)
 
     def _step(self, drafts: Sequence[tuple[DraftSequence, TokenTree]]) -> list[Logits]:
-        """The logits of the new nodes of the first ``drafts``, those that one step has room for."""
+        """Return the logits of the new nodes of the first ``drafts``, as many as fit in one
+        step."""
         taken: list[tuple[DraftSequence, list[Unread]]] = []
         num_rows = 0
         for sequence, tree in drafts:
@@ -143,7 +148,7 @@ class TargetWithHeads:
 
 
 class DraftSequence:
-    """A ``SequenceState`` of heads: a state after each node of a tree that hangs from ``token_id``.
+    """A ``SequenceState`` of heads: a state for each node of a tree that hangs from ``token_id``.
     Nothing is cached."""
 
     def __init__(
@@ -162,15 +167,15 @@ class DraftSequence:
         self.num_cached_tokens = self.num_computed_tokens = 0
         self.latest_forward = ForwardSize()
         self._states: list[Any] = []
-        """After the token that the tree hangs from, and after each node."""
+        """The states after the token that the tree hangs from, and after each node."""
 
     @property
     def num_rows(self) -> int:
-        """For how many nodes there are states, node 0 included."""
+        """The number of nodes that have a state, node 0 included."""
         return len(self._states)
 
     def unread(self, tree: TokenTree) -> list[Unread]:
-        """The nodes of ``tree`` without a state, none of which hangs from another."""
+        """Return the nodes of ``tree`` without a state, none of which hangs from another."""
         found: list[Unread] = []
         if not self._states:
             found.append((self._heads.begin(self._hidden), self._token_id, 0))
@@ -185,11 +190,11 @@ class DraftSequence:
         self.num_computed_tokens += len(states)
 
     def score(self, tree: TokenTree) -> Logits:
-        """The logits of the new nodes, which must all hang from earlier ones."""
+        """Return the logits of the new nodes, which must all hang from earlier ones."""
         (logits,) = self._model.forward([ForwardRequest(self, tree)])
         assert logits is not None
         return logits
 
     def close(self, keep: Sequence[int]) -> None:  # noqa: ARG002
-        """Nothing of a draft is kept: the next one begins at another hidden state."""
+        """Keep nothing of a draft: the next one begins at another hidden state."""
         self._states.clear()

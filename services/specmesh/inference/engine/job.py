@@ -1,8 +1,8 @@
 """One call's work on the engine: a generator that requests forward passes and yields results.
 
-What it yields is either a ``ForwardRequest``, whose logits it is sent once they are computed, or an
-item for the caller, who gets it as it comes. So a job never blocks, and one forward pass can serve
-many jobs.
+It yields either a ``ForwardRequest``, and is sent the logits once they are computed, or an item,
+which goes to the caller immediately. So a job never blocks, and one forward pass can serve many
+jobs.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ class End:
 
 
 class Job(Generic[T]):
-    """Created on the event loop, run step by step on the engine's thread.
+    """A call's work, created on the event loop and run step by step on the engine's thread.
 
-    Invariant: a job that is over, however it ended, has sent its caller an ``End`` after its items.
+    Invariant: however a job ends, it sends its caller an ``End`` after its items.
     """
 
     def __init__(self, work: Work[T]) -> None:
         self._work = work
         self._loop = asyncio.get_running_loop()
-        # A queue with one reader, who is woken once for all items that have arrived.
+        # A queue with one reader, which is woken once for all items that have arrived.
         self._items: deque[T | End] = deque()
         self._arrival: asyncio.Future[None] | None = None
         self._ended = False
         self._steps: Steps[T] | None = None
         self.cancellation = Cancellation()
         self.queue_ms = 0.0
-        """How long the job waited for its first step."""
+        """The time in ms that the job waited for its first step."""
 
     # On the event loop.
 
     def cancel(self) -> None:
-        """Ask the job to stop; what it yields from here on is dropped."""
+        """Ask the job to stop; items that it yields from now on are dropped."""
         self.cancellation.set()
 
     async def next(self) -> T | End:
-        """The next item or the end; raises what the job raised."""
+        """Return the next item or the end; raises what the job raised."""
         item = await self._take()
         if isinstance(item, End):
             self._ended = True
@@ -69,14 +69,14 @@ class Job(Generic[T]):
 
     @property
     def has_stopped(self) -> bool:
-        """Whether the job is known to have left the engine's thread."""
+        """True once the job is known to have left the engine's thread."""
         return self._ended or bool(self._items and isinstance(self._items[-1], End))
 
     async def stopped(self) -> None:
         """Return once the started job has left the engine's thread.
 
-        It waits however often the caller is cancelled meanwhile: returning earlier would say that
-        the engine is free while it is not.
+        Cancelling the caller does not end the wait: returning earlier would claim that the engine
+        is free while it is not.
         """
         cancelled: asyncio.CancelledError | None = None
         while not self._ended:
@@ -88,7 +88,7 @@ class Job(Generic[T]):
             if isinstance(item, End):
                 self._ended = True
                 if item.error is not None:  # no caller is left to raise it
-                    log.error("job broke after its caller had left", exc_info=item.error)
+                    log.error("job failed after its caller had left", exc_info=item.error)
         if cancelled is not None:
             raise cancelled
 
@@ -106,8 +106,8 @@ class Job(Generic[T]):
     # On the engine's thread.
 
     def start(self) -> bool:
-        """Run to the first request; False if the job ended before. After ``NoRoom`` start it
-        again."""
+        """Run to the first request; False if the job ended before. After ``NoRoom``, start it again
+        later."""
         self.queue_ms = (time.perf_counter() - self.cancellation.arrived_s) * 1e3
         self._steps = steps = self._work(self)
         return self._proceed(steps, lambda: next(steps), passes=(NoRoom,))
@@ -129,7 +129,7 @@ class Job(Generic[T]):
         self._tell([End(error)])
 
     def close(self) -> None:
-        """End a cancelled job where it is."""
+        """End a cancelled job at its current step."""
         self._tell([self._closed()])
 
     @property
@@ -143,11 +143,11 @@ class Job(Generic[T]):
         step: Callable[[], ForwardRequest | T],
         passes: tuple[type[Exception], ...] = (),
     ) -> bool:
-        """Run from ``step`` to the next request. Errors go to the caller, but for those in
+        """Run from ``step`` to the next request. Errors go to the caller, except for those in
         ``passes``.
 
-        The items on the way are delivered all together: to wake the caller twice takes longer than
-        to go on from one item to the next.
+        All items before that request are delivered together: waking the caller twice would take
+        longer than computing the next item.
         """
         items: list[T | End] = []
         try:
@@ -167,7 +167,7 @@ class Job(Generic[T]):
             items.append(End(_never_fits(error)))
         except MemoryError as error:
             items.append(End(_out_of_memory(error)))
-        except BaseException as error:  # the caller decides
+        except BaseException as error:  # the caller decides what to do with it
             items.append(End(error))
         finally:
             self._tell(items)
@@ -186,7 +186,7 @@ class Job(Generic[T]):
             return
         try:
             self._loop.call_soon_threadsafe(self._receive, items)
-        except RuntimeError:  # the loop is closed, and nobody waits any more
+        except RuntimeError:  # the loop is closed, so nobody waits any more
             self.cancel()
 
 
@@ -199,8 +199,9 @@ def _never_fits(error: TooLarge) -> FailedPreconditionStatus:
 
 
 def _out_of_memory(error: MemoryError) -> ResourceExhaustedStatus:
-    """An error to retry: another replica may have more memory, and this one may later."""
-    log.error("no memory for a job alone", extra={"error": str(error)})
+    """Return an error that can be retried: another replica, or this one later, may have more
+    memory."""
+    log.error("out of memory for a single job", extra={"error": str(error)})
     return ResourceExhaustedStatus(
-        "OUT_OF_MEMORY", "there is no memory for this call on this replica"
+        "OUT_OF_MEMORY", "this replica does not have enough memory for this call"
     )

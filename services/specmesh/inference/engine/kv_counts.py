@@ -1,4 +1,4 @@
-"""What is told of a KV cache, whoever keeps it."""
+"""The interface by which every KV cache reports its use."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Protocol
 
 
 class KvCounts(Protocol):
-    """How a KV cache is used, in blocks and tokens. Any thread may read it."""
+    """The use of a KV cache, in blocks and tokens. Any thread may read it."""
 
     @property
     def capacity_tokens(self) -> int:
-        """The most tokens that one sequence can hold, its tree's included."""
+        """The most tokens that one sequence can hold, including its tree."""
         ...
 
     @property
@@ -20,22 +20,22 @@ class KvCounts(Protocol):
 
     @property
     def num_cached(self) -> int:
-        """Blocks that nobody uses, and whose tokens can be found."""
+        """Blocks that no call uses but whose tokens can be found."""
         ...
 
     @property
     def num_used(self) -> int:
-        """Blocks of calls under way."""
+        """Blocks in use by running calls."""
         ...
 
     @property
     def num_shared(self) -> int:
-        """Blocks of more than one call under way."""
+        """Blocks in use by more than one running call."""
         ...
 
     @property
     def num_evicted(self) -> int:
-        """Cached blocks that were needed for something else, so far."""
+        """Cached blocks evicted so far."""
         ...
 
     @property
@@ -45,5 +45,5 @@ class KvCounts(Protocol):
 
     @property
     def num_hit_tokens(self) -> int:
-        """Those of them that were cached."""
+        """Tokens of all prefixes so far that were cached."""
         ...

@@ -35,8 +35,8 @@ class KVStore:
     ``kv[2 * l]``, its values ``kv[2 * l + 1]``.
 
     Block b holds the slots from ``16 b`` on. Invariant: in a forward pass the slots beyond a
-    sequence's end are 0, since attention reads them too; masking their scores is not enough if they
-    are not finite.
+    sequence's end are 0, since attention reads them too, and masking their scores would not remove
+    values that are not finite.
     """
 
     def __init__(
@@ -46,22 +46,22 @@ class KVStore:
         device: torch.device,
         zeros: Callable[[Sequence[int], torch.dtype], Tensor] | None = None,
     ) -> None:
-        """``zeros`` makes ``kv``, by default in memory of its own on ``device``."""
+        """Allocate ``kv`` with ``zeros``, by default in new memory on ``device``."""
         size = (2 * shape.layers, num_blocks * BLOCK_TOKENS, shape.kv_heads, shape.head_dim)
         self.kv = _zeros(size, shape.dtype, device) if zeros is None else zeros(size, shape.dtype)
         self._written = np.zeros(num_blocks * BLOCK_TOKENS, np.bool_)
-        """For each slot, whether it may hold anything but zeros."""
+        """True for each slot that may hold anything but zeros."""
         self.blocks = self.kv.view(2 * shape.layers, num_blocks, -1).unbind(0)
         """The tensors of ``kv`` by layer, each ``[blocks, 16 * kv_heads * head_dim]``."""
         self._sequence = self.kv[:, None].transpose(2, 3)
 
     def run(self, first: int, count: int) -> Sequence[Tensor]:
-        """``count`` consecutive slots as a sequence: views ``[1, kv_heads, count, head_dim]`` of
-        the tensors of ``kv``."""
+        """Return ``count`` consecutive slots as a sequence: views ``[1, kv_heads, count,
+        head_dim]`` of the tensors of ``kv``."""
         return self._sequence.narrow(3, first, count).unbind(0)
 
     def copy(self, copy: Copy) -> None:
-        """Carry out ``copy`` in every layer, or, if there is no memory for it, in none."""
+        """Carry out ``copy`` in every layer, or in none if memory runs out."""
         self._written[copy.destinations] = True
         sources, destinations = self.indexes(copy.sources), self.indexes(copy.destinations)
         self.kv.index_copy_(1, destinations, self.kv.index_select(1, sources))
@@ -77,13 +77,13 @@ class KVStore:
             self._written[written] = False
 
     def indexes(self, indexes: Indexes) -> Tensor:
-        """``indexes`` on the store's device."""
+        """Return ``indexes`` on the store's device."""
         return torch.from_numpy(indexes).to(self.kv.device)
 
 
 def _zeros(size: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     if device.type != "cpu":
         return torch.zeros(size, dtype=dtype, device=device)
-    # numpy lets the system clear each page when it is first used: unused blocks take no memory.
+    # numpy lets the system clear each page at its first use, so unused blocks take no memory.
     zeros = np.zeros(math.prod(size) * dtype.itemsize, np.uint8)
     return torch.from_numpy(zeros).view(dtype).view(size)

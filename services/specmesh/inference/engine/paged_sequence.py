@@ -1,4 +1,4 @@
-"""One prefix and its tree in KV blocks: which tokens the next forward pass takes, and where to."""
+"""One prefix and its tree in KV blocks: the tokens of the next forward pass, and their slots."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PagedSequence:
         """Take blocks for ``prefix`` and ``room`` nodes; raises ``NoRoom`` or ``TooLarge``.
 
         Copies given to ``order_copy`` must be carried out, in order, before the next forward pass
-        writes anything: the pool may give their sources to other sequences at once.
+        writes anything: the pool may immediately give their sources to other sequences.
         """
         self._model = model
         self._pool = pool
@@ -53,17 +53,18 @@ class PagedSequence:
 
     @property
     def num_pending_tokens(self) -> int:
-        """Prefix tokens without KV."""
+        """The number of prefix tokens without KV."""
         return len(self._chain) - self._num_held
 
     @property
     def num_scored_nodes(self) -> int:
-        """Leading nodes of the tree with KV, without node 0."""
+        """The number of leading tree nodes with KV, node 0 not counted."""
         return len(self._scored)
 
     def plan(self, tree: TokenTree, num_prefix_tokens: int) -> BatchPart:
-        """The next ``num_prefix_tokens`` of the prefix; if it is complete with them, also the nodes
-        of ``tree`` not scored yet, and requests for logits as in ``SequenceState.score``."""
+        """Plan the next ``num_prefix_tokens`` of the prefix. If they complete it, the part also has
+        the nodes of ``tree`` not scored yet, and asks for logits as ``SequenceState.score``
+        does."""
         prefix_end = self._num_held + num_prefix_tokens
         token_ids = self._chain[self._num_held : prefix_end]
         positions = list(range(self._num_held, prefix_end))
@@ -76,7 +77,7 @@ class PagedSequence:
         positions += [prefix_end + tree.depths[node] - 1 for node in nodes]
         first = self._num_held + len(self._scored)
         length = first + len(token_ids)
-        assert length <= len(self._table.blocks) * BLOCK_TOKENS, "more nodes than there is room for"
+        assert length <= len(self._table.blocks) * BLOCK_TOKENS, "more nodes than room"
         return BatchPart(
             token_ids=token_ids,
             positions=positions,
@@ -103,12 +104,12 @@ class PagedSequence:
         self._hidden = hidden
 
     def hidden_at(self, node: int) -> Any:
-        """What the token after ``node`` is chosen from, for nodes scored last by a model that keeps
-        it."""
+        """Return the hidden state that the token after ``node`` is computed from, for nodes scored
+        last by a model that keeps hidden states."""
         return self._hidden[node - len(self._scored) - 1]
 
     def score(self, tree: TokenTree) -> Logits:
-        """Logits of the new nodes, after as many forward passes as the prefix takes."""
+        """Return the logits of the new nodes, after as many forward passes as the prefix needs."""
         while True:
             (logits,) = self._model.forward([ForwardRequest(self, tree)])
             if logits is not None:
@@ -117,7 +118,7 @@ class PagedSequence:
     def close(self, keep: Sequence[int]) -> None:
         """Release the blocks; the prefix and the path ``keep`` stay cached.
 
-        No KV is moved if the path is made of the first nodes, as in a chain.
+        No KV is moved if the path consists of the first nodes, as in a chain.
         """
         if self.num_pending_tokens:
             self._chain.truncate(self._num_held)
@@ -127,7 +128,7 @@ class PagedSequence:
         self._pool.close(self._table, self._chain)
 
     def _compact(self, keep: Sequence[int]) -> None:
-        """Move the KV of the nodes ``keep`` to where that of the prefix's next tokens belongs."""
+        """Move the KV of the nodes ``keep`` to the slots that directly follow the prefix."""
         prefix = len(self._chain)
         moves = [(node, index) for index, node in enumerate(keep, start=1) if node != index]
         if moves:
@@ -145,8 +146,8 @@ class PagedSequence:
     def _attention_mask(
         self, tree: TokenTree, nodes: range, first: int, length: int
     ) -> AttentionMask | None:
-        """Causal for prefix tokens and chains; tree nodes attend to the prefix and their own path.
-        None if all attend to everything."""
+        """Return the mask: causal for prefix tokens and chains, while tree nodes attend to the
+        prefix and their own path. None if all attend to everything."""
         width = length - first
         is_chain = not nodes or tree.is_chain
         if is_chain and width == 1:

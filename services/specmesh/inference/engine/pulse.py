@@ -1,8 +1,8 @@
-"""Whether the engine's thread still makes progress.
+"""A watchdog for the engine's thread.
 
-A forward pass has no natural limit, but one that lasts many times longer than any before will not
-end: a device hangs, or a lock. Only time in which this process was awake counts, so that one that
-was stopped for a minute is not taken to hang.
+A forward pass has no fixed time limit, but one that lasts many times longer than any before will
+not end: a device hangs, or a thread is deadlocked. Only time in which this process was awake
+counts, so a process that was suspended for a minute is not taken to hang.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import time
 
 LEAST_SECONDS = 60.0
 TIMES_LONGEST = 50
-"""A prefill may have that many times the tokens of the forward passes that warm a model up."""
+"""A prefill may have this many times the tokens of a warm-up pass."""
 LOOK_SECONDS = 1.0
-"""How often ``has_stopped`` is called."""
+"""The interval between calls of ``has_stopped``."""
 
 
 class Pulse:
-    """Notes when each step of the thread begins, and when there is nothing to do."""
+    """Records when each step of the thread begins, and when the thread is idle."""
 
     def __init__(self, longest_s: float | None = None) -> None:
-        """A step that lasts longer than ``longest_s`` will not end; by default one that lasts
-        ``LEAST_SECONDS`` and ``TIMES_LONGEST`` times as long as any before."""
+        """Take a step to hang after ``longest_s``; by default after ``LEAST_SECONDS`` or
+        ``TIMES_LONGEST`` times the longest step before, whichever is longer."""
         self._bound_s = longest_s
         self._since: float | None = None
         self._longest_s = 0.0
@@ -31,21 +31,21 @@ class Pulse:
     # On the engine's thread.
 
     def beat(self) -> None:
-        """The next step begins; the one before, if any, is over."""
+        """Record that the next step begins, and that any step before it is over."""
         now = time.monotonic()
         if self._since is not None:
             self._longest_s = max(self._longest_s, now - self._since)
         self._since = now
 
     def rest(self) -> None:
-        """There is nothing to do until the next beat."""
+        """Record that the thread is idle until the next beat."""
         self.beat()
         self._since = None
 
-    # On another one.
+    # On any one other thread.
 
     def has_stopped(self) -> bool:
-        """Whether one step has lasted too long; to be called every ``LOOK_SECONDS``."""
+        """Return whether one step has lasted too long; call it every ``LOOK_SECONDS``."""
         since = self._since
         if since is None or since != self._seen:
             self._seen, self._patience_s = since, self._bound()

@@ -1,4 +1,4 @@
-"""The processing units that share a forward, as ``--units`` names them."""
+"""The processing units that share a forward pass, as ``--units`` names them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNIT = re.compile(r"(cpu):(\d{1,4})(?:-(\d{1,4}))?|(cuda):(\d{1,4})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class UnitSpec:
-    """One unit: the CPU's cores ``numbers``, a thread on each, or the GPU of that number."""
+    """One unit: CPU cores ``numbers``, with a thread on each, or the GPU of that number."""
 
     kind: Literal["cpu", "cuda"]
     numbers: tuple[int, ...]
@@ -22,14 +22,15 @@ class UnitSpec:
 
 
 def parse_units(text: str) -> tuple[UnitSpec, ...]:
-    """The units that ``text`` names, as in "cpu:0,cpu:1-3,cuda:0"; raises ``ValueError``."""
+    """Return the units that ``text`` names, as in "cpu:0,cpu:1-3,cuda:0". Raises ``ValueError`` for
+    any other text."""
     units = tuple(_parse_unit(each.strip()) for each in text.split(","))
     if len(units) == 1:
-        raise ValueError("names one unit; a forward is divided among two or more")
+        raise ValueError("names one unit, but a forward pass is divided among two or more")
     if units[0].kind != "cpu":
         raise ValueError(
-            f"begins with {units[0]}: the first unit runs all that is not divided, "
-            "and must be of the CPU"
+            f"begins with {units[0]}, but the first unit runs all undivided work and must be "
+            "CPU cores"
         )
     taken: set[tuple[str, int]] = set()
     for unit in units:
@@ -53,7 +54,7 @@ def _parse_unit(text: str) -> UnitSpec:
 
 
 def check_units(text: str | None) -> str | None:
-    """``text`` itself; raises ``ValueError`` if ``parse_units`` would."""
+    """Return ``text`` unchanged. Raises ``ValueError`` if ``parse_units`` would."""
     if text is not None:
         parse_units(text)
     return text

@@ -1,8 +1,8 @@
 """Attention over KV in blocks, registered with transformers as an attention implementation.
 
-A forward pass's tokens, of many sequences, are packed in one row; which of them belong together and
-what each attends to is in a ``PagedAttention``, which every layer gets as the keyword argument
-``paged`` of the model's forward.
+The tokens of a forward pass, of many sequences, are packed in one row. A ``PagedAttention`` knows
+which tokens belong together and what each attends to; every layer gets it as the keyword argument
+``paged`` of the model's ``forward``.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from specmesh.inference.models.units.attention import DividedAttention, divide_a
 from specmesh.inference.models.units.crew import Crew
 
 PAGED_ATTENTION = "specmesh_paged"
-"""The name of the attention to load a model with. No mask function is registered under it, so
-transformers makes no mask."""
+"""The attention implementation with which models are loaded. No mask function is registered under
+this name, so transformers makes no mask."""
 
 
 class PagedAttention:
     """The attention of one forward pass, layer by layer.
 
-    Raises ``Interrupted`` from the layer at which ``is_unwanted`` returns True. With a ``crew`` its
-    units do parts of it, where that is quicker.
+    Raises ``Interrupted`` from the layer at which ``is_unwanted`` returns True. With a ``crew``,
+    its units share the work where that is quicker.
     """
 
     def __init__(
@@ -91,14 +91,16 @@ class _GroupAttention:
         return self._unfold(attended)
 
     def _fold(self, query: Tensor) -> Tensor:
-        """``[1, heads, tokens, ...]`` to ``[sequences, kv_heads, shared heads * width, ...]``."""
+        """Reshape ``[1, heads, tokens, ...]`` to ``[sequences, kv_heads, shared heads * width,
+        ...]``."""
         if self._sequences > 1:
             apart = (self._kv_heads, -1, self._sequences, self._width, self._head_dim)
             query = query.view(apart).permute(2, 0, 1, 3, 4)
         return query.reshape(self._sequences, self._kv_heads, -1, self._head_dim)
 
     def _unfold(self, attended: Tensor) -> Tensor:
-        """``[sequences, kv_heads, shared heads * width, ...]`` to ``[1, tokens, heads, ...]``."""
+        """Reshape ``[sequences, kv_heads, shared heads * width, ...]`` to ``[1, tokens, heads,
+        ...]``."""
         if self._width > 1:
             apart = (self._sequences, self._kv_heads, -1, self._width, self._head_dim)
             attended = attended.view(apart).permute(0, 3, 1, 2, 4)
@@ -118,7 +120,7 @@ Read = Callable[[int], tuple[Tensor, Tensor]]
 
 
 def _slicer(store: KVStore, first: int, length: int) -> Read:
-    """Reads one sequence in consecutive slots, without a copy."""
+    """Return a function that reads one sequence in consecutive slots, without a copy."""
     held = store.run(first, length)
     return lambda layer: (held[2 * layer], held[2 * layer + 1])
 
@@ -135,7 +137,8 @@ def _gatherer(store: KVStore, group: Group) -> Read:
 
 
 def _mask(attention_mask: AttentionMask, shared: int, query: Tensor) -> Tensor:
-    """What to add to the scores, ``[sequences, 1, shared * width, length]``: 0 or −inf."""
+    """Return the mask to add to the scores, ``[sequences, 1, shared * width, length]``: 0 or
+    −inf."""
     mask = torch.zeros(attention_mask.shape, dtype=query.dtype, device=query.device)
     mask.masked_fill_(torch.from_numpy(~attention_mask).to(query.device), -torch.inf)
     return mask.repeat(1, shared, 1)[:, None]
@@ -171,8 +174,8 @@ def _attend(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """The function transformers calls: ``[1, heads, tokens, head_dim]`` to
-    ``[1, tokens, heads, ...]``."""
+    """Attend as transformers' attention functions do: map ``[1, heads, tokens, head_dim]`` to ``[1,
+    tokens, heads, ...]``."""
     assert attention_mask is None
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     return paged(module.layer_idx, query, key, value, scale), None

@@ -1,4 +1,4 @@
-"""Which chat template a model has: that of its folder, or the one given in its place."""
+"""The chat template of a model: its own, or one given instead."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from specmesh.serving.templates.template_language import BrokenTemplate, check_s
 log = logging.getLogger(__name__)
 
 DEFAULT = "default"
-"""The name of the template for chats, where a model has several."""
+"""The name of the template for chats if a model has several templates."""
 
 
 def read_template(file: Path) -> str:
-    """The template in ``file``. Raises ``ModelNotLoadable`` if it can't be read or is broken."""
+    """Return the template in ``file``. Raises ``ModelNotLoadable`` if it can't be read or is
+    broken."""
     try:
         source = file.read_text(encoding="utf-8")
         check_syntax(source)
     except (OSError, UnicodeDecodeError, BrokenTemplate) as error:
-        raise ModelNotLoadable(f"no chat template in {str(file)!r}: {error}") from error
+        raise ModelNotLoadable(
+            f"cannot read a chat template from {str(file)!r}: {error}"
+        ) from error
     return source
 
 
 def template_of(name: str, tokenizer: Any, given: str | None) -> ChatTemplate | None:
-    """The chat template of the model ``name``, of which transformers loaded ``tokenizer``;
-    ``given`` stands in for its own.
+    """Return the chat template of the model ``name`` with transformers' ``tokenizer``, or ``given``
+    if that is set.
 
-    A broken one is as good as none: the model still answers prompts of text.
+    A broken template is ignored: the model still answers text prompts.
     """
     source = given
     if source is None and (own := _own(name, tokenizer)) is not None:
@@ -38,16 +41,19 @@ def template_of(name: str, tokenizer: Any, given: str | None) -> ChatTemplate | 
             check_syntax(own)
             source = own
         except BrokenTemplate as error:
-            log.warning("chat template broken", extra={"model": name, "reason": str(error)})
+            log.warning("chat template is broken", extra={"model": name, "reason": str(error)})
     return None if source is None else ChatTemplate(source, tokenizer.special_tokens_map)
 
 
 def _own(name: str, tokenizer: Any) -> str | None:
-    """What transformers read from ``chat_template.jinja``, else from ``tokenizer_config.json``."""
+    """Return the template that transformers read from ``chat_template.jinja``, else from
+    ``tokenizer_config.json``."""
     template = tokenizer.chat_template
     if isinstance(template, dict):
         if DEFAULT not in template:
             listed = ", ".join(sorted(template))
-            log.warning("no default chat template", extra={"model": name, "templates": listed})
+            log.warning(
+                "model has no default chat template", extra={"model": name, "templates": listed}
+            )
         template = template.get(DEFAULT)
     return template if isinstance(template, str) else None

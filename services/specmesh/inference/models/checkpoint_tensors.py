@@ -1,4 +1,4 @@
-"""Whether a checkpoint has the tensors that its configuration speaks of."""
+"""A check that a checkpoint has the tensors that its configuration describes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from specmesh.inference.model import ModelNotLoadable
 log = logging.getLogger(__name__)
 
 MOST_NAMED = 3
-"""How many tensors a message names."""
+"""The most tensors that a message names."""
 
 
 def check_tensors(name: str, found: Mapping[str, Any]) -> None:
-    """Raise ``ModelNotLoadable`` if transformers made up a tensor of the model ``name``.
+    """Raise ``ModelNotLoadable`` if transformers initialised a tensor of the model ``name`` itself.
 
     ``found`` is transformers' ``output_loading_info``. Tensors that are tied to others are not
-    missing. Those that the model has no use for are logged: they may belong to another part, such
-    as the one that reads images, or show that it is another model.
+    missing. Unused tensors are logged: they may belong to a part that is not loaded, such as the
+    image encoder, or show that the configuration is for another model.
     """
     if missing := found["missing_keys"]:
         raise ModelNotLoadable(
@@ -32,15 +32,13 @@ def check_tensors(name: str, found: Mapping[str, Any]) -> None:
             f"{tensor} is {_words(stored)}, not {_words(wanted)}"
             for tensor, stored, wanted in mismatched
         ]
-        raise ModelNotLoadable(
-            f"{name!r} has {_named(differences)} where its {CONFIG_NAME} says otherwise"
-        )
+        raise ModelNotLoadable(f"{name!r} differs from its {CONFIG_NAME}: {_named(differences)}")
     if unused := found["unexpected_keys"]:
         log.warning("tensors not used", extra={"model": name, "tensors": _named(unused)})
 
 
 def _named(tensors: Collection[str]) -> str:
-    """How many there are, and the first of them."""
+    """Return the number of ``tensors``, and the names of the first of them."""
     count = "1 tensor" if len(tensors) == 1 else f"{len(tensors)} tensors"
     dots = ", ..." if len(tensors) > MOST_NAMED else ""
     return f"{count} ({', '.join(sorted(tensors)[:MOST_NAMED])}{dots})"

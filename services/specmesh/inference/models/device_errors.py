@@ -1,4 +1,4 @@
-"""What torch's errors mean for whoever asked for a forward pass."""
+"""Translation of torch's errors to those that a forward pass raises."""
 
 from __future__ import annotations
 

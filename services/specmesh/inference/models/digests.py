@@ -1,10 +1,10 @@
-"""One digest of all that determines a model's answers: equal for models with the same answers.
+"""A digest of everything that determines a model's answers: models with equal digests give the same
+answers.
 
-It covers the weights as they are served, rounded to their number type (quantized ones as they are
+It covers the weights as they are served, rounded to their data type (quantized ones as they are
 stored), and the configuration with all its defaults (RoPE, norms, activations, sizes). It leaves
-out what changes answers by rounding alone (torch's version, the device, how many ranks share a
-model), and from where and from how many files the weights were read. The tokenizer has a
-fingerprint of its own.
+out what changes answers only by rounding (torch's version, the device, the number of ranks), and
+the source and number of files of the weights. The tokenizer has a fingerprint of its own.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ import numpy as np
 import numpy.typing as npt
 
 PIECE_BYTES = 16 << 20
-"""How much of a tensor one thread hashes at a time; hashlib releases the GIL meanwhile."""
+"""The bytes of a tensor that one thread hashes at a time; hashlib releases the GIL meanwhile."""
 
 _PROVENANCE = frozenset({"_name_or_path", "transformers_version", "dtype", "torch_dtype"})
 
 
 def digest_of(**settings: object) -> str:
-    """SHA-256 in hex over JSON values, for models that have no weights."""
+    """Return the SHA-256 in hex of JSON values, for models that have no weights."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def digest_of_array(array: npt.NDArray[Any]) -> str:
-    """SHA-256 in hex over type, shape and numbers of ``array``."""
+    """Return the SHA-256 in hex of the type, shape and numbers of ``array``."""
     found = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
     found.update(np.ascontiguousarray(array).data)
     return found.hexdigest()
 
 
 def digest_of_weights(model: Any, config: Any, *, wanted: bool) -> str:
-    """SHA-256 in hex over a transformers model as it was loaded, and over its configuration.
+    """Return the SHA-256 in hex of a transformers model as it was loaded, and of its configuration.
 
-    A model in parts has the digest of the whole one: all ranks must call this, for each contributes
-    its part of every tensor. One on which it isn't ``wanted`` gets "".
+    A model divided among ranks has the digest of the whole model: all ranks must call this, since
+    each contributes its part of every tensor. A rank on which it isn't ``wanted`` gets "".
     """
     whole = (
         (name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor)
@@ -54,8 +54,8 @@ def digest_of_weights(model: Any, config: Any, *, wanted: bool) -> str:
 
 
 def digest_of_tensors(tensors: Iterable[tuple[str, Any]], config: Any) -> str:
-    """SHA-256 in hex over torch's ``tensors``, which come in the order of their names, and over a
-    configuration. One core takes about a second for each GiB; cores share tensors that are longer
+    """Return the SHA-256 in hex of torch's ``tensors``, which come in the order of their names, and
+    of a configuration. One core hashes about a GiB per second; cores share tensors that are longer
     than ``PIECE_BYTES``."""
     found = hashlib.sha256(json.dumps(_relevant(config.to_dict()), sort_keys=True).encode())
     with ThreadPoolExecutor() as threads:
@@ -67,7 +67,7 @@ def digest_of_tensors(tensors: Iterable[tuple[str, Any]], config: Any) -> str:
 
 
 def _relevant(value: Any) -> Any:
-    """A configuration as JSON values, without what does not affect the computation."""
+    """Return a configuration as JSON values, without what does not affect the computation."""
     if isinstance(value, dict):
         return {str(key): _relevant(each) for key, each in value.items() if key not in _PROVENANCE}
     if isinstance(value, (list, tuple)):

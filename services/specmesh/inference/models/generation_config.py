@@ -1,8 +1,8 @@
-"""What a model's files ask of generation, and what is done with it.
+"""The generation settings in a model's files, and their use.
 
-Requests alone say how tokens are chosen, so a default of the model's files is never taken over
-silently: only the end tokens count. Whatever else the files ask for is listed here, so that the
-operator can be told (docs/models.md has the same list).
+Only requests say how tokens are chosen, so no default from the model's files is applied silently:
+only the end tokens count. All other settings are listed here, so that the operator can be told
+(docs/models.md has the same list).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Self
 FOLLOWED = frozenset({"eos_token_id"})
 
 LEFT_TO_REQUESTS: Mapping[str, tuple[object, ...]] = {
-    "do_sample": (True, False),  # false is what transformers does unless told otherwise
+    "do_sample": (True, False),  # false is transformers' default
     "temperature": (1.0,),
     "top_k": (0,),
     "top_p": (1.0,),
@@ -22,7 +22,7 @@ LEFT_TO_REQUESTS: Mapping[str, tuple[object, ...]] = {
     "max_new_tokens": (),
     "stop_strings": ((), ""),
 }
-"""Settings that requests have too, each with the values that are a request's default anyway."""
+"""Settings that requests also have, each with the values that equal a request's default."""
 
 NOT_DONE: Mapping[str, tuple[object, ...]] = {
     "bad_words_ids": ((),),
@@ -56,20 +56,20 @@ NOT_DONE: Mapping[str, tuple[object, ...]] = {
     "typical_p": (1.0,),
     "watermarking_config": (),
 }
-"""Settings that would change the answer and that nothing here can do, each with the values that
-change nothing."""
+"""Settings that would change the answer and are not supported, each with the values that change
+nothing."""
 
 WITHOUT_EFFECT = frozenset(
     {
-        # Ids that are no end token, and the notes of whoever wrote the file.
+        # Ids of tokens other than end tokens, and notes of the file's author.
         *("bos_token_id", "decoder_start_token_id", "pad_token_id"),
         *("_from_model_config", "_from_pipeline", "generation_kwargs", "transformers_version"),
-        # How transformers computes, and what it returns.
+        # Settings of transformers' computation and output.
         *("cache_config", "cache_implementation", "compile_config", "continuous_batching_config"),
         *("disable_compile", "low_memory", "max_cache_len", "prefill_chunk_size", "use_cache"),
         *("output_attentions", "output_hidden_states", "output_logits", "output_scores"),
         *("remove_invalid_values", "renormalize_logits", "return_dict_in_generate"),
-        # Beam search alone reads these, and ``num_beams`` asks for that.
+        # Only beam search reads these, and ``num_beams`` turns it on.
         *("early_stopping", "length_penalty"),
         # Speculative decoding in transformers.
         *("assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight"),
@@ -81,13 +81,14 @@ WITHOUT_EFFECT = frozenset(
 """Settings that change no token of an answer."""
 
 LONGEST_VALUE = 60
-"""Characters of a value that a sentence shows: lists of suppressed tokens may have thousands."""
+"""The most characters of a value in a sentence: lists of suppressed tokens may have thousands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What follows from a model's files: the tokens that end an answer, sentences on what the files
-    ask for in vain, and the values among their end tokens that are no ids of its vocabulary."""
+    """The conclusions from a model's files: the tokens that end an answer, sentences on the
+    settings that are not applied, and values among the end tokens that are no ids of the
+    vocabulary."""
 
     end_ids: tuple[int, ...]
     asked_in_vain: tuple[str, ...]
@@ -102,12 +103,12 @@ class Generation:
         tokenizer_id: int | None,
         text_config: Any,
     ) -> Self:
-        """``generation_json`` is None for a model without such a file: then ``config_json`` may
-        have its settings, as in old models.
+        """Draw the conclusions from a model's files. ``generation_json`` is None for a model
+        without such a file; ``config_json`` may then have the settings, as in old models.
 
         The end tokens are those of the first of these files that names any, and that of the
-        tokenizer. Only if there are none does the default of transformers' class for
-        ``text_config`` count.
+        tokenizer. Only without any does the default of transformers' class for ``text_config``
+        count.
         """
         own, text_json = generation_json or {}, config_json.get("text_config") or {}
         named = (part.get("eos_token_id") for part in (own, config_json, text_json))
@@ -122,11 +123,12 @@ class Generation:
 
 
 def asked_in_vain(settings: Mapping[str, object]) -> tuple[str, ...]:
-    """Sentences on those ``settings`` of a ``generation_config.json`` that are not followed."""
+    """Return sentences on those ``settings`` of a ``generation_config.json`` that are not
+    applied."""
     known = FOLLOWED | WITHOUT_EFFECT | LEFT_TO_REQUESTS.keys() | NOT_DONE.keys()
     unknown = dict.fromkeys(settings.keys() - known, ())
     groups = (
-        (LEFT_TO_REQUESTS, "requests say this themselves, and have defaults of their own"),
+        (LEFT_TO_REQUESTS, "requests set this themselves, with their own defaults"),
         (
             NOT_DONE,
             "this is not supported",
@@ -138,8 +140,8 @@ def asked_in_vain(settings: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def end_tokens(sources: Iterable[object], vocab_size: int) -> tuple[tuple[int, ...], list[object]]:
-    """The ids in ``sources``, each one id, a list of ids, or None; and the values among them that
-    are no ids of a vocabulary of ``vocab_size``."""
+    """Return the ids in ``sources``, each of which is one id, a list of ids, or None; also return
+    the values that are no ids of a vocabulary of ``vocab_size``."""
     ids: dict[int, None] = {}
     others: list[object] = []
     for value in _flat(sources):
@@ -161,7 +163,8 @@ def _flat(values: Iterable[object]) -> Iterator[object]:
 def _words(
     settings: Mapping[str, object], neutral: Mapping[str, tuple[object, ...]]
 ) -> tuple[str, ...]:
-    """Those of ``settings`` that are named in ``neutral`` and have none of its values."""
+    """Return those ``settings`` that are named in ``neutral`` and have none of the neutral
+    values."""
     found = []
     for name in sorted(settings.keys() & neutral.keys()):
         value = settings[name]

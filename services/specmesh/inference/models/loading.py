@@ -1,4 +1,5 @@
-"""Reads a model from a folder or a hub, and finds out what it is and whether it can be served."""
+"""Reading of a model from a folder or the hub, its description, and the check that it can be
+served."""
 
 from __future__ import annotations
 
@@ -37,15 +38,16 @@ log = logging.getLogger(__name__)
 
 
 TEXT_MODEL = {r"^language_model\.": "", r"^model\.language_model\.": "model."}
-"""What tensors of a text model are called within a model of text and images, and by themselves."""
+"""The names of a text model's tensors within a model of text and images, mapped to its own
+names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """What is read of any model but for its weights.
+    """The files of a model, without its weights.
 
-    ``config`` is as it is in the files: for a model of text and images, of which the text model
-    alone is loaded, that of the text model is part of it.
+    ``config`` is the one in the files. Of a model of text and images only the text model is loaded,
+    whose configuration is then a part of ``config``.
     """
 
     name: str
@@ -61,24 +63,24 @@ class ModelFiles:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether its weights are stored in fewer bits than they are computed with."""
+        """True if its weights are stored in fewer bits than they are computed with."""
         return bool(quantizations_of(self.config))
 
     def load(
         self, dtype: str, device: str, ranks: Ranks | None, attention: str = "sdpa"
     ) -> LoadedModel:
-        """With its weights, or, with ``ranks``, this rank's part of them. Raises
-        ``ModelNotLoadable``, also if a tensor is missing or has another shape than the
-        configuration says.
+        """Load the model with its weights, or, with ``ranks``, with this rank's part of them.
+        Raises ``ModelNotLoadable``, including when a tensor is missing or has another shape than in
+        the configuration.
 
-        ``attention`` is one of transformers' own. With "sdpa" all models look theirs up by name, so
-        that ours can take its place; "eager" alone computes whatever a model asks of it, such as a
-        cap on scores.
+        ``attention`` is one of transformers' own. With "sdpa" all models look their attention up by
+        name, so ours can replace it; only "eager" computes everything that a model may need, such
+        as a cap on scores.
         """
         more: dict[str, Any] = {}
         if self.text_config is not self.config:
             config = copy.deepcopy(self.text_config)
-            # Which of the two decides varies between architectures.
+            # Either may decide, depending on the architecture.
             tied = (getattr(each, "tie_word_embeddings", False) for each in (config, self.config))
             config.tie_word_embeddings = any(tied)
             more |= {"config": config, "key_mapping": TEXT_MODEL}
@@ -92,7 +94,7 @@ class ModelFiles:
                     revision=self.revision,
                     dtype=getattr(torch, dtype),
                     attn_implementation=attention,
-                    ignore_mismatched_sizes=True,  # which we refuse ourselves, by name
+                    ignore_mismatched_sizes=True,  # ``check_tensors`` rejects them by name
                     output_loading_info=True,
                     **more,
                 )
@@ -111,8 +113,8 @@ class ModelFiles:
         chat_template: str | None,
         **others: Any,
     ) -> ModelDescription:
-        """What peers are told of the model; ``others`` are more fields. ``chat_template`` stands in
-        for the model's own."""
+        """Return the description of the model for peers; ``others`` are further fields.
+        ``chat_template`` replaces the model's own."""
         config = self.text_config
         file = cached_file(self.name, CONFIG_NAME, revision=self.revision)
         return ModelDescription(
@@ -143,19 +145,17 @@ class LoadedModel(ModelFiles):
             raise ModelNotLoadable(f"{self.name!r} has no tokenizer.json (a fast tokenizer)")
         if not self.model.is_backend_compatible():
             kind = type(self.model).__name__
-            raise ModelNotLoadable(
-                f"{self.name!r}: {kind} has an attention that cannot be replaced"
-            )
+            raise ModelNotLoadable(f"{self.name!r}: the attention of {kind} cannot be replaced")
         layers = DynamicCache(config=self.config).layers
         if any(type(layer) is not DynamicLayer for layer in layers):
             raise ModelNotLoadable(
-                f"{self.name!r} has layers without full attention: not supported"
+                f"{self.name!r} has layers without full attention, which is not supported"
             )
 
     def describe(
         self, dtype: str, ranks: Ranks | None, chat_template: str | None
     ) -> ModelDescription:
-        """What peers are told of the model; its digest is that of the weights as they are now."""
+        """Return the description of the model for peers, with the digest of its current weights."""
         return self.describe_as(
             num_parameters=self.model.num_parameters(),
             backend="transformers",
@@ -164,11 +164,12 @@ class LoadedModel(ModelFiles):
             ),
             dtype=dtype,
             chat_template=chat_template,
-            interruptible=ranks is None,  # ranks must not disagree where to stop
+            interruptible=ranks is None,  # ranks must agree where to stop
         )
 
     def move_to(self, device: str) -> None:
-        """Raises ``ModelNotLoadable`` if there is no such device, or no room on it."""
+        """Move the model to ``device``. Raises ``ModelNotLoadable`` if there is no such device, or
+        no room on it."""
         try:
             self.model.to(device)
         except (AssertionError, ImportError, RuntimeError) as error:
@@ -176,16 +177,16 @@ class LoadedModel(ModelFiles):
 
 
 def quantizations_of(config: Any) -> list[tuple[Any, str]]:
-    """Where ``config`` says how weights are quantized: parts of it, and their fields."""
+    """Return the parts of ``config`` that say how weights are quantized, and their fields."""
     fields = ("quantization_config", "compression_config")
     parts = {id(part): part for part in (config, config.get_text_config())}.values()
     return [(part, field) for part in parts for field in fields if getattr(part, field, None)]
 
 
 def read_files(name: str, revision: str | None = None) -> ModelFiles:
-    """Read what a folder or a Hugging Face id says of its model, but for the weights.
+    """Read the model in a folder or of a Hugging Face id, without its weights.
 
-    ``revision`` is a branch, tag or commit of a Hugging Face id; None is its main branch. Raises
+    ``revision`` is a branch, tag or commit of a Hugging Face id; None means its main branch. Raises
     ``ModelNotLoadable``.
     """
     # Standard error is for JSON lines.
@@ -206,14 +207,18 @@ def read_files(name: str, revision: str | None = None) -> ModelFiles:
             text_config=config.get_text_config(),
         )
         if generation.no_ids:
-            log.warning("no end tokens", extra={"model": name, "values": generation.no_ids})
+            log.warning(
+                "end tokens are not in the vocabulary",
+                extra={"model": name, "values": generation.no_ids},
+            )
         return ModelFiles(name, revision, config, tokenizer, generation)
 
 
 def read_model(
     name: str, dtype: str, device: str, ranks: Ranks | None, revision: str | None = None
 ) -> LoadedModel:
-    """Read a folder or a Hugging Face id; with ``ranks`` only this rank's part of the weights.
+    """Read the model in a folder or of a Hugging Face id; with ``ranks``, only this rank's part of
+    the weights.
 
     Raises ``ModelNotLoadable``.
     """
@@ -222,14 +227,14 @@ def read_model(
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Say of which model reading failed, as ``ModelNotLoadable``, whatever was raised."""
+    """Turn any error into a ``ModelNotLoadable`` that names the model."""
     try:
         yield
     except ModelNotLoadable:
         raise
     except Exception as error:
         log.debug("loading failed", exc_info=True)
-        kind = "a folder" if Path(name).exists() else "a Hugging Face id (it is no folder)"
+        kind = "a folder" if Path(name).exists() else "a Hugging Face id (no such folder)"
         raise ModelNotLoadable(f"cannot load {name!r} as {kind}: {reason_of(error)}") from error
 
 
@@ -255,5 +260,5 @@ def _read_generation_config(name: str, revision: str | None) -> Mapping[str, obj
         return None
     settings = json.loads(Path(file).read_text(encoding="utf-8"))
     if not isinstance(settings, dict):
-        raise ValueError(f"{GENERATION_CONFIG_NAME} holds no JSON object")
+        raise ValueError(f"{GENERATION_CONFIG_NAME} is not a JSON object")
     return settings

@@ -1,8 +1,8 @@
-"""What was computed for recent prefixes, found by chained digest, evicted least recently used.
+"""A cache of the states of recent prefixes, found by chained digest, evicted least recently used.
 
-Entries are immutable snapshots. A continuation starts from views of an entry and later puts a
-snapshot of its own, so that forking and rolling back copy nothing and two sessions with the same
-beginning never disturb each other.
+Entries are immutable snapshots. A continuation starts from views of an entry and later puts its own
+snapshot. So forking and rolling back copy nothing, and sessions with a common prefix never disturb
+each other.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SUPERSEDED_WITHIN_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Generic[State]):
-    """``state`` holds what was computed for exactly the tokens of ``chain``."""
+    """The ``state`` computed for exactly the tokens of ``chain``."""
 
     chain: PrefixChain
     state: State
 
 
 class PrefixCache(Generic[State]):
-    """Snapshots by the digests of their blocks.
+    """Snapshots, indexed by the digests of their blocks.
 
-    Invariant: they hold ``max_tokens`` tokens at most, unless there is only one snapshot.
+    Invariant: they hold at most ``max_tokens`` tokens, unless there is only one snapshot.
     """
 
     def __init__(self, max_tokens: int) -> None:
@@ -45,7 +45,8 @@ class PrefixCache(Generic[State]):
         self._next_key = 0
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
-        """The first ``base_length`` tokens of a snapshot, if they have that digest: a new chain."""
+        """Return the first ``base_length`` tokens of a snapshot, as a new chain, if they have that
+        digest."""
         for key in self._by_digest.get(digest, ()):
             snapshot = self._entries.get(key)
             if snapshot is None or len(snapshot.chain) < base_length:
@@ -57,10 +58,10 @@ class PrefixCache(Generic[State]):
         return None
 
     def longest(self, chain: PrefixChain) -> tuple[int | None, int]:
-        """The snapshot that shares the longest beginning with ``chain``.
+        """Find the snapshot that shares the longest prefix with ``chain``.
 
-        Returns its key and the number of shared tokens, the latest snapshot on ties;
-        (None, 0) if none shares even the first token.
+        Returns its key and the number of shared tokens, the latest snapshot on ties; (None, 0) if
+        no snapshot shares the first token.
         """
         length, holders = 0, tuple(self._entries)
         for longer in range(len(chain) // BLOCK_TOKENS * BLOCK_TOKENS, 0, -BLOCK_TOKENS):
@@ -78,14 +79,15 @@ class PrefixCache(Generic[State]):
         return (key, shared) if shared else (None, 0)
 
     def use(self, key: int) -> Snapshot[State]:
-        """The snapshot under ``key``, marked as recently used."""
+        """Return the snapshot under ``key``, marked as recently used."""
         self._entries.move_to_end(key)
         return self._entries[key]
 
     def put(self, chain: PrefixChain, state: State, grown_from: int | None, shared: int) -> None:
         """Add a snapshot; its first ``shared`` tokens are those of the entry ``grown_from``.
 
-        It replaces that entry, unless the entry has more than ``SUPERSEDED_WITHIN_TOKENS`` others.
+        It replaces that entry, unless the entry has more than ``SUPERSEDED_WITHIN_TOKENS`` other
+        tokens.
         """
         origin = self._entries.get(grown_from) if grown_from is not None else None
         if origin is not None and len(origin.chain) - shared <= SUPERSEDED_WITHIN_TOKENS:

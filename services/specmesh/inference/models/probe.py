@@ -1,11 +1,11 @@
-"""Checks that a model gives the same logits with our attention, layers and norms as with its own.
+"""A check that a model gives the same logits with our attention, layers and norms as with its own.
 
-A model may give its attention arguments that ours ignores (a cap on scores, sinks), mask by a rule
-of its own, not pass our arguments on to its attention, mix tokens that are adjacent in a batch, or
-choose the position encoding of all by the farthest position among them: then it must not be served.
-The check compares logits, not names, in a forward pass like those to be served: a tree beside
-another session. There is time for a few tokens only. What a model does far into a context is
-checked at one position, the end of the context, where the other session is put.
+A model may give its attention arguments that ours ignores (a cap on scores, sinks), mask by its own
+rule, not pass our arguments on to its attention, mix adjacent tokens of a batch, or choose the
+position encoding of all tokens by the farthest position. Such a model must not be served. The check
+compares logits, not names, in a forward pass like those in service: a tree beside another session.
+There is only time for a few tokens. Far into a context, the check covers one position: the end of
+the context, where it puts the other session.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from specmesh.inference.engine.paged_sequence import PagedSequence
 from specmesh.inference.model import Cancellation, Logits, ModelNotLoadable
 
 PROBE_BLOCKS = 3
-"""Two for a prefix and its tree, one for the other session."""
+"""Two blocks for a prefix and its tree, and one for the other session."""
 _PREFIX_TOKENS = 8
 _COMMON_TOKENS = 16
 _TEXT_TOKENS = 24
 _NEIGHBOUR_TOKENS = 8
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.1}
-"""Bounds the difference of all logits, as a share of their norm. Rounding alone was seen to cause
-2e-6 in float32 and 0.01 in bfloat16; 0.07 where it routed tokens to other experts."""
+"""Bounds on the difference of all logits, as a share of their norm. Rounding alone caused 2e-6 in
+float32 and 0.01 in bfloat16; 0.07 where it routed tokens to other experts."""
 _MAX_SPREADS = 4
-"""How many times more a neighbour far into its context may change logits than other tokens in a
-near one do. The latter is 0 unless tokens are routed to experts, since the forward passes have one
-shape. RoPE factors like those of Phi-3.5 change 0.07 of the norm of the shipped target's logits."""
+"""The factor by which a neighbour at the end of its context may change logits more than other
+tokens of a nearby neighbour do. The latter change is 0 unless tokens are routed to experts, since
+all these forward passes have the same shape. RoPE factors like those of Phi-3.5 change 0.07 of the
+norm of the shipped target's logits."""
 
 
 class _Served(Protocol):
@@ -47,7 +48,8 @@ class _Served(Protocol):
 
 @torch.inference_mode()
 def plain_logits(name: str, model: Any) -> Logits:
-    """The logits of transformers' unchanged ``model`` for two short texts: ``[2, tokens, vocab]``.
+    """Return the logits of transformers' unchanged ``model`` for two short texts: ``[2, tokens,
+    vocab]``.
 
     Raises ``ModelNotLoadable`` if it cannot compute them.
     """
@@ -60,8 +62,8 @@ def plain_logits(name: str, model: Any) -> Logits:
 
 
 def check_same(name: str, model: Any, served: _Served, plain: Logits) -> None:
-    """Raise ``ModelNotLoadable`` unless ``served`` gives ``plain``, the logits of the unchanged
-    ``model``, wherever the other sessions of a forward pass are in their contexts.
+    """Raise ``ModelNotLoadable`` unless ``served`` computes ``plain``, the logits of the unchanged
+    ``model``, for any positions of the other sessions in the forward pass.
 
     Ranks that hold parts of one model check it at the same time.
     """
@@ -73,38 +75,38 @@ def check_same(name: str, model: Any, served: _Served, plain: Logits) -> None:
         rows, others, far = (each[known] for each in _logits_beside(model.config, served))
     except Exception as error:
         raise ModelNotLoadable(
-            f"{who} does not work with an attention that is not its own: {error!r}"
+            f"{who} does not work with specmesh's attention: {error!r}"
         ) from error
     differ = difference(rows, expected[known])
     if not differ <= TOLERANCE[model.dtype]:
         raise ModelNotLoadable(
-            f"{who} says something else with an attention that is not its own "
-            f"(logits differ by {differ:.2%})"
+            f"{who} computes different logits with specmesh's attention "
+            f"(they differ by {differ:.2%})"
         )
     spread, moved = difference(others, rows), difference(far, rows)
     if not moved <= _MAX_SPREADS * spread + torch.finfo(model.dtype).eps:
         raise ModelNotLoadable(
-            f"{who} says something else to one session when another is at the end of its context "
-            f"(rope type: {_rope_types(model.config)}; logits differ by {moved:.2%}), "
-            "so answers would depend on who else is served"
+            f"{who} computes different logits when another session is at the end of its context "
+            f"(rope type: {_rope_types(model.config)}; they differ by {moved:.2%}), "
+            "so answers would depend on other sessions"
         )
 
 
 def _logits_beside(config: Any, served: _Served) -> list[Logits]:
-    """The logits of one session in three batches: beside another session, beside one with other
-    tokens, and beside the first at the context's end, where it attends to nothing before that."""
+    """Return the logits of one session in three batches: beside another session, beside one with
+    other tokens, and beside the first at the end of the context, attending to nothing before it."""
     prefix, tree = _session(config)
     session = served.open(prefix, Cancellation(), len(tree)).plan(tree, len(prefix))
     tokens = [_tokens(config, first, _NEIGHBOUR_TOKENS) for first in (100, 200)]
     near = served.open(tokens[0], Cancellation(), 0).plan(EMPTY, len(tokens[0]))
     end = range(config.max_position_embeddings)[-len(tokens[0]) :]
     neighbours = [near, replace(near, token_ids=tokens[1]), replace(near, positions=end)]
-    # The session's tokens come second, where their index in the row is not their position.
+    # The session's tokens come second, so their index in the row differs from their position.
     return [served.compute(pack([each, session], ()))[len(each.rows) :] for each in neighbours]
 
 
 def _session(config: Any) -> tuple[list[int], TokenTree]:
-    """The texts' common first tokens as a prefix, and the rest of both as a tree."""
+    """Return the texts' common first tokens as a prefix, and the rest of both as a tree."""
     one, other = texts(config)
     chain = TokenTree.chain(one[_PREFIX_TOKENS:])
     branch = other[_COMMON_TOKENS:]
@@ -114,7 +116,7 @@ def _session(config: Any) -> tuple[list[int], TokenTree]:
 
 
 def texts(config: Any) -> tuple[list[int], list[int]]:
-    """Two texts of equal length with a common beginning."""
+    """Return two texts of equal length with a common prefix."""
     one = _tokens(config, 1, _TEXT_TOKENS)
     other = _tokens(config, 2, _TEXT_TOKENS)
     return one, one[:_COMMON_TOKENS] + other[_COMMON_TOKENS:]
@@ -126,14 +128,14 @@ def _tokens(config: Any, first: int, count: int) -> list[int]:
 
 
 def difference(logits: Logits, expected: Logits) -> float:
-    """The norm of the difference, as a share of that of all ``expected`` logits: one token routed
-    to other experts is no failure."""
+    """Return the norm of the difference, relative to the norm of all ``expected`` logits, so that
+    one token routed to other experts is no failure."""
     size = max(np.linalg.norm(expected), np.finfo(np.float32).tiny)
     return float(np.linalg.norm(logits - expected) / size)
 
 
 def _rope_types(config: Any) -> str:
-    """The RoPE types that the configuration names, for all layers or by kind of layer."""
+    """Return the RoPE types that the configuration names, for all layers or by kind of layer."""
     parameters = getattr(config, "rope_parameters", None) or {}
     of_layers = [parameters, *(each for each in parameters.values() if isinstance(each, dict))]
     return ", ".join(each["rope_type"] for each in of_layers if "rope_type" in each) or "none"

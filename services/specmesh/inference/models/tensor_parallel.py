@@ -1,12 +1,12 @@
-"""One model on several devices: the processes that torchrun starts, and how they keep in step.
+"""One model on several devices: the processes that torchrun starts, and their synchronisation.
 
 transformers divides the weights by the model's own ``tp_plan``; each rank keeps the KV of its
-heads. A forward pass runs on all ranks at once, tied together by sums between its layers. Rank 0 is
-the server; just before each forward pass it sends the batch to the others, which compute their
-parts of it.
+heads. A forward pass runs on all ranks concurrently, joined by all-reduce sums between its layers.
+Rank 0 is the server; before each forward pass it sends the batch to the other ranks, which compute
+their parts of it.
 
-If one rank fails, all end. A rank whose forward pass fails cannot tell the others, which wait for
-its part of a sum; so it ends its process, as a crash would, and torchrun ends the rest.
+If one rank fails, all ranks end. A rank whose forward pass fails cannot tell the others, which wait
+for its part of a sum; so it ends its process, as a crash would, and torchrun ends the rest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BETWEEN_BATCHES = timedelta(days=3650)
-"""How long a rank waits for the next batch: a server may be idle for ever."""
+"""The time that a rank waits for the next batch: a server may be idle forever."""
 
 
 class Ranks:
@@ -48,19 +48,19 @@ class Ranks:
 
     @classmethod
     def from_environment(cls) -> Self | None:
-        """The ranks that torchrun has set up; None for a process that computes alone."""
+        """Return the ranks that torchrun has set up; None without torchrun."""
         count = int(os.environ.get("WORLD_SIZE", "1"))
         return cls(int(os.environ["RANK"]), count) if count > 1 else None
 
     def division(self, name: str, config: Any, device: str) -> Any:
-        """The ``distributed_config`` with which to load model ``name`` in parts.
+        """Return the ``distributed_config`` with which to load model ``name`` in parts.
 
         Raises ``ModelNotLoadable`` if it cannot be divided, or not on ``device``.
         """
         import torch
         from transformers.distributed.configuration_utils import DistributedConfig
 
-        # The device that transformers takes, which cannot be chosen.
+        # The device that transformers uses, which cannot be chosen.
         accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
         if device != accelerator.type:
             raise ModelNotLoadable(
@@ -83,8 +83,8 @@ class Ranks:
     def join(self) -> None:
         """Wait for the other ranks, once the model is loaded.
 
-        From here on a rank other than 0 ends when told by ``dismiss``: torchrun sends signals to
-        all ranks, but rank 0 needs the others while it drains.
+        From now on ranks other than 0 ignore signals and end only at ``dismiss``: torchrun sends
+        signals to all ranks, but rank 0 needs the others while it drains.
         """
         from torch import distributed
 
@@ -95,7 +95,7 @@ class Ranks:
         log.info("rank ready", extra={"rank": self.rank, "num_ranks": self.count})
 
     def least(self, number: int) -> int:
-        """The least ``number`` of all ranks."""
+        """Return the lowest ``number`` of all ranks."""
         import torch
         from torch import distributed
 
@@ -104,20 +104,22 @@ class Ranks:
         return int(least)
 
     def lead(self, batch: Batch, carry_out: Callable[[Batch], T]) -> T:
-        """On rank 0: run ``carry_out(batch)`` on all ranks; returns this rank's result."""
+        """Run ``carry_out(batch)`` on all ranks; return this rank's result. Only rank 0 calls
+        this."""
         with _or_end():
             self._broadcast(batch)
             return carry_out(batch)
 
     def follow(self, carry_out: Callable[[Batch], object]) -> None:
-        """On the other ranks: carry out rank 0's batches until it dismisses them."""
+        """Carry out rank 0's batches until it dismisses this rank. The other ranks call this."""
         with _or_end():
             while (batch := self._broadcast(None)) is not None:
                 carry_out(batch)
         self._leave()
 
     def dismiss(self) -> None:
-        """On rank 0: let the others end, if they have joined; no batch may follow."""
+        """Let the other ranks end, if they have joined; no batch may follow. Only rank 0 calls
+        this."""
         if self._control is None:
             return
         with _or_end():
@@ -135,23 +137,23 @@ class Ranks:
     def _leave(self) -> None:
         from torch import distributed
 
-        # Drops the last reference to the group, whose threads else outlive the interpreter and
+        # Drop the last reference to the group: otherwise its threads outlive the interpreter and
         # abort.
         self._control = None
         distributed.destroy_process_group()
 
 
 def kv_heads_by_rank(plan: dict[str, str], kv_heads: int, count: int) -> int | None:
-    """How many KV heads each of ``count`` ranks holds; None if they cannot be divided."""
+    """Return the number of KV heads of each of ``count`` ranks; None if they cannot be divided."""
     from transformers.distributed.tensor_parallel import get_kv_heads_per_rank
 
     held = get_kv_heads_per_rank(plan, kv_heads, count)
-    assert not isinstance(held, list)  # a list is what one gets for a list
+    assert not isinstance(held, list)  # it returns a list only for a list
     return held
 
 
 def follow(settings: ServerSettings, role: str, live: Callable[[], None]) -> int:
-    """Run ``live`` as the whole process of a rank that doesn't serve; returns its exit status."""
+    """Run ``live`` as the whole process of a rank that doesn't serve; return the exit status."""
     json_logging.configure(settings.log_level, role, settings.name)
     status = 1
     try:
@@ -168,10 +170,10 @@ def follow(settings: ServerSettings, role: str, live: Callable[[], None]) -> int
 
 @contextmanager
 def _or_end() -> Iterator[None]:
-    """End the process on an error, which would leave the ranks out of step."""
+    """End the process on an error, since the ranks would no longer be synchronised."""
     try:
         yield
     except BaseException:
-        log.exception("a rank failed, and with it all")
-        # At once: threads that wait for another rank would delay an ordinary exit.
+        log.exception("a rank failed, so all ranks end")
+        # Immediately: threads that wait for another rank would delay an ordinary exit.
         os._exit(1)

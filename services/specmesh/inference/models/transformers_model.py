@@ -1,8 +1,8 @@
 """Any decoder-only model that ``AutoModelForCausalLM`` loads, scoring trees of tokens.
 
-The model's own code runs; only its attention is ours (see ``attention.py``), and its linear layers
-are laid out for the processor. One forward pass takes tokens of many sequences: long prefixes chunk
-by chunk, trees, single tokens.
+The model's own code runs, with specmesh's attention (see ``attention.py``) and with linear layers
+in the processor's preferred layout. One forward pass takes tokens of many sequences: chunks of long
+prefixes, trees, single tokens.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from specmesh.inference.models.units.planner import Planner
 
 CPU_CACHE_BYTES = 1 << 30
 FREE_SHARE = 0.8
-"""How much of the memory that a loaded model leaves free on its GPU goes to KV by default."""
+"""The share of the memory that a loaded model leaves free on its GPU that goes to KV by default."""
 
 MAX_BATCH = 64
 CHUNK_TOKENS = 256
@@ -55,8 +55,8 @@ CHUNK_TOKENS = 256
 class TransformersModel:
     """A ``LanguageModel`` that keeps the KV of all its sequences and recent prefixes in one store.
 
-    With ``ranks`` it is this rank's part of a model: rank 0 alone gets requests, the other ranks
-    ``follow`` it. With ``heads`` sequences keep what these begin at.
+    With ``ranks`` it is this rank's part of a model: only rank 0 gets requests, the other ranks
+    ``follow`` it. With ``heads``, sequences keep the hidden states from which heads begin.
     """
 
     max_batch = MAX_BATCH
@@ -73,7 +73,7 @@ class TransformersModel:
     ) -> None:
         self.description = description
         self.heads = heads
-        """Those that were trained for it, if they were loaded."""
+        """The heads trained for this model, if they were loaded."""
         self._model = model
         self._tap = None if heads is None else HiddenTap(model)
         self._chunk_tokens = chunk_tokens
@@ -83,13 +83,13 @@ class TransformersModel:
         if ranks is not None:
             num_blocks = ranks.least(num_blocks)  # a batch names the same slots on all
         self.crew = crew
-        """The units that share its forward passes; None if they are not divided."""
+        """The units that share its forward passes; None if passes are not divided."""
         zeros = None if crew is None else crew.memory.zeros
         self._store = KVStore(shape, num_blocks, model.device, zeros)
         if crew is not None:
             crew.share_kv(self._store.kv)
         self.pool = BlockPool(num_blocks)
-        """Who uses which block of the store."""
+        """The users of each block of the store."""
         self._copies: list[Copy] = []
 
     @classmethod
@@ -107,13 +107,13 @@ class TransformersModel:
         heads_for: Callable[[Any, str], DraftHeads] | None = None,
         units: Sequence[UnitSpec] | None = None,
     ) -> TransformersModel:
-        """Load a local folder, or a ``revision`` of a Hugging Face id; raises ``ModelNotLoadable``.
+        """Load a local folder, or a ``revision`` of a Hugging Face id. Raises ``ModelNotLoadable``.
 
-        KV takes ``cache_bytes`` of memory at most (None: a default for the device); prefixes go
-        through forward passes in chunks of ``chunk_tokens``. With ``ranks`` each of them loads its
-        part, and returns once all have. ``chat_template`` stands in for the model's own.
-        ``heads_for`` makes heads for the loaded model, which must be whole, and its digest. With
-        ``units`` these processing units share each forward, and the calling thread is one of them.
+        KV takes at most ``cache_bytes`` of memory (None: a default for the device); prefixes go
+        through forward passes in chunks of ``chunk_tokens``. With ``ranks`` each rank loads its
+        part, and returns once all have. ``chat_template`` replaces the model's own. ``heads_for``
+        makes heads for the loaded model, which must be undivided, and its digest. ``units`` share
+        each forward pass; the calling thread is the first of them.
         """
         check_units_fit(units, device, ranks)
         with naming(name):
@@ -125,7 +125,7 @@ class TransformersModel:
             if ranks is None:
                 loaded.move_to(device)
             heads = None
-            if heads_for is not None:  # they take the output layer as it is now
+            if heads_for is not None:  # before the output layer is packed
                 heads = heads_for(model, description.weights_digest)
             plain = plain_logits(name, model)
             crew = None if units is None else Crew(units)
@@ -151,7 +151,7 @@ class TransformersModel:
             self.crew.close()
 
     def measure_units(self) -> Planner:
-        """A plan by how fast its units are now."""
+        """Measure the units' current speeds; return a plan for them."""
         assert self.crew is not None
         return measure(self.crew, self._model, kv_shape(self._model))
 
@@ -161,11 +161,11 @@ class TransformersModel:
         cancellation: Cancellation,
         room: int = DEFAULT_ROOM_TOKENS,
     ) -> PagedSequence:
-        """A sequence in blocks of the store; raises ``NoRoom`` or ``TooLarge``."""
+        """Open a sequence in blocks of the store. Raises ``NoRoom`` or ``TooLarge``."""
         return PagedSequence(self, self.pool, self._copies.append, prefix, room, cancellation)
 
     def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """One forward pass for those ``requests`` that ``plan_forward`` has room for."""
+        """Run one forward pass for those ``requests`` that ``plan_forward`` has room for."""
         no_rows = np.empty((0, self.description.vocab_size), np.float32)
         results: list[Logits | None] = [
             no_rows if is_scored(request) else None for request in requests
@@ -175,7 +175,7 @@ class TransformersModel:
             return results
         batch = pack([part for _, _, part in planned], self._copies)
         began = time.perf_counter()
-        # A request that has no part in it waits for it all the same.
+        # Requests without a part in it also wait for it.
         logits = self._run(batch, [request.sequence.cancellation for request in requests])
         duration_ms = (time.perf_counter() - began) * 1e3
         record_forward(duration_ms, kind_of(planned), len(planned), len(batch.token_ids))
@@ -193,11 +193,11 @@ class TransformersModel:
         return results
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
-        """The base, if all of its blocks are held; safe to call from any thread."""
+        """Return the base if all of its blocks are held, else None. Any thread may call this."""
         return self.pool.find_base(base_length, digest)
 
     def follow(self) -> None:
-        """Compute this rank's part of rank 0's forward passes until it ends."""
+        """Compute this rank's part of rank 0's forward passes until rank 0 ends."""
         assert self._ranks is not None
         self._ranks.follow(self.compute)
 
@@ -210,11 +210,10 @@ class TransformersModel:
         return self.compute(batch, is_unwanted)
 
     def compute(self, batch: Batch, is_unwanted: Callable[[], bool] = lambda: False) -> Logits:
-        """The logits of ``batch`` with this process's weights ``[rows, vocab]``.
+        """Return the logits of ``batch``, ``[rows, vocab]``, with this process's weights.
 
-        Raises ``Interrupted`` once ``is_unwanted``, on which ranks must not disagree,
-        ``MemoryError`` if there is none left, ``DeviceLost`` if no forward pass will succeed any
-        more.
+        Raises ``Interrupted`` once ``is_unwanted`` returns True, on which all ranks must agree;
+        ``MemoryError`` if memory runs out; ``DeviceLost`` if no forward pass will succeed any more.
         """
         with telling_apart():
             return self._compute(batch, is_unwanted)
@@ -223,7 +222,7 @@ class TransformersModel:
     def _compute(self, batch: Batch, is_unwanted: Callable[[], bool]) -> Logits:
         for copy in batch.copies:
             self._store.copy(copy)
-            del self._copies[:1]  # only once done: its destination counts as cached already
+            del self._copies[:1]  # only once done, since its destination already counts as cached
         crew = self.crew
         out = self._model(
             input_ids=self._store.indexes(batch.token_ids)[None],
@@ -239,7 +238,7 @@ class TransformersModel:
 
 
 def _prepare(model: Any, ranks: Ranks | None, crew: Crew | None) -> None:
-    """Put our attention, linear layers and norms in the place of the model's own."""
+    """Replace the model's attention, linear layers and norms by our own."""
     if crew is not None:
         divide_linears(model, crew)
     model.set_attn_implementation(PAGED_ATTENTION)
@@ -250,7 +249,7 @@ def _prepare(model: Any, ranks: Ranks | None, crew: Crew | None) -> None:
 
 
 def _room_on(device: torch.device) -> int:
-    """Bytes for KV by default."""
+    """Return the default number of bytes for KV."""
     if device.type != "cuda":
         return CPU_CACHE_BYTES
     free, _ = torch.cuda.mem_get_info(device)
@@ -258,7 +257,7 @@ def _room_on(device: torch.device) -> int:
 
 
 def kv_shape(model: Any) -> KVShape:
-    """The shape of the KV that ``model``, or this rank's part of it, keeps of a token."""
+    """Return the shape of the KV that ``model``, or this rank's part of it, keeps for a token."""
     config = model.config
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads

@@ -1,2 +1,2 @@
-"""What drafter and verifier processes share around a model: settings, lifecycle, prefixes,
+"""Code around a model that drafter and verifier processes share: settings, lifecycle, prefixes,
 costs."""

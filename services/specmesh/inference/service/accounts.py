@@ -1,4 +1,4 @@
-"""Records what a call cost, on its span and in the metrics."""
+"""The cost of a call, recorded on its span and in the metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _cached = names.CACHED_TOKENS.instrument()
 
 
 def record_cost(cost: cost_pb2.ComputeCost) -> None:
-    """Account for a call that is ending, on the event loop and inside its span."""
+    """Record the cost of a call that is ending. Call it on the event loop and inside the call's
+    span."""
     annotate(
         queue_ms=cost.queue_ms,
         forward_ms=cost.forward_ms,
@@ -31,10 +32,10 @@ def record_cost(cost: cost_pb2.ComputeCost) -> None:
 
 
 def round_to_blocks(cost: cost_pb2.ComputeCost, num_prefix_tokens: int) -> None:
-    """Round what ``cost`` says of the prefix to whole blocks, before the caller sees it.
+    """Round the prefix tokens in ``cost`` to whole blocks, before the caller sees them.
 
-    What is cached may be somebody else's text. Exact counts would reveal it token by token: each
-    right guess would count one more.
+    The cached text may be somebody else's. Exact counts would reveal it token by token, since each
+    right guess would raise the count by one.
     """
     before_last = num_prefix_tokens - 1
     held = min(cost.num_cached_tokens, before_last)
@@ -63,7 +64,7 @@ class CostMeter:
         self._computed = 0
 
     def read(self) -> cost_pb2.ComputeCost:
-        """The cost so far; from here on, that of the next reading."""
+        """Return the cost since the last reading."""
         now, computed = time.perf_counter(), self._sequence.num_computed_tokens
         size = self._sequence.latest_forward
         cost = cost_pb2.ComputeCost(

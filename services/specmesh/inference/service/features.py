@@ -1,4 +1,4 @@
-"""What processes with a model say of the protocol that they speak."""
+"""The protocol revision and features that processes with a model announce."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from specmesh.v1.model_pb2 import (
 )
 
 PROTOCOL_REVISION = 1
-"""Raise it with every change of what the processes of a mesh ask of each other
-(``specmesh.mesh.v1alpha1``, ``ModelInfo``). A change by which an older process would say something
-else, unasked, needs a ``ModelFeature`` as well: programs decide on these, people read the number.
+"""Raise it with every change of the protocol between the processes of a mesh
+(``specmesh.mesh.v1alpha1``, ``ModelInfo``). A change that an older process would silently answer
+differently needs a ``ModelFeature`` as well: programs decide by features, people read the number.
 """
 
 VERIFYING: tuple[ModelFeature.ValueType, ...] = (
@@ -24,10 +24,10 @@ VERIFYING: tuple[ModelFeature.ValueType, ...] = (
     MODEL_FEATURE_BONUS_DISTRIBUTION,
     MODEL_FEATURE_LOGPROBS,
 )
-"""What a verifier can do with any model that scores trees; with others, all but those."""
+"""Features of a verifier; one whose model does not score trees has all but ``TREES``."""
 
 DRAFTING: tuple[ModelFeature.ValueType, ...] = (
     MODEL_FEATURE_TREE_GROWTH,
     MODEL_FEATURE_TREE_SHAPE,
 )
-"""What a drafter can do with any model."""
+"""Features of a drafter, whatever its model."""

@@ -1,4 +1,4 @@
-"""How a draft grows: level by level, each from the logits of one forward pass."""
+"""Growth of a draft, level by level, each from the logits of one forward pass."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MAX_CHOICES = 16
 
 @dataclass(frozen=True, slots=True)
 class DraftShape:
-    """What to draft below ``from_nodes``: ``depth`` levels, with ``branching[i]`` children per node
-    at level i and one beyond the list, or as ``growth`` or ``fixed`` has it; ``num_choices`` to
-    send per node, but with ``growth`` no more than it has children; when to ``stop`` early; how
-    many tokens the vocabulary has, None for as many as the drafter's."""
+    """The draft to make below ``from_nodes``: ``depth`` levels, with ``branching[i]`` children per
+    node at level i and one per node beyond the list, or as ``growth`` or ``fixed`` determines.
+    ``num_choices`` are sent per node, but with ``growth`` no more than the node has children.
+    ``stop`` says when to end early. ``vocab_size`` is None for the drafter's own vocabulary."""
 
     from_nodes: tuple[int, ...]
     depth: int
@@ -38,7 +38,7 @@ class DraftShape:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes are added at most."""
+        """The most nodes that are added."""
         if self.growth is not None:
             return self.growth.max_nodes
         if self.fixed is not None:
@@ -50,14 +50,14 @@ class DraftShape:
         return nodes
 
     def children_at(self, level: int) -> int:
-        """How many children each node gets at ``level``."""
+        """Return the number of children that each node gets at ``level``."""
         return self.branching[level] if level < len(self.branching) else 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Tip:
-    """A node to draft from: the ``chance``, by ``stop``, that all tokens up to it are accepted, and
-    which node of a ``fixed`` shape it is."""
+    """A node to draft from: the ``chance``, according to ``stop``, that all tokens up to it are
+    accepted, and its number in a ``fixed`` shape."""
 
     node: int
     chance: float = 1.0
@@ -66,8 +66,8 @@ class _Tip:
 
 @dataclass(frozen=True, slots=True)
 class TreeLevel:
-    """The tree with one more level and, by parent, what the new nodes were drawn from (rejection
-    mode only) and the drafter's choices (if requested)."""
+    """The tree with one more level and, by parent, the distributions that the new nodes were drawn
+    from (rejection mode only) and the drafter's choices (if requested)."""
 
     tree: TokenTree
     distributions: dict[int, Distribution]
@@ -77,7 +77,7 @@ class TreeLevel:
 class GrowingDraft:
     """A draft under construction: the logits of each forward pass add a level.
 
-    Invariant: ``tree`` only grows at its end, so that levels can be sent as they come.
+    Invariant: ``tree`` only grows at its end, so that each level can be sent when it is complete.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class GrowingDraft:
         self.tree = tree
         """All nodes so far, those of the request first."""
         self.num_levels = 0
-        """How many levels have been added."""
+        """The number of levels added so far."""
         self._prefix_length = prefix_length
         self._shape = shape
         self._sampling = sampling
@@ -97,14 +97,15 @@ class GrowingDraft:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is to be added any more: all levels are there, there is no guess, or
+        """True once nothing more will be added: all levels are there, the model has no guess, or
         going on isn't worth it."""
         return self.num_levels == self._shape.depth or not self._frontier or self._stopped
 
     def grow(self, rows: Logits) -> TreeLevel:
         """Add a level from ``rows``, the logits after the nodes of ``tree`` not scored before.
 
-        It is empty, and the draft has ended, if the model has no guess or none is worth it.
+        The level is empty, and the draft has ended, if the model has no guess or none is worth
+        adding.
         """
         tips, guesses = [], []
         for tip in self._frontier:
@@ -127,7 +128,7 @@ class GrowingDraft:
         return self._level([tip.node for tip in tips], [each.drawn for each in guesses], counts)
 
     def _next_tips(self, tips: Sequence[_Tip], level: Sequence[Children]) -> list[_Tip]:
-        """The nodes of ``level``, less those that are to have no children."""
+        """Return the nodes of ``level`` without those that will get no children."""
         numbers, fixed = count(self._first_row), self._shape.fixed
         found = []
         for tip, children in zip(tips, level, strict=True):
@@ -139,8 +140,8 @@ class GrowingDraft:
     def _level(
         self, nodes: Sequence[int], drawn: Sequence[Drawn], counts: Sequence[int]
     ) -> TreeLevel:
-        """The level whose ``nodes`` got the first of the tokens ``drawn`` for them, as many as
-        ``counts`` says."""
+        """Return the level in which each of ``nodes`` gets the first ``counts`` of the tokens
+        ``drawn`` for it."""
         distributions: dict[int, Distribution] = {}
         choices: dict[int, TopK] = {}
         for node, each, num_children in zip(nodes, drawn, counts, strict=True):

@@ -1,4 +1,4 @@
-"""The message for levels of a draft, from a drafter or from the target's heads."""
+"""The message that carries levels of a draft, from a drafter or from the target's heads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from specmesh.serving.codec.wire import write_choices, write_distributions
 def write_levels(
     levels: Sequence[TreeLevel], sent: int, cost: cost_pb2.ComputeCost
 ) -> drafter_pb2.DraftResponse:
-    """The message with the nodes of ``levels``, at least one, whose numbers begin after ``sent``,
-    and what they ``cost``."""
+    """Return the message with the nodes of ``levels`` (at least one), numbered from ``sent`` + 1
+    on, and with their ``cost``."""
     tree = levels[-1].tree
     choices = {node: chosen for level in levels for node, chosen in level.choices.items()}
     return drafter_pb2.DraftResponse(

@@ -1,4 +1,5 @@
-"""ModelService: what this process serves, so that peers can check it before they send requests."""
+"""ModelService: it describes what this process serves, so that peers can check before they send
+requests."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         instance: str = "",
         num_threads: int = 0,
     ) -> None:
-        """``features`` are those of the process's other services, ``instance`` is its name, and
-        ``num_threads`` those of a forward."""
+        """Describe ``model``. ``features`` are those of the process's other services, ``instance``
+        is the process's name, and ``num_threads`` the number of threads of a forward pass."""
         description = model.description
         self._instance = instance
         self._num_threads = num_threads
@@ -70,7 +71,7 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
             model_service_pb2.GetModelRequest, model_service_pb2.GetModelResponse
         ],
     ) -> model_service_pb2.GetModelResponse:
-        """The model's description, and who this process is."""
+        """Return the model's description, and who this process is."""
         return model_service_pb2.GetModelResponse(
             model=self._info,
             process_id=self._process_id,
@@ -85,7 +86,8 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
             model_service_pb2.GetTokenizerRequest, model_service_pb2.GetTokenizerResponse
         ],
     ) -> AsyncIterator[model_service_pb2.GetTokenizerResponse]:
-        """The tokenizer's JSON, in pieces of ``PIECE_BYTES``, the first with the chat template."""
+        """Yield the tokenizer's JSON, in pieces of ``PIECE_BYTES``, the first with the chat
+        template."""
         for start in range(0, len(self._tokenizer), PIECE_BYTES):
             piece = self._tokenizer[start : start + PIECE_BYTES]
             yield model_service_pb2.GetTokenizerResponse(

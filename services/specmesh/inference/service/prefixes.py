@@ -1,4 +1,4 @@
-"""From a call's ``Prefix`` message to its tokens: from the cache, from Redis, or an error."""
+"""Resolution of a call's ``Prefix`` message to tokens, from the cache or from Redis."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from specmesh.serving.store.stored_session import SessionError
 log = logging.getLogger(__name__)
 
 MANY_TOKENS = 1 << 15
-"""Hashing so many takes milliseconds; a thread does it, so that other calls go on."""
+"""Hashing this many tokens takes milliseconds, so a thread does it while other calls go on."""
 
 
 class PrefixResolver:
-    """Finds the tokens of a ``Prefix`` message."""
+    """Resolves ``Prefix`` messages to their tokens."""
 
     def __init__(self, model: LanguageModel, store: SessionStore | None) -> None:
         self._model = model
         self._store = store
 
     async def resolve(self, prefix: tokens_pb2.Prefix) -> PrefixChain:
-        """All tokens of ``prefix``, at least one.
+        """Return all tokens of ``prefix``, at least one.
 
         Raises ``InvalidField``, or ``FailedPreconditionStatus`` with reason PREFIX_UNKNOWN when
         the base is neither cached here nor in the store: the caller then sends every token.
@@ -58,12 +58,10 @@ class PrefixResolver:
         if not length:
             raise InvalidField("prefix", "must hold at least one token")
         if limit and length > limit:
-            raise InvalidField(
-                "prefix", f"{length} tokens are more than the context of {limit} tokens"
-            )
+            raise InvalidField("prefix", f"{length} tokens exceed the context of {limit} tokens")
 
     async def _read(self, prefix: tokens_pb2.Prefix) -> PrefixChain:
-        """The base from the store."""
+        """Read the base from the store."""
         length = prefix.base_length
         if self._store is not None and prefix.session_id:
             try:
@@ -75,5 +73,5 @@ class PrefixResolver:
                 if len(chain) == length and chain.digest_at(length) == prefix.base_digest:
                     return chain
         raise FailedPreconditionStatus(
-            "PREFIX_UNKNOWN", f"no prefix of {length} tokens with that digest is known here"
+            "PREFIX_UNKNOWN", f"this replica knows no prefix of {length} tokens with that digest"
         )

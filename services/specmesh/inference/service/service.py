@@ -1,4 +1,4 @@
-"""What drafter and verifier processes share: settings, and start and stop of model and engine."""
+"""The base of drafter and verifier processes: settings, and start and stop of model and engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from specmesh.v1.model_pb2 import ModelFeature
 log = logging.getLogger(__name__)
 
 REVISION = (
-    "branch, tag or commit of the Hugging Face id, of which all files are then read; by default "
+    "branch, tag or commit of the Hugging Face id from which to read all files; by default "
     "its main branch"
 )
 WARM_UP_PREFIX = 32
@@ -48,7 +48,7 @@ FOLDER_OR_ID = "a folder or a Hugging Face id"
 
 
 def check_named(model: str, info: ValidationInfo) -> str:
-    """Refuse an empty name of a model where the backend has to load one."""
+    """Refuse an empty model name if the backend has to load a model."""
     backend = backends().get(info.data.get("backend", ""))
     if not model and backend is not None and backend.reads == "model":
         raise ValueError(f"must name a model, {FOLDER_OR_ID}")
@@ -60,48 +60,48 @@ class InferenceSettings(ServerSettings, RedisSettings):
 
     help_panel: ClassVar[str] = "Engine"
 
-    threads: int = Field(1, ge=1, description="threads of a forward")
+    threads: int = Field(1, ge=1, description="threads of a forward pass")
     units: Annotated[str | None, AfterValidator(check_units)] = Field(
         None,
-        description="processing units that share each forward: cpu:CORE, cpu:FIRST-LAST (a thread "
-        "for each core) or cuda:NUMBER, with commas; the first does all that is not divided; "
-        "in place of --threads",
+        description="processing units that share each forward pass, separated by commas: cpu:CORE, "
+        "cpu:FIRST-LAST (a thread for each core) or cuda:NUMBER; the first also does all undivided "
+        "work; replaces --threads",
     )
     device: str = Field("cpu", description="torch device that holds the model")
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="number type of weights and activations"
+        "float32", description="data type of weights and activations"
     )
     cache_bytes: int | None = Field(
         None,
         ge=1,
-        description="memory for the KV of calls at work and of recent prefixes; by default 1 GiB, "
-        "on a GPU four fifths of what the model leaves; under torchrun, of each rank",
+        description="memory for the KV of running calls and of recent prefixes; by default 1 GiB, "
+        "on a GPU four fifths of what the model leaves free; under torchrun, per rank",
     )
     max_queue: int = Field(
-        256, ge=1, description="how many calls may wait; one more is refused at once"
+        256, ge=1, description="calls that may wait; any further call is refused immediately"
     )
     max_forward_seconds: float | None = Field(
         None,
         gt=0,
         allow_inf_nan=False,
-        description="a forward that lasts longer counts as stuck, and the process ends with status "
-        "1; by default a minute, and 50 times as long as any before",
+        description="a forward pass that lasts longer counts as stuck, and the process exits with "
+        "status 1; by default a minute or 50 times the longest pass before, whichever is longer",
     )
 
     @model_validator(mode="after")
     def _check_threads(self) -> Self:
         if self.units is not None and "threads" in self.model_fields_set:
-            raise ValueError("--threads is not for --units: a unit has a thread for each core")
+            raise ValueError("--threads cannot be set with --units: a unit has a thread per core")
         return self
 
     @property
     def unit_specs(self) -> Sequence[UnitSpec] | None:
-        """The processing units that share a forward; None if it isn't divided."""
+        """The processing units that share a forward pass; None if it isn't divided."""
         return None if self.units is None else parse_units(self.units)
 
     @property
     def num_threads(self) -> int:
-        """Threads of the engine's own part of a forward."""
+        """The number of threads of the engine's own part of a forward pass."""
         specs = self.unit_specs
         return self.threads if specs is None else len(specs[0].numbers)
 
@@ -111,7 +111,7 @@ class InferenceService(ABC):
 
     role: str
     features: ClassVar[Sequence[ModelFeature.ValueType]] = ()
-    """What the role's servicer can do that peers must know of."""
+    """Abilities of the role's servicer that peers must know of."""
 
     def __init__(self, settings: InferenceSettings) -> None:
         self._settings = settings
@@ -131,7 +131,7 @@ class InferenceService(ABC):
 
     @abstractmethod
     def load(self) -> LanguageModel:
-        """Load the model; runs on the engine's thread and may take long."""
+        """Load the model, which may take long; runs on the engine's thread."""
 
     @abstractmethod
     def add_servicer(
@@ -148,7 +148,7 @@ class InferenceService(ABC):
             self._model = await self._engine.ready()
         except ModelNotLoadable as error:
             raise CannotStart(str(error)) from error
-        except ModuleNotFoundError as error:  # torch, which not every backend needs
+        except ModuleNotFoundError as error:  # such as torch, which not every backend needs
             advice = "pip install 'specmesh[inference]'"
             raise CannotStart(f"{error.name} is not installed: {advice}") from error
         except Exception as error:
@@ -177,16 +177,16 @@ class InferenceService(ABC):
 
     @property
     def is_broken(self) -> bool:
-        """Whether no call will be answered any more."""
+        """True once no call will be answered any more."""
         return hasattr(self, "_engine") and self._engine.is_broken
 
     @property
     def hangs(self) -> bool:
-        """Whether a thread goes on that can't be told to end: it loads the model."""
+        """True while the model is loading, on a thread that can't be stopped."""
         return hasattr(self, "_engine") and self._engine.is_loading
 
     async def broken(self) -> str:
-        """Return why, once the engine is broken."""
+        """Return the reason, once the engine is broken."""
         return await self._engine.broken()
 
     async def stop(self) -> None:
@@ -203,7 +203,8 @@ class InferenceService(ABC):
         return model
 
     def _use_threads(self) -> None:
-        """Set torch's number of threads, on the engine's thread: the setting is per thread."""
+        """Set torch's number of threads; on the engine's thread, since the setting is per
+        thread."""
         if torch := sys.modules.get("torch"):  # not imported for drafters without a network
             torch.set_num_threads(self._settings.num_threads)
 

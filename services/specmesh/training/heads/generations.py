@@ -2,7 +2,7 @@
 
 A draft continues what the *target* wrote, so heads learn from that beside the corpus (as in Medusa,
 Sec. 2.3.3, and in DistillSpec). Prompts are cut from the training files alone. Every shard is a
-function of (seed, shard), so a run that was stopped continues with the next one.
+function of (seed, shard), so a stopped run continues with the next one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from specmesh.training.progress import StepsDone
 from specmesh.training.tokenizer import Tokens
 
 STRETCH_TOKENS = 32
-"""How long a row's tree grows before it becomes a prefix: a tree has a mask, a prefix has none."""
+"""The tokens to which a row's tree grows before it becomes prefix: a tree needs a mask, a prefix
+doesn't."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationPlan:
-    """How much the target writes: ``shards`` batches of ``rows`` rows of ``row_tokens``.
+    """The amount that the target writes: ``shards`` batches of ``rows`` rows of ``row_tokens``.
 
     Prompts have ``prompt_tokens`` and are part of their rows. Row ``i`` of a shard is sampled at
     ``temperatures[i % len(temperatures)]``; 0 is greedy.
@@ -46,7 +47,7 @@ class GenerationPlan:
         return self.rows * self.row_tokens
 
     def within(self, context_tokens: int) -> GenerationPlan:
-        """The same with rows that fit a model's context."""
+        """Return the plan with rows that fit a model's context."""
         return replace(self, row_tokens=min(self.row_tokens, context_tokens))
 
 
@@ -66,12 +67,12 @@ def write_generations(
 
 
 def missing(plan: GenerationPlan, folder: Path) -> bool:
-    """Whether the target has shards to write yet."""
+    """Return whether the target still has shards to write."""
     return not all(_path(folder, shard).exists() for shard in range(plan.shards))
 
 
 def read_generations(plan: GenerationPlan, folder: Path) -> Tokens:
-    """All of the plan's texts in one flat array, row by row."""
+    """Return all of the plan's texts in one flat array, row by row."""
     rows = [np.load(_path(folder, shard)).reshape(-1) for shard in range(plan.shards)]
     return np.concatenate(rows)
 
@@ -102,9 +103,9 @@ def _shard(model: LanguageModel, training: Tokens, plan: GenerationPlan, shard: 
 def continue_rows(
     model: LanguageModel, rows: list[list[int]], samplings: list[Sampling], row_tokens: int
 ) -> list[list[int]]:
-    """Extend every one of ``rows``, equally long and at most a batch, to ``row_tokens`` tokens.
+    """Extend each of ``rows``, equally long and at most a batch, to ``row_tokens`` tokens.
 
-    They go on after an end of text. ``samplings`` has one for each, greedy or coupled.
+    Rows continue after an end of text. ``samplings`` has one for each row, greedy or coupled.
     """
     while (length := len(rows[0])) < row_tokens:
         rows = _stretch(model, rows, samplings, min(STRETCH_TOKENS, row_tokens - length))
@@ -117,7 +118,7 @@ def _stretch(
     sequences = [model.open(row, Cancellation(), num_tokens) for row in rows]
     trees = [EMPTY] * len(rows)
     try:
-        # Long prompts take several forwards; the other rows don't wait for them.
+        # Long prompts take several forward passes; the other rows don't wait for them.
         while any(len(tree) < num_tokens for tree in trees):
             under_way = [n for n, tree in enumerate(trees) if len(tree) < num_tokens]
             results = model.forward([ForwardRequest(sequences[n], trees[n]) for n in under_way])

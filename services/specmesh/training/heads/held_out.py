@@ -1,4 +1,4 @@
-"""How often the target would agree with heads, on text that nobody was trained on."""
+"""The rate at which the target agrees with heads, on text that neither was trained on."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ MAX_WINDOWS = 32
 
 @dataclass(frozen=True, slots=True)
 class DepthAcceptance:
-    """Of guesses at one depth, 1 for the first after the target's own token.
+    """The acceptance of guesses at one depth: 1 for the first guess after the target's own token.
 
-    ``greedy`` is the share that is the target's likeliest token; ``sampled`` is the mean of
-    sum min(p, q) at ``SERVED_TEMPERATURE``. Whatever came before is the text's, not a draft's.
+    ``greedy`` is the share of guesses that are the target's likeliest token; ``sampled`` is the
+    mean of sum min(p, q) at ``SERVED_TEMPERATURE``. The tokens before a guess are the text's, not a
+    draft's.
     """
 
     depth: int
@@ -40,7 +41,7 @@ def measure(
     max_depth: int,
     window_tokens: int,
 ) -> list[DepthAcceptance]:
-    """Guess along windows of ``held_out`` text, spread over all of it."""
+    """Measure guesses along windows of ``held_out`` text, spread over all of it."""
     greedy, sampled = np.zeros(max_depth), np.zeros(max_depth)
     windows = _windows(held_out, window_tokens)
     for window in windows:
@@ -64,7 +65,7 @@ def measure(
 
 
 def _windows(tokens: Tokens, length: int) -> list[Tensor]:
-    """Windows ``[1, length]``, at most ``MAX_WINDOWS``."""
+    """Return windows ``[1, length]``, at most ``MAX_WINDOWS``."""
     count = max(1, min(MAX_WINDOWS, len(tokens) // length))
     starts = np.linspace(0, max(0, len(tokens) - length), count).astype(int)
     return [

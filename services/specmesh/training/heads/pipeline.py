@@ -1,4 +1,4 @@
-"""The stages from a target to its heads; each goes on where it was stopped."""
+"""The stages from a target to its heads; each continues where it was stopped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from specmesh.training.progress import Stage, watch
 from specmesh.training.tokenizer import Tokens
 
 SERVED_DTYPES = ("float32", "float16", "bfloat16")
-"""In which a target may be served; each has a digest of its own. Trained is by the last one."""
+"""The data types in which a target may be served, each with its own digest. Training uses the last
+one."""
 
 LESSONS = (
     Lesson("kl", 0.6, 0.0, 2e-2, 3e-3),
@@ -44,11 +45,11 @@ LESSONS = (
 
 @dataclass(frozen=True, slots=True)
 class HeadsPlan:
-    """Which heads to train for which target, on what, for how long, and where to put them.
+    """The heads to train, their target, the corpus, the length of training, and the folders.
 
-    ``target`` is a folder or a Hugging Face id. ``inner_size`` is of a recurrent head's block; 0 is
-    twice the target's hidden size. ``num_guessed`` tokens, those that the target writes most, are
-    guessed; 0 is all of them.
+    ``target`` is a folder or a Hugging Face id. ``inner_size`` is that of a recurrent head's block;
+    0 means twice the target's hidden size. Heads guess the ``num_guessed`` tokens that the target
+    writes most; 0 means all tokens.
     """
 
     target: str
@@ -67,7 +68,7 @@ class HeadsPlan:
     seed: int
 
     def within(self, context_tokens: int) -> HeadsPlan:
-        """The same with windows and texts that fit a target's context."""
+        """Return the plan with windows and texts that fit a target's context."""
         return replace(
             self,
             sequence_tokens=min(self.sequence_tokens, context_tokens),
@@ -76,13 +77,13 @@ class HeadsPlan:
 
 
 def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
-    """Train heads and write them; returns what they were measured to do on held-out text.
+    """Train heads and write them; return their acceptance on held-out text.
 
     Raises ``ModelNotLoadable`` and ``CorpusUnfit``.
     """
     target, digests = _read_target(plan.target)
     plan = plan.within(target.config.max_position_embeddings)
-    # Named after the weights, so that a target trained further gets texts of its own.
+    # Named after the weights, so that a target that is trained further gets new texts.
     work = plan.work / f"{Path(plan.target).name}-{digests['float32'][:12]}-{plan.seed}"
     texts, written = _texts(plan, target, work, console)
     guessed = _most_frequent(written, plan.num_guessed, target.config.vocab_size)
@@ -107,7 +108,7 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
         if number == 1:
             network.start(seen(sample_batch(both, schedule, 0)).hidden.flatten(0, 1))
         loss = partial(_loss, network, ends, seen, plan.max_depth, lesson.tv_share)
-        # Named after the steps before, so that a first lesson made longer gets another second.
+        # Named after the steps before, so that a longer first lesson gets a new second one.
         checkpoint = checkpoints / f"{lesson.name}-after-{done}.pt"
         steps = optimise(network, loss, both, schedule, checkpoint)
         name = f"{plan.kind}: {lesson.name}"
@@ -120,7 +121,7 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
 
 
 def _read_target(name: str) -> tuple[LoadedModel, dict[str, str]]:
-    """The target, and its digests by the number types that it may be served in."""
+    """Read the target; return it with its digests by the data types in which it may be served."""
     digests = {}
     for dtype in SERVED_DTYPES:
         target = read_model(name, dtype, "cpu", None)
@@ -133,7 +134,7 @@ def _read_target(name: str) -> tuple[LoadedModel, dict[str, str]]:
 def _texts(
     plan: HeadsPlan, target: LoadedModel, work: Path, console: Console
 ) -> tuple[Texts, Tokens]:
-    """The corpus, and what the target writes after beginnings from its training files."""
+    """Return the corpus, and the target's continuations of prompts from its training files."""
     texts = read_texts(plan.sources, plan.pattern, target.describe("", None, None), work)
     folder = work / "generations"
     if missing(plan.generations, folder):
@@ -154,12 +155,13 @@ def _schedule(plan: HeadsPlan, lesson: Lesson, number: int) -> Schedule:
         sequence_tokens=plan.sequence_tokens,
         learning_rate=lesson.learning_rate,
         muon_learning_rate=lesson.muon_learning_rate,
-        seed=plan.seed + number,  # other windows than in the lesson before
+        seed=plan.seed + number,  # windows differ from those of the lesson before
     )
 
 
 def _onlooker(target: Any) -> Callable[[Tensor], Seen]:
-    """Runs ``target`` along a batch, apart from what is compiled: it has no gradients."""
+    """Return a function that runs ``target`` along a batch, outside compiled code since it has no
+    gradients."""
     apart: Callable[[Tensor], Seen] = torch.compiler.disable(  # type: ignore[no-untyped-call]
         lambda batch: look(target, batch)
     )
@@ -178,7 +180,8 @@ def _loss(
 
 
 def _most_frequent(written: Tokens, count: int, vocab_size: int) -> Tensor | None:
-    """The ``count`` tokens that the target writes most, in the order of their ids; None for all."""
+    """Return the ``count`` tokens that the target writes most, in the order of their ids; None for
+    all."""
     if not 0 < count < vocab_size:
         return None
     counts = np.bincount(written, minlength=vocab_size)
@@ -186,6 +189,6 @@ def _most_frequent(written: Tokens, count: int, vocab_size: int) -> Tensor | Non
 
 
 def _mixture(training: Tokens, written: Tokens) -> Tokens:
-    """Training text and about as many tokens of the target's, repeated if need be."""
+    """Return the training text and about as many tokens by the target, repeated if necessary."""
     repeated = np.tile(written, max(1, round(len(training) / len(written))))
     return np.concatenate([training, repeated])

@@ -1,4 +1,4 @@
-"""What heads are trained on, and what they are measured on, as the target's tokens."""
+"""The texts on which heads are trained and measured, as the target's tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAST_TOKENS = 4096
 
 
 class CorpusUnfit(ValueError):
-    """The corpus is too small, or the work folder was begun with another one."""
+    """The corpus is too small, or the work folder belongs to another corpus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,11 @@ class Texts:
 
 
 def read_texts(sources: Path, pattern: str, description: ModelDescription, work: Path) -> Texts:
-    """The files below ``sources`` whose names match ``pattern``, as tokens of the model described.
+    """Read the files below ``sources`` whose names match ``pattern``, as tokens of the described
+    model.
 
-    Each ends with its end of text, if it has one. They are kept in ``work`` for the next time.
-    Raises ``CorpusUnfit``.
+    Each file ends with the model's end of text, if it has one. The tokens are kept in ``work`` for
+    the next run. Raises ``CorpusUnfit``.
     """
     files = corpus.split(corpus.read_sources(sources, pattern))
     parts = {"training": files.training, "held_out": files.held_out}
@@ -45,10 +46,10 @@ def read_texts(sources: Path, pattern: str, description: ModelDescription, work:
         work.mkdir(parents=True, exist_ok=True)
         for name, part in parts.items():
             np.save(work / f"{name}.npy", _encode(description, part))
-        # Last: if it exists, so does the rest.
+        # Written last: if it exists, so do the other files.
         record.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     elif json.loads(record.read_text(encoding="utf-8")) != manifest:
-        raise CorpusUnfit(f"{work} was begun with other files than {sources} holds")
+        raise CorpusUnfit(f"{work} was begun with files other than those in {sources}")
     texts = Texts(*(np.load(work / f"{name}.npy") for name in parts))
     for name, tokens in (("to train on", texts.training), ("held out", texts.held_out)):
         if len(tokens) < LEAST_TOKENS:

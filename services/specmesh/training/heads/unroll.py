@@ -1,7 +1,7 @@
-"""What heads are told along a text, what they should have guessed, and how far off they were.
+"""The inputs of heads along a text, the tokens to guess, and the loss.
 
-Heads read the text's own tokens at every depth, whatever they would have guessed: a draft goes on
-only below tokens that were accepted, and those are the text's.
+Heads read the text's own tokens at every depth, not their own guesses: a draft continues only below
+accepted tokens, and those are the text's.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from specmesh.inference.models.heads.seen import Seen
 from specmesh.inference.models.heads.target_ends import TargetEnds
 
 DEPTH_WEIGHT = 0.8
-"""A guess counts that much as one a token less deep: a draft often ends before."""
+"""The factor on a guess's weight for each level of depth: a draft often ends earlier."""
 
 SERVED_TEMPERATURE = 0.8
-"""Of the distributions whose total variation is minimised."""
+"""The temperature of the distributions whose total variation is minimised."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadsGuess:
-    """Heads' guesses, one token deeper than the last ones.
+    """The guesses of heads, one token deeper than the last ones.
 
-    ``logits`` ``[rows, starts, guessed]`` are of the tokens that they guess; those that the target
-    has there are at ``[:, first : first + starts]`` along the text.
+    ``logits`` ``[rows, starts, guessed]`` are those of the tokens that heads guess; the target's
+    are at ``[:, first : first + starts]`` along the text.
     """
 
     logits: Tensor
@@ -36,7 +36,8 @@ class HeadsGuess:
 
 
 def unroll(network: HeadNetwork, ends: TargetEnds, seen: Seen, depth: int) -> Iterator[HeadsGuess]:
-    """Drafts of ``depth`` tokens from every place of the texts but the last ``depth``."""
+    """Yield guesses of drafts of ``depth`` tokens from every position of the texts except the last
+    ``depth``."""
     starts = seen.token_ids.shape[1] - depth
     states = seen.hidden[:, :starts]
     embedded = ends.embed(seen.token_ids)
@@ -49,11 +50,12 @@ def unroll(network: HeadNetwork, ends: TargetEnds, seen: Seen, depth: int) -> It
 def heads_loss(
     network: HeadNetwork, ends: TargetEnds, seen: Seen, depth: int, tv_share: float
 ) -> Tensor:
-    """``(1 - tv_share) KL + tv_share TV``, averaged over all drafts, deeper guesses counting less.
+    """Return ``(1 - tv_share) KL + tv_share TV``, averaged over all drafts, deeper guesses counting
+    less.
 
     As for a drafter (see ``training.distill``): KL at temperature 1, total variation, which is one
-    minus the acceptance rate, at ``SERVED_TEMPERATURE``. Tokens that are never guessed are a part
-    of the target's distribution all the same.
+    minus the acceptance rate, at ``SERVED_TEMPERATURE``. Tokens that are never guessed remain part
+    of the target's distribution.
     """
     log_p = _log_softmax(seen.logits, 1.0, ends.guessed)
     p_served = _log_softmax(seen.logits, SERVED_TEMPERATURE, ends.guessed).exp()
@@ -64,7 +66,7 @@ def heads_loss(
         scores = guess.logits.float()
         log_p_here = log_p[:, here]
         p_here = log_p_here.exp()
-        # Of a part of a distribution: without the added mass it could be negative.
+        # KL over part of a distribution: without the added mass it could be negative.
         kl = (p_here * (log_p_here - scores.log_softmax(-1)) - p_here).sum(-1) + 1
         q_served = (scores / SERVED_TEMPERATURE).softmax(-1)
         tv = 1 - torch.minimum(p_served[:, here], q_served).sum(-1)
@@ -75,6 +77,7 @@ def heads_loss(
 
 
 def _log_softmax(logits: Tensor, temperature: float, kept: Tensor | None) -> Tensor:
-    """Log-probabilities at ``temperature`` of the tokens ``kept``, among all."""
+    """Return log-probabilities at ``temperature`` of the tokens ``kept``, normalised over all
+    tokens."""
     every = (logits.float() / temperature).log_softmax(-1)
     return every if kept is None else every.index_select(-1, kept)

@@ -1,1 +1,1 @@
-"""Drafters without a network: they guess from text alone."""
+"""Drafters without a network, which guess from text alone."""

@@ -1,7 +1,7 @@
-"""Drafters without a network: they guess from the tokens in the context alone.
+"""Drafters without a network, which guess only from the tokens in the context.
 
 Leviathan et al. 2023 (Sections 3.6 and 4) list them: n-grams counted from a corpus, copying from
-the context, random tokens. They cost next to nothing, so a low acceptance rate pays.
+the context, random tokens. They cost next to nothing, so even a low acceptance rate pays.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ CACHED_TOKENS = 1 << 18
 
 
 class NextTokenGuess(Protocol):
-    """Guesses the next token: logits ``[vocab]``, all −inf when there is no guess."""
+    """A function that guesses the next token: it returns logits ``[vocab]``, all −inf without a
+    guess."""
 
     def __call__(self, context: Sequence[int]) -> Logits:
-        """The logits after ``context``."""
+        """Return the logits after ``context``."""
         ...
 
 
 class ContextModel:
-    """A ``LanguageModel`` made of a guess; it caches the tokens of recent prefixes alone."""
+    """A ``LanguageModel`` made from a guess; it caches only the tokens of recent prefixes."""
 
     max_batch = 1
     pool = None
@@ -54,20 +55,20 @@ class ContextModel:
         cancellation: Cancellation,
         room: int = DEFAULT_ROOM_TOKENS,  # noqa: ARG002
     ) -> ContextSequence:
-        """A sequence of guesses, which are too short to be interrupted."""
+        """Open a sequence; its guesses are too short to be interrupted."""
         return ContextSequence(self._guess, self._cache, prefix, cancellation)
 
     def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """The logits of the one request."""
+        """Return the logits of the one request."""
         return score_alone(requests)
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
-        """The base, if a recent prefix begins with it."""
+        """Return the base if a recent prefix begins with it, else None."""
         return self._cache.find_base(base_length, digest)
 
 
 class ContextSequence:
-    """A ``SequenceState`` that guesses after each node anew."""
+    """A ``SequenceState`` that guesses anew after each node."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class ContextSequence:
         self.latest_forward = ForwardSize()
 
     def score(self, tree: TokenTree) -> Logits:
-        """A guess after each new node; the first call counts the prefix as computed."""
+        """Return a guess after each new node; the first call counts the prefix as computed."""
         nodes = range(self._num_rows, len(tree) + 1)
         rows = [self._guess([*self._chain, *tree.tokens_on(tree.path(node))]) for node in nodes]
         if not self._num_rows:
@@ -106,13 +107,15 @@ class ContextSequence:
 
 @dataclass(frozen=True, slots=True)
 class PromptLookup:
-    """Copies what followed the same n-gram in the context, the longest and latest match first."""
+    """A guess that copies the token after the same n-gram in the context; the longest match counts,
+    and among those the latest."""
 
     vocab_size: int
     max_ngram: int = 3
 
     def __call__(self, context: Sequence[int]) -> Logits:
-        """Logits of 0 for the copied token, −inf for all others; all −inf without a match."""
+        """Return logits: 0 for the copied token and −inf for all others, or all −inf without a
+        match."""
         row = np.full(self.vocab_size, -np.inf, dtype=np.float32)
         tokens = np.asarray(context)
         for size in range(min(self.max_ngram, len(tokens) - 1), 0, -1):
@@ -126,12 +129,12 @@ class PromptLookup:
 
 @dataclass(frozen=True, slots=True)
 class RandomTokens:
-    """Any token, all alike: even this speeds decoding up a little (Leviathan et al., Sec. 3.6)."""
+    """A random guess: even this speeds decoding up a little (Leviathan et al., Sec. 3.6)."""
 
     vocab_size: int
 
     def __call__(self, context: Sequence[int]) -> Logits:
-        """Nearly equal logits; tiny noise by position lets greedy drafting vary."""
+        """Return nearly equal logits; tiny noise keyed by position lets greedy drafting vary."""
         ids = np.arange(self.vocab_size)
         row: Logits = (1e-3 * uniforms(0, len(context), Purpose.DRAFT, ids)).astype(np.float32)
         return row

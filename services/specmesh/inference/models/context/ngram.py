@@ -1,7 +1,7 @@
 """An n-gram model counted from a corpus: unigram, bigram and up, with stupid backoff.
 
-The logits after a context come from the longest n-gram that was seen (Brants et al. 2007, without
-the lower orders' mass: a drafter wants the likeliest token, not smooth tails).
+The logits after a context come from the longest known n-gram (Brants et al. 2007, without the lower
+orders' mass: a drafter needs the likeliest token, not smooth tails).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ MAX_ORDER = 5
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """What followed each context of one length: context i was followed by
-    ``followers[starts[i]:starts[i + 1]]``, as often as ``counts`` says there."""
+    """The followers of each context of one length: context i was followed by
+    ``followers[starts[i]:starts[i + 1]]``, with ``counts`` at the same indices."""
 
     contexts: npt.NDArray[np.uint64]
     starts: npt.NDArray[np.int64]
@@ -40,7 +40,7 @@ class NGram:
         self._by_length = [_count(array, length) for length in range(min(order, len(array)))]
 
     def __call__(self, context: Sequence[int]) -> Logits:
-        """The logits after ``context``; −inf for tokens that never followed it."""
+        """Return the logits after ``context``; −inf for tokens that never followed it."""
         row = np.full(self._vocab_size, -np.inf, dtype=np.float32)
         for length in range(min(len(self._by_length) - 1, len(context)), -1, -1):
             table = self._by_length[length]
@@ -55,7 +55,7 @@ class NGram:
 
 
 def _key(windows: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """A 64-bit hash for each row of ``windows [n, length]`` (FNV-1a over whole tokens)."""
+    """Return a 64-bit hash for each row of ``windows [n, length]`` (FNV-1a over whole tokens)."""
     key = np.full(len(windows), 0xCBF29CE484222325, dtype=np.uint64)
     for column in windows.T:
         key = (key ^ column) * np.uint64(0x100000001B3)

@@ -1,4 +1,4 @@
-"""Replacements for a loaded model's modules that compute the same faster on a CPU.
+"""Replacements for modules of a loaded model that compute the same, but faster on a CPU.
 
-``transformers_model`` uses ``linear`` and ``norm`` alone.
+``transformers_model`` uses only ``linear`` and ``norm``.
 """

@@ -1,9 +1,9 @@
-"""Linear layers in the layout that oneDNN computes in: on a CPU most of a forward pass is these.
+"""Linear layers in the layout that oneDNN computes in. They take most of a forward pass on a CPU.
 
 Given plain weights, oneDNN converts their layout in every forward pass. Converted once, a layer
 takes the same time for one token as for sixteen, and about two thirds of the time in bf16 and fp16.
-In fp32 MKL computes with plain weights; it is faster, except where it converts their layout as
-well, which takes time if they don't fit in a core's cache.
+In fp32 MKL computes with plain weights, which is faster, except where MKL converts their layout as
+well and they don't fit in a core's cache.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})
 
 FP32_PACKED_FROM_TOKENS = 4
 FP32_PACKED_FROM_BYTES = 1 << 20
-"""Below either limit MKL is faster: for small weights, and for few tokens with any weights."""
+"""Below this size, or with few tokens and any weights, MKL is faster."""
 
 TYPICAL_TOKENS = 8
-"""oneDNN chooses the layout for this many; any number of tokens can be computed in it."""
+"""The number of tokens for which oneDNN chooses the layout; it works for any number."""
 
 _CAPACITIES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-"""Variables with the sizes of the caches of machine code: oneDNN's, and torch's in front of it."""
+"""Environment variables with the sizes of the caches of machine code: oneDNN's, and torch's in
+front of it."""
 CACHED_PRIMITIVES = "64"
-"""oneDNN generates code for each width of a forward pass and shape of a layer, which takes a
-millisecond, and half a megabyte if both caches hold it. At their own 1024 each, forward passes of
-all widths grow a process by hundreds of megabytes; only few widths are in use at a time."""
+"""The size of each cache. oneDNN generates code for each width of a forward pass and shape of a
+layer, which takes a millisecond, and half a megabyte if both caches hold it. With the default of
+1024, forward passes of all widths grow a process by hundreds of megabytes, but only a few widths
+are in use at a time."""
 
 
 class PackedLinear(nn.Module):
-    """Computes what ``nn.Linear`` does, without gradients."""
+    """A replacement for ``nn.Linear``, without gradients."""
 
     def __init__(self, plain: nn.Linear) -> None:
         super().__init__()
@@ -50,11 +52,11 @@ class PackedLinear(nn.Module):
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, TYPICAL_TOKENS)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """``[1, tokens, in_features]`` to ``[1, tokens, out_features]``."""
+        """Map ``[1, tokens, in_features]`` to ``[1, tokens, out_features]``."""
         num_tokens = input.shape[1]
         if self._plain is not None and num_tokens < self._plain_below:
             return linear(input, self._plain, self._bias)
-        if not num_tokens:  # oneDNN wants one token at least
+        if not num_tokens:  # oneDNN needs at least one token
             return input.new_empty((*input.shape[:-1], self.out_features))
         output: Tensor = torch.ops.mkldnn._linear_pointwise(
             input, self._packed, self._bias, "none", [], ""
@@ -63,15 +65,15 @@ class PackedLinear(nn.Module):
 
 
 def plain_below(weight: Tensor) -> int:
-    """With fewer tokens than this, ``weight`` is used as it is, not packed."""
+    """Return the number of tokens below which ``weight`` is used plain, not packed."""
     if weight.dtype != torch.float32:
         return 0
     return FP32_PACKED_FROM_TOKENS if weight.nbytes >= FP32_PACKED_FROM_BYTES else sys.maxsize
 
 
 def packable_dtypes() -> frozenset[torch.dtype]:
-    """The types of weights that this processor has a layout for; sees to it that caches of machine
-    code stay small, if it is called before the first is made."""
+    """Return the types of weights that this processor has a layout for. Also keeps the caches of
+    machine code small, if it is called before any code is generated."""
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return frozenset()  # an old processor, or no oneDNN
     for capacity in _CAPACITIES:
@@ -98,5 +100,5 @@ def pack_linears(model: nn.Module) -> None:
     replace(model, packed)
     for parameter in model.parameters():
         if is_better_packed(parameter) and not plain_below(parameter):
-            # It is a view of the file, which stays in memory while any view of it exists.
+            # It is a view of the file, and the file stays in memory while any view of it exists.
             parameter.data = parameter.data.clone()

@@ -1,7 +1,7 @@
-"""RMS norms in as few operations as torch has for them.
+"""RMS norms in as few operations as torch allows.
 
-A model's code, and torch's own ``rms_norm`` on a CPU, take eight or more small ones for each.
-Starting an operation takes longer than computing it when tokens are few: norms were an eighth of
+A model's code, and torch's own ``rms_norm`` on a CPU, need eight or more small operations for each
+norm. With few tokens, starting an operation takes longer than computing it: norms were an eighth of
 the time of a forward pass.
 """
 
@@ -19,11 +19,13 @@ from specmesh.inference.models.cpu.replace import replace
 _PROBE_TOKENS = 64
 _PROBE_DECADES = (-3, 2)
 _MAX_DIFFERING = 0.01
-"""Share of low-precision results that may round differently; another formula changes a third."""
+"""The share of low-precision results that may round differently; another formula changes a
+third."""
 
 
 class FusedRMSNorm(nn.Module):
-    """Computes what a plain RMS norm does but for the last bits of float32, without gradients."""
+    """A replacement for a plain RMS norm, equal except for the last bits of float32, without
+    gradients."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         super().__init__()
@@ -32,18 +34,19 @@ class FusedRMSNorm(nn.Module):
         self._per_feature = 1 / weight.shape[-1]
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """``[..., features]`` to the same."""
+        """Normalise ``[..., features]``; the shape stays."""
         length = vector_norm(input, dim=-1, keepdim=True, dtype=torch.float32)
         mean_square = torch.addcmul(self._eps, length, length, value=self._per_feature)
         normed = input * mean_square.rsqrt_()
-        # Weighted after rounding, as models do it.
+        # Models, too, multiply by the weight after rounding.
         return self._weight * normed.to(input.dtype)
 
 
 def fuse_norms(model: nn.Module, dtype: torch.dtype) -> None:
     """Replace the RMS norms of ``model``, whose activations are of ``dtype``, on the CPU.
 
-    Only those whose replacement gives the same results: a norm may do more than its name says.
+    Only norms whose replacement gives the same results are replaced: a norm may do more than its
+    name says.
     """
     replace(model, partial(_fused, dtype=dtype))
 
@@ -62,7 +65,7 @@ def _fused(norm: nn.Module, dtype: torch.dtype) -> FusedRMSNorm | None:
         return None
     fused = FusedRMSNorm(weight, eps)
     inputs = _probe(weight.shape[0])
-    # In float32 throughout: some norms return their weight's type.
+    # In float32 throughout, since some norms return their weight's type.
     exact = deepcopy(norm).float()
     fused_exact = FusedRMSNorm(weight.float(), eps)
     if not torch.allclose(exact(inputs), fused_exact(inputs), rtol=1e-5, atol=1e-6):
@@ -76,7 +79,8 @@ def _fused(norm: nn.Module, dtype: torch.dtype) -> FusedRMSNorm | None:
 
 
 def _probe(features: int) -> Tensor:
-    """Inputs ``[1, tokens, features]``, some so small that they show where ``eps`` is added."""
+    """Return inputs ``[1, tokens, features]``, some so small that they show where ``eps`` is
+    added."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(1, _PROBE_TOKENS, features, generator=generator)
     return inputs * torch.logspace(*_PROBE_DECADES, _PROBE_TOKENS)[:, None]

@@ -1,4 +1,4 @@
-"""Replaces modules of a loaded model by others that compute the same faster."""
+"""Replacement of modules of a loaded model by faster ones that compute the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 
 
 def replace(model: nn.Module, replacement: Callable[[nn.Module], nn.Module | None]) -> None:
-    """Put ``replacement(child)``, unless None, in the place of each ``child`` in ``model``.
+    """Replace each ``child`` in ``model`` by ``replacement(child)``, unless that is None.
 
     Hooks of either do not run.
     """

@@ -24,19 +24,19 @@ from specmesh.inference.models.heads.target_ends import TargetEnds
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 GUESSED = "guessed_token_ids"
-"""The tensor, beside those of the network, with the ids of the tokens that are guessed; heads that
-guess all have none."""
+"""The tensor, beside those of the network, with the ids of the tokens that are guessed; absent for
+heads that guess all tokens."""
 
 STORED_DTYPE = torch.bfloat16
 
 
 @dataclass(frozen=True, slots=True)
 class HeadsConfig:
-    """What heads are, and of which target.
+    """The architecture of heads, and their target.
 
-    ``target_digests`` are the target's ``ModelDescription.weights_digest`` by the number type that
-    its weights are served in. ``inner_size``, of the block's hidden layer, is 0 for Medusa heads,
-    which have none.
+    ``target_digests`` are the target's ``ModelDescription.weights_digest`` by the data type in
+    which its weights are served. ``inner_size`` is that of the block's hidden layer, 0 for Medusa
+    heads, which have no such layer.
     """
 
     kind: Literal["medusa", "recurrent"]
@@ -48,18 +48,18 @@ class HeadsConfig:
     max_depth: int
 
     def network(self) -> HeadNetwork:
-        """Untrained weights of these sizes."""
+        """Return an untrained network of these sizes."""
         if self.kind == "medusa":
             return MedusaHeads(self.hidden_size, self.max_depth)
         return RecurrentHead(self.hidden_size, self.embedding_size, self.inner_size)
 
     def check_target(self, folder: Path, digest: str) -> None:
-        """Raise ``ModelNotLoadable`` unless ``digest`` is that of the target they are for."""
+        """Raise ``ModelNotLoadable`` unless ``digest`` is that of the heads' target."""
         if digest not in self.target_digests.values():
             theirs = ", ".join(f"{each} in {name}" for name, each in self.target_digests.items())
             raise ModelNotLoadable(
-                f"the heads in {str(folder)!r} are for another target: for the weights {theirs}, "
-                f"while this target's are {digest}"
+                f"the heads in {str(folder)!r} are for another target, with weights {theirs}, "
+                f"but this target has weights {digest}"
             )
 
 
@@ -78,14 +78,14 @@ def save_heads(
         tensors[GUESSED] = guessed.cpu().to(torch.int32)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / WEIGHTS)
-    # Otherwise only its owner may read it, and a container serves it as another user.
+    # Otherwise only its owner could read it, and a container runs as another user.
     (folder / WEIGHTS).chmod(0o644)
     (folder / CONFIG).write_text(json.dumps(asdict(config), indent=2) + "\n", encoding="utf-8")
 
 
 def load_heads(folder: str | Path, target: Any, target_digest: str) -> DraftHeads:
-    """The heads in ``folder`` for ``target``, a model as ``read_model`` returns it: before its
-    layers are packed. They compute in its number type, on its device.
+    """Load the heads in ``folder`` for ``target``, a model as ``read_model`` returns it, before its
+    layers are packed. They compute in its data type, on its device.
 
     ``target_digest`` is its ``ModelDescription.weights_digest``. Raises ``ModelNotLoadable`` for
     files that can't be read, and for heads of another target.
@@ -109,7 +109,7 @@ def load_heads(folder: str | Path, target: Any, target_digest: str) -> DraftHead
 
 
 def read_heads(folder: Path) -> tuple[HeadsConfig, dict[str, Tensor]]:
-    """The files' content, not looked at any closer; raises ``ModelNotLoadable``."""
+    """Return the files' content without further checks. Raises ``ModelNotLoadable``."""
     try:
         config = _CONFIG.validate_json((folder / CONFIG).read_bytes())
         return config, load_file(folder / WEIGHTS)

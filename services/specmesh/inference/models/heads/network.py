@@ -1,4 +1,4 @@
-"""What heads learn: networks from what is known of a text and a token to what is known after it."""
+"""The trained networks of heads: they map a state and a token to the state after it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ NORM_EPS = 1e-6
 
 
 class HeadNetwork(nn.Module):
-    """The weights of some heads; the target's own first and last layers are around them."""
+    """The weights of heads, between the target's own first and last layers."""
 
     depth_matters: bool
-    """Whether tokens of different depths are read by different weights."""
+    """True if tokens of different depths are read by different weights."""
 
     def forward(self, states: Tensor, embedded: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-        """Read a token in each of ``states`` ``[..., hidden]``, embedded by the target
-        (``[..., embedding]``), with ``depth`` tokens of its draft before it.
+        """Read one token in each of ``states`` ``[..., hidden]``. ``embedded`` ``[..., embedding]``
+        are the target's embeddings of the tokens, which have ``depth`` tokens of their draft before
+        them.
 
-        Returns the input of the target's output layer there, and the states, both
-        ``[..., hidden]``. The first states are the target's own hidden ones.
+        Returns the input of the target's output layer, and the new states, both ``[..., hidden]``.
+        The first states are the target's own hidden states.
         """
         raise NotImplementedError
 
     def start(self, hidden: Tensor) -> None:
-        """Set the scales of an untrained network by the target's hidden states ``[n, hidden]``."""
+        """Set the scales of an untrained network from the target's hidden states ``[n,
+        hidden]``."""
 
 
 class MedusaHeads(HeadNetwork):
-    """One head for each depth, which sees the target's hidden state and no drafted token.
+    """Heads for each depth, which see the target's hidden state and no drafted token.
 
     Each is a residual block that begins as the identity (Cai et al. 2024, Sec. 2.1): untrained, all
-    of them guess what the target has just chosen.
+    of them guess the token that the target has just chosen.
     """
 
     depth_matters = True
@@ -44,15 +46,16 @@ class MedusaHeads(HeadNetwork):
             nn.init.zeros_(parameter)
 
     def forward(self, states: Tensor, _embedded: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-        """See ``HeadNetwork``."""
+        """Implement ``HeadNetwork``."""
         return states + silu(self.blocks[depth](states)), states
 
 
 class RMSNorm(nn.RMSNorm):
-    """Computes in its weights' number type, whatever it is given: they are trained in float32."""
+    """A norm that computes in the data type of its weights for any input: they are trained in
+    float32."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[..., features]`` to the same."""
+        """Normalise ``[..., features]``; the shape stays."""
         return rms_norm(x.to(self.weight.dtype), self.normalized_shape, self.weight, self.eps)
 
 
@@ -77,7 +80,7 @@ class RecurrentHead(HeadNetwork):
         self.out_norm = RMSNorm(hidden, eps=NORM_EPS)
 
     def start(self, hidden: Tensor) -> None:
-        """Begin as the identity but for what the token adds: see ``HeadNetwork``."""
+        """Begin as the identity plus the token's contribution: see ``HeadNetwork``."""
         scales = hidden.float().square().mean(0).sqrt()
         with torch.no_grad():
             self.state_norm.weight.copy_(scales.square().mean().sqrt() / scales)
@@ -86,7 +89,7 @@ class RecurrentHead(HeadNetwork):
             self.down.weight.zero_()
 
     def forward(self, states: Tensor, embedded: Tensor, _depth: int) -> tuple[Tensor, Tensor]:
-        """See ``HeadNetwork``."""
+        """Implement ``HeadNetwork``."""
         read = torch.cat([self.state_norm(states), self.token_norm(embedded)], -1)
         mixed = self.mix(read)
         gate, up = self.gate_up(self.block_norm(mixed)).chunk(2, -1)

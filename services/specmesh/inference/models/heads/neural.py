@@ -1,4 +1,4 @@
-"""Heads of tensors, as the engine runs them: drafts of several calls share each step."""
+"""Heads of tensors for the engine: drafts of several calls share each step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specmesh.inference.models.heads.draft_heads import DraftHeads
 
 
 class NeuralHeads:
-    """``Heads`` whose states are rows of tensors on the target's device."""
+    """``EngineHeads`` whose states are rows of tensors on the target's device."""
 
     def __init__(self, heads: DraftHeads) -> None:
         self._heads = heads
@@ -22,7 +22,7 @@ class NeuralHeads:
 
     @torch.inference_mode()
     def begin(self, hidden: Tensor) -> Tensor:
-        """The state ``[state]`` of a draft that begins at ``hidden``, ``[hidden]``."""
+        """Return the state ``[state]`` of a draft that begins at ``hidden``, ``[hidden]``."""
         with telling_apart():
             return self._heads.begin(hidden[None])[0]
 
@@ -30,7 +30,7 @@ class NeuralHeads:
     def step(
         self, states: Sequence[Any], token_ids: Sequence[int], depths: Sequence[int]
     ) -> tuple[Logits, Sequence[Tensor]]:
-        """As in ``Heads``; raises ``MemoryError`` and ``DeviceLost``."""
+        """Step as in ``EngineHeads``. Raises ``MemoryError`` and ``DeviceLost``."""
         with telling_apart():
             rows = torch.stack(tuple(states))
             numbers = torch.tensor((token_ids, depths), device=rows.device)

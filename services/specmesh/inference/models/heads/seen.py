@@ -1,6 +1,7 @@
-"""What a target says along texts, with the hidden states that heads begin from.
+"""A target's logits along texts, with the hidden states that heads begin from.
 
-For training and measuring heads; a verifier takes hidden states from the engine's own forward.
+They are for training and measuring heads; a verifier takes hidden states from the engine's own
+forward passes.
 """
 
 from __future__ import annotations

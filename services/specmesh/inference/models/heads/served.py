@@ -10,7 +10,8 @@ from specmesh.inference.models.heads.target_ends import TargetEnds
 
 
 class ServedHeads:
-    """``DraftHeads`` of any architecture. States are hidden states, the target's or its likes."""
+    """``DraftHeads`` of any architecture. States are hidden states of the target or imitations of
+    them."""
 
     def __init__(
         self, network: HeadNetwork, ends: TargetEnds, target_digest: str, max_depth: int
@@ -21,12 +22,12 @@ class ServedHeads:
         self._ends = ends
 
     def begin(self, hidden: Tensor) -> Tensor:
-        """See ``DraftHeads``."""
+        """Implement ``DraftHeads``."""
         return hidden
 
     @torch.inference_mode()
     def step(self, states: Tensor, token_ids: Tensor, depths: Tensor) -> tuple[Tensor, Tensor]:
-        """See ``DraftHeads``."""
+        """Implement ``DraftHeads``."""
         embedded = self._ends.embed(token_ids)
         if not self._network.depth_matters:
             features, after = self._read(states, embedded, 0)
@@ -38,6 +39,6 @@ class ServedHeads:
         return self._ends.logits(features[None])[0], after
 
     def _read(self, states: Tensor, embedded: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-        # Packed layers want the shape of a forward pass: [1, tokens, features].
+        # Packed layers need the shape of a forward pass: [1, tokens, features].
         features, after = self._network(states[None], embedded[None], depth)
         return features[0], after[0]

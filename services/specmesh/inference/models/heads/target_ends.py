@@ -13,10 +13,10 @@ from specmesh.inference.model import ModelNotLoadable
 class TargetEnds(nn.Module):
     """The embedding and the output layer of ``target``, a model as transformers loads it.
 
-    With ``guessed``, token ids ``[n]``, heads guess these alone: most of the time that a small
-    target's head takes is the output layer, and few tokens are most of any text. Make it before
-    layers of the target are packed, since those rows of the output layer are then copied. Raises
-    ``ModelNotLoadable`` for a model without such layers.
+    With ``guessed``, token ids ``[n]``, heads guess only these: the output layer takes most of the
+    time of a small target's heads, and few tokens make up most of any text. Create it before layers
+    of the target are packed, since it copies rows of the output layer. Raises ``ModelNotLoadable``
+    for a model without such layers.
     """
 
     guessed: Tensor | None
@@ -28,7 +28,7 @@ class TargetEnds(nn.Module):
             raise ModelNotLoadable(f"{type(target).__name__} has no output layer for heads to use")
         self.embedding_size: int = embedding.weight.shape[1]
         self.vocab_size, self.hidden_size = output.weight.shape
-        # Asked for in each call, since the output layer may be packed meanwhile. They are the
+        # Looked up in each call, since the output layer may be packed meanwhile. They are the
         # target's: not modules of this one, which is moved, packed and trained without them.
         self._embedding_of_target = target.get_input_embeddings
         self._output_of_target = target.get_output_embeddings
@@ -36,18 +36,19 @@ class TargetEnds(nn.Module):
         self.rows = None if guessed is None else _rows(output, guessed)
 
     def embed(self, token_ids: Tensor) -> Tensor:
-        """``[...]`` to ``[..., embedding]``, as the target's first layer is given them."""
+        """Embed ``[...]`` to ``[..., embedding]``, the input of the target's first layer."""
         found: Tensor = self._embedding_of_target()(token_ids)
         return found
 
     def guesses(self, features: Tensor) -> Tensor:
-        """Logits of the tokens that are guessed: ``[..., hidden]`` to ``[..., n]``."""
+        """Return the logits of the guessed tokens: map ``[..., hidden]`` to ``[..., n]``."""
         output = self._output_of_target() if self.rows is None else self.rows
         logits: Tensor = output(features)
         return logits
 
     def logits(self, features: Tensor) -> Tensor:
-        """Logits of all tokens, −inf for one that is never guessed: ``[..., vocab]``."""
+        """Return the logits of all tokens ``[..., vocab]``, −inf for tokens that are never
+        guessed."""
         guesses = self.guesses(features)
         if self.guessed is None:
             return guesses
@@ -56,7 +57,7 @@ class TargetEnds(nn.Module):
 
 
 def _rows(output: Any, guessed: Tensor) -> nn.Linear:
-    """The part of a linear layer ``output`` that computes the outputs ``guessed``."""
+    """Return the part of a linear layer ``output`` that computes the outputs ``guessed``."""
     weight = output.weight.detach()[guessed]
     bias = getattr(output, "bias", None)
     rows = nn.Linear(weight.shape[1], len(guessed), bias is not None, device="meta")

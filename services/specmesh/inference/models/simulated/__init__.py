@@ -1,1 +1,1 @@
-"""Models that take a set time and compute nothing."""
+"""Models that compute nothing and take a set time."""

@@ -1,4 +1,4 @@
-"""A model that computes nothing and answers at once, to measure the cost of a call by itself."""
+"""A model that computes nothing and answers immediately, to measure the cost of a call itself."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EMPTY_DESCRIPTION = ModelDescription(
 
 
 class EmptyModel:
-    """A ``LanguageModel`` to which every token is equally likely."""
+    """A ``LanguageModel`` that finds every token equally likely."""
 
     description = EMPTY_DESCRIPTION
     max_batch = 1
@@ -45,15 +45,15 @@ class EmptyModel:
         cancellation: Cancellation,
         room: int = DEFAULT_ROOM_TOKENS,  # noqa: ARG002
     ) -> EmptySequence:
-        """A sequence that looks at neither prefix nor ``cancellation``."""
+        """Open a sequence, which ignores both ``prefix`` and ``cancellation``."""
         return EmptySequence(cancellation)
 
     def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """The logits of the one request."""
+        """Return the logits of the one request."""
         return score_alone(requests)
 
     def find_base(self, base_length: int, digest: bytes) -> None:
-        """None: nothing is cached."""
+        """Return None: nothing is cached."""
 
 
 class EmptySequence:
@@ -67,8 +67,8 @@ class EmptySequence:
         self.cancellation = cancellation
 
     def score(self, tree: TokenTree) -> Logits:
-        """Zeros for every node, also for those of earlier calls."""
+        """Return zeros for every node, including those of earlier calls."""
         return np.zeros((len(tree) + 1, VOCAB_SIZE), np.float32)
 
     def close(self, keep: Sequence[int]) -> None:
-        """Nothing is cached."""
+        """Do nothing: nothing is cached."""

@@ -1,4 +1,4 @@
-"""Simulated heads: they take a set time for each level, and know the target's tokens in part."""
+"""Simulated heads, which take a set time for each level and agree with the target in part."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from specmesh.inference.models.simulated.model import Hidden, logits_of
 
 
 class SimulatedHeads:
-    """``Heads`` whose states are hashes of the context, as a simulated target's are."""
+    """``EngineHeads`` whose states are hashes of the context, as those of a simulated target."""
 
     def __init__(self, speaker: SimulatedDrafter, max_depth: int, level_s: float) -> None:
-        """``speaker`` guesses as they do; a level takes ``level_s`` seconds."""
+        """Guess as ``speaker`` does; a level takes ``level_s`` seconds."""
         self.max_depth = max_depth
         self._speaker = speaker
         self._level_s = level_s
 
     def begin(self, hidden: Hidden) -> Hidden:
-        """The state that the target's next token is read in."""
+        """Return the state that the target's next token is read in."""
         return hidden
 
     def step(
@@ -29,7 +29,7 @@ class SimulatedHeads:
         token_ids: Sequence[int],
         depths: Sequence[int],  # noqa: ARG002 - they know as much at any depth
     ) -> tuple[Logits, Sequence[Hidden]]:
-        """As in ``Heads``, once the time has passed; raises ``Interrupted``."""
+        """Step as in ``EngineHeads``, once the time has passed. Raises ``Interrupted``."""
         states[0].clock.pass_time(self._level_s)
         after = [
             replace(hidden, state=chained(hidden.state, token))

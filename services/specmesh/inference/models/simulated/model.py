@@ -1,6 +1,7 @@
-"""Simulated models: a forward pass only takes a set time, and the tokens are known in advance.
+"""Simulated models, whose forward passes only take a set time, and whose tokens are known in
+advance.
 
-The forward pass waits and the tokens come from ``decoding/simulated/hashed.py``: with it the real
+A forward pass waits, and the tokens come from ``decoding/simulated/hashed.py``. So the real
 processes, gRPC, cancellation and scheduling run at any model's speed on a small machine.
 """
 
@@ -34,18 +35,19 @@ CACHED_TOKENS = 1 << 18
 CONTEXT_TOKENS = 1 << 20
 
 WAKE_UP_S = 0.5e-3
-"""How long before a deadline the waiting thread first wakes."""
+"""The time before a deadline at which the waiting thread first wakes."""
 
 CHOICE_LOGITS = np.array([0, -45, -100], dtype=np.float32)
-"""Logits of the first choice, the second, and every other token. At temperature 2 noise lifts the
-second over the first with probability 2e-10, and one of 254 others over the second with 3e-10."""
+"""The logits of the first choice, the second, and every other token. At temperature 2 noise lifts
+the second over the first with probability 2e-10, and one of 254 others over the second with
+3e-10."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardLatency:
-    """Seconds that a forward pass takes: ``first_s`` on a prefix of which nothing is cached (time
-    to first token), ``each_s`` any other, however wide its tree; and ``token_s`` more for each
-    token of the prefix, but its last, that is not cached."""
+    """The seconds of a forward pass: ``first_s`` for an uncached prefix (time to first token),
+    ``each_s`` for any other, of any width; and ``token_s`` more for each uncached token of the
+    prefix except its last."""
 
     first_s: float
     each_s: float
@@ -53,7 +55,7 @@ class ForwardLatency:
 
 
 class SimulatedModel:
-    """A ``LanguageModel`` without arithmetic; it caches the hash after each token of prefixes."""
+    """A ``LanguageModel`` without arithmetic; it caches the hashes after each token of a prefix."""
 
     max_batch = 1
     pool = None
@@ -90,18 +92,18 @@ class SimulatedModel:
         cancellation: Cancellation,
         room: int = DEFAULT_ROOM_TOKENS,  # noqa: ARG002
     ) -> SimulatedSequence:
-        """A sequence whose forward passes wait for the simulated processor."""
+        """Open a sequence whose forward passes wait for the simulated processor."""
         clock = CallClock(cancellation, self._processor)
         return SimulatedSequence(
             self._target, self._choices, self._cache, prefix, self._latency, clock
         )
 
     def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """The logits of the one request, once their time has passed."""
+        """Return the logits of the one request, after the time of the forward pass."""
         return score_alone(requests)
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
-        """The base, if a recent prefix begins with it."""
+        """Return the base if a recent prefix begins with it, else None."""
         return self._cache.find_base(base_length, digest)
 
 
@@ -134,7 +136,7 @@ class SimulatedSequence:
             known = cache.use(self._origin).state[: self._shared + 1]
         *before, last = known
         self._states = [*before, *accumulate(prefix[self._shared :], chained, initial=last)]
-        """The hash after each number of tokens of the prefix, from 0."""
+        """The hash after each number of prefix tokens, from 0 on."""
         self._node_states = [self._states[-1]]
         self._tree = EMPTY
         self._num_rows = 0
@@ -143,7 +145,7 @@ class SimulatedSequence:
         self.latest_forward = ForwardSize()
 
     def score(self, tree: TokenTree) -> Logits:
-        """The logits of the new nodes, after waiting for as long as their forward pass takes."""
+        """Return the logits of the new nodes, after waiting for the time of their forward pass."""
         first_row, num_rows = self._num_rows, len(tree) + 1
         if num_rows == first_row:
             return np.empty((0, self._vocab_size), np.float32)
@@ -166,7 +168,7 @@ class SimulatedSequence:
         return rows
 
     def hidden_at(self, node: int) -> Hidden:
-        """Where simulated heads begin."""
+        """Return the state that simulated heads begin from."""
         return Hidden(self._node_states[node], self._clock)
 
     def close(self, keep: Sequence[int]) -> None:
@@ -182,8 +184,8 @@ class SimulatedSequence:
         return len(self._chain) - self.num_cached_tokens - 1
 
     def _is_cold(self) -> bool:
-        """Whether the prefix counts as not cached: less than a block of it is, and less than half
-        of a short one. Prompts that begin with the same letter are not the same."""
+        """Return whether the prefix counts as not cached: less than a block of it is cached, and
+        less than half of it. So prompts that only share their first letters count as different."""
         return self._shared < min(BLOCK_TOKENS, len(self._chain) / 2)
 
     def _rows(self, states: Sequence[int]) -> Logits:
@@ -191,7 +193,8 @@ class SimulatedSequence:
 
 
 def logits_of(choices: Sequence[tuple[int, ...]], vocab_size: int) -> Logits:
-    """Rows of logits by which a model has these ``choices``, the likeliest first."""
+    """Return rows of logits that make ``choices`` the likeliest tokens, the first ones
+    likeliest."""
     rows = np.full((len(choices), vocab_size), CHOICE_LOGITS[-1], np.float32)
     for row, tokens in enumerate(choices):
         for rank, token in enumerate(tokens):
@@ -201,7 +204,8 @@ def logits_of(choices: Sequence[tuple[int, ...]], vocab_size: int) -> Logits:
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What simulated heads begin at: the hash of the context, and the time of the call."""
+    """The state that simulated heads begin from: the hash of the context, and the clock of the
+    call."""
 
     state: int
     clock: CallClock
@@ -215,7 +219,7 @@ class _Processor:
 
 
 class CallClock:
-    """Times forward passes one right after the other, each ending at an absolute time.
+    """A clock for successive forward passes, each ending at an absolute time.
 
     The first begins when the call has arrived and the processor is free. Time spent between two
     forward passes counts as part of the second, so that delays do not add up.
@@ -227,16 +231,16 @@ class CallClock:
         self._ended = max(cancellation.arrived_s, processor.free_since_s)
 
     def pass_time(self, seconds: float) -> None:
-        """Return when a forward pass of ``seconds`` that follows the one before is over.
+        """Return once a forward pass of ``seconds`` that follows the one before is over.
 
-        At once if that time has passed; but if it has by more than another forward pass, the
-        consumer was stalled, and the pass begins now. Raises ``Interrupted``.
+        Returns immediately if that time has passed. If it has passed by more than another forward
+        pass, the consumer was stalled, and the pass begins now. Raises ``Interrupted``.
         """
         now = time.perf_counter()
         self._ended += seconds
         if now - self._ended > seconds:
             self._ended = now + seconds
-        # A core that has slept long wakes late, so it is woken a moment before.
+        # A core that has slept long wakes late, so it is woken a moment earlier.
         for until in (self._ended - WAKE_UP_S, self._ended):
             wait = max(0.0, until - time.perf_counter())
             if self.cancellation.wait(wait):
@@ -246,12 +250,12 @@ class CallClock:
 
 
 def simulated_tokenizer(vocab_size: int) -> Tokenizer:
-    """A tokenizer with one token for each byte of a text; ASCII decodes to what it was.
+    """Return a tokenizer with one token for each byte of a text; ASCII decodes to itself.
 
-    Any token decodes to something that can be printed, so that an answer does no harm to a
-    terminal: other bytes than ASCII stay in the alphabet that byte-level tokenizers spell them in.
-    A vocabulary too small for all bytes lacks the rarer ones (its last token stands for them); one
-    that is larger has tokens that occur in no text.
+    Every token decodes to something printable, so that an answer does not harm a terminal: bytes
+    beyond ASCII stay in the alphabet of byte-level tokenizers. A vocabulary too small for all bytes
+    lacks the rarer ones (its last token stands for them); a larger one has tokens that occur in no
+    text.
     """
     # "Ġ" is the space, "Ċ" the newline, "ĉ" the tab.
     spelt = sorted(

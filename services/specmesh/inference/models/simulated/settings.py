@@ -14,41 +14,47 @@ from specmesh.inference.models.simulated.heads import SimulatedHeads
 from specmesh.inference.models.simulated.model import ForwardLatency, SimulatedModel
 
 MAX_VOCAB_SIZE = 1 << 20
-"""Bounds the rows of logits, of which only the highest two entries matter."""
+"""A bound on the rows of logits, of which only the highest two entries matter."""
 HEADS_SALT = (1 << 64) - 1
 """Heads agree with the target independently of drafters, whose salts begin at 0."""
 
 
 class SimulatedSettings(BaseSettings):
-    """Mixin for the roles that can serve a simulated model."""
+    """A mixin for the roles that can serve a simulated model."""
 
     help_panel: ClassVar[str] = "Simulated models"
 
     model_config = SettingsConfigDict(frozen=True)
 
     simulated_seed: int = Field(
-        0, ge=0, lt=1 << 64, description="what a simulated target says; the same in all of a mesh"
+        0,
+        ge=0,
+        lt=1 << 64,
+        description="seed of a simulated target's text; the same in the whole mesh",
     )
     simulated_vocab_size: int = Field(
-        256, ge=MIN_VOCAB_SIZE, le=MAX_VOCAB_SIZE, description="entries of a simulated vocabulary"
+        256,
+        ge=MIN_VOCAB_SIZE,
+        le=MAX_VOCAB_SIZE,
+        description="size of a simulated model's vocabulary",
     )
     simulated_first_ms: float | None = Field(
         None,
         ge=0,
         allow_inf_nan=False,
-        description="time of a simulated forward on a prefix of which nothing is cached; "
-        "as any other if unset",
+        description="time of a simulated forward pass for an uncached prefix; "
+        "by default that of any other pass",
     )
     simulated_each_ms: float = Field(
-        0.0, ge=0, allow_inf_nan=False, description="time of any other simulated forward"
+        0.0, ge=0, allow_inf_nan=False, description="time of any other simulated forward pass"
     )
 
     simulated_prefill_ms: float = Field(
         0.0,
         ge=0,
         allow_inf_nan=False,
-        description="time that a simulated forward takes longer for each token of the prefix that "
-        "is not cached",
+        description="additional time of a simulated forward pass for each uncached token of the "
+        "prefix",
     )
 
     @property
@@ -66,25 +72,31 @@ class SimulatedSettings(BaseSettings):
 
 
 class SimulatedTargetSettings(SimulatedSettings):
-    """Mixin for verifiers."""
+    """A mixin for verifiers."""
 
     help_panel: ClassVar[str] = "Simulated models"
 
     simulated_heads_depth: int = Field(
-        0, ge=0, le=64, description="how many tokens deep simulated heads draft; 0 for no heads"
+        0, ge=0, le=64, description="depth in tokens to which simulated heads draft; 0 for no heads"
     )
     simulated_heads_acceptance: float = Field(
-        0.8, ge=0, le=1, description="probability that a token of simulated heads is the target's"
+        0.8,
+        ge=0,
+        le=1,
+        description="probability that a token of simulated heads is the target's token",
     )
     simulated_heads_runner_up: float = Field(
-        0.5, ge=0, le=1, description="probability that their second choice is, if the first is not"
+        0.5,
+        ge=0,
+        le=1,
+        description="probability that their second choice is, if the first one is not",
     )
     simulated_heads_ms: float = Field(
         0.0, ge=0, allow_inf_nan=False, description="time of a level of simulated heads"
     )
 
     def simulated_target(self) -> LanguageModel:
-        """The target with these settings."""
+        """Return the target with these settings."""
         target = SimulatedModel(self._target, self._latency)
         if not self.simulated_heads_depth:
             return target
@@ -99,7 +111,7 @@ class SimulatedTargetSettings(SimulatedSettings):
 
 
 class SimulatedDrafterSettings(SimulatedSettings):
-    """Mixin for drafters, whose settings include those of the target they guess."""
+    """A mixin for drafters; it includes the settings of the target that they guess."""
 
     help_panel: ClassVar[str] = "Simulated models"
 
@@ -107,14 +119,17 @@ class SimulatedDrafterSettings(SimulatedSettings):
         0.8, ge=0, le=1, description="probability that a simulated draft token is the target's"
     )
     simulated_runner_up: float = Field(
-        0.5, ge=0, le=1, description="probability that the second choice is, if the first is not"
+        0.5,
+        ge=0,
+        le=1,
+        description="probability that the second choice is, if the first one is not",
     )
     simulated_salt: int = Field(
-        0, ge=0, lt=1 << 64, description="tells simulated drafters of one target apart"
+        0, ge=0, lt=1 << 64, description="seed that distinguishes simulated drafters of one target"
     )
 
     def simulated_drafter(self) -> SimulatedModel:
-        """The drafter with these settings."""
+        """Return the drafter with these settings."""
         drafter = SimulatedDrafter(
             self._target,
             acceptance=self.simulated_acceptance,

@@ -1,5 +1,6 @@
-"""One model's forward over several unlike processing units that share memory (Ghidorah's HCMP).
+"""One model's forward pass over several unlike processing units that share memory (Ghidorah's
+HCMP).
 
-``crew`` has the units work together, ``linear`` and ``attention`` are what it divides, ``planner``
-says how much each unit gets.
+``crew`` makes the units work together, ``linear`` and ``attention`` are the work that it divides,
+and ``planner`` decides how much each unit gets.
 """

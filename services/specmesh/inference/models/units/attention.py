@@ -1,7 +1,7 @@
-"""Attention divided among units: to committed KV by ranges of it, to new tokens by their ancestors.
+"""Attention divided among units: to committed KV by ranges, to new tokens by their ancestors.
 
-Each part has a softmax of its own; parts are merged by the logarithms of their sums (online
-softmax: Milakov and Gimelshein 2018, as in FlashAttention).
+Each part has its own softmax; parts are merged by the logarithms of their sums (online softmax:
+Milakov and Gimelshein 2018, as in FlashAttention).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from specmesh.inference.models.units.pattern import Ancestors, Pattern, pattern_
 from specmesh.inference.models.units.slices import attend, read_kv
 
 Part = tuple[Tensor, Tensor]
-"""What queries get from some of their keys, ``[1, kv_heads, rows, head_dim]``, and the logarithms
-of the sums of their exponential scores, ``[1, kv_heads, rows]``."""
+"""The attention of queries to some of their keys, ``[1, kv_heads, rows, head_dim]``, and the
+logarithms of the sums of their exponential scores, ``[1, kv_heads, rows]``."""
 
 
 def divide_attention(store: KVStore, group: Group, crew: Crew) -> DividedAttention | None:
-    """The attention of ``group``; None if it is not divided: several sequences, or too little
-    KV."""
+    """Return the divided attention of ``group``; None if it is not divided, because it has several
+    sequences or too little KV."""
     if len(group.blocks) > 1:
         return None
     pattern = pattern_of(group)
@@ -63,7 +63,8 @@ class DividedAttention:
         self._new_keys = _new_keys(pattern, self._slots, group.length)
 
     def __call__(self, layer: int, query: Tensor, scale: float) -> Tensor:
-        """``[1, heads, width, head_dim]`` to ``[1, width, heads, head_dim]``."""
+        """Attend with ``query`` ``[1, heads, width, head_dim]``; return ``[1, width, heads,
+        head_dim]``."""
         folded = query.reshape(1, self._kv_heads, -1, self._head_dim)
         rows = folded.shape[2]
         jobs = [
@@ -72,15 +73,16 @@ class DividedAttention:
         ]
         slots = self._slots if self._run < 0 else None
         parts = self._crew.attend(folded, slots, jobs, lambda: self._own(layer, folded, scale))
-        # Copied in any case: what another unit has written, its next job overwrites.
+        # Always copied, since the next job of a unit overwrites its results.
         return self._unfold(merge(parts) if len(parts) > 1 else parts[0][0].clone())
 
     def new_part(self, layer: int, query: Tensor, scale: float) -> list[Part]:
-        """Attention of ``[1, kv_heads, rows, head_dim]`` to the new keys, if there are any."""
+        """Return the attention of ``query`` ``[1, kv_heads, rows, head_dim]`` to the new keys, if
+        there are any."""
         return [] if self._new_keys is None else [self._new_keys(self._kv, layer, query, scale)]
 
     def _own(self, layer: int, query: Tensor, scale: float) -> list[Part]:
-        """The first unit's parts: its range of the committed keys, and the new ones."""
+        """Return the first unit's parts: its range of the committed keys, and the new ones."""
         parts = self.new_part(layer, query, scale)
         if keys := self._ranges[0]:
             held = read_kv(self._kv, layer, keys.start, keys.stop, self._run, self._slots)
@@ -93,7 +95,7 @@ class DividedAttention:
 
 
 def merge(parts: Sequence[Part]) -> Tensor:
-    """Attention to the keys of all ``parts``, ``[1, kv_heads, rows, head_dim]``."""
+    """Return the attention to the keys of all ``parts``, ``[1, kv_heads, rows, head_dim]``."""
     attended, log_sums = zip(*parts, strict=True)
     weights = torch.stack(log_sums).softmax(0)[..., None]
     merged = (torch.stack(attended) * weights).sum(0)
@@ -101,18 +103,18 @@ def merge(parts: Sequence[Part]) -> Tensor:
 
 
 class SparsePart:
-    """Attention of new tokens to their ancestors alone: no other score is computed."""
+    """Attention of new tokens to only their ancestors: no other score is computed."""
 
     def __init__(self, ancestors: Ancestors, slots: Tensor) -> None:
         self._width, self._depth = ancestors.keys.shape
         self._slots = slots[torch.from_numpy(ancestors.keys.reshape(-1))]
-        # Entries that fill up a row count for nothing, [width, 1, depth].
+        # Masks the entries that only pad a row, [width, 1, depth].
         self._unused = torch.zeros(ancestors.unused.shape)
         self._unused[torch.from_numpy(ancestors.unused)] = -torch.inf
         self._unused = self._unused[:, None]
 
     def __call__(self, kv: Tensor, layer: int, query: Tensor, scale: float) -> Part:
-        """``query`` ``[1, kv_heads, shared * width, head_dim]``."""
+        """Attend with ``query`` ``[1, kv_heads, shared * width, head_dim]``."""
         _, kv_heads, rows, head_dim = query.shape
         held = kv[2 * layer : 2 * layer + 2].index_select(1, self._slots)
         apart = held.view(2, self._width, self._depth, kv_heads, head_dim)
@@ -137,7 +139,7 @@ class MaskedPart:
         self._mask: Tensor | None = None
 
     def __call__(self, kv: Tensor, layer: int, query: Tensor, scale: float) -> Part:
-        """As ``SparsePart``."""
+        """Attend as ``SparsePart`` does."""
         if self._mask is None:
             masked = torch.zeros(self._attends.shape, dtype=query.dtype)
             masked[torch.from_numpy(~self._attends)] = -torch.inf

@@ -1,4 +1,4 @@
-"""A unit made of CPU cores, as the engine sees it."""
+"""The engine's side of a unit made of CPU cores."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from specmesh.inference.models.units.memory import SharedMemory
 from specmesh.inference.models.units.worker import Line, work
 
 SPINS = 3000
-"""How often is tried for the end of a job before the thread sleeps, some 0.3 ms."""
+"""The number of polls for the end of a job before the thread sleeps, about 0.3 ms."""
 LOOK_SECONDS = 0.05
-"""How often is looked whether a unit that takes long still lives."""
+"""The interval of checks that a slow unit is still alive."""
 END_SECONDS = 2.0
 
 
 class CpuUnit:
-    """A ``Unit`` in a process of its own, which begins to start when this is made."""
+    """A ``Unit`` in a process of its own, which starts when this object is created."""
 
     attends = True
 
     def __init__(self, spec: UnitSpec, memory: SharedMemory) -> None:
         self.name = str(spec)
         self.times = 1
-        """How often it computes what it is given: more than once, for experiments, is a slower
-        unit."""
+        """The number of times that the unit does each job: more than one simulates a slower unit,
+        for experiments."""
         self._memory = memory
         control = memory.place(memory.zeros([CONTROL_BYTES], torch.uint8))
         self._control = memory.pages(control)
@@ -58,22 +58,22 @@ class CpuUnit:
         )
         self._process.start()
         theirs.close()
-        # Before multiprocessing's own end of daemons, which is a SIGTERM that units ignore.
+        # Runs before multiprocessing ends daemons with a SIGTERM, which units ignore.
         self._ending = Finalize(self, self._end, exitpriority=10)
 
     @property
     def pid(self) -> int | None:
-        """Of its process."""
+        """The id of its process."""
         return self._process.pid
 
     def hold(self, held: Sequence[Held]) -> None:
-        """Raises ``DeviceLost``."""
+        """Send ``held`` to the process."""
         for each in held:
             if isinstance(each, ResultBuffers):
                 self._output = self._memory.look(each.output)
                 self._log_sums = self._memory.look(each.log_sums)
         self._begin_job(JobKind.HOLD)
-        with suppress(BrokenPipeError):  # finish says more
+        with suppress(BrokenPipeError):  # ``finish`` raises a better error
             self._pipe.send(held)
         self.finish()
 
@@ -90,7 +90,8 @@ class CpuUnit:
         self._begin_job(JobKind.ATTEND, self.times, *job[:-1], scale=job.scale)
 
     def finish(self) -> float:
-        """Raises ``DeviceLost`` if the process has ended, or failed."""
+        """Wait for the job; return its seconds. Raises ``DeviceLost`` if the process has ended or
+        failed."""
         acquire = self._done.acquire
         if not any(acquire(False) for _ in range(SPINS)):
             while not acquire(timeout=LOOK_SECONDS):
@@ -107,11 +108,11 @@ class CpuUnit:
         self._control[RESTING] = 1
 
     def output(self, *shape: int) -> Tensor:
-        """The results, as ``shape``."""
+        """Return the results, as ``shape``."""
         return _first(self._output, shape)
 
     def log_sums(self, *shape: int) -> Tensor:
-        """The logarithms of sums, as ``shape``."""
+        """Return the logarithms of sums, as ``shape``."""
         return _first(self._log_sums, shape)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The units that share a forward: tells each its part, does its own, and puts results together.
+"""The units that share a forward pass: a crew gives each unit its part and combines the results.
 
-The first unit is the engine's own thread. It runs the model's code; whenever that comes to a linear
-layer, or to attention, the other units get their parts of it, while it does its own.
+The first unit is the engine's own thread. It runs the model's code; at a linear layer or at
+attention, the other units get their parts while the first unit computes its own.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from specmesh.inference.models.units.unit import Unit
 T = TypeVar("T")
 
 MAX_TOKENS = 512
-"""Rows that shared activations have room for; more go through a layer in pieces."""
+"""The rows that shared activations have room for; more rows go through a layer in pieces."""
 
 
 class _Part(NamedTuple):
-    """One other unit's part of a layer, and where its results will be."""
+    """Another unit's part of a layer, and the place of its results."""
 
     number: int
     unit: Unit
@@ -50,11 +50,12 @@ class _Part(NamedTuple):
 
 
 _Busy = tuple[int, Unit]
-"""A unit at work, and its number."""
+"""The number of a busy unit, and the unit."""
 
 
 class _Division(NamedTuple):
-    """A layer for so many tokens: where the inputs go, how many columns are the first unit's."""
+    """The division of a layer for a number of tokens: the place of the inputs, the first unit's
+    columns."""
 
     inputs: Tensor
     own_columns: int
@@ -64,26 +65,26 @@ class _Division(NamedTuple):
 
 
 class Crew:
-    """Processing units at work on one model; used by the thread that makes it.
+    """Processing units that compute one model; used only by the thread that creates it.
 
-    That thread is put on the first unit's cores, and back when the crew is closed. Methods that
-    compute raise ``DeviceLost`` if a unit is lost.
+    The thread is pinned to the first unit's cores until the crew is closed. Methods that compute
+    raise ``DeviceLost`` if a unit is lost.
     """
 
     def __init__(self, specs: Sequence[UnitSpec]) -> None:
-        """Start the units; raises ``ModelNotLoadable`` if this process can't have them."""
+        """Start the units. Raises ``ModelNotLoadable`` if this process can't have them."""
         self.cores = _check_present(specs)
         self.names = tuple(map(str, specs))
         self.memory = SharedMemory()
         self._threads = torch.get_num_threads()
         self.units = [_start(spec, self.memory) for spec in specs[1:]]
-        """All but the first, which is this thread."""
+        """All units but the first, which is this thread."""
         os.sched_setaffinity(0, specs[0].numbers)
         torch.set_num_threads(len(specs[0].numbers))
         self._layers = Layers()
         self._stores: dict[int, int] = {}
         self.works: dict[Work, list[int]] = {}
-        """The numbers of layers by their sizes."""
+        """The numbers of layers, by their size."""
         self.context = 0
         """The longest sequence whose attention can be divided, in tokens."""
         self._inputs = self._slots = torch.empty(0)
@@ -91,20 +92,20 @@ class Crew:
         self.linear_s = [*nothing]
         """The seconds that each unit took for its parts of layers since ``adapt``."""
         self.attention_s = [*nothing]
-        """The same of attention."""
+        """The seconds that each unit took for its parts of attention since ``adapt``."""
         self._expected_s = [*nothing]
         self._divisions: dict[tuple[int, int], _Division] = {}
         self.plan: Plan = FixedPlan(even(len(specs)))
-        """How work is divided; ``use`` changes it."""
+        """The plan that divides work; ``use`` changes it."""
 
     def use(self, plan: Plan) -> None:
-        """Divide by ``plan`` from now on."""
+        """Divide work by ``plan`` from now on."""
         self.plan = plan
         self._divisions.clear()
 
     def adapt(self) -> None:
-        """After a forward: let units rest, and divide otherwise if the plan sees that their speeds
-        have changed."""
+        """Let units rest after a forward pass, and divide work anew if the plan finds that their
+        speeds have changed."""
         for unit in self.units:
             unit.rest()
         if self.plan.observe(self.linear_s, self._expected_s):
@@ -113,10 +114,10 @@ class Crew:
             seconds[:] = [0.0] * len(seconds)
 
     def share_buffers(self, heads: int, context: int, dtype: torch.dtype) -> None:
-        """Make what activations and results are passed in, once layers are known.
+        """Allocate the buffers for activations and results, once layers are known.
 
-        ``heads`` are those of queries, ``context`` is the longest sequence that units attend to, in
-        tokens.
+        ``heads`` is the number of query heads, ``context`` the longest sequence that units attend
+        to, in tokens.
         """
         zeros, place = self.memory.zeros, self.memory.place
         self.context = context
@@ -130,7 +131,8 @@ class Crew:
             unit.hold([shared, ResultBuffers(place(output), place(log_sums))])
 
     def share_layers(self, layers: Sequence[tuple[Tensor, Tensor | None]]) -> Sequence[int]:
-        """The numbers of layers, whose weights and biases lie in the crew's memory."""
+        """Give all units ``layers``, whose weights and biases lie in the crew's memory; return
+        their numbers."""
         place = self.memory.place
         places: list[Held] = [
             LayerPlaces(place(weight), None if bias is None else place(bias))
@@ -152,11 +154,12 @@ class Crew:
                 unit.hold([KVPlace(self.memory.place(kv))])
 
     def store_number(self, kv: Tensor) -> int:
-        """By which units know ``kv``."""
+        """Return the number by which units know ``kv``."""
         return self._stores[kv.data_ptr()]
 
     def linear(self, layer: int, inputs: Tensor) -> Tensor:
-        """``[tokens, features]`` through layer number ``layer``: ``[tokens, columns]``."""
+        """Compute layer number ``layer`` of ``inputs`` ``[tokens, features]``; return ``[tokens,
+        columns]``."""
         tokens = len(inputs)
         if tokens > MAX_TOKENS:
             return torch.cat([self.linear(layer, part) for part in torch.split(inputs, MAX_TOKENS)])
@@ -176,8 +179,8 @@ class Crew:
         return torch.cat([own, *(part.results for part in division.parts)], 1)
 
     def key_ranges(self, keys: int, width: int, length: int) -> Sequence[range] | None:
-        """Which of ``keys`` committed keys each unit attends to, for ``width`` new tokens of a
-        sequence of ``length``; None if all would be the first one's."""
+        """Return the range of ``keys`` committed keys that each unit attends to, for ``width`` new
+        tokens of a sequence of ``length``; None if the first unit would get all keys."""
         if not keys or width > MAX_TOKENS or length > self.context:
             return None
         able = [True, *(unit.attends for unit in self.units)]
@@ -194,10 +197,10 @@ class Crew:
         jobs: Sequence[Attend],
         own: Callable[[], list[tuple[Tensor, Tensor]]],
     ) -> list[tuple[Tensor, Tensor]]:
-        """``own()``, the first unit's parts, and those that the others make of their ``jobs``.
+        """Return ``own()``, the first unit's parts, and the other units' results of their ``jobs``.
 
-        ``query`` is ``[1, kv_heads, rows, head_dim]``; ``slots`` those of the sequence, if they are
-        not consecutive.
+        ``query`` is ``[1, kv_heads, rows, head_dim]``; ``slots`` are those of the sequence, or None
+        if they are consecutive.
         """
         self._inputs[: query.numel()].view(query.shape).copy_(query)
         if slots is not None:
@@ -216,7 +219,7 @@ class Crew:
         ]
 
     def ping(self, number: int) -> float:
-        """The seconds between telling unit ``number`` (from 1) to do nothing, and its answer."""
+        """Return the seconds until unit ``number`` (from 1) has answered a job without work."""
         unit = self.units[number - 1]
         began = time.perf_counter()
         unit.begin_nothing()
@@ -224,11 +227,11 @@ class Crew:
         return time.perf_counter() - began
 
     def forget(self) -> None:
-        """Drop what this thread has packed of layers; what it needs is packed again."""
+        """Drop the layers that this thread has packed; it packs them again as needed."""
         self._layers.forget()
 
     def close(self) -> None:
-        """End the other units, and give the thread its cores back."""
+        """End the other units, and restore the thread's cores."""
         for unit in self.units:
             unit.close()
         self.memory.close()
@@ -259,30 +262,33 @@ class Crew:
         return division
 
     def _finish(self, busy: Sequence[_Busy], own: Callable[[], T], taken_s: list[float]) -> T:
-        """``own()``, once all that are ``busy`` have finished too; adds what each took."""
+        """Return ``own()`` once all ``busy`` units have finished, too; add the seconds of each to
+        ``taken_s``."""
         began = time.perf_counter()
         try:
             done = own()
         finally:
             taken_s[0] += time.perf_counter() - began
-            # Also if it failed, as for want of memory: the next job must find units at rest.
+            # Even if ``own`` failed, as for lack of memory: no unit may be busy at the next job.
             for number, unit in busy:
                 taken_s[number] += unit.finish()
         return done
 
 
 def check_units_fit(units: Sequence[UnitSpec] | None, device: str, ranks: Ranks | None) -> None:
-    """Raise ``ModelNotLoadable`` for ``units`` of a model that is on a device, or in parts."""
+    """Raise ``ModelNotLoadable`` for ``units`` of a model that is on another device or divided
+    among ranks."""
     if units is None:
         return
     if device != "cpu":
-        raise ModelNotLoadable(f"--units: the model must be on the CPU, --device is {device!r}")
+        raise ModelNotLoadable(f"--units: the model must be on the CPU, but --device is {device!r}")
     if ranks is not None:
-        raise ModelNotLoadable(f"--units: the model is divided among {ranks.count} ranks already")
+        raise ModelNotLoadable(f"--units: the model is already divided among {ranks.count} ranks")
 
 
 def _check_present(specs: Sequence[UnitSpec]) -> frozenset[int]:
-    """The cores that this thread may use; raises ``ModelNotLoadable`` if a unit isn't here."""
+    """Return the cores that this thread may use. Raises ``ModelNotLoadable`` if a unit is
+    missing."""
     cores = frozenset(os.sched_getaffinity(0))
     for spec in specs:
         if spec.kind == "cpu" and not cores.issuperset(spec.numbers):

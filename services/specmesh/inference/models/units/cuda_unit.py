@@ -1,8 +1,8 @@
-"""A unit that is a GPU: kernels run in its own order, beside the engine's thread.
+"""A unit that is a GPU: its kernels run on a stream, concurrently with the engine's thread.
 
-Weights are copied to it once, whole, so that a change of shares moves nothing. Activations and
-results are read and written by it in the shared memory, which is registered for that. It has no
-part in attention, for which all KV would have to be written twice.
+All weights are copied to it once, so a change of shares moves nothing. It reads activations and
+writes results in the shared memory, which is registered for that. It takes no part in attention,
+since all KV would have to be written twice.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CudaUnit:
         self._registered: list[int] = []
 
     def hold(self, held: Sequence[Held]) -> None:
-        """Copy layers to the GPU; let it read and write buffers where they are."""
+        """Copy layers to the GPU, and let it read and write buffers in place."""
         look = self._memory.look
         for each in held:
             if isinstance(each, LayerPlaces):
@@ -71,33 +71,34 @@ class CudaUnit:
             self._ended.record()
 
     def begin_attend(self, job: Attend) -> None:
-        """Never called, since ``attends`` is False."""
+        """Raise ``AssertionError``: never called, since ``attends`` is False."""
         raise AssertionError(f"{self.name} was given {job}")
 
     def finish(self) -> float:
-        """Wait for what was queued; returns its seconds on the GPU."""
+        """Wait for the queued job; return its seconds on the GPU."""
         self._ended.synchronize()
         return float(self._began.elapsed_time(self._ended)) * 1e-3
 
     def rest(self) -> None:
-        """Nothing waits."""
+        """Do nothing: no thread is waiting."""
 
     def output(self, *shape: int) -> Tensor:
-        """The results, as ``shape``."""
+        """Return the results, as ``shape``."""
         return self._output[: torch.Size(shape).numel()].view(shape)
 
     def log_sums(self, *shape: int) -> Tensor:
-        """There are none: it has no part in attention."""
+        """Raise ``AssertionError``: the unit takes no part in attention."""
         raise AssertionError(f"{self.name} was asked for {shape}")
 
     def close(self) -> None:
-        """Take the registration of buffers back."""
+        """Unregister the buffers."""
         for address in self._registered:
             _runtime().cudaHostUnregister(address)
         self._registered.clear()
 
     def _register(self, place: Place) -> Tensor:
-        """The tensor at ``place``, locked in memory: copies go straight from and to it."""
+        """Return the tensor at ``place``, locked in memory, so that the GPU copies directly from
+        and to it."""
         tensor = self._memory.look(place)
         status = _runtime().cudaHostRegister(tensor.data_ptr(), place.num_bytes, 0)
         torch.cuda.check_error(status)

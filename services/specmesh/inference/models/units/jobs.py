@@ -1,4 +1,4 @@
-"""What a unit is told to do, in words of shared memory, and the tensors that it works on."""
+"""Jobs of a unit, as words in shared memory, and the tensors that they work on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specmesh.inference.models.units.memory import Place
 
 
 class JobKind(IntEnum):
-    """What to do; ``HOLD`` brings tensors by pipe, the others are told by words alone."""
+    """The kind of a job; ``HOLD`` also sends tensors by pipe, the others need only words."""
 
     NOTHING = 0
     LINEAR = 1
@@ -32,8 +32,8 @@ class Linear(NamedTuple):
 class Attend(NamedTuple):
     """``rows`` queries of each KV head attend to keys ``first`` to ``end`` of the sequence.
 
-    ``layer`` is that of KV store ``store``. The sequence lies in consecutive slots from ``run`` on,
-    or, if that is negative, in those of the shared list. Scores are multiplied by ``scale``.
+    ``layer`` is a layer of KV store ``store``. The sequence lies in consecutive slots from ``run``
+    on, or, if that is negative, in those of the shared list. Scores are multiplied by ``scale``.
     """
 
     store: int
@@ -46,11 +46,11 @@ class Attend(NamedTuple):
 
 
 WORDS = struct.Struct("=2q6qd")
-"""Kind, how many times, numbers, scale."""
+"""The kind, the number of times, the numbers, the scale."""
 RESULT = struct.Struct("=qq")
-"""How many nanoseconds the work took, and whether it failed."""
+"""The nanoseconds that the work took, and whether it failed."""
 RESTING = WORDS.size + RESULT.size
-"""Where a byte says whether no job is to be expected soon."""
+"""The offset of a byte that says whether no job is expected soon."""
 CONTROL_BYTES = RESTING + 1
 
 
@@ -64,7 +64,8 @@ class LayerPlaces:
 
 @dataclass(frozen=True, slots=True)
 class SharedBuffers:
-    """What all units read: activations (flat), and the slots of the sequence that attends."""
+    """The buffers that all units read: activations (flat), and the slots of the sequence that
+    attends."""
 
     inputs: Place
     slots: Place
@@ -72,7 +73,7 @@ class SharedBuffers:
 
 @dataclass(frozen=True, slots=True)
 class ResultBuffers:
-    """What one unit writes, both flat: results, and logarithms of sums in float32."""
+    """The buffers that one unit writes, both flat: results, and logarithms of sums in float32."""
 
     output: Place
     log_sums: Place

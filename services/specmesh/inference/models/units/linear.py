@@ -1,8 +1,8 @@
-"""Linear layers divided among units, all by columns: results are only put side by side.
+"""Linear layers divided among units, all by columns, so that results are only concatenated.
 
-Also those that Megatron divides by rows (the attention's output, the MLP's last): there the units'
-results would have to be added up. Layers that are given the same activations, as query, key and
-value are, go to the units as one.
+That includes the layers that Megatron divides by rows (the attention's output, the MLP's last),
+whose results would have to be added up. Layers with the same input, such as query, key and value,
+go to the units as one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from specmesh.inference.models.units.crew import Crew
 Plain = nn.Linear | Conv1D
 
 CONTEXT_ROOM = 1024
-"""Tokens by which a tree may make a sequence longer than the model's context: branches are of the
-same places."""
+"""Tokens by which a tree may make a sequence longer than the model's context, since branches share
+positions."""
 
 
 class DividedLayers:
-    """Layers with the same inputs, one below the other in the crew's layer ``number``."""
+    """Layers with the same inputs, stacked in the crew's layer ``number``."""
 
     def __init__(self, crew: Crew, number: int, columns: Sequence[int]) -> None:
         self._crew = crew
@@ -35,7 +35,8 @@ class DividedLayers:
         self._results: Sequence[Tensor] = ()
 
     def compute(self, index: int, inputs: Tensor) -> Tensor:
-        """What layer ``index`` makes of ``inputs``; the first computes for all of them."""
+        """Return the output of layer ``index`` for ``inputs``; the first layer computes all of
+        them."""
         if not index or inputs is not self._inputs:
             together = self._crew.linear(self._number, inputs.reshape(-1, inputs.shape[-1]))
             together = together.view(*inputs.shape[:-1], together.shape[-1])
@@ -48,7 +49,7 @@ class DividedLayers:
 
 
 class DividedLinear(nn.Module):
-    """Computes what one of ``layers`` does, without gradients."""
+    """A replacement of one of ``layers``, without gradients."""
 
     def __init__(self, layers: DividedLayers, index: int) -> None:
         super().__init__()
@@ -56,7 +57,7 @@ class DividedLinear(nn.Module):
         self._index = index
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """``[1, tokens, in_features]`` to ``[1, tokens, out_features]``."""
+        """Map ``[1, tokens, in_features]`` to ``[1, tokens, out_features]``."""
         return self._layers.compute(self._index, input)
 
 
@@ -76,14 +77,15 @@ def divide_linears(model: Any, crew: Crew) -> None:
 
 
 def linears(model: nn.Module) -> Iterator[tuple[str, Plain]]:
-    """The linear layers of ``model`` by name."""
+    """Yield the linear layers of ``model`` by name."""
     for name, module in model.named_modules():
         if type(module) is nn.Linear or type(module) is Conv1D:
             yield name, module
 
 
 def _share(crew: Crew, group: Sequence[Plain]) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of the layers in one, in the crew's memory; the layers use these as well."""
+    """Stack the weights and biases of ``group`` in the crew's memory, which the layers then use as
+    well."""
     first = group[0].weight
     sizes = [_columns(layer) for layer in group]
     features = first.numel() // sizes[0]
@@ -108,7 +110,8 @@ def _columns(layer: Plain) -> int:
 
 
 def _groups(model: Any) -> list[list[Plain]]:
-    """The linear layers, those together that a forward gives the same activations in a row."""
+    """Group the linear layers: those that a forward pass calls in a row with the same input go
+    together."""
     called: list[tuple[str, Plain, Tensor]] = []
     named = list(linears(model))
     hooks = [

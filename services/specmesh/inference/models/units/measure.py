@@ -1,7 +1,7 @@
-"""Measures at load what each unit takes for each kind of work, while all of them work.
+"""Measurements at load of each unit's time for each kind of work, while all of them work.
 
-The units are timed together, as they will be used: they share a memory, and one may slow another
-down (Ghidorah, Section III-C3).
+The units are timed together, as they will be used: they share memory, and one may slow another down
+(Ghidorah, Section III-C3).
 """
 
 from __future__ import annotations
@@ -27,22 +27,24 @@ from specmesh.inference.models.units.whole import BySize, forward_of, judged
 TOKENS = (1, 4, 16, 64, 256)
 CONTEXTS = (64, 256, 1024, 4096)
 TREE = 16
-"""New tokens in measurements of attention: a binary tree of them."""
+"""The number of new tokens in measurements of attention; they form a binary tree."""
 
 MAX_MULTIPLICATIONS = 5e8
-"""Work larger than this is not measured, unless for one token, but taken to be like smaller."""
+"""Larger work is not measured, except for one token, but divided like smaller work."""
 SECONDS = 0.01
 ROUNDS = 5
-"""A measurement takes as long as this, and so many rounds at least. The quickest counts: what else
-the machine does only adds to it."""
+"""A measurement lasts ``SECONDS`` and at least this many rounds. The quickest round counts: other
+load on the machine only adds time."""
 LAYERS = 4
-"""How many layers of one size are used in turn, so that no cache holds all of their weights."""
+"""The number of layers of one size that are used in turn, so that no cache holds all of their
+weights."""
 PINGS = 100
 
 
 @torch.inference_mode()
 def measure(crew: Crew, model: Any, kv: KVShape) -> Planner:
-    """A plan for the layers of ``model``, which the crew has, and for its attention to ``kv``."""
+    """Measure the units; return a plan for the layers of ``model``, which the crew holds, and for
+    attention to ``kv``."""
     used = crew.plan
     overheads = [0.0, *(_ping(crew, number) for number in range(1, len(crew.names)))]
     measured: dict[Work, BySize] = {
@@ -56,7 +58,7 @@ def measure(crew: Crew, model: Any, kv: KVShape) -> Planner:
     measured[ATTENTION] = _attention(crew, kv, model.config.num_attention_heads, overheads)
     judgement = judged(crew, measured, forward_of(model, kv))
     crew.use(used)
-    crew.forget()  # among it are layers as a whole
+    crew.forget()  # which also drops whole layers
     return Planner(judgement, len(crew.names))
 
 
@@ -123,7 +125,8 @@ def _measured(
     rounds: Sequence[tuple[float, Sequence[float]]],
     overheads: Sequence[float],
 ) -> Measured:
-    """From what evenly divided rounds took: in all, and each unit."""
+    """Return the measurement from evenly divided ``rounds``: the total seconds, and those of each
+    unit."""
     count = len(overheads)
     taken = [max(1e-9, min(taken[unit] for _, taken in rounds)) for unit in range(count)]
     costs = [Cost(count * each, overhead) for each, overhead in zip(taken, overheads, strict=True)]
@@ -134,7 +137,7 @@ def _measured(
 def _rounds(
     calls: Sequence[Callable[[], object]], taken_s: list[float]
 ) -> Iterator[tuple[float, Sequence[float]]]:
-    """The seconds of each of many ``calls`` in turn, and by how much it raised ``taken_s``."""
+    """Yield the seconds of each of many ``calls`` in turn, and its increase of ``taken_s``."""
     for call in calls:
         call()
     end = time.perf_counter() + SECONDS
@@ -149,7 +152,7 @@ def _rounds(
 
 
 def _tree_part(keys: int) -> BatchPart:
-    """A binary tree of new tokens after ``keys`` others, in consecutive slots."""
+    """Return a binary tree of new tokens after ``keys`` others, in consecutive slots."""
     attends = np.zeros((TREE, keys + TREE), np.bool_)
     attends[:, :keys] = True
     for node in range(TREE):

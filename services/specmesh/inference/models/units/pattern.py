@@ -1,4 +1,4 @@
-"""Which keys new tokens attend to: all of those committed, and of the new ones their ancestors."""
+"""The keys that new tokens attend to: all committed keys, and those of their own ancestors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy.typing as npt
 from specmesh.inference.engine.batch import AttentionMask, Group, Indexes
 
 SPARSE_SHARE = 0.5
-"""Ancestors are gathered if they are at most this share of the new keys; else to compute all
-scores, and mask some, moves less."""
+"""Ancestors are gathered if they are at most this share of the new keys; beyond it, computing all
+scores and masking some moves less data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ancestors:
-    """For each new token the keys it attends to, ``[width, depth]``; ``unused`` marks entries that
-    only fill up a row, which repeat another one of it."""
+    """The keys that each new token attends to, ``[width, depth]``; ``unused`` marks entries that
+    only pad a row, by repeating another entry of it."""
 
     keys: Indexes
     unused: npt.NDArray[np.bool_]
@@ -27,9 +27,10 @@ class Ancestors:
 class Pattern:
     """Attention of one sequence's new tokens: its dense and its sparse part.
 
-    All attend to the first ``committed`` keys. Of the ``length`` there are, the others are the new
-    tokens' own: each attends to at least one of these, by ``ancestors``, or by ``mask``
-    ``[width, length - committed]`` where ancestors are most of them. With neither there are none.
+    All tokens attend to the first ``committed`` of ``length`` keys. The other keys are those of the
+    new tokens: each token attends to at least one of them, as given by ``ancestors``, or by
+    ``mask`` ``[width, length - committed]`` if most of them are ancestors. Without either there are
+    no other keys.
     """
 
     committed: int
@@ -38,7 +39,7 @@ class Pattern:
 
 
 def pattern_of(group: Group) -> Pattern:
-    """The pattern of a ``group`` of one sequence."""
+    """Return the pattern of a ``group`` of one sequence."""
     if group.attention_mask is None:
         return Pattern(group.length)
     attends = group.attention_mask[0]

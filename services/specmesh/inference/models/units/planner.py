@@ -1,6 +1,6 @@
-"""Decides how work is divided, from what was measured at load and what units take while serving.
+"""The division of work among units, planned from measurements at load and times while serving.
 
-Pure: it has no clock, and the same measurements give the same shares.
+The module is pure: it has no clock, and the same measurements give the same shares.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import NamedTuple, Protocol
 from specmesh.inference.models.units.shares import Measured, Shares, best_shares
 
 WINDOW = 16
-"""How many forwards are looked at together: one that was interrupted by other work decides
-nothing."""
+"""The number of forward passes that are compared together, so that one pass slowed by other load
+decides nothing."""
 HYSTERESIS = 0.1
-"""By how much the units' speeds must have changed against each other before anything is divided
-anew. Less is noise, and gains less than a twentieth."""
+"""The relative change of the units' speeds that causes a new division. A smaller change is noise,
+and would gain less than a twentieth."""
 FORGIVENESS = 0.99
-"""What is left after each forward of the slowness of a unit that had no part in it: so it is tried
-again in time."""
+"""The factor on the slowness of a unit after each forward pass in which it had no part, so that it
+is tried again in time."""
 
 
 class Work(NamedTuple):
-    """A kind of work: linear layers from ``features`` to ``columns``, or, with neither, attention
+    """A kind of work: linear layers from ``features`` to ``columns``, or, without these, attention
     to committed KV."""
 
     features: int = 0
@@ -36,61 +36,67 @@ ATTENTION = Work()
 
 
 class Plan(Protocol):
-    """Says how work is divided."""
+    """A plan for dividing work."""
 
     def shares(self, work: Work, size: int) -> Shares:
-        """For ``size`` tokens of a linear layer, or keys of attention."""
+        """Return the shares for ``size`` tokens of a linear layer, or for ``size`` keys of
+        attention."""
         ...
 
     def expected_s(self, work: Work, size: int, shares: Shares) -> tuple[float, ...]:
-        """The seconds that each unit's part would take, had nothing changed since the start."""
+        """Return the seconds that each unit's part would take if speeds had not changed since
+        load."""
         ...
 
     def observe(self, taken_s: Sequence[float], expected_s: Sequence[float]) -> bool:
-        """Note what each unit took for its parts of a forward; True if shares have changed."""
+        """Record the seconds of each unit for its parts of a forward pass; return True if shares
+        have changed."""
         ...
 
 
 class FixedPlan:
-    """The same shares of all work, for experiments."""
+    """A plan with the same shares for all work, for experiments."""
 
     def __init__(self, shares: Shares) -> None:
         self._shares = shares
 
     def shares(self, work: Work, size: int) -> Shares:  # noqa: ARG002
-        """Those it was made with."""
+        """Return the fixed shares."""
         return self._shares
 
     def expected_s(self, work: Work, size: int, shares: Shares) -> tuple[float, ...]:  # noqa: ARG002
-        """Nothing is expected."""
+        """Return no expectation."""
         return (0.0,) * len(shares)
 
     def observe(self, taken_s: Sequence[float], expected_s: Sequence[float]) -> bool:  # noqa: ARG002
-        """Never changes."""
+        """Return False: the shares never change."""
         return False
 
 
 class Planner:
-    """A ``Plan`` by measurements ``{work: {size: measured}}``, that follows the units' speeds."""
+    """A ``Plan`` from measurements ``{work: {size: measured}}`` that follows changes of the units'
+    speeds."""
 
     def __init__(self, measured: Mapping[Work, Mapping[int, Measured]], num_units: int) -> None:
         self.measured = measured
         self.slowness = (1.0,) * num_units
-        """How many times slower each unit is taken to be than it was when measured."""
+        """The factor by which each unit is estimated to be slower than when it was measured."""
         self._latest = list(self.slowness)
         self._seen = [deque[float](maxlen=WINDOW) for _ in self.slowness]
 
     def shares(self, work: Work, size: int) -> Shares:
-        """Those with which the units end together, by the measurement of the nearest size."""
+        """Return the shares with which the units end together, by the measurement of the nearest
+        size."""
         return best_shares(self._nearest(work, size).slowed(self.slowness))
 
     def expected_s(self, work: Work, size: int, shares: Shares) -> tuple[float, ...]:
-        """By the nearest size: what that gets wrong it gets wrong for all units alike."""
+        """Return the expectation by the nearest size, whose error is the same for all units."""
         costs = self._nearest(work, size).costs
         return tuple(cost.whole_s * share for cost, share in zip(costs, shares, strict=True))
 
     def observe(self, taken_s: Sequence[float], expected_s: Sequence[float]) -> bool:
-        """Compare, over the last forwards, and change shares if speeds have."""
+        """Compare the times of the last forward passes, and change shares if speeds have
+        changed."""
         for unit, seen in enumerate(self._seen):
             if expected_s[unit]:
                 seen.append(taken_s[unit] / expected_s[unit])
@@ -112,6 +118,6 @@ class Planner:
 
 
 def _drift(now: Sequence[float], before: Sequence[float]) -> float:
-    """The greatest change of one unit's speed against another's, as a logarithm."""
+    """Return the greatest change of one unit's speed against another's, as a logarithm."""
     changes = [math.log(new / old) for new, old in zip(now, before, strict=True)]
     return max(changes) - min(changes)

@@ -1,4 +1,4 @@
-"""How large a share of some work each unit gets, so that all end together: pure arithmetic."""
+"""The share of some work for each unit so that all end together: pure arithmetic."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ Shares = tuple[float, ...]
 """Each unit's share of a piece of work; they add up to 1."""
 
 GRANULE = 16
-"""Columns are divided in multiples of this: whole vectors, and whole cache lines of results."""
+"""The multiple in which columns are divided: full vectors, and full cache lines of results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a unit takes for the whole of some work while the others work as well, and for being
-    given any of it; in seconds."""
+    """The seconds that a unit takes for the whole of some work while the others also work, and the
+    overhead of giving it any."""
 
     whole_s: float
     overhead_s: float
@@ -23,15 +23,15 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Some work as it was measured, in seconds: by the first unit alone, by each unit, and what
-    the first unit does for dividing it, whatever the shares."""
+    """The measured seconds of some work: by the first unit alone, by each unit, and the first
+    unit's cost of dividing it, which does not depend on the shares."""
 
     alone_s: float
     costs: tuple[Cost, ...]
     dividing_s: float
 
     def slowed(self, slowness: Sequence[float]) -> Measured:
-        """The same with each unit that many times slower than it was."""
+        """Return the measurement with each unit slower by its factor in ``slowness``."""
         costs = (
             Cost(cost.whole_s * times, cost.overhead_s)
             for cost, times in zip(self.costs, slowness, strict=True)
@@ -39,37 +39,38 @@ class Measured:
         return Measured(self.alone_s * slowness[0], tuple(costs), self.dividing_s)
 
     def dearer(self, seconds: float) -> Measured:
-        """The same if dividing takes so much longer."""
+        """Return the measurement with dividing ``seconds`` more expensive."""
         return replace(self, dividing_s=self.dividing_s + seconds)
 
 
 def alone(num_units: int) -> Shares:
-    """Everything to the first unit."""
+    """Return shares that give everything to the first unit."""
     return (1.0, *[0.0] * (num_units - 1))
 
 
 def even(num_units: int) -> Shares:
-    """The same to each."""
+    """Return the same share for each unit."""
     return (1 / num_units,) * num_units
 
 
 def best_shares(measured: Measured) -> Shares:
-    """Those with which the last unit ends soonest; all to the first if dividing doesn't pay."""
+    """Return the shares with which the last unit ends soonest; all to the first unit if dividing
+    doesn't pay."""
     _, shares = _together(measured.costs)
     return shares if gain_s(measured) else alone(len(shares))
 
 
 def gain_s(measured: Measured) -> float:
-    """The seconds by which the work ends sooner if it is divided; 0 if it should not be."""
+    """Return the seconds by which the work ends sooner if it is divided; 0 if it should not be."""
     ends_s, _ = _together(measured.costs)
     return max(0.0, measured.alone_s - ends_s - measured.dividing_s)
 
 
 def _together(costs: Sequence[Cost]) -> tuple[float, Shares]:
-    """When all end at once, and with which shares.
+    """Return the time at which all units end together, and the shares for that.
 
-    Units with more overhead than that get nothing: so the end is that of the first m units in
-    order of overhead, for the greatest m that is better than one less.
+    Units with more overhead than that time get nothing. So the time is that of the first m units in
+    order of overhead, for the greatest m that is better than m - 1.
     """
     order = sorted(range(len(costs)), key=lambda unit: costs[unit].overhead_s)
     speed = head_start = 0.0
@@ -86,8 +87,9 @@ def _together(costs: Sequence[Cost]) -> tuple[float, Shares]:
 
 
 def ranges(shares: Shares, count: int, granule: int = GRANULE) -> tuple[range, ...]:
-    """``count`` columns or keys in one run for each unit, all but the last border a multiple of
-    ``granule``. A unit with a share of 0 gets none, unless rounding leaves it the rest."""
+    """Divide ``count`` columns or keys into one range for each unit. All borders except the last
+    are multiples of ``granule``. A unit with a share of 0 gets none, unless rounding leaves it the
+    rest."""
     borders = [0]
     given = 0.0
     for share in shares[:-1]:

@@ -1,4 +1,5 @@
-"""The two things that units compute parts of: linear layers by columns, attention by keys."""
+"""The two kinds of work that units compute in parts: linear layers by columns, attention by
+keys."""
 
 from __future__ import annotations
 
@@ -14,38 +15,38 @@ from specmesh.inference.models.cpu.linear import TYPICAL_TOKENS, packable_dtypes
 from specmesh.inference.models.units.shares import GRANULE
 
 PREPARED = 8192
-"""How many views are kept: to make them takes as long as to multiply by a small matrix."""
+"""The number of views that are kept: making one takes as long as multiplying by a small matrix."""
 
 
 PACKED_FROM_BYTES = 4 << 20
-"""In float32 smaller layers are not packed: to begin one more block takes longer than it gains."""
+"""In float32 smaller layers are not packed: the overhead of one more block exceeds the gain."""
 MAX_BLOCKS = 16
-"""Into how many blocks a packed layer is divided, more or less, if each is of one granule."""
+"""The approximate number of blocks of a packed layer whose blocks are one granule each."""
 
 Columns = tuple[Tensor, Tensor | None]
 """Weight and bias of some columns."""
 
 
 class Layers:
-    """Linear layers, of which any range of columns can be computed.
+    """Linear layers of which any range of columns can be computed.
 
-    What ``cpu/linear`` would pack is packed here too, but in blocks, since a range of a packed
-    weight isn't one of columns: a range is made of at most a few blocks, whose lengths are powers
-    of two of the granule. Each is packed when it is first used, and kept: to divide in another way
-    packs at most the blocks about the border, and once.
+    Layers that ``cpu/linear`` would pack are packed here too, but in blocks, since a packed weight
+    has no contiguous columns. A range consists of a few blocks, each a power of two of granules
+    long. A block is packed at its first use and kept, so a new division packs at most the blocks at
+    the new border, once.
     """
 
     def __init__(self) -> None:
         self._layers: list[tuple[Tensor, Tensor | None]] = []
         self._plain_below: list[int] = []
-        """With fewer tokens than this a layer is computed from its plain weight."""
+        """For each layer, the number of tokens below which it is computed from its plain weight."""
         self._dtypes = packable_dtypes()
         self._columns = lru_cache(PREPARED)(self._view)
         self._blocks = lru_cache(PREPARED)(self._find_blocks)
         self._packed = lru_cache(PREPARED)(self._pack)
 
     def add(self, weight: Tensor, bias: Tensor | None) -> int:
-        """Number of the layer with ``weight`` ``[columns, features]``."""
+        """Add the layer with ``weight`` ``[columns, features]``; return its number."""
         self._layers.append((weight, bias))
         packable = weight.device.type == "cpu" and weight.dtype in self._dtypes
         packable &= weight.dtype != torch.float32 or weight.nbytes >= PACKED_FROM_BYTES
@@ -53,21 +54,22 @@ class Layers:
         return len(self._layers) - 1
 
     def features(self, layer: int) -> int:
-        """The length of the layer's inputs."""
+        """Return the length of the layer's inputs."""
         return self._layers[layer][0].shape[1]
 
     def columns(self, layer: int) -> int:
-        """The length of its outputs."""
+        """Return the length of the layer's outputs."""
         return self._layers[layer][0].shape[0]
 
     def granule(self, layer: int, tokens: int) -> int:
-        """Of how many columns ranges of the layer are multiples, for so many tokens."""
+        """Return the number of columns of which ranges of the layer are multiples, for
+        ``tokens``."""
         if tokens < self._plain_below[layer]:
             return GRANULE
         return GRANULE * max(1, round(self.columns(layer) / MAX_BLOCKS / GRANULE))
 
     def part(self, layer: int, first: int, end: int, inputs: Tensor) -> Tensor:
-        """``[tokens, features]`` to ``[tokens, end - first]``."""
+        """Map ``inputs`` ``[tokens, features]`` to columns ``[tokens, end - first]``."""
         tokens = len(inputs)
         if not tokens or first == end or tokens < self._plain_below[layer]:
             weight, bias = self._columns(layer, first, end)
@@ -80,7 +82,7 @@ class Layers:
         return part
 
     def forget(self) -> None:
-        """Drop what has been packed."""
+        """Drop all packed blocks."""
         self._blocks.cache_clear()
         self._packed.cache_clear()
 
@@ -97,8 +99,9 @@ class Layers:
 
 
 def blocks(first: int, end: int, granule: int) -> Iterator[tuple[int, int]]:
-    """The columns from ``first``, a multiple of ``granule``, to ``end`` in few blocks, which are as
-    long as a power of two of granules and begin at multiples of that; the last may be cut short."""
+    """Yield the columns from ``first``, a multiple of ``granule``, to ``end`` as few blocks. The
+    length of a block is a power of two of granules, and it begins at a multiple of its length. The
+    last block may be shorter."""
     strip, last = first // granule, -(-end // granule)
     while strip < last:
         count = 1
@@ -111,10 +114,10 @@ def blocks(first: int, end: int, granule: int) -> Iterator[tuple[int, int]]:
 def attend(
     query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Attention ``[1, kv_heads, rows, head_dim]``, and the logarithm of each query's sum of
-    exponential scores ``[1, kv_heads, rows]``, by which parts over several keys are merged.
+    """Return attention ``[1, kv_heads, rows, head_dim]``, and the logarithm of each query's sum of
+    exponential scores ``[1, kv_heads, rows]``, with which parts over different keys are merged.
 
-    ``mask`` is added to the scores, ``[1, 1, rows, keys]``; a row must not be −inf throughout.
+    ``mask`` ``[1, 1, rows, keys]`` is added to the scores; no row may be entirely −inf.
     """
     attended: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, keys, values, attn_mask=mask, scale=scale
@@ -125,9 +128,9 @@ def attend(
 def read_kv(
     kv: Tensor, layer: int, first: int, end: int, run: int, slots: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Keys and values ``[1, kv_heads, end - first, head_dim]`` of a sequence in ``kv``
-    ``[2 * layers, slots, kv_heads, head_dim]``: consecutive from slot ``run`` on, or, if that is
-    negative, in ``slots``."""
+    """Return keys and values ``[1, kv_heads, end - first, head_dim]`` of a sequence in ``kv`` ``[2
+    * layers, slots, kv_heads, head_dim]``. The sequence is consecutive from slot ``run`` on, or, if
+    that is negative, in ``slots``."""
     pair = kv[2 * layer : 2 * layer + 2]
     is_run = run >= 0
     held = pair[:, run + first : run + end] if is_run else pair.index_select(1, slots[first:end])

@@ -1,4 +1,5 @@
-"""What every unit other than the first can do: a slice of a layer, while the others do theirs."""
+"""The interface of every unit except the first: it computes its slice of a layer while the others
+compute theirs."""
 
 from __future__ import annotations
 
@@ -11,48 +12,48 @@ from specmesh.inference.models.units.jobs import Attend, Held, Linear
 
 
 class Unit(Protocol):
-    """A processing unit; used by one thread, one job at a time.
+    """A processing unit, used by one thread for one job at a time.
 
-    Each of its methods raises ``DeviceLost`` if it can do nothing any more.
+    Every method raises ``DeviceLost`` if the unit can no longer work.
     """
 
     name: str
 
     attends: bool
-    """Whether it takes part in attention: only a unit to which the KV is at hand can."""
+    """True if it takes part in attention, which only a unit with access to the KV can."""
 
     def hold(self, held: Sequence[Held]) -> None:
-        """Take more layers, buffers or KV; they are numbered in the order they come."""
+        """Take more layers, buffers or KV; they are numbered in order of arrival."""
         ...
 
     def begin_nothing(self) -> None:
-        """Begin a job without work, whose time is that of being told."""
+        """Begin a job without work, whose time is the overhead of any job."""
         ...
 
     def begin_linear(self, job: Linear) -> None:
-        """Begin to compute ``job`` of the shared inputs; returns at once."""
+        """Begin to compute ``job`` for the shared inputs; return immediately."""
         ...
 
     def begin_attend(self, job: Attend) -> None:
-        """Begin to compute ``job`` for the queries in the shared inputs; returns at once."""
+        """Begin to compute ``job`` for the queries in the shared inputs; return immediately."""
         ...
 
     def finish(self) -> float:
-        """Wait for the job that was begun; returns the seconds it took."""
+        """Wait for the running job; return the seconds it took."""
         ...
 
     def rest(self) -> None:
-        """Expect no job soon: the forward is over."""
+        """Let the unit sleep: the forward pass is over."""
         ...
 
     def output(self, *shape: int) -> Tensor:
-        """The finished job's results, which the next job overwrites."""
+        """Return the finished job's results, which the next job overwrites."""
         ...
 
     def log_sums(self, *shape: int) -> Tensor:
-        """The finished attention's logarithms of sums, likewise."""
+        """Return the finished attention's logarithms of sums, which the next job overwrites."""
         ...
 
     def close(self) -> None:
-        """End it; does nothing for one that has ended."""
+        """End the unit; do nothing if it has already ended."""
         ...

@@ -1,10 +1,9 @@
-"""Whether dividing layers pays in a whole forward as it does in a loop of one layer.
+"""A check that dividing layers pays in a whole forward pass, not only in a loop of one layer.
 
-In a loop units are awake, and caches hold what is needed. In a forward Python and small operations
-come between two layers. So forwards are timed undivided and divided, and what they gain less than
-their layers promise is charged to each layer that is divided, of which the small ones then are not.
-Of these ways the quickest is kept, and nothing is divided for a gain too small to be told from
-noise.
+In a loop units are awake, and caches are warm. In a forward pass Python and small operations run
+between two layers. So forward passes are timed undivided and divided, and the part of the predicted
+gain that they miss is charged to each divided layer; small layers are then no longer divided. The
+quickest way is kept, and nothing is divided if the gain is too small to be told from noise.
 """
 
 from __future__ import annotations
@@ -23,23 +22,24 @@ from specmesh.inference.models.units.planner import Planner, Work
 from specmesh.inference.models.units.shares import Measured, gain_s
 
 BySize = Mapping[int, Measured]
-"""Some kind of work, by how many tokens or keys it is measured with."""
+"""The measurements of a kind of work, by the number of tokens or keys."""
 
 TOKENS = (1, 4, 16)
-"""Of the forwards that are timed: what speculation asks for."""
+"""The tokens of the forward passes that are timed, as speculation needs them."""
 SECONDS = 0.05
 ROUNDS = 4
-"""Each way is timed in so many rounds, for so long in each, and the quickest forward counts."""
+"""Each way is timed in this many rounds of ``SECONDS`` each, and its quickest forward pass
+counts."""
 MOST_SECONDS = 3.0
-"""No round begins later than that: a large model would take minutes more to load."""
+"""No round begins later than this, since a large model would take minutes longer to load."""
 LEAST_GAIN = 0.05
-"""By how much a divided forward must be quicker."""
+"""The share by which a divided forward pass must be quicker."""
 
 
 def judged(
     crew: Crew, measured: Mapping[Work, BySize], forward: Callable[[int], object]
 ) -> Mapping[Work, BySize]:
-    """``measured`` as whole forwards, of so many tokens each, tell."""
+    """Return ``measured`` corrected by timing ``forward`` with different numbers of tokens."""
     counts = {work: len(layers) for work, layers in crew.works.items()}
     for tokens in TOKENS:
         if all(tokens in measured[work] for work in counts):
@@ -56,7 +56,7 @@ def judged(
 def without_gain(
     measured: Mapping[Work, BySize], counts: Mapping[Work, int], tokens: int
 ) -> dict[Work, BySize]:
-    """``measured`` if no layer with ``tokens`` gained anything by being divided."""
+    """Return ``measured`` as if no layer with ``tokens`` gained anything by being divided."""
     return _dearer(measured, tokens, {work: gain_s(measured[work][tokens]) for work in counts})
 
 
@@ -67,8 +67,8 @@ def charge(
     alone_s: float,
     divided_s: float,
 ) -> dict[Work, BySize]:
-    """``measured`` as forwards of ``tokens`` tell, of which ``counts`` says how many layers of each
-    kind they have, undivided and divided in so many seconds."""
+    """Return ``measured`` corrected by the seconds of undivided and divided forward passes of
+    ``tokens``, which have ``counts`` layers of each kind."""
     gains = {work: gain_s(measured[work][tokens]) for work in counts}
     promised_s = sum(counts[work] * gain for work, gain in gains.items())
     num_divided = sum(counts[work] for work, gain in gains.items() if gain)
@@ -82,7 +82,7 @@ def charge(
 def _dearer(
     measured: Mapping[Work, BySize], tokens: int, by_s: Mapping[Work, float]
 ) -> dict[Work, BySize]:
-    """``measured`` if it took so much longer to divide layers with ``tokens``."""
+    """Return ``measured`` as if dividing layers with ``tokens`` took ``by_s`` longer."""
     return {
         work: {**by_size, tokens: by_size[tokens].dearer(by_s[work])} if work in by_s else by_size
         for work, by_size in measured.items()
@@ -90,7 +90,8 @@ def _dearer(
 
 
 def forward_of(model: Any, kv: KVShape) -> Callable[[int], object]:
-    """A forward of so many tokens without a context, in a KV store of its own."""
+    """Return a function that runs a forward pass of a number of tokens without context, in its own
+    KV store."""
     store = KVStore(kv, 1, torch.device("cpu"))
 
     def forward(tokens: int) -> object:
@@ -114,7 +115,8 @@ def _quickest(
     tokens: int,
     ways: Sequence[Mapping[Work, BySize]],
 ) -> list[float]:
-    """The seconds of the quickest forward that is divided as each of ``ways`` tells, in turns."""
+    """Return the seconds of the quickest forward pass for each of the ``ways`` to divide, timed in
+    turns."""
     quickest = [float("inf")] * len(ways)
     now = 0.0
     last_round = time.perf_counter() + MOST_SECONDS

@@ -1,7 +1,7 @@
-"""The process of a unit that is made of CPU cores: it waits for jobs, and does them.
+"""The process of a unit made of CPU cores: it waits for jobs and does them.
 
-A process and not a thread: Python runs one thread at a time, and to pass the turn on takes longer
-than many a layer.
+It is a process and not a thread, since Python runs one thread at a time, and switching takes longer
+than many layers.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from specmesh.inference.models.units.memory import Place, SharedMemory
 from specmesh.inference.models.units.slices import Layers, attend, read_kv
 
 SPINS = 50_000
-"""How often a unit tries for its next job before it sleeps, some 10 ms, unless the forward is over
-before: to be woken takes longer than many a layer."""
+"""The number of polls for the next job before a unit sleeps, about 10 ms, unless the forward pass
+ends before: waking up takes longer than many layers."""
 
 
 class Line(NamedTuple):
-    """What connects a unit's process with the engine's."""
+    """The connection of a unit's process with the engine's."""
 
     file: Any
-    """A ``DupFd`` of the memory's file."""
+    """A ``DupFd`` for the memory's file."""
     control: Place
     begin: Semaphore
     done: Semaphore

@@ -1,8 +1,8 @@
-"""vLLM as an engine behind Verify: it schedules, keeps KV and computes; what a token is chosen by
-and which tokens are accepted stays ours.
+"""vLLM as an engine behind Verify: vLLM schedules, keeps KV and computes; specmesh still chooses
+tokens and accepts or rejects drafts.
 
-Reading order: ``model`` (our side), ``core`` (vLLM's, and what a step of it gives), ``rows`` (what
-its workers do differently), ``scheduler`` (what its scheduler does differently), ``seen`` (prefixes
-by name), ``versions``; ``ray_cluster`` and ``ray_on_cpus`` where vLLM's processes run in Ray.
-None of these interfaces of vLLM's is public, so its version is pinned.
+Reading order: ``model`` (the ``LanguageModel``), ``core`` (vLLM's engine core and its steps),
+``rows`` (changes to vLLM's workers), ``scheduler`` (changes to its scheduler), ``seen`` (prefixes
+by digest), ``versions``; ``ray`` if vLLM's processes run in Ray. None of these vLLM interfaces is
+public, so vLLM's version is pinned.
 """

@@ -1,5 +1,5 @@
-"""vLLM's engine core in this process, driven step by step: no threads, queues or clients of its
-own."""
+"""vLLM's engine core in this process, driven step by step, without vLLM's threads, queues or
+clients."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ WORKER = f"{ScoringWorker.__module__}.{ScoringWorker.__qualname__}"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a step did for one request: from token ``start`` on it computed ``num_computed``.
+    """The part of a step that one request got: ``num_computed`` tokens from token ``start`` on.
 
-    ``rows`` ``[n, vocab]`` are the logits of those of them that were wanted, and ``is_last``
-    whether no more will come.
+    ``rows`` ``[n, vocab]`` are the logits of those tokens that were requested. ``is_last`` is True
+    if this is the request's last part.
     """
 
     start: int
@@ -37,10 +37,11 @@ class Part:
 
 
 class Core:
-    """Requests go in, steps give their logits. For one thread alone."""
+    """vLLM's engine core: requests go in, and steps return their logits. Only one thread may use
+    it."""
 
     def __init__(self, options: CoreOptions) -> None:
-        """Load the model; raises ``ModelNotLoadable``, or whatever vLLM raises."""
+        """Load the model. Raises ``ModelNotLoadable`` or any vLLM error."""
         set_num_threads = torch.set_num_threads
         config = engine_config(options, scheduler_cls=SCHEDULER, worker_extension_cls=WORKER)
         from vllm.v1.engine.core import EngineCore
@@ -52,23 +53,23 @@ class Core:
             if "KV cache" not in str(error):
                 raise
             raise ModelNotLoadable(
-                f"--cache-bytes has no room for a context of {options.context_tokens} tokens: "
+                f"--cache-bytes is too small for a context of {options.context_tokens} tokens: "
                 f"{error}"
             ) from error
         self._core.collective_rpc(ScoringWorker.give_rows.__name__)
-        torch.set_num_threads = set_num_threads  # on CPUs it puts a warning there
+        torch.set_num_threads = set_num_threads  # on CPUs vLLM replaces it to warn
         self._scheduler: Any = self._core.scheduler
         self._names = map(str, count())
         self._requests: dict[str, Any] = {}
-        """Those whose call is under way."""
+        """Requests of running calls."""
         self._under_way: deque[tuple[Any, list[Any]]] = deque()
-        """Steps, with their results: one, or as many as there are stages of a pipeline."""
+        """Steps with their results: one, or one for each pipeline stage."""
 
         self.block_tokens = int(self._scheduler.block_size)
-        """How many tokens of KV are found again together."""
+        """The number of tokens in a block of vLLM's prefix cache."""
         if self.block_tokens % BLOCK_TOKENS:
             raise ModelNotLoadable(
-                f"vLLM keeps the KV of this model in blocks of {self.block_tokens} tokens, no "
+                f"vLLM keeps the KV of this model in blocks of {self.block_tokens} tokens, not a "
                 f"multiple of {BLOCK_TOKENS}"
             )
         pool = self._scheduler.kv_cache_manager.block_pool
@@ -77,8 +78,8 @@ class Core:
         )
 
     def add(self, chain: PrefixChain, first_row: int) -> str:
-        """Ask for the logits after ``chain[first_row]`` and after all tokens behind it. Returns the
-        name by which parts have it, up to the last."""
+        """Request the logits after ``chain[first_row]`` and after every later token. Returns the
+        name under which ``step`` returns the request's parts, up to the last one."""
         from specmesh.inference.models.vllm.scheduler import ScoringRequest
 
         request = self._scheduler.go_on(chain, first_row)
@@ -89,14 +90,15 @@ class Core:
         return str(request.request_id)
 
     def drop(self, name: str) -> None:
-        """Take out a call that is no longer wanted."""
+        """Abort a call that is no longer wanted."""
         if self._requests.pop(name, None) is not None:
             self._core.abort_requests([name])
 
     def step(self) -> dict[str, Part]:
-        """One forward pass for as many requests as it has room for; by name, what it did.
+        """Run one forward pass for as many requests as it has room for; return their parts by name.
 
-        Raises ``DeviceLost`` if it fails: the core is then between two states, and of no more use.
+        Raises ``DeviceLost`` if it fails: the core's state is then inconsistent, so it cannot be
+        used again.
         """
         try:
             while True:
@@ -104,7 +106,7 @@ class Core:
                 if scheduled.num_scheduled_tokens:
                     break
                 if not self._under_way:
-                    raise DeviceLost("vLLM has requests, and computes for none of them")
+                    raise DeviceLost("vLLM has requests but schedules none of them")
         except DeviceLost:
             raise
         except Exception as error:
@@ -112,13 +114,13 @@ class Core:
         return {
             name: self._part(name, start, scheduled.num_scheduled_tokens[name], output)
             for name, start in _starts(scheduled)
-            if name in self._requests  # else it was dropped meanwhile
+            if name in self._requests  # otherwise it was dropped meanwhile
         }
 
     def _next_step(self) -> tuple[Any, Any]:
-        """What was scheduled for the oldest step under way, and what came of it.
+        """Return the schedule of the oldest running step, and its output.
 
-        Stages of a pipeline work at different steps at the same time.
+        Pipeline stages work on different steps at the same time.
         """
         executor = self._core.model_executor
         while len(self._under_way) < self._core.batch_queue_size:
@@ -139,9 +141,9 @@ class Core:
         return scheduled, output
 
     def on_failure(self, tell: Callable[[str], None]) -> None:
-        """Have ``tell`` called if one of vLLM's processes dies; its own log says which."""
+        """Call ``tell`` if one of vLLM's processes dies; vLLM's own log says which."""
         self._core.model_executor.register_failure_callback(
-            lambda: tell("a process of vLLM's has died")
+            lambda: tell("one of vLLM's processes has died")
         )
 
     def close(self) -> None:
@@ -157,7 +159,8 @@ class Core:
 
 
 def _starts(scheduled: Any) -> list[tuple[str, int]]:
-    """Which tokens a step begins with, by request: those before were computed or cached."""
+    """Return each request with the first token that a step computes of it; earlier tokens were
+    computed or cached."""
     again = scheduled.scheduled_cached_reqs
     return [
         *((each.req_id, each.num_computed_tokens) for each in scheduled.scheduled_new_reqs),

@@ -1,8 +1,9 @@
-"""Requests of vLLM's whose call has ended, and in which the next call of the same session goes on.
+"""vLLM requests whose call has ended, for the next call of the same session to continue in.
 
-A new request is dear: vLLM looks its prefix up, sends it to the workers and lays it out in their
-batch. One that it has already costs a fraction of that, as one does that decodes. So requests stay,
-with their blocks, until somebody else needs these: nobody says when a session has ended.
+A new request is expensive: vLLM looks its prefix up, sends it to the workers and lays it out in
+their batch. Continuing an existing request costs a fraction of that, as a decoding step does. So
+requests stay, with their blocks, until other calls need the blocks: no message announces the end of
+a session.
 """
 
 from __future__ import annotations
@@ -23,32 +24,33 @@ class Idle(Protocol):
 
     @property
     def num_sure(self) -> int:
-        """How many of them are none of a draft."""
+        """The number of those tokens that are not part of a draft."""
 
 
 R = TypeVar("R", bound=Idle)
 
 
 class IdleRequests(Generic[R]):
-    """Found by the digest of the whole blocks that they surely hold."""
+    """Idle requests, indexed by the digest of the full blocks before their draft."""
 
     def __init__(self, block_tokens: int) -> None:
         self._block_tokens = block_tokens
         self._by_digest: defaultdict[bytes, list[R]] = defaultdict(list)
         self._by_name: dict[str, R] = {}
-        """The first has been idle for the longest time."""
+        """Requests by name, longest idle first."""
         self._digests: dict[str, bytes] = {}
-        """By name, those under which they are found."""
+        """The digest of each request in ``_by_digest``, by name."""
 
     def __len__(self) -> int:
         return len(self._by_name)
 
     def requests(self) -> list[R]:
-        """The first has been idle for the longest time; for any thread."""
+        """Return all requests, longest idle first. Any thread may call this."""
         return list(self._by_name.values())
 
     def add(self, request: R) -> list[R]:
-        """Returns those whose place it takes: all that was sure of them is its beginning."""
+        """Add ``request``; remove and return those that it replaces: it begins with all their
+        tokens before the draft."""
         digest = request.chain.digest_at(self._start_of(request))
         alike = self._by_digest.get(digest, ())
         replaced = [each for each in alike if self._num_shared(each, request.chain) is not None]
@@ -60,8 +62,9 @@ class IdleRequests(Generic[R]):
         return replaced
 
     def find(self, chain: PrefixChain) -> tuple[R, int] | None:
-        """A request all of which is in ``chain`` but for a draft, and how many tokens they share,
-        those of the draft that were accepted included. One that shares the most blocks."""
+        """Return a request that shares the most blocks with ``chain``, and the number of tokens
+        that they share, including accepted draft tokens. ``chain`` must hold all of its tokens
+        before the draft. None if there is no such request."""
         last = len(chain) // self._block_tokens * self._block_tokens
         for length in range(last, -1, -self._block_tokens):
             for request in self._by_digest.get(chain.digest_at(length), ()):
@@ -71,7 +74,7 @@ class IdleRequests(Generic[R]):
         return None
 
     def remove(self, request: R) -> None:
-        """It is idle no more."""
+        """Remove ``request``, which is no longer idle."""
         del self._by_name[request.request_id]
         digest = self._digests.pop(request.request_id)
         self._by_digest[digest].remove(request)
@@ -79,8 +82,8 @@ class IdleRequests(Generic[R]):
             del self._by_digest[digest]
 
     def _num_shared(self, request: R, chain: PrefixChain) -> int | None:
-        """How many tokens it shares with ``chain``, which begins as the digest says; None if not
-        even those that are sure."""
+        """Return the number of tokens that ``request`` shares with ``chain``, whose full blocks
+        before the draft have its digest. None if they don't share all tokens before the draft."""
         start = self._start_of(request)
         num_shared = start + _num_equal(request.chain[start:], chain[start:])
         return num_shared if num_shared >= request.num_sure else None

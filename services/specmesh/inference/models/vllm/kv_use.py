@@ -1,4 +1,4 @@
-"""What vLLM's KV cache holds, in the words of our own block pool."""
+"""The use of vLLM's KV cache, reported as that of specmesh's own block pool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specmesh.inference.models.vllm.tails import Tails
 
 
 class KvUse:
-    """A ``KvCounts`` over a ``BlockPool`` of vLLM's; any thread may read it."""
+    """A ``KvCounts`` over a vLLM ``BlockPool``; any thread may read it."""
 
     def __init__(
         self,
@@ -19,14 +19,15 @@ class KvUse:
         tails: Tails | None,
         blocks_of_idle: Callable[[], Counter[int]],
     ) -> None:
-        """``blocks_of_idle`` says how many requests of no call have a block."""
+        """Observe ``pool``. ``blocks_of_idle`` returns the number of idle requests that hold each
+        block."""
         self._pool = pool
         self._tails = tails
         self._blocks_of_idle = blocks_of_idle
         self.num_looked_up_tokens = 0
         self.num_hit_tokens = 0
         self.num_blocks = int(pool.num_gpu_blocks) - 1
-        """vLLM uses the first one for itself."""
+        """The number of usable blocks: vLLM keeps the first one for itself."""
         self.capacity_tokens = self.num_blocks * block_tokens
 
     @property
@@ -36,7 +37,7 @@ class KvUse:
 
     @property
     def num_cached(self) -> int:
-        """Blocks that hold what can be found, and evicted."""
+        """Blocks that no running call uses and whose tokens can be found; they can be evicted."""
         return sum(
             num_users == 0 and (block.ref_cnt > 0 or block.block_hash is not None)
             for block, num_users in self._users()
@@ -44,25 +45,25 @@ class KvUse:
 
     @property
     def num_used(self) -> int:
-        """Blocks of calls under way."""
+        """Blocks in use by running calls."""
         return sum(num_users > 0 for _, num_users in self._users())
 
     @property
     def num_shared(self) -> int:
-        """Blocks of more than one call under way."""
+        """Blocks in use by more than one running call."""
         return sum(num_users > 1 for _, num_users in self._users())
 
     @property
     def num_evicted(self) -> int:
-        """How many have been given to another call while something could be found in them."""
+        """Blocks that went to another call while their tokens could still be found."""
         return 0 if self._tails is None else self._tails.num_evicted
 
     def count(self, num_looked_up: int, num_hit: int) -> None:
-        """Account for a call that begins."""
+        """Count the tokens of a call that begins."""
         self.num_looked_up_tokens += num_looked_up
         self.num_hit_tokens += num_hit
 
     def _users(self) -> Iterator[tuple[Any, int]]:
-        """Blocks, and of how many calls under way each is."""
+        """Yield each block with the number of running calls that use it."""
         idle = self._blocks_of_idle()
         return ((block, block.ref_cnt - idle[block.block_id]) for block in self._pool.blocks[1:])

@@ -1,5 +1,5 @@
-"""A model that vLLM runs, as a ``LanguageModel``: trees below a prefix, each path of them a request
-of vLLM's, many in one step."""
+"""A ``LanguageModel`` that vLLM runs. Each path of a tree is a vLLM request, and one step computes
+many of them."""
 
 from __future__ import annotations
 
@@ -38,18 +38,20 @@ CPU_CACHE_BYTES = 1 << 30
 MAX_BATCH = 64
 STEP_TOKENS = 1024
 CPU_STEP_TOKENS = 512
-"""So many tokens take a CPU a long time, and whoever comes next waits for it."""
+"""The most tokens of a step on a CPU: more would take long, and the next call would have to
+wait."""
 CHUNK_TOKENS = 256
-"""Of one prefix in a step, where others wait."""
+"""The most tokens of one prefix in a step while other calls wait."""
 FIRST_TOKENS = (0, 1)
-"""For a first forward, which shows whether vLLM has kernels for the model on this device."""
+"""Tokens of a first forward pass, which shows whether vLLM has kernels for the model on this
+device."""
 
 
 class VllmModel:
     """A ``LanguageModel`` whose forward passes are steps of vLLM.
 
-    It names prefixes that it has seen, for callers that send digests; whether their KV is still
-    there is vLLM's to know.
+    It remembers the prefixes that it has seen, for callers that send digests. Only vLLM knows
+    whether their KV is still cached.
     """
 
     max_batch = MAX_BATCH
@@ -60,7 +62,7 @@ class VllmModel:
         self.pool = core.kv
         self._seen = SeenPrefixes(core.kv.capacity_tokens)
         self._sequences: dict[str, VllmSequence] = {}
-        """Those that vLLM computes for."""
+        """Sequences with a vLLM request, by the request's name."""
 
     @classmethod
     def load(
@@ -76,11 +78,11 @@ class VllmModel:
         engine_options: str = "",
         chat_template: str | None,
     ) -> VllmModel:
-        """Load a local folder, or a ``revision`` of a Hugging Face id; raises ``ModelNotLoadable``.
+        """Load a local folder, or a ``revision`` of a Hugging Face id. Raises ``ModelNotLoadable``.
 
-        transformers reads it first, for its tokenizer, for the digest of its weights, the same as
-        that of a replica with our own engine, and to see that vLLM says the same. Of a quantized
-        model it reads no weights (``quantized.py``).
+        transformers reads the model first: for its tokenizer, for the digest of its weights (the
+        same as that of a replica with the ``transformers`` backend), and to check vLLM's logits. It
+        reads no weights of a quantized model (``quantized.py``).
         """
         check_versions()
         with naming(name):
@@ -116,7 +118,7 @@ class VllmModel:
             weights_digest=digest,
             backend="vllm",
             interruptible=False,
-            scores_trees=False,  # a request for each path: the best chain is cheaper
+            scores_trees=False,  # each path would be a request; one chain is cheaper
         )
         model = cls(core, description)
         try:
@@ -131,15 +133,15 @@ class VllmModel:
     def open(
         self, prefix: Sequence[int], cancellation: Cancellation, room: int = DEFAULT_ROOM_TOKENS
     ) -> VllmSequence:
-        """A sequence that waits for vLLM to have room; raises ``TooLarge`` if it never has."""
+        """Open a sequence that waits until vLLM has room. Raises ``TooLarge`` if vLLM never has."""
         num_tokens, capacity = len(prefix) + room, self._core.kv.capacity_tokens
         if num_tokens > capacity:
             raise TooLarge(num_tokens, capacity)
         return VllmSequence(self, PrefixChain(prefix), cancellation)
 
     def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """One step of vLLM; None for requests that need another. Raises ``DeviceLost`` if it
-        fails."""
+        """Run one step of vLLM; return None for requests that need another. Raises ``DeviceLost``
+        if the step fails."""
         sequences = []
         for request in requests:
             assert isinstance(request.sequence, VllmSequence)
@@ -150,11 +152,11 @@ class VllmModel:
         return [each.take() for each in sequences]
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
-        """The base, if a recent prefix begins with it."""
+        """Return the base if a recent prefix begins with it, else None."""
         return self._seen.find_base(base_length, digest)
 
     def on_failure(self, tell: Callable[[str], None]) -> None:
-        """Have ``tell`` called with the reason once vLLM computes no more."""
+        """Call ``tell`` with the reason once vLLM can no longer compute."""
         self._core.on_failure(tell)
 
     def close(self) -> None:
@@ -178,23 +180,24 @@ class VllmModel:
             record_forward(duration_ms, kind, num_calls, num_tokens)
 
     def begin(self, sequence: VllmSequence, chain: PrefixChain, first_row: int) -> str:
-        """Have vLLM compute for ``sequence``; the name under which it does."""
+        """Have vLLM compute for ``sequence``; return the name of its request."""
         name = self._core.add(chain, first_row)
         self._sequences[name] = sequence
         return name
 
     def end(self, name: str) -> None:
-        """Have it compute no more under ``name``."""
+        """End the request ``name``."""
         if self._sequences.pop(name, None) is not None:
             self._core.drop(name)
 
     def remember(self, chain: PrefixChain) -> None:
-        """From here on ``find_base`` knows ``chain``."""
+        """Let ``find_base`` find ``chain`` from now on."""
         self._seen.add(chain)
 
 
 class VllmSequence:
-    """A ``SequenceState``: a prefix, and a tree that grows below it, read one path at a time."""
+    """A ``SequenceState`` of a prefix and the tree that grows below it; each path is a vLLM
+    request."""
 
     def __init__(self, model: VllmModel, chain: PrefixChain, cancellation: Cancellation) -> None:
         self.cancellation = cancellation
@@ -205,26 +208,26 @@ class VllmSequence:
         self._model = model
         self._tree = EMPTY
         self._num_rows = 0
-        """Rows that were given: those of so many nodes, node 0 included."""
+        """The number of nodes whose rows have been returned, node 0 included."""
         self._reads: dict[str, PathRead] | None = None
-        """By name, the requests that vLLM has of it, until their rows are taken."""
+        """The reads of its vLLM requests, by name, until their rows are taken."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether rows are wanted that aren't there."""
+        """True while requested rows are missing."""
         return any(not read.is_done for read in (self._reads or {}).values())
 
     def score(self, tree: TokenTree) -> Logits:
-        """Logits of the new nodes, after as many steps as the prefix takes."""
+        """Return the logits of the new nodes, after as many steps as the prefix needs."""
         while True:
             (logits,) = self._model.forward([ForwardRequest(self, tree)])
             if logits is not None:
                 return logits
 
     def want(self, tree: TokenTree) -> None:
-        """Ask for the rows of the nodes of ``tree`` that have not been given."""
+        """Request the rows of the nodes of ``tree`` that have not been returned."""
         if self._reads is not None:
-            return  # asked before
+            return  # already requested
         self._tree = tree
         self._reads = {}
         for path in new_paths(tree, self._num_rows):
@@ -235,7 +238,7 @@ class VllmSequence:
             self._reads[name] = PathRead(path.nodes, first_row)
 
     def receive(self, name: str, part: Part, size: ForwardSize) -> None:
-        """Note what a step did."""
+        """Take in the part of a step that request ``name`` got."""
         assert self._reads is not None
         if not self.num_computed_tokens:
             self.num_cached_tokens = part.start
@@ -244,7 +247,7 @@ class VllmSequence:
         self._reads[name].receive(part)
 
     def take(self) -> Logits | None:
-        """The rows that were asked for, once all are there."""
+        """Return the requested rows once all are there, else None."""
         if self.is_waiting:
             return None
         assert self._reads is not None
@@ -258,7 +261,7 @@ class VllmSequence:
         return rows
 
     def close(self, keep: Sequence[int]) -> None:
-        """End the sequence; vLLM keeps the KV of whole blocks, whatever was accepted."""
+        """Close the sequence; vLLM keeps the KV of full blocks, including rejected tokens."""
         for name in self._reads or ():
             self._model.end(name)
         if self._num_rows:
@@ -269,12 +272,12 @@ class VllmSequence:
 def _read(
     name: str, revision: str | None, dtype: str, chat_template: str | None
 ) -> tuple[ModelDescription, PlainLogits | None]:
-    """What the model is, and what transformers says with it, None if it is quantized. What
-    transformers has of it is gone afterwards, so that vLLM has the memory."""
+    """Return the model's description and the logits that transformers computes (None if the model
+    is quantized). transformers' copy of the model is freed, so that vLLM has the memory."""
     files = read_files(name, revision)
     if files.is_quantized:
         return describe_quantized(files, dtype, chat_template), None
-    # "sdpa" leaves caps on scores out, "eager" overflows in float16.
+    # "sdpa" ignores caps on attention scores, and "eager" overflows in float16.
     is_capped = getattr(files.text_config, "attn_logit_softcapping", None)
     loaded = files.load(dtype, "cpu", None, attention="eager" if is_capped else "sdpa")
     plain = PlainLogits.of(name, loaded.model)
@@ -282,22 +285,24 @@ def _read(
 
 
 def cannot_compute(name: str, dtype: str, error: DeviceLost) -> str:
-    """Why vLLM, which has loaded the model ``name`` in ``dtype``, cannot compute it."""
+    """Return the reason why vLLM, which has loaded the model ``name`` in ``dtype``, cannot compute
+    it."""
     what = f"vLLM cannot compute {name!r} in {dtype}"
-    # vLLM's kernels for Intel's AMX, which it takes for weights of 8 or 4 bits where the processor
-    # has it, check this only in a forward.
+    # vLLM uses Intel AMX kernels for weights of 8 or 4 bits if the processor has AMX. They check
+    # the data type only in a forward pass.
     if "to be bfloat16 or half" in str(error):
         return f"{what}: on this processor its kernels need --dtype bfloat16 or float16 ({error})"
     return f"{what}: {error}"
 
 
 def step_tokens_on(device_type: str) -> int:
-    """The most tokens of a step, of all requests together."""
+    """Return the most tokens of a step, over all requests."""
     return CPU_STEP_TOKENS if device_type == "cpu" else STEP_TOKENS
 
 
 def _kind(parts: Collection[Part], block_tokens: int) -> str:
-    """What ``engine.forward_plan.kind_of`` says of a forward pass of our own engine."""
+    """Return the kind of a step, as ``engine.forward_plan.kind_of`` does for specmesh's own
+    engine."""
     if any(part.num_computed - len(part.rows) >= block_tokens for part in parts):
         return "prefill"
     return "verify" if any(len(part.rows) > 1 for part in parts) else "decode"

@@ -1,4 +1,4 @@
-"""How a model is to be run, as vLLM's own configuration."""
+"""The options for running a model, translated to vLLM's configuration."""
 
 from __future__ import annotations
 
@@ -14,34 +14,35 @@ from specmesh.inference.models.vllm.ray.cluster import join_ray
 from specmesh.serving.process.logging import take_over
 
 ENVIRONMENT = {
-    "VLLM_CONFIGURE_LOGGING": "0",  # its loggers are for ours: standard error is for JSON lines
+    "VLLM_CONFIGURE_LOGGING": "0",  # specmesh logs for it: standard error has JSON lines
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_USE_V2_MODEL_RUNNER": "0",  # ``rows`` knows the first
-    # It keeps room in the context for a token that is sampled, which here none is.
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # ``rows`` is written for V1
+    # vLLM reserves room in the context for a sampled token, and here no token is sampled.
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
 }
-"""vLLM reads these when it is imported."""
+"""Environment variables that vLLM reads when it is imported."""
 
 QUIET = {"PYTHONWARNINGS": "ignore", "TORCH_CPP_LOG_LEVEL": "ERROR", "TORCH_LOGS": "-all"}
-"""For processes of vLLM's own, which would write these warnings as plain text. They are those of
-this process, where Python and torch have read such variables already."""
+"""Environment variables for vLLM's own processes, which would write these warnings as plain text.
+In this process they have no effect, since Python and torch have already read them."""
 
 WORKERS_ENVIRONMENT = (*ENVIRONMENT, *QUIET, "VLLM_CPU_OMP_THREADS_BIND", "OMP_NUM_THREADS")
-"""What workers on other nodes are to read, too."""
+"""The variables that workers on other nodes need, too."""
 
 CPU_BLOCK_TOKENS = 32
-"""The least that its attention on CPUs has kernels for."""
+"""The smallest block for which vLLM has CPU attention kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoreOptions:
-    """How a model is to be run.
+    """Options for running a model.
 
-    ``device_type`` is torch's word. ``cache_bytes`` of memory are for KV (None: what vLLM finds
-    free on a GPU). A step takes up to ``step_tokens``, of one long prefix ``chunk_tokens`` unless
-    it is alone. ``tensor_parallel`` processes share each layer, with ``num_threads`` each.
-    ``engine_options`` are words of vLLM's own command line, and take precedence.
+    ``device_type`` is torch's name for the type. ``cache_bytes`` of memory are for KV (None: what
+    vLLM finds free on a GPU). A step computes up to ``step_tokens``, and up to ``chunk_tokens`` of
+    one long prefix unless it is alone. ``tensor_parallel`` processes share each layer, with
+    ``num_threads`` each. ``engine_options`` are options of vLLM's command line, and take
+    precedence.
     """
 
     model: str
@@ -56,7 +57,7 @@ class CoreOptions:
     num_threads: int
     engine_options: str = ""
     revision: str | None = None
-    """Of a Hugging Face id; None is its main branch."""
+    """The revision of a Hugging Face id; None means its main branch."""
 
 
 US = "specmesh, which needs it as it is"
@@ -80,7 +81,7 @@ OURS = {
     "data_parallel_size": US,
     "enable_lora": US,
 }
-"""Options of vLLM's that aren't among ``engine_options``, and what sets them."""
+"""vLLM options that ``engine_options`` may not set, and what sets them instead."""
 
 
 HARMLESS = {
@@ -111,12 +112,12 @@ HARMLESS = {
     "master_addr",
     "master_port",
 }
-"""Options of vLLM's that change nothing that the model says but for rounding."""
+"""vLLM options that change the model's logits by no more than rounding errors."""
 
 
 def digest_with(weights_digest: str, command_line: str) -> str:
-    """``weights_digest``, or another one if options of vLLM's make another model of the weights, as
-    with ``--quantization``."""
+    """Return ``weights_digest``, or another digest if vLLM options turn the weights into a
+    different model, as ``--quantization`` does."""
     changes = {name: v for name, v in _given(command_line).items() if name not in HARMLESS}
     if not changes:
         return weights_digest
@@ -125,10 +126,10 @@ def digest_with(weights_digest: str, command_line: str) -> str:
 
 
 def engine_config(options: CoreOptions, **scoring: Any) -> Any:
-    """vLLM's configuration; ``scoring`` is what makes it give logits.
+    """Return vLLM's configuration; ``scoring`` are the arguments that make it return logits.
 
-    Imports vLLM, for which it sets the environment. Raises ``ModelNotLoadable`` for a device that
-    this vLLM isn't for, and for options that it refuses.
+    Sets the environment and imports vLLM. Raises ``ModelNotLoadable`` for a device that the
+    installed vLLM does not support, and for options that it rejects.
     """
     _set_environment(options.num_threads)
     take_over("torch")
@@ -137,7 +138,7 @@ def engine_config(options: CoreOptions, **scoring: Any) -> Any:
 
     if current_platform.device_type != options.device_type:
         raise ModelNotLoadable(
-            f"--device is of type {options.device_type!r}, and the vLLM that is installed "
+            f"--device is of type {options.device_type!r}, but the installed vLLM "
             f"computes on {current_platform.device_type!r}"
         )
     is_cpu = current_platform.is_cpu()
@@ -156,13 +157,13 @@ def engine_config(options: CoreOptions, **scoring: Any) -> Any:
         "long_prefill_token_threshold": min(options.chunk_tokens, options.context_tokens),
         "kv_cache_memory_bytes": options.cache_bytes,
         "block_size": CPU_BLOCK_TOKENS if is_cpu else None,
-        "enforce_eager": is_cpu,  # compiling there takes a compiler and minutes
+        "enforce_eager": is_cpu,  # compiling for CPUs needs a compiler and takes minutes
         "enable_prefix_caching": True,
         "async_scheduling": False,
         "tensor_parallel_size": options.tensor_parallel,
         "distributed_executor_backend": "uni" if num_processes == 1 else "mp",
         "generation_config": "vllm",
-        # Else it reads Mistral's own files where there are any, which are not those of the digest.
+        # Otherwise vLLM prefers files in Mistral's format, which the digest does not cover.
         "config_format": "hf",
         "load_format": "hf",
         "skip_tokenizer_init": True,
@@ -172,7 +173,7 @@ def engine_config(options: CoreOptions, **scoring: Any) -> Any:
 
 
 def _ray_executor(is_cpu: bool) -> Any:
-    """What vLLM is to use for Ray, whose cluster this process has joined."""
+    """Join a Ray cluster and return the executor that vLLM shall use there."""
     join_ray({name: os.environ[name] for name in WORKERS_ENVIRONMENT})
     if not is_cpu:
         return "ray"
@@ -182,7 +183,8 @@ def _ray_executor(is_cpu: bool) -> Any:
 
 
 def _given(command_line: str) -> dict[str, Any]:
-    """What users have set, by the names of vLLM's ``EngineArgs``, read by vLLM's own parser."""
+    """Return the options on ``command_line`` by their names in vLLM's ``EngineArgs``, read by
+    vLLM's own parser."""
     if not command_line:
         return {}
     from vllm.engine.arg_utils import EngineArgs
@@ -194,7 +196,7 @@ def _given(command_line: str) -> dict[str, Any]:
 
     parser = EngineArgs.add_cli_args(Parser(add_help=False, allow_abbrev=False))
     for action in parser._actions:
-        action.default = argparse.SUPPRESS  # what isn't given is not in the result
+        action.default = argparse.SUPPRESS  # leave options out that aren't given
     try:
         words = shlex.split(command_line)
     except ValueError as error:
@@ -208,9 +210,9 @@ def _given(command_line: str) -> dict[str, Any]:
 
 
 def _set_environment(num_threads: int) -> None:
-    """What vLLM and its processes read."""
+    """Set the environment variables that vLLM and its processes read."""
     os.environ.update(ENVIRONMENT)
-    # Else each process has to have a NUMA node to itself.
+    # Otherwise each process would need a NUMA node of its own.
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ["OMP_NUM_THREADS"] = str(num_threads)
     for name, value in QUIET.items():

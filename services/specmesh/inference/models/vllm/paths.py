@@ -1,4 +1,4 @@
-"""A tree as the paths that lead through it: vLLM reads chains alone, so each is a request."""
+"""The paths of a tree: vLLM scores only chains, so each path is a request."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from specmesh.inference.models.vllm.core import Part
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The way down to ``leaf``, for the rows of its last ``nodes``."""
+    """The path down to ``leaf``, read for the rows of its last ``nodes``."""
 
     leaf: int
     nodes: tuple[int, ...]
 
 
 def new_paths(tree: TokenTree, num_scored: int) -> list[Path]:
-    """Paths that lead through all nodes but the first ``num_scored`` (node 0 counts), each of which
-    is among the ``nodes`` of one of them."""
+    """Return paths through all nodes except the first ``num_scored`` (node 0 counts). Each of these
+    nodes is among the ``nodes`` of exactly one path."""
     if tree.is_chain:
         nodes = tuple(range(num_scored, len(tree) + 1))
         return [Path(len(tree), nodes)] if nodes else []
@@ -37,21 +37,22 @@ def new_paths(tree: TokenTree, num_scored: int) -> list[Path]:
 
 
 class PathRead:
-    """The rows of ``nodes``, which vLLM gives from its token ``first_row`` on."""
+    """The rows of ``nodes``, which vLLM returns from the request's token ``first_row`` on."""
 
     def __init__(self, nodes: Sequence[int], first_row: int) -> None:
         self.nodes = nodes
         self.rows: Logits = np.empty((0, 0), np.float32)
-        """Those that are there."""
+        """The rows received so far."""
         self._first_row = first_row
 
     @property
     def is_done(self) -> bool:
-        """Whether all rows are there."""
+        """True once all rows are there."""
         return len(self.rows) == len(self.nodes)
 
     def receive(self, part: Part) -> None:
-        """Take in the rows of a step. After vLLM has taken its blocks away, they come once more."""
+        """Take in the rows of a step. Rows come a second time after vLLM has preempted the
+        request."""
         first = max(0, part.start - self._first_row)
         assert first <= len(self.rows)
         self.rows = np.concatenate([self.rows[:first], part.rows]) if first else part.rows

@@ -1,7 +1,7 @@
-"""Checks at load that vLLM computes what transformers computes of the same weights.
+"""A check at load that vLLM and transformers compute the same logits from the same weights.
 
-vLLM has code of its own for each architecture. What it would say differently, replicas of one
-target with the same digest would say differently.
+vLLM has its own code for each architecture. If its logits differed, replicas of one target with the
+same digest would give different answers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from specmesh.inference.models.probe import TOLERANCE, difference, plain_logits,
 
 _PREFIX_TOKENS = 8
 _ACCEPTED_TOKENS, _REJECTED_TOKENS = 2, 2
-"""How many tokens of the first call's draft the second one goes on with, and how many it doesn't.
+"""The numbers of draft tokens of the first call that the second call accepts and rejects.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class PlainLogits:
-    """What transformers' model, of ``dtype``, says to short texts: ``[tokens, vocab]`` for each."""
+    """The logits that transformers computes in ``dtype`` for short texts: ``[tokens, vocab]`` for
+    each."""
 
     name: str
     dtype: torch.dtype
@@ -34,15 +35,17 @@ class PlainLogits:
 
     @classmethod
     def of(cls, name: str, model: Any) -> PlainLogits:
-        """Raises ``ModelNotLoadable`` if it cannot compute them."""
+        """Compute the logits of ``model``. Raises ``ModelNotLoadable`` if it cannot compute
+        them."""
         return cls(name, model.dtype, texts(model.config), list(plain_logits(name, model)))
 
     def check(self, served: LanguageModel) -> None:
-        """Raise ``ModelNotLoadable`` unless ``served`` says the same, by two calls for each text:
-        the second goes on behind the first one's draft, of which a part was rejected."""
+        """Raise ``ModelNotLoadable`` unless ``served`` computes the same logits in two calls for
+        each text. The second call continues after the draft of the first, a part of which was
+        rejected."""
         for text, expected in zip(self.texts, self.logits, strict=True):
             draft = text[_PREFIX_TOKENS : _PREFIX_TOKENS + _ACCEPTED_TOKENS]
-            room = max(0, len(text) - _PREFIX_TOKENS - len(draft))  # contexts may be that short
+            room = max(0, len(text) - _PREFIX_TOKENS - len(draft))  # the context may be shorter
             rejected = text[: min(room, _REJECTED_TOKENS)]
             rows = _rows(served, text[:_PREFIX_TOKENS], [*draft, *rejected])[: len(draft) + 1]
             committed = _PREFIX_TOKENS + len(rows)
@@ -52,13 +55,13 @@ class PlainLogits:
             differ = difference(rows, expected[_PREFIX_TOKENS - 1 :])
             if not differ <= TOLERANCE[self.dtype]:
                 raise ModelNotLoadable(
-                    f"vLLM computes something else of {self.name!r} than transformers does "
+                    f"vLLM and transformers compute different logits for {self.name!r} "
                     f"(logits differ by {differ:.2%})"
                 )
 
 
 def _rows(served: LanguageModel, prefix: Sequence[int], draft: Sequence[int]) -> Logits:
-    """The logits after ``prefix`` and after each token of ``draft``."""
+    """Return the logits after ``prefix`` and after each token of ``draft``."""
     chain = TokenTree.chain(draft)
     sequence = served.open(prefix, Cancellation(), len(chain))
     try:

@@ -1,8 +1,8 @@
-"""What the files of a quantized model tell of it, for vLLM alone to load.
+"""The description of a quantized model, read from its files; only vLLM loads its weights.
 
-transformers needs packages of its own, or a GPU, for most quantized weights, and computes something
-else of them than vLLM does. So it loads none: the digest is that of the tensors as they are stored,
-and there is nothing to hold vLLM's logits against.
+transformers needs packages of its own, or a GPU, for most quantized weights, and computes different
+logits from them than vLLM does. So it loads none: the digest is that of the stored tensors, and
+vLLM's logits are not checked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ELSEWHERE = "*/*"
 def describe_quantized(
     files: ModelFiles, dtype: str, chat_template: str | None
 ) -> ModelDescription:
-    """What peers are told of the model. Raises ``ModelNotLoadable``."""
+    """Return the description of the model that peers get. Raises ``ModelNotLoadable``."""
     try:
         num_parameters = _num_parameters(files.text_config)
         digest = digest_of_tensors(_stored(_weights_of(files.name, files.revision)), files.config)
@@ -50,8 +50,8 @@ def describe_quantized(
 
 
 def _weights_of(name: str, revision: str | None) -> list[Path]:
-    """The files that vLLM reads: those that an index names, or else all. Those of a Hugging Face id
-    are fetched."""
+    """Return the files that vLLM reads: those that an index names, or all if there is no index. The
+    files of a Hugging Face id are downloaded."""
     folder = Path(name)
     if folder.exists():
         listed = _listed_in(folder)
@@ -74,18 +74,18 @@ def _listed_in(folder: Path) -> list[str]:
 
 
 def _stored(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
-    """All tensors by their names, sorted, from however many files."""
+    """Yield all tensors of all files, sorted by name, with their names."""
     with ExitStack() as stack:
         files = [stack.enter_context(safe_open(path, framework="pt")) for path in paths]
         if not files:
-            raise FileNotFoundError(f"there are no {_WEIGHTS} in it")
+            raise FileNotFoundError(f"it has no {_WEIGHTS}")
         holders = [(name, file) for file in files for name in file.keys()]  # noqa: SIM118
         for name, file in sorted(holders, key=lambda holder: holder[0]):
             yield name, file.get_tensor(name)
 
 
 def _num_parameters(config: Any) -> int:
-    """Of the same model with weights as they are computed with."""
+    """Return the number of parameters of the same model before quantization."""
     plain = copy.deepcopy(config)
     for part, field in quantizations_of(plain):
         delattr(part, field)

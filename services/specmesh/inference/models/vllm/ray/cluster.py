@@ -1,5 +1,5 @@
-"""The Ray cluster in which vLLM's workers run: one that is there already, else one of this
-machine's that ends with this process."""
+"""The Ray cluster in which vLLM's workers run: an existing one, or else one on this machine that
+ends with this process."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from specmesh.serving.process.logging import take_over
 
 
 def join_ray(environment: Mapping[str, str]) -> None:
-    """Join the cluster that ``RAY_ADDRESS`` names, the one that was begun on this machine, or a new
-    one. Workers are started with ``environment``.
+    """Join the cluster that ``RAY_ADDRESS`` names, else the one that runs on this machine, else a
+    new one. Workers start with ``environment``.
 
-    Raises ``ModelNotLoadable`` without Ray, or if there is no way to the cluster.
+    Raises ``ModelNotLoadable`` if Ray is not installed or the cluster cannot be reached.
     """
     try:
         import ray
     except ModuleNotFoundError as error:
         raise ModelNotLoadable(
-            "--engine-options: --distributed-executor-backend ray needs Ray, and there is none: "
+            "--engine-options: --distributed-executor-backend ray needs Ray: "
             f"pip install 'ray{RAY}'"
         ) from error
     take_over("ray")
@@ -31,7 +31,7 @@ def join_ray(environment: Mapping[str, str]) -> None:
             runtime_env={"env_vars": dict(environment)},
             include_dashboard=False,
             configure_logging=False,
-            log_to_driver=False,  # what workers write is plain text
+            log_to_driver=False,  # workers write plain text, not JSON lines
         )
-    except Exception as error:  # of many types: ConnectionError, ValueError, its own
+    except Exception as error:  # ConnectionError, ValueError, and Ray's own types
         raise ModelNotLoadable(f"cannot join a Ray cluster: {error}") from error

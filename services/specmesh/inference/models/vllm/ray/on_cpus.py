@@ -1,4 +1,4 @@
-"""vLLM's workers as actors of Ray on CPUs; vLLM itself has them on GPUs alone."""
+"""vLLM's workers as Ray actors on CPUs; vLLM itself supports them only on GPUs."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from vllm.v1.executor import ray_executor_v2
 from vllm.v1.executor.ray_executor_v2 import RayExecutorV2, RayWorkerProc
 
 RESOURCE = "CPU"
-"""What Ray sets aside for a worker: one of these."""
+"""The Ray resource of which each worker gets one."""
 
 
 class CpuWorker(RayWorkerProc):  # type: ignore[misc] # vLLM is in another environment
-    """A worker without devices that have numbers."""
+    """A worker that has no numbered devices."""
 
     def get_node_and_physical_gpu_ids(self) -> tuple[str, list[int]]:
-        """The node that it is on, and no devices."""
+        """Return the worker's node, and no devices."""
         import ray
 
         return ray.get_runtime_context().get_node_id(), []
 
 
 class RayOnCpus(RayExecutorV2):  # type: ignore[misc] # vLLM is in another environment
-    """vLLM's own executor, but for what a worker takes of a node."""
+    """vLLM's own executor, except that a worker reserves CPUs instead of GPUs."""
 
     def _init_executor(self) -> None:
         current_platform.ray_device_key = RESOURCE
@@ -32,5 +32,5 @@ class RayOnCpus(RayExecutorV2):  # type: ignore[misc] # vLLM is in another envir
 
     @staticmethod
     def _get_actor_resource_kwargs() -> dict[str, Any]:
-        """Nothing beside the resource that was set aside for it, which it is placed in."""
+        """Request nothing beyond the resource reserved for the worker, in which it is placed."""
         return {}
