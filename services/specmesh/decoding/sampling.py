@@ -97,7 +97,7 @@ def choose(logits: NDArray[np.floating[Any]], sampling: Sampling, position: int)
     Greedy: the likeliest, the lowest id on ties. Coupled: the argmax of log p + Gumbel noise over
     the warped distribution p. A rounding error in the logits changes the token if it reorders
     scores, and also if it moves a token across the boundary of top-k or top-p, however far apart
-    the scores are. docs/measurements.md, Exactness, has the rates.
+    the scores are. docs/measurements.md has the rates.
 
     Raises ``ValueError`` in rejection mode, where the token depends on the draft, and
     ``FloatingPointError`` as ``warp`` does.
