@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
 
 from rich.console import Console
@@ -39,3 +40,16 @@ def test_on_a_terminal_there_is_a_bar_that_goes():
     with progress.progress("rows", 2, console) as advance:
         advance()
         assert "1/2" in written.getvalue()
+
+
+def test_blocks_that_follow_each_other_are_no_longer_silent_than_one(monkeypatch):
+    monkeypatch.setattr(silence, "SECONDS_BETWEEN_LINES", 60.0)
+    monkeypatch.setattr(silence, "_last_line_s", time.monotonic() - 59.5)
+    said = threading.Event()
+
+    def line(_):
+        said.set()
+        return "under way"
+
+    with silence.lines(line, Console(file=io.StringIO())):
+        assert said.wait(30)
