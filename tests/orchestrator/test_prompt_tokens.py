@@ -85,7 +85,7 @@ async def test_the_beginning_of_a_text_can_be_a_prompt_by_itself(reader, name):
 async def test_a_token_that_the_model_lacks_is_refused_by_name(reader, name):
     tokenizer = ZOO[name]
     lacking = target(tokenizer, vocab_size=tokenizer.token_to_id("<think>"))
-    with pytest.raises(InvalidField, match=r"'<think>', token .*tokens are below") as refused:
+    with pytest.raises(InvalidField, match=r"'<think>', token .*tokens below") as refused:
         await read(reader, lacking, text="a<think>")
     assert refused.value.field == "text"
     whole = target(tokenizer, vocab_size=tokenizer.get_vocab_size())

@@ -138,7 +138,7 @@ def test_stopped_run_goes_on_and_ends_with_the_same_weights(plan, tmp_path, monk
 def test_corpus_other_than_the_work_folders_is_refused(plan, sources):
     run(plan, SILENT)
     (sources / "another.txt").write_text("ab cd")
-    with pytest.raises(CorpusUnfit, match="other files"):
+    with pytest.raises(CorpusUnfit, match="files other than"):
         run(plan, SILENT)
 
 

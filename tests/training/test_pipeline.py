@@ -102,5 +102,5 @@ def test_work_folder_of_other_sources_is_refused(plan, sources):
     console = Console(file=io.StringIO())
     pipeline.prepare(plan, console)
     (sources / "another.py").write_text("x = 1\n")
-    with pytest.raises(WorkFolderError, match="other files"):
+    with pytest.raises(WorkFolderError, match="files other than"):
         pipeline.prepare(plan, console)
