@@ -15,8 +15,7 @@ SOURCES = {
 }
 MAX_FILES = 15
 ON_BOTH_SIDES = {"AcceptanceMode", "Strategy", "TokenKind"}
-"""What a client calls by these names is in the SDK, and in the code of the mesh: neither imports
-the other."""
+"""The SDK has these classes, and so has the code of the mesh: neither imports the other."""
 
 
 def room(file):
@@ -53,7 +52,7 @@ def modules(name):
 
 
 def siblings():
-    """By folder, which of its rooms import which."""
+    """Return for each folder which of its rooms import which."""
     found = defaultdict(lambda: defaultdict(set))
     for file, tree in SOURCES.items():
         for other in imported(file, tree):

@@ -29,7 +29,7 @@ from specmesh.v1 import generation_pb2 as pb
 NUM_REQUESTS = int(os.environ.get("BAD_BODIES", "1000"))
 NUM_ALONE = NUM_REQUESTS // 8
 NUM_WARM_UP = 80
-"""By then everything is imported and has run once."""
+"""Requests after which everything is imported and has run once."""
 MAX_LOOP_PAUSE_S = 0.2
 """A stream that may not pause for 250 ms has several turns of the event loop between two tokens, of
 which one may be as long as this."""

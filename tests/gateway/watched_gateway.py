@@ -20,7 +20,7 @@ from specmesh.serving.process.event_loop import run
 
 PERIOD_S = 0.002
 GIVES_BACK_S = 0.5
-"""How often it gives memory back: a test does not wait for the 5 s of others."""
+"""Seconds between its returns of memory: a test does not wait the usual 5 s."""
 
 
 async def watch(pauses: list[float]) -> None:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from specmesh.drafter.__main__ import DrafterService, DrafterSettings
 from specmesh.inference.backends import registry
 from specmesh.inference.backends.registry import backends, names
 from specmesh.inference.model import ModelNotLoadable
@@ -83,3 +84,9 @@ def test_a_backend_that_there_is_not_is_refused_with_what_was_probably_meant():
 def test_what_means_nothing_to_a_backend_is_refused(setting, why):
     with pytest.raises(ModelNotLoadable, match=why):
         VerifierService(VerifierSettings(backend="simulated", **setting)).load()
+
+
+def test_a_setting_of_other_backends_is_refused_with_the_names_of_them_all():
+    named_all = "--tokenizer is only for --backend ngram or prompt-lookup or random"
+    with pytest.raises(ModelNotLoadable, match=named_all):
+        DrafterService(DrafterSettings(backend="simulated", tokenizer="any")).load()

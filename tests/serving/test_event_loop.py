@@ -19,7 +19,7 @@ NUM_CALLS = 200
 
 @pytest.fixture
 def address():
-    """Of a server, in threads of its own, that answers each call with its request."""
+    """The address of a server, in threads of its own, that answers each call with its request."""
     server = grpc.server(ThreadPoolExecutor(1))
     methods = {"Answer": grpc.unary_unary_rpc_method_handler(lambda request, context: request)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", methods),))

@@ -11,8 +11,6 @@ import select
 import selectors
 import sys
 
-from specmesh.serving.process.event_loop import GrpcEventLoop
-
 
 class _PreciseSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-type, unused-ignore]
     """A selector whose timeouts are exact to the microsecond."""
@@ -30,4 +28,6 @@ def precise_loop() -> asyncio.AbstractEventLoop:
     """Return a new event loop; outside Linux, which alone has epoll, the default one of asyncio."""
     if sys.platform != "linux":
         return asyncio.new_event_loop()
+    from specmesh.serving.process.event_loop import GrpcEventLoop  # not on Windows
+
     return GrpcEventLoop(_PreciseSelector())

@@ -94,10 +94,13 @@ def refusals(backend: Backend, role: str, settings: BaseSettings) -> Iterator[st
         if getattr(settings, option, None) and option not in backend.uses:
             yield f"{_flag(option)}: backend {backend.name!r} does not use it"
     own = _fields(backend.settings(role))
+    others: dict[str, list[str]] = {}
     for other in backends().values():
         for option in _fields(other.settings(role)).keys() - own.keys():
-            if getattr(settings, option) != type(settings).model_fields[option].default:
-                yield f"{_flag(option)} is only for --backend {other.name}"
+            others.setdefault(option, []).append(other.name)
+    for option, users in others.items():
+        if getattr(settings, option) != type(settings).model_fields[option].default:
+            yield f"{_flag(option)} is only for --backend {' or '.join(users)}"
 
 
 def check_there(backend: Backend, model: str) -> None:
