@@ -12,7 +12,7 @@ from opentelemetry.exporter.otlp.proto.http import metric_exporter as metrics_ov
 from opentelemetry.exporter.otlp.proto.http import trace_exporter as spans_over_http
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from specmesh.serving.telemetry.exporters import UnsupportedExporter, metric_exporter, span_exporter
+from specmesh.serving.telemetry.exporters import InvalidTelemetry, metric_exporter, span_exporter
 
 if TYPE_CHECKING:
     from tests.serving.process.conftest import Connect, Launch
@@ -67,7 +67,7 @@ def test_the_environment_chooses_the_exporters(monkeypatch, environment, expecte
     ],
 )
 def test_what_there_is_not_is_refused_by_name(monkeypatch, environment, told):
-    with pytest.raises(UnsupportedExporter, match=told):
+    with pytest.raises(InvalidTelemetry, match=told):
         chosen(monkeypatch, environment)
 
 

@@ -155,7 +155,7 @@ class LocalMesh:
         except StartError as error:
             self._report(f"traces are not collected: {error}")
         else:
-            self._tracing = sending_to(address)
+            self._tracing = sending_to(address, self._options.traces.keep)
 
     def _named_drafters(self) -> list[tuple[str, Sequence[str]]]:
         drafters = self._options.models.drafters()

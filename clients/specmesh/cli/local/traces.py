@@ -11,9 +11,13 @@ from pathlib import Path
 
 from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import PORT, ProcessSpec
+from specmesh.serving.telemetry.sampler import RATE_LIMITED
 
 COLLECTOR = "traces"
 """The process's name."""
+
+TRACES_PER_SECOND = "1"
+"""New traces per second under load with `Keep.RATIO`."""
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
@@ -24,7 +28,8 @@ class Keep(StrEnum):
     OFF = "off"
     """No traces are recorded."""
     RATIO = "ratio"
-    """Slow and failed traces are kept, and a share of the others."""
+    """Slow and failed traces are kept, and a share of the others. Under load, about one answer per
+    second is traced."""
     ALL = "all"
     """All traces are kept."""
 
@@ -50,16 +55,21 @@ class TraceKeeping:
         )
 
 
-def sending_to(address: str) -> Mapping[str, str]:
-    """Return the environment of a process that sends all its spans to the collector at ``address``:
-    the collector samples whole traces, so the process must not drop any span before."""
+def sending_to(address: str, keep: Keep) -> Mapping[str, str]:
+    """Return the environment of a process that sends its spans to the collector at ``address``.
+
+    The collector chooses among whole traces, so a process sends all spans of the traces that are
+    recorded. With ``Keep.RATIO`` their number per second is limited, which bounds what tracing
+    costs under load.
+    """
     return {
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://{address}",
         # Override what the user's environment sets for other programs.
         "OTEL_SDK_DISABLED": "false",
         "OTEL_TRACES_EXPORTER": "otlp",
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc",
-        "OTEL_TRACES_SAMPLER": "always_on",
+        "OTEL_TRACES_SAMPLER": RATE_LIMITED if keep is Keep.RATIO else "parentbased_always_on",
+        "OTEL_TRACES_SAMPLER_ARG": TRACES_PER_SECOND,
         "OTEL_BSP_SCHEDULE_DELAY": "1000",
         "OTEL_BSP_MAX_QUEUE_SIZE": "16384",
     }

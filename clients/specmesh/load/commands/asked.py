@@ -33,7 +33,7 @@ from specmesh.load.workload.plan import RunLength, Workload
 from specmesh.load.workload.prompt_files import read_prompts
 from specmesh.load.workload.trace_files import TraceEntry, read_trace
 from specmesh.load.workload.variations import Variation
-from specmesh.serving.telemetry.exporters import UnsupportedExporter, check_environment
+from specmesh.serving.telemetry.exporters import InvalidTelemetry, check_environment
 
 DEFAULT_DURATION_S = 30.0
 
@@ -47,7 +47,7 @@ def plan_of(asked: LoadOptions, rate: float | None) -> RunPlan:
     if asked.trace_slowest:
         try:
             check_environment()
-        except UnsupportedExporter as error:
+        except InvalidTelemetry as error:
             raise typer.BadParameter(str(error), param_hint="--trace-slowest") from None
     workload = Workload(
         arrivals=_arrivals(asked, rate, entries),

@@ -22,7 +22,7 @@ _ids = RandomIdGenerator()
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Export the spans of the block as the environment sets. Raises `UnsupportedExporter`."""
+    """Export the spans of the block as the environment sets. Raises `InvalidTelemetry`."""
     exporter = span_exporter()
     if exporter is None:
         yield

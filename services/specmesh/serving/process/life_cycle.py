@@ -16,7 +16,7 @@ from specmesh.serving.process.probe_port import ProbePort
 from specmesh.serving.rpc.health import Health
 from specmesh.serving.settings import ProcessSettings
 from specmesh.serving.startup import CannotStart
-from specmesh.serving.telemetry.exporters import UnsupportedExporter, certificate_files
+from specmesh.serving.telemetry.exporters import InvalidTelemetry, certificate_files
 from specmesh.serving.telemetry.pipeline import configure
 from specmesh.serving.telemetry.scrape import Scrape
 
@@ -61,7 +61,7 @@ async def run_process(settings: ProcessSettings, role: str, make: Callable[[], L
     scrape = None if settings.metrics_at is None else Scrape()
     try:
         telemetry = configure(role, settings.name, scrape)
-    except UnsupportedExporter as error:
+    except InvalidTelemetry as error:
         log.error("cannot start", extra={"reason": str(error)})
         return 1
     expiry.observe(certificate_files())

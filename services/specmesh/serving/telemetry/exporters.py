@@ -20,19 +20,19 @@ _GRPC = "grpc"
 _HTTP = "http/protobuf"
 
 
-class UnsupportedExporter(ValueError):
-    """A variable asks for an unsupported exporter or protocol; the message names it."""
+class InvalidTelemetry(ValueError):
+    """A variable asks for an unsupported exporter, protocol or sampler; the message names it."""
 
 
 def check_environment() -> None:
-    """Raise `UnsupportedExporter` if the environment asks for an unsupported exporter or
+    """Raise `InvalidTelemetry` if the environment asks for an unsupported exporter or
     protocol."""
     _protocol("TRACES")
     _protocol("METRICS")
 
 
 def span_exporter() -> SpanExporter | None:
-    """Return the exporter of spans; None without one. Raises `UnsupportedExporter`."""
+    """Return the exporter of spans; None without one. Raises `InvalidTelemetry`."""
     match _protocol("TRACES"):
         case None:
             return None
@@ -47,7 +47,7 @@ def span_exporter() -> SpanExporter | None:
 
 
 def metric_exporter() -> MetricExporter | None:
-    """Return the exporter of metrics; None without one. Raises `UnsupportedExporter`."""
+    """Return the exporter of metrics; None without one. Raises `InvalidTelemetry`."""
     match _protocol("METRICS"):
         case None:
             return None
@@ -64,7 +64,7 @@ def metric_exporter() -> MetricExporter | None:
 def certificate_files() -> Sequence[Path]:
     """Return the certificate files for calls to collectors: client certificates and trusted CAs.
 
-    Raises `UnsupportedExporter`.
+    Raises `InvalidTelemetry`.
     """
     given = os.environ.get
     signals: Sequence[Signal] = ("TRACES", "METRICS")
@@ -83,7 +83,7 @@ def _protocol(signal: Signal) -> str | None:
         for variable in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
             if given := os.environ.get(variable, "").strip():
                 if given not in {_GRPC, _HTTP}:
-                    raise UnsupportedExporter(f"{variable}={given}: it must be {_GRPC} or {_HTTP}")
+                    raise InvalidTelemetry(f"{variable}={given}: it must be {_GRPC} or {_HTTP}")
                 return given
         return _GRPC
     return None
@@ -96,6 +96,6 @@ def _is_asked_for(signal: Signal) -> bool:
     chosen = os.environ.get(variable, "").strip()
     if chosen not in {"", "otlp", "none"}:
         hint = "; --metrics-address serves Prometheus" if chosen == "prometheus" else ""
-        raise UnsupportedExporter(f"{variable}={chosen}: it must be otlp or none{hint}")
+        raise InvalidTelemetry(f"{variable}={chosen}: it must be otlp or none{hint}")
     endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
     return chosen == "otlp" or (not chosen and any(map(os.environ.get, endpoints)))

@@ -29,6 +29,7 @@ from opentelemetry.util.types import AttributeValue
 from specmesh.serving import conventions as names
 from specmesh.serving.conventions import CANCELLED, ERROR_TYPE, RPC_STATUS
 from specmesh.serving.telemetry.exporters import metric_exporter, span_exporter
+from specmesh.serving.telemetry.sampler import sampler
 from specmesh.serving.telemetry.scrape import Scrape
 
 FLUSH_SECONDS = 2.0
@@ -72,7 +73,7 @@ def configure(role: str, instance: str, scrape: Scrape | None = None) -> Telemet
     and provide metrics to ``scrape``.
 
     Sampling, headers and intervals follow the other standard ``OTEL_*`` variables. Call this once
-    per process. Raises `UnsupportedExporter`.
+    per process. Raises `InvalidTelemetry`.
     """
     resource = Resource.create(
         {
@@ -84,7 +85,7 @@ def configure(role: str, instance: str, scrape: Scrape | None = None) -> Telemet
     spans_to, metrics_to = span_exporter(), metric_exporter()
     pipelines = []
     if spans_to is not None:
-        tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        tracer_provider = TracerProvider(sampler(), resource, shutdown_on_exit=False)
         tracer_provider.add_span_processor(BatchSpanProcessor(spans_to))
         trace.set_tracer_provider(tracer_provider)
         pipelines.append(_Pipeline(tracer_provider.shutdown, spans_to.shutdown))
