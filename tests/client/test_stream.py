@@ -505,6 +505,17 @@ async def test_an_orchestrator_that_broke_a_stream_is_passed_over_by_others(serv
     assert len(broken.requests) == 1
 
 
+@pytest.mark.parametrize("reason", ["PROMPT_CHANGED", "NEWER_SESSION", "READER_STALLED"])
+async def test_an_orchestrator_that_cannot_continue_one_answer_still_gets_others(serve, reason):
+    refusal = refuses(grpc.StatusCode.UNAVAILABLE, reason=reason)
+    older = await serve(FakeOrchestrator([refusal] + [whole_answer] * 3))
+    other = await serve(FakeOrchestrator([whole_answer] * 4))
+    async with AsyncClient(older.address, other.address) as client:
+        for _ in range(4):
+            assert (await client.generate("hello")).text == TEXT
+    assert len(older.requests) >= 2
+
+
 async def test_resumes_that_bring_nothing_are_limited(serve):
     unavailable = refuses(grpc.StatusCode.UNAVAILABLE)
     fake = await serve(FakeOrchestrator([breaks_after(4)], [unavailable] * 9))

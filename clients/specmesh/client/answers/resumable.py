@@ -271,7 +271,7 @@ class ResumableCall:
 
     async def _prepare_next_call(self, error: SpecmeshError) -> None:
         """Wait until the next call may be made after ``error``; raise ``error`` if it is final."""
-        if is_lost(error) and not is_not_stored(error):
+        if is_lost(error):
             self._target.broke(error)
         if self._is_stored and is_not_stored(error) and self._can_do_without_store:
             self._is_stored = False

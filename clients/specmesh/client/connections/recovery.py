@@ -18,6 +18,9 @@ _BROKEN = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.Sta
 also have a reason."""
 _NOT_STORED = frozenset({"NO_STORE", "STORE_UNAVAILABLE", "SESSION_NOT_FOUND"})
 
+_ABOUT_ONE_ANSWER = _NOT_STORED | {"PROMPT_CHANGED", "NEWER_SESSION", "READER_STALLED"}
+"""Reasons to continue one answer elsewhere that say nothing about the target's health."""
+
 _RETRY_BY_REASON = {
     value.name.removeprefix("ERROR_REASON_"): value.GetOptions().Extensions[errors_pb2.error].retry
     for value in errors_pb2.ErrorReason.DESCRIPTOR.values
@@ -105,8 +108,8 @@ def may_call_again(error: SpecmeshError) -> bool:
 
 
 def is_lost(error: SpecmeshError) -> bool:
-    """Return whether the target broke, as opposed to refusing the call."""
-    return _retry(error) == errors_pb2.RETRY_ELSEWHERE
+    """Return whether the target broke, as opposed to refusing this call only."""
+    return _retry(error) == errors_pb2.RETRY_ELSEWHERE and error.reason not in _ABOUT_ONE_ANSWER
 
 
 def is_not_stored(error: SpecmeshError) -> bool:
