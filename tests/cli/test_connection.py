@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 from specmesh.cli.app import app
 from specmesh.client.connections.addresses import DEFAULT_TARGET
 from specmesh.gateway.settings import GatewaySettings
-from specmesh.orchestrator.__main__ import OrchestratorSettings
+from specmesh.orchestrator.settings import OrchestratorSettings
 
 
 @pytest.mark.parametrize("command", [("generate", "hi"), ("models",), ("chat",)])

@@ -17,7 +17,8 @@ from tests.orchestrator.answers import NUM_TOKENS, PROMPT
 from tests.orchestrator.peers import Hold, Verifier
 from tests.servers import running_server
 
-from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
+from specmesh.orchestrator.__main__ import OrchestratorService
+from specmesh.orchestrator.settings import OrchestratorSettings
 
 ASKED = {"prompt": PROMPT, "max_tokens": NUM_TOKENS, "temperature": 0}
 OpenMesh = Callable[..., Awaitable[Gateway]]

@@ -19,8 +19,9 @@ from tests.orchestrator.peers import Hold, Verifier
 from tests.servers import running_server
 from tests.serving.conftest import RedisServer
 
-from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
+from specmesh.orchestrator.__main__ import OrchestratorService
 from specmesh.orchestrator.requests.prompts import MAX_AT_WORK, MAX_WAITING
+from specmesh.orchestrator.settings import OrchestratorSettings
 from specmesh.serving.errors import error_info, retry_after_s
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import session_pb2, tokenizer_pb2

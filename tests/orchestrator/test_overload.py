@@ -14,8 +14,9 @@ from tests.orchestrator.answers import collect, request
 from tests.orchestrator.peers import Drafter, Hold, Verifier, raising
 from tests.servers import running_server
 
-from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
+from specmesh.orchestrator.__main__ import OrchestratorService
 from specmesh.orchestrator.replicas.retries.attempts import MAX_ATTEMPTS
+from specmesh.orchestrator.settings import OrchestratorSettings
 from specmesh.serving.errors import ResourceExhaustedStatus, error_info, retry_after_s
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub

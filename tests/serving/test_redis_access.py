@@ -16,7 +16,8 @@ from redis.asyncio import Redis
 from tests.serving.acl import COMMANDS, as_documented, rules
 from tests.serving.conftest import RedisServer
 
-from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
+from specmesh.orchestrator.__main__ import OrchestratorService
+from specmesh.orchestrator.settings import OrchestratorSettings
 from specmesh.serving.certs.authority import Authority
 from specmesh.serving.certs.folder import bearers, make
 from specmesh.serving.identity.watched import UnusableFile

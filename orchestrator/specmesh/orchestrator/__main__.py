@@ -7,22 +7,16 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Annotated, Literal
 
 import grpc.aio
-from pydantic import AfterValidator, Field
-from pydantic_settings import SettingsConfigDict
 
 from specmesh.decoding.trees.calibrated import CalibratedTrees
 from specmesh.orchestrator.admission.accounts import Accounts
-from specmesh.orchestrator.admission.controller import MAX_WAIT_SECONDS, Admission
-from specmesh.orchestrator.admission.limits import Quota
-from specmesh.orchestrator.admission.request_limits import MAX_LOOKAHEAD, MAX_REQUEST_BYTES
+from specmesh.orchestrator.admission.controller import Admission
 from specmesh.orchestrator.driver.tree_file import check_trees, read_trees
 from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.orchestrator.replicas.discovery.entries import read_entries
-from specmesh.orchestrator.replicas.discovery.follower import EVERY_SECONDS, Follower
+from specmesh.orchestrator.replicas.discovery.follower import Follower
 from specmesh.orchestrator.replicas.discovery.lookup import lookup
 from specmesh.orchestrator.replicas.mesh_metrics import observe
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
@@ -34,17 +28,15 @@ from specmesh.orchestrator.replicas.transport.peer import Admit
 from specmesh.orchestrator.requests.plan import Defaults
 from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
-from specmesh.orchestrator.strategies import LOSSLESS
+from specmesh.orchestrator.settings import OrchestratorSettings
 from specmesh.orchestrator.tokenizer_servicer import TokenizerServicer
 from specmesh.serving.identity.certificates import watched_certificate
 from specmesh.serving.identity.expiry import reported_files
 from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.roles import CONFIDENCE, DRAFTER, VERIFIER
-from specmesh.serving.identity.settings import BearerSettings
 from specmesh.serving.process.command_line import parse
 from specmesh.serving.process.event_loop import run
 from specmesh.serving.process.server import serve
-from specmesh.serving.settings import MAX_PORT, RedisSettings, ServerSettings
 from specmesh.serving.startup import CannotStart
 from specmesh.serving.store.prefix_directory import PrefixDirectory
 from specmesh.serving.store.session_store import SessionStore
@@ -55,127 +47,6 @@ log = logging.getLogger(__name__)
 
 DRAFTER_SECONDS = 10.0
 """Longest wait for drafters at startup; without any, answers are decoded without speculation."""
-
-
-def _check_strategy(name: str) -> str:
-    """Refuse a default that may change the text; only a request may name such a strategy."""
-    if name not in LOSSLESS:
-        raise ValueError(f"must be one of: {', '.join(LOSSLESS)}")
-    return name
-
-
-def _check_entries(listed: str) -> str:
-    """Refuse a list of replicas that cannot be parsed."""
-    read_entries(listed)
-    return listed
-
-
-class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
-    """Serves clients: drives drafters and verifiers to answer their requests."""
-
-    model_config = SettingsConfigDict(env_prefix="SPECMESH_ORCHESTRATOR__")
-
-    port: int = Field(
-        50051,
-        ge=0,
-        le=MAX_PORT,
-        description="port to listen on; clients try the default; 0 takes any free port",
-    )
-    max_request_bytes: int = Field(
-        MAX_REQUEST_BYTES,
-        ge=1024,
-        le=2**30,
-        description="largest request accepted, in bytes; its prompt must also fit the context",
-    )
-    max_held_bytes: int = Field(
-        64 * 2**20,
-        ge=1024,
-        le=2**40,
-        description="total bytes of all requests in flight; the process uses up to five times as "
-        "much memory for them",
-    )
-    verifiers: Annotated[str, AfterValidator(_check_entries)] = Field(
-        description="the target's replicas, comma-separated: host:port for a single replica, "
-        "dns:///host:port for all addresses of the name, looked up again and again"
-    )
-    drafters: Annotated[str, AfterValidator(_check_entries)] = Field(
-        "", description="replicas of drafters, in the same format as --verifiers"
-    )
-    confidence: Annotated[str, AfterValidator(_check_entries)] = Field(
-        "",
-        description="replicas of the confidence service, in the same format as --verifiers; used "
-        "by requests that name the strategy 'filter'",
-    )
-    resolve_seconds: float = Field(
-        EVERY_SECONDS, gt=0, description="seconds between DNS lookups of the replicas' names"
-    )
-    strategy: Annotated[str, AfterValidator(_check_strategy)] = Field(
-        "speculative", description="strategy of requests that do not name one"
-    )
-    max_wait_seconds: float = Field(
-        MAX_WAIT_SECONDS,
-        ge=0,
-        description="longest time in seconds that a request may wait for admission while the mesh "
-        "is full; a request that would wait longer is refused immediately",
-    )
-    share_prefixes: Literal["identity", "all"] = Field(
-        "identity",
-        description="who shares cached prefixes: only requests of one identity, or 'all'; 'all' is "
-        "faster where many send the same text, but lets a client detect by timing what others sent",
-    )
-    prefix_directory: bool = Field(
-        True,
-        description="tell the other orchestrators through Redis which replica holds which prefix, "
-        "so that the next turn of a chat is routed to that replica by any orchestrator",
-    )
-    max_answers_per_identity: int | None = Field(
-        None, ge=1, description="maximum number of concurrent answers per identity"
-    )
-    max_tokens_per_minute: int | None = Field(
-        None, ge=1, description="maximum number of output tokens per identity and minute"
-    )
-    max_verified_nodes_per_minute: int | None = Field(
-        None,
-        ge=1,
-        description="maximum number of tree nodes, roots included, that the target verifies per "
-        "identity and minute",
-    )
-    max_request_bytes_per_minute: int | None = Field(
-        None,
-        ge=1,
-        description="maximum size of requests per identity and minute, in bytes: prompts, chats, "
-        "and everything else that is tokenized, detokenized or rendered",
-    )
-    lookahead: int | None = Field(
-        None,
-        ge=1,
-        le=MAX_LOOKAHEAD,
-        description="draft tokens per verification; by default a number that suits the strategy",
-    )
-    trees: Path | None = Field(
-        None,
-        description="file of draft trees that 'specmesh calibrate tree' wrote for the target and "
-        "the first drafter, for requests that name the strategy 'tree' and a width",
-    )
-    redis_check: Literal["refuse", "warn", "off"] = Field(
-        "refuse",
-        description="what to do about a Redis that may evict sessions, for example because of "
-        "maxmemory-policy allkeys-lru: 'refuse' does not start, 'warn' logs it; both also log "
-        "settings that lose sessions with the server; 'off' checks nothing",
-    )
-    record_content: bool = Field(
-        False, description="record the text of tokens in traces, for everybody with access to those"
-    )
-
-    @property
-    def limits(self) -> Quota:
-        """The limits of each identity."""
-        return Quota(
-            self.max_answers_per_identity,
-            self.max_tokens_per_minute,
-            self.max_verified_nodes_per_minute,
-            self.max_request_bytes_per_minute,
-        )
 
 
 class OrchestratorService:

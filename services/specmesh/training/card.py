@@ -76,6 +76,20 @@ mostly total variation (acceptance is 1 - TV), the last two on training text and
 target's own continuations of it. Another processor rounds differently: expect close
 numbers, not the same bits.
 
+{_acceptance(evaluation)}
+## Limits
+
+A toy-sized code model. It writes text shaped like the Python standard library: locally
+plausible, often wrong, and in greedy decoding it soon repeats itself, which also makes
+greedy text easy to draft. It knows no language but Python, follows no instructions, and
+is not for use as a code assistant. It may recite its training text. Acceptance with
+another pair, or on other text, says nothing about these numbers, nor they about it.
+"""
+
+
+def _acceptance(evaluation: Evaluation) -> str:
+    """Return the section on how often the target accepts the drafter's tokens."""
+    return f"""\
 ## Acceptance
 
 `alpha` is E[sum min(p, q)], the chance that rejection sampling keeps a drafted token, at
@@ -97,14 +111,6 @@ independent) on the target's own text:
 | --- |{" --- |" * len(GAMMAS)}
 | greedy | {_figures(evaluation.greedy_tokens_per_round)} |
 | rejection, T={SAMPLED_TEMPERATURE} | {_figures(evaluation.sampled_tokens_per_round)} |
-
-## Limits
-
-A toy-sized code model. It writes text shaped like the Python standard library: locally
-plausible, often wrong, and in greedy decoding it soon repeats itself, which also makes
-greedy text easy to draft. It knows no language but Python, follows no instructions, and
-is not for use as a code assistant. It may recite its training text. Acceptance with
-another pair, or on other text, says nothing about these numbers, nor they about it.
 """
 
 

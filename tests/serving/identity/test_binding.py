@@ -9,7 +9,8 @@ import pytest
 from tests.serving.identity.conftest import Serve, Settings, flags
 from tests.serving.process.conftest import Launch, launch
 
-from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
+from specmesh.orchestrator.__main__ import OrchestratorService
+from specmesh.orchestrator.settings import OrchestratorSettings
 from specmesh.serving.identity.settings import is_loopback
 from specmesh.serving.startup import CannotStart
 

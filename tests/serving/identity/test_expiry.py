@@ -13,7 +13,8 @@ from tests.serving.identity.conftest import DAY, Serve, authority_in, client_of,
 
 from specmesh.gateway.mesh import KnownOrchestrators
 from specmesh.gateway.settings import GatewaySettings
-from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
+from specmesh.orchestrator.__main__ import OrchestratorService
+from specmesh.orchestrator.settings import OrchestratorSettings
 from specmesh.serving import conventions as names
 from specmesh.serving.certs.authority import Authority
 from specmesh.serving.identity import expiry
