@@ -11,7 +11,6 @@ from pathlib import Path
 
 from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import PORT, ProcessSpec
-from specmesh.serving.telemetry.sampler import RATE_LIMITED
 
 COLLECTOR = "traces"
 """The process's name."""
@@ -68,7 +67,9 @@ def sending_to(address: str, keep: Keep) -> Mapping[str, str]:
         "OTEL_SDK_DISABLED": "false",
         "OTEL_TRACES_EXPORTER": "otlp",
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc",
-        "OTEL_TRACES_SAMPLER": RATE_LIMITED if keep is Keep.RATIO else "parentbased_always_on",
+        "OTEL_TRACES_SAMPLER": "parentbased_rate_limited"
+        if keep is Keep.RATIO
+        else "parentbased_always_on",
         "OTEL_TRACES_SAMPLER_ARG": TRACES_PER_SECOND,
         "OTEL_BSP_SCHEDULE_DELAY": "1000",
         "OTEL_BSP_MAX_QUEUE_SIZE": "16384",

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from types import TracebackType
 from typing import Self
 
+from specmesh.client.answers.received import ReceivedAnswer
 from specmesh.client.answers.resumable import Asked, ResumableCall
 from specmesh.client.answers.sessions import SavedSession
 from specmesh.client.answers.values import (
@@ -78,7 +79,7 @@ class GenerationStream:
     @property
     def session(self) -> SavedSession | None:
         """The state to resume the answer from here, in any process; None before it has begun."""
-        return self._call.saved(self.text) if self._call else self._asked.saved
+        return self._call.answer.saved(self.text) if self._call else self._asked.saved
 
     @property
     def result(self) -> GenerationResult:
@@ -122,7 +123,7 @@ class GenerationStream:
                     span.chunk()
                     yield chunk
                 if event.HasField("finished"):
-                    self._result = self._answer.result(call, event.finished)
+                    self._result = self._answer.result(call.answer, event.finished)
                     span.finished(self._result)
                     await call.end()
                     return
@@ -153,7 +154,7 @@ class GenerationStream:
     @property
     def _started(self) -> events_pb2.GenerationStarted:
         """The `started` event; empty before the answer has begun."""
-        started = self._call.started if self._call else None
+        started = self._call.answer.started if self._call else None
         return started or events_pb2.GenerationStarted()
 
 
@@ -187,9 +188,10 @@ class _Answer:
         return chunk
 
     def result(
-        self, call: ResumableCall, finished: events_pb2.GenerationFinished
+        self, answer: ReceivedAnswer, finished: events_pb2.GenerationFinished
     ) -> GenerationResult:
-        assert call.started is not None
+        started = answer.started
+        assert started is not None
         return GenerationResult(
             text="".join(self.texts),
             token_ids=tuple(self.token_ids),
@@ -197,14 +199,14 @@ class _Answer:
             logprobs=tuple(self._logprobs),
             finish_reason=finish_reason_from(finished.finish_reason),
             stats=stats_from(finished.stats),
-            session_id=call.started.session_id,
-            epoch=call.started.epoch,
-            model=call.started.model,
-            strategy=call.started.strategy,
-            seed=call.started.seed,
+            session_id=started.session_id,
+            epoch=started.epoch,
+            model=started.model,
+            strategy=started.strategy,
+            seed=started.seed,
             resumable=finished.resumable,
-            num_resumes=call.num_resumes,
-            model_fingerprint=call.started.model_fingerprint,
+            num_resumes=answer.num_resumes,
+            model_fingerprint=started.model_fingerprint,
         )
 
 
