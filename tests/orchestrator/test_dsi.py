@@ -23,8 +23,9 @@ from specmesh.orchestrator.strategies.base import (
     StopReason,
     Verify,
 )
-from specmesh.orchestrator.strategies.dsi import DSI, MAX_CHECK_TOKENS, MAX_DRAFT_TOKENS
-from specmesh.orchestrator.strategies.reach import IN_VAIN
+from specmesh.orchestrator.strategies.chains.drafting import MAX_DRAFT_TOKENS
+from specmesh.orchestrator.strategies.chains.reach import IN_VAIN
+from specmesh.orchestrator.strategies.dsi import DSI, MAX_CHECK_TOKENS
 
 END = 90
 ALONE, CHAIN = 1, 2

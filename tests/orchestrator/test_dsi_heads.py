@@ -29,9 +29,9 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.chains import InFlightVerification
+from specmesh.orchestrator.strategies.chains.reach import best_heads_depth
+from specmesh.orchestrator.strategies.chains.verifications import InFlightVerification
 from specmesh.orchestrator.strategies.dsi import DSI
-from specmesh.orchestrator.strategies.reach import best_heads_depth
 
 ALONE, CHAIN = 1, 2
 """The first tasks, as in ``test_dsi.py``."""

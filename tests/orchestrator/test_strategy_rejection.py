@@ -52,9 +52,10 @@ from specmesh.decoding.drafting import Drawn, draw_children
 from specmesh.decoding.predict.predictors import PREDICTORS, AlwaysAll, AlwaysNone
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.orchestrator.strategies import LOSSLESS, dsi
+from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.orchestrator.strategies.base import Capacity, Goal, Verify
-from specmesh.orchestrator.strategies.chains import Chain
+from specmesh.orchestrator.strategies.chains.chain import Chain
+from specmesh.orchestrator.strategies.chains.verifications import Verifications
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
@@ -188,11 +189,11 @@ def test_two_drafters_that_agree_by_chance_do_not_tip_the_scales():
 
 
 def test_a_check_shared_by_two_drafters_would_be_seen(monkeypatch):
-    def shared(self: dsi.DSI, chain: Chain) -> int:
-        return verified_up_to(self, replace(chain, distributions={}))
+    def shared(self: Verifications, chain: Chain, position: int) -> int:
+        return verified_up_to(self, replace(chain, distributions={}), position)
 
-    verified_up_to = dsi.DSI._verified_up_to
-    monkeypatch.setattr(dsi.DSI, "_verified_up_to", shared)
+    verified_up_to = Verifications.verified_up_to
+    monkeypatch.setattr(Verifications, "verified_up_to", shared)
     assert excess_at(0, sample_two_drafters(), 0.5) > 1
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
-from specmesh.orchestrator.strategies.reach import Reach
+from specmesh.orchestrator.strategies.chains.reach import Reach
 from specmesh.simulation.latency import FixedLatency, MeasuredLatency
 from specmesh.simulation.mesh import MeshModel
 from specmesh.tools.simulate.load import SimulatedLoad, run_load

@@ -44,13 +44,13 @@ of several verdicts on a position the first counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,
     Command,
-    Draft,
     Drafted,
     Event,
     Failed,
@@ -58,19 +58,20 @@ from specmesh.orchestrator.strategies.base import (
     Goal,
     NextDraft,
     Strategy,
-    TaskId,
     Verified,
     Verify,
 )
 from specmesh.orchestrator.strategies.branches import with_second_choices
-from specmesh.orchestrator.strategies.chains import HEADS, Chain, InFlightVerification
+from specmesh.orchestrator.strategies.chains.chain import HEADS, Chain
+from specmesh.orchestrator.strategies.chains.drafting import DrafterChains
+from specmesh.orchestrator.strategies.chains.reach import Reach
+from specmesh.orchestrator.strategies.chains.verifications import (
+    InFlightVerification,
+    Verifications,
+)
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
-from specmesh.orchestrator.strategies.kit.pace import levels_per_message
 from specmesh.orchestrator.strategies.kit.progress import Progress
-from specmesh.orchestrator.strategies.reach import Reach
 
-MAX_DRAFT_TOKENS = 256
-"""Limit of one draft; a longer chain takes several."""
 MAX_CHECK_TOKENS = 256
 """Limit of one verification, however far a fast drafter has run ahead."""
 NUM_CHOICES = 4
@@ -91,12 +92,11 @@ class DSI(Strategy):
         self._progress = Progress(goal)
         self._text = self._progress.token_ids
         self._reach = Reach(goal.lookahead)
-        self._capacity = Capacity()
-        self._chains: list[Chain] = []
+        self._task_ids = count(1)
+        self._chains = DrafterChains(self._progress, self._reach, self._task_ids)
         self._heads = Chain(HEADS)
         """The chain that came with a verdict; it is not extended."""
-        self._checks: dict[TaskId, InFlightVerification] = {}
-        self._last_task: TaskId = 0
+        self._checks = Verifications()
 
     def start(self, capacity: Capacity) -> Sequence[Command]:
         """Verify the first position and begin every chain."""
@@ -106,57 +106,31 @@ class DSI(Strategy):
         """Commit what is known, draft on, and verify what is drafted."""
         match event:
             case Drafted():
-                self._extend(event)
+                self._chains.extend(event)
             case Verified(task=task, verdict=verdict) if check := self._checks.get(task):
                 check.verdict, check.next_draft = verdict, event.next_draft
                 return self._commit_what_is_known()
-            case Failed(task=task) if check := self._checks.pop(task, None):
+            case Failed(task=task) if check := self._checks.pop(task):
                 # Resent, it would fail again; but another may cover the same position.
-                if check.start <= len(self._text) and self._current_verifier() is None:
+                if check.start <= len(self._text) and self._checks.current(len(self._text)) is None:
                     return [GiveUp(task)]
             case Failed(task=task):
-                for chain in self._chains:
-                    if chain.task == task:
-                        chain.task, chain.silent = None, True
+                self._chains.failed(task)
             case Capacity():
                 return [*self._adapt(event), *self._go_on()]
             case _:
                 return []
         return self._go_on()
 
-    def _adapt(self, capacity: Capacity) -> list[Command]:
-        """Give each drafter a chain. The chain of a drafter that has gone is not extended, since
-        two drafters would then draft the same, but its tokens are verified."""
-        self._capacity = self._reach.capacity = capacity
-        former = {chain.drafter: chain for chain in self._chains}
-        self._chains = [
-            former.pop(drafter) if drafter in former else Chain(drafter, start=len(self._text))
-            for drafter in capacity.drafters
-        ]
-        left = list(former.values())
-        self._chains += [chain for chain in left if chain.tokens]
-        cancelled = [chain.task for chain in left if chain.task is not None]
-        for chain in left:
-            chain.task = None
-        return [Cancel(task) for task in cancelled]
-
-    def _has_drafter(self, chain: Chain) -> bool:
-        return chain.drafter in self._capacity.drafters
+    def _adapt(self, capacity: Capacity) -> Sequence[Command]:
+        self._reach.capacity = capacity
+        return self._chains.adapt(capacity)
 
     # What happened
 
-    def _extend(self, event: Drafted) -> None:
-        for chain in self._chains:
-            if chain.task == event.task:
-                chain.extend(event)
-                if event.last:
-                    chain.task = None
-                    chain.silent |= chain.end == chain.task_start
-
     def _commit_what_is_known(self) -> list[Command]:
         commands: list[Command] = []
-        while task := self._current_verifier(has_verdict=True):
-            check = self._checks.pop(task)
+        while check := self._checks.pop_verdict(len(self._text)):
             known = len(self._text) - check.start
             tokens = (*check.accepted(), self._next_token(check))
             # In rejection mode two verifications may give different tokens for one position: the
@@ -187,9 +161,7 @@ class DSI(Strategy):
             return []
         position = len(self._text)
         # The last token also decides about draft tokens that other verifications check there.
-        recovered = any(
-            each.asks_after(position, tokens[:-1]) for each in (check, *self._checks.values())
-        )
+        recovered = any(each.asks_after(position, tokens[:-1]) for each in (check, *self._checks))
         known = [chain.learn(position, tokens) for chain in (*self._chains, self._heads)]
         drafted = max(*known, len(tokens) - 1)
         commands = self._progress.commit(tokens, drafted, recovered=recovered)
@@ -214,48 +186,34 @@ class DSI(Strategy):
         """
         commands: list[Command] = []
         new = tuple(self._text[position:])
-        for chain in self._chains:
-            chain.silent = False
         for chain in (*self._chains, self._heads):
             if chain.between(position, len(self._text)) != new:
                 if chain.task is not None:
                     commands.append(Cancel(chain.task))
                 chain.start_over(len(self._text))
-        self._chains = [each for each in self._chains if each.tokens or self._has_drafter(each)]
-        for task, check in list(self._checks.items()):
-            if not check.goes_on_after(self._text):
-                del self._checks[task]
-                if check.verdict is None:
-                    commands.append(Cancel(task))
-        return commands
+        self._chains.drop_finished()
+        return commands + self._checks.terminate(self._text)
 
     # What to do next
 
     def _go_on(self) -> list[Command]:
         commands: list[Command] = []
-        if self._current_verifier() is None:
+        if self._checks.current(len(self._text)) is None:
             commands.append(self._verify(self._preferred_chain(), len(self._text)))
         # Drafts come first, because their tokens have to be verified in turn.
-        commands[:0] = [*self._pause(), *self._draft_on()]
+        commands[:0] = [*self._chains.pause(), *self._chains.draft_on(self._num_choices)]
         for chain in self._chains:
-            while self._num_running < self._capacity.num_verifiers:
-                start = self._verified_up_to(chain)
+            while self._checks.num_running < self._reach.capacity.num_verifiers:
+                start = self._checks.verified_up_to(chain, len(self._text))
                 if not self._may_leave(chain, start):
                     break
                 commands.append(self._verify(chain, start))
         return commands
 
-    def _current_verifier(self, has_verdict: bool = False) -> TaskId | None:
-        """Return the task of the verification that covers the answer's next position."""
-        for task, check in self._checks.items():
-            if check.start <= len(self._text) and (check.verdict or not has_verdict):
-                return task
-        return None
-
     def _may_leave(self, chain: Chain, start: int) -> bool:
         """Return whether to verify the chain's tokens from ``start`` on now."""
         # A chain that is not being extended has nothing to wait for.
-        complete = chain.far_ahead or not self._has_drafter(chain)
+        complete = chain.far_ahead or not self._chains.has_drafter(chain)
         complete = complete or chain.end == self._progress.draftable
         num_tokens = chain.end - start
         some = num_tokens > 0 and (complete or self._is_unsure(chain, start))
@@ -264,48 +222,27 @@ class DSI(Strategy):
     @property
     def _may_leave_early(self) -> bool:
         """True if early verifications help: with a single replica the next is always waited for."""
-        return self._goal.lookahead is None and self._capacity.num_verifiers > 1
+        return self._goal.lookahead is None and self._reach.capacity.num_verifiers > 1
 
     def _is_unsure(self, chain: Chain, start: int) -> bool:
         return self._may_leave_early and not chain.distributions and chain.chance(start) < UNSURE
-
-    @property
-    def _num_running(self) -> int:
-        return sum(1 for check in self._checks.values() if check.verdict is None)
 
     def _preferred_chain(self) -> Chain:
         """Return the first chain ahead of the answer, or that of the heads, which may be empty."""
         ahead = (chain for chain in self._chains if chain.end > len(self._text))
         return next(ahead, self._heads)
 
-    def _verified_up_to(self, chain: Chain) -> int:
-        """Return the position up to which the chain's tokens are being verified, by any chain.
-
-        In rejection mode only this chain's own verifications count. If one were sent only because
-        two drafters drew different tokens, then which of two verdicts comes first would depend on
-        the noise that these verdicts depend on (see the rule in ``base.py``).
-        """
-        position = len(self._text)
-        shared = not chain.distributions
-        ends = [
-            check.end
-            for check in self._checks.values()
-            if (shared or check.drafter == chain.drafter)
-            and check.assumed(position) == chain.between(position, check.end)
-        ]
-        return max(ends, default=position)
-
     def _verify(self, chain: Chain, start: int) -> Verify:
         position = len(self._text)
         end = min(chain.end, start + MAX_CHECK_TOKENS, self._progress.draftable)
-        self._last_task += 1
+        task = next(self._task_ids)
         drafted = chain.part(start, end)
         tree = self._tree(chain, drafted, room=self._progress.draftable - start)
-        self._checks[self._last_task] = InFlightVerification(
+        self._checks[task] = InFlightVerification(
             *(chain.drafter, position, start, chain.between(position, end), tree)
         )
         return Verify(
-            *(self._last_task, chain.between(position, start), tree, drafted.drawn_from),
+            *(task, chain.between(position, start), tree, drafted.drawn_from),
             drafting_on=True,
             next_draft=self._next_draft(start),
         )
@@ -328,46 +265,3 @@ class DSI(Strategy):
         if self._goal.width is not None:
             return NUM_CHOICES
         return 1 if self._may_leave_early else 0
-
-    def _pause(self) -> list[Command]:
-        """Stop the drafts of chains that are too far ahead."""
-        commands: list[Command] = []
-        for chain in self._chains:
-            ahead, reach = chain.end - len(self._text), self._reach.beyond_committed(chain)
-            chain.far_ahead = ahead > (reach / 2 if chain.far_ahead else reach)
-            if chain.far_ahead and chain.task is not None:
-                commands.append(Cancel(chain.task))
-                chain.task = None
-        return commands
-
-    def _draft_on(self) -> list[Command]:
-        return [
-            self._draft(chain, depth)
-            for chain in self._chains
-            if self._can_draft(chain) and (depth := self._depth(chain))
-        ]
-
-    def _depth(self, chain: Chain) -> int:
-        """Return the length of the next draft; 0 lets the target work alone for now."""
-        if self._reach.is_worth_drafting(chain):
-            chain.exploring = False
-            return min(self._progress.draftable - chain.end, MAX_DRAFT_TOKENS)
-        chain.silent = True
-        chain.exploring = self._reach.explores(chain)
-        return int(chain.exploring)
-
-    def _can_draft(self, chain: Chain) -> bool:
-        ready = chain.task is None and not (chain.silent or chain.far_ahead)
-        return ready and self._has_drafter(chain) and chain.end < self._progress.draftable
-
-    def _draft(self, chain: Chain, depth: int) -> Draft:
-        self._last_task += 1
-        chain.task, chain.task_start = self._last_task, chain.end
-        return Draft(
-            chain.task,
-            chain.between(len(self._text), chain.end),
-            depth=depth,
-            levels_per_message=levels_per_message(self._capacity, self._reach.lookahead),
-            num_choices=self._num_choices,
-            drafter=self._capacity.drafters.index(chain.drafter),
-        )

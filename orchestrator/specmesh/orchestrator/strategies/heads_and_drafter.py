@@ -42,10 +42,10 @@ from specmesh.orchestrator.strategies.base import (
     Goal,
 )
 from specmesh.orchestrator.strategies.chain_ahead import ChainAhead, trials_of
+from specmesh.orchestrator.strategies.chains.reach import DEFAULT_LOOKAHEAD, IN_VAIN
 from specmesh.orchestrator.strategies.heads import Heads
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.orchestrator.strategies.kit.pace import levels_per_message
-from specmesh.orchestrator.strategies.reach import DEFAULT_LOOKAHEAD, IN_VAIN
 
 MAX_AHEAD = 256
 """Limit of the chain however good the drafter is; a draft may not have more levels."""

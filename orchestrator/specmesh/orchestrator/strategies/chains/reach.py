@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from specmesh.decoding.predict.closed_forms import min_lookahead
 from specmesh.orchestrator.strategies.base import Capacity
-from specmesh.orchestrator.strategies.chains import Chain
+from specmesh.orchestrator.strategies.chains.chain import Chain
 
 DEFAULT_LOOKAHEAD = 4
 """Lookahead until latencies are measured."""

@@ -8,13 +8,11 @@ from math import prod
 
 import numpy as np
 
-from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK, confidence
 from specmesh.decoding.predict.acceptance_rate import AcceptanceRate, Exploration
 from specmesh.decoding.predict.platt import OnlinePlatt
 from specmesh.decoding.predict.predictors import DraftOutcome, accepted_counts
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.base import Drafted, DrafterName, TaskId
 from specmesh.orchestrator.strategies.branches import Branch, likeliest_branches
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
@@ -110,63 +108,6 @@ class Chain:
         self.start = self.task_start = position
         self.task, self.far_ahead = None, False
         self.tokens, self.choices, self.distributions, self.confidences = [], [], {}, []
-
-
-@dataclass(slots=True)
-class InFlightVerification:
-    """A verification of ``tokens[start - origin:]``, which assumes the tokens before them.
-
-    The first of ``tokens`` has position ``origin``, the number of tokens committed when it was
-    sent. Its verdict gives the tokens at positions ``start`` to ``end``, both included. ``tree``
-    has the verified tokens and possibly second choices beside them.
-    """
-
-    drafter: DrafterName
-    """The drafter whose chain it verifies."""
-    origin: int
-    start: int
-    tokens: tuple[int, ...]
-    tree: TokenTree
-    verdict: Verdict | None = None
-    """None until it ends."""
-    next_draft: Drafted | None = None
-    """The draft of the heads below the verdict's next token."""
-
-    @property
-    def end(self) -> int:
-        """The position after the tokens it verifies, where a bonus token goes."""
-        return self.origin + len(self.tokens)
-
-    def assumed(self, position: int) -> tuple[int, ...]:
-        """Return its tokens from ``position`` on, whether it verifies them or not."""
-        return self.tokens[position - self.origin :]
-
-    def goes_on_after(self, text: Sequence[int]) -> bool:
-        """Return whether its verdict gives a token after ``text``, the answer so far. If ``text``
-        contains one of its second choices, the choice replaces the tokens from there on."""
-        since = tuple(text[self.origin :])
-        path = self.tokens[: self.start - self.origin]
-        if since[: len(path)] != path[: len(since)]:
-            return False
-        node = 0
-        for token in since[len(path) :]:
-            child = self.tree.child_with(node, token)
-            if child is None:
-                return False
-            node = child
-        if since != self.tokens[: len(since)]:
-            self.tokens = since
-        return True
-
-    def asks_after(self, position: int, tokens: tuple[int, ...]) -> bool:
-        """Return whether it verifies a draft token after ``tokens``, the first at ``position``."""
-        at = position + len(tokens)
-        return self.start <= at < self.end and self.assumed(position)[: len(tokens)] == tokens
-
-    def accepted(self) -> tuple[int, ...]:
-        """Return the tokens from ``start`` on that the target accepts; needs a verdict."""
-        assert self.verdict is not None
-        return self.tree.tokens_on(self.verdict.accepted_nodes)
 
 
 def _num_equal(drafted: Iterable[int], tokens: Iterable[int]) -> int:
