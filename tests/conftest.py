@@ -24,7 +24,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "explore")
 
 LONGEST_FIRST = (
     "tests/e2e",
-    "tests/bench/chaos/test_minute",
+    "tests/bench/chaos/test_half_a_minute",
     "tests/schedules",
     "tests/install",
     "tests/inference",

@@ -195,7 +195,7 @@ def scenes(draw: st.DrawFn) -> tuple[CertainModels, MeshModel]:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(GOALS, scenes(), st.integers(0, 2**32))
 def test_every_strategy_says_what_the_target_alone_would(strategy, goal, scene, seed):
     models, mesh = scene
@@ -207,7 +207,7 @@ def test_every_strategy_says_what_the_target_alone_would(strategy, goal, scene, 
         assert server.num_jobs == 0
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     all_models(), st.integers(1, 60), st.none() | st.integers(1, 12), st.integers(1, 8), st.data()
 )

@@ -31,7 +31,7 @@ from specmesh.tools.kit.experiment import (
 from specmesh.tools.kit.options import Json, NumPrompts, PromptsFile, Seed, Temperatures, Tokens
 from specmesh.tools.kit.prompts import read_prompts
 from specmesh.tools.kit.setting import describe_setting, setting_json
-from specmesh.tools.kit.tables import make_table, same
+from specmesh.tools.kit.tables import same, table_of
 
 LOOKAHEADS = (1, 2, 3, 4, 5, 6, 8, 10)
 _PLAIN = Speculation(AUTOREGRESSIVE)
@@ -195,20 +195,19 @@ def _figures(lookahead: int | None, runs: Sequence[Run], plain: Sequence[Run]) -
 
 def contest_table(contest: Contest) -> Table:
     """Return a table for one temperature: speed, and tokens drafted and accepted per round."""
-    headings = ("lookahead", "tokens/s", "median prompt", "speed-up", "drafted", "accepted")
-    table = make_table(f"Temperature {contest.temperature:g}", *headings)
-    table.add_column("same")
-    for figures in (*contest.fixed, contest.adaptive):
-        table.add_row(
-            _name(figures),
-            f"[bold]{figures.tokens_per_s:.1f}",
-            f"{figures.median_tokens_per_s:.1f}",
-            f"{figures.speedup:.2f}x",
-            f"{figures.drafted_per_verify:.2f}",
-            f"{figures.accepted_per_verify:.2f}",
-            same(identical=not figures.differing_prompts),
-        )
-    return table
+    return table_of(
+        f"Temperature {contest.temperature:g}",
+        (*contest.fixed, contest.adaptive),
+        (
+            ("lookahead", _name),
+            ("tokens/s", lambda each: f"[bold]{each.tokens_per_s:.1f}"),
+            ("median prompt", lambda each: f"{each.median_tokens_per_s:.1f}"),
+            ("speed-up", lambda each: f"{each.speedup:.2f}x"),
+            ("drafted", lambda each: f"{each.drafted_per_verify:.2f}"),
+            ("accepted", lambda each: f"{each.accepted_per_verify:.2f}"),
+            ("same", lambda each: same(identical=not each.differing_prompts)),
+        ),
+    )
 
 
 def describe_outcome(contest: Contest) -> str:

@@ -32,7 +32,7 @@ from specmesh.load.workload.variations import Variation
 from specmesh.serving.process.typer_app import App
 from specmesh.simulation.latency import FixedLatency
 from specmesh.tools.kit.options import Json
-from specmesh.tools.kit.tables import make_table
+from specmesh.tools.kit.tables import table_of
 from specmesh.tools.plan.predict import MeshPrediction, Times
 from specmesh.tools.plan.search import plan
 from specmesh.tools.plan.setting import PlanSetting, default_objectives
@@ -214,34 +214,32 @@ def _error(predicted: Times, measured: Times, kind: str) -> float:
 
 
 def _show(rows: Sequence[dict[str, Any]]) -> None:
-    made = make_table(
+    table = table_of(
         "Predicted / measured",
-        *("strategy", "verifiers", "drafters", "TTFT p50 ms", "TPOT p50 ms", "TPOT p95 ms"),
-        *("e2e p50 ms", "within", "failed", "orchestrator ms"),
-    )
-    for row in rows:
-        predicted, measured = row["predicted"], row["measured"]
-        made.add_row(
-            predicted["strategy"],
-            str(predicted["counts"]["verifiers"]),
-            str(predicted["counts"]["drafters"]),
-            *(
-                _both(predicted[name][kind], measured[name][kind], digits)
-                for name, kind, digits in _SHOWN
+        ((row["predicted"], row["measured"]) for row in rows),
+        (
+            ("strategy", lambda row: row[0]["strategy"]),
+            ("verifiers", lambda row: str(row[0]["counts"]["verifiers"])),
+            ("drafters", lambda row: str(row[0]["counts"]["drafters"])),
+            (
+                "TTFT p50 ms",
+                lambda row: " / ".join(f"{each['ttft_ms']['p50']:.0f}" for each in row),
             ),
-            f"{predicted['attained']:.0%} / {measured['attained']:.0%}",
-            str(measured["failed"]),
-            f"{measured['orchestrator_ms']:.2f}",
-        )
-    Console(width=140).print(made)
-
-
-_SHOWN = (("ttft_ms", "p50", 0), ("tpot_ms", "p50", 1), ("tpot_ms", "p95", 1), ("e2e_ms", "p50", 0))
-"""The figures to show, each with its number of digits."""
-
-
-def _both(predicted: float, measured: float, digits: int) -> str:
-    return f"{predicted:.{digits}f} / {measured:.{digits}f}"
+            (
+                "TPOT p50 ms",
+                lambda row: " / ".join(f"{each['tpot_ms']['p50']:.1f}" for each in row),
+            ),
+            (
+                "TPOT p95 ms",
+                lambda row: " / ".join(f"{each['tpot_ms']['p95']:.1f}" for each in row),
+            ),
+            ("e2e p50 ms", lambda row: " / ".join(f"{each['e2e_ms']['p50']:.0f}" for each in row)),
+            ("within", lambda row: " / ".join(f"{each['attained']:.0%}" for each in row)),
+            ("failed", lambda row: str(row[1]["failed"])),
+            ("orchestrator ms", lambda row: f"{row[1]['orchestrator_ms']:.2f}"),
+        ),
+    )
+    Console(width=140).print(table)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.bench import Bench, Surroundings, conduct
 from specmesh.tools.kit.experiment import SEED, TEMPERATURES
 from specmesh.tools.kit.options import Json, Seed, Temperatures, Tokens
-from specmesh.tools.kit.tables import make_table, same
+from specmesh.tools.kit.tables import same, table_of
 from specmesh.tools.profile.choose import Expectation, expectations
 from specmesh.tools.profile.costs import MANY, Way
 from specmesh.tools.profile.file import Profile
@@ -185,20 +185,20 @@ class ProfileBench(Bench):
                 yield case
 
     def _show(self, case: Mapping[str, Any]) -> None:
-        table = make_table(
+        table = table_of(
             f"{case['streams']} concurrent, temperature {case['temperature']:g}: regret "
             f"{case['regret']:.1%}, predicted speed off by {case['tokens_per_s_error']:.1%}",
-            *("strategy and options", "tries", "tokens", "rounds/s", "tokens/s", "same"),
+            case["rows"],
+            (
+                ("strategy and options", lambda row: row["way"] + "*" * row["chosen"]),
+                ("tries", lambda row: str(row["tries"])),
+                ("tokens", lambda row: _both(row, "tokens_per_round")),
+                ("rounds/s", lambda row: _both(row, "rounds_per_s")),
+                ("tokens/s", lambda row: _both(row, "tokens_per_s")),
+                ("same", lambda row: same(identical=row["identical"])),
+            ),
+            caption="*: chosen; expected/measured; tokens are per round",
         )
-        for row in case["rows"]:
-            chosen = "*" if row["chosen"] else ""
-            table.add_row(
-                row["way"] + chosen,
-                str(row["tries"]),
-                *(f"{row[f'expected_{name}']:.3g}/{row[name]:.3g}" for name in _COMPARED),
-                same(identical=row["identical"]),
-            )
-        table.caption = "*: chosen; expected/measured; tokens are per round"
         self.console.print(table)
 
 
@@ -234,6 +234,10 @@ def _case(load: Load, expected: Sequence[Expectation], tried: Sequence[Tried]) -
         "identical": all(row["identical"] for row in rows),
         "rows": rows,
     }
+
+
+def _both(row: Mapping[str, Any], name: str) -> str:
+    return f"{row[f'expected_{name}']:.3g}/{row[name]:.3g}"
 
 
 def _identical(one: Tried, other: Tried) -> bool:

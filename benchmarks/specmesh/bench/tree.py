@@ -44,7 +44,7 @@ from specmesh.tools.kit.experiment import (
 from specmesh.tools.kit.options import Json, NumPrompts, PromptsFile, Seed, Temperatures, Tokens
 from specmesh.tools.kit.prompts import read_prompts
 from specmesh.tools.kit.setting import describe_setting, setting_json
-from specmesh.tools.kit.tables import make_table, same
+from specmesh.tools.kit.tables import same, table_of
 
 WIDTHS = (4, 8, 16)
 _PLAIN = Speculation(AUTOREGRESSIVE)
@@ -212,22 +212,26 @@ def _row(
 def rows_table(rows: Sequence[TreeRow]) -> Table:
     """Return a table for one temperature: tokens drafted and accepted per verification, and
     speed."""
-    headings = ("strategy", "width", "shape", "drafted", "accepted", "tokens/s", "speed-up")
-    table = make_table(f"Temperature {rows[0].temperature:g}", *headings)
-    table.add_column("same")
-    for row in rows:
-        width = "adaptive" if row.strategy in (TREE, HEADS, HEADS_AND_DRAFTER) else ""
-        table.add_row(
-            row.strategy,
-            width if row.width is None else str(row.width),
-            row.shape or "",
-            f"{row.drafted_per_call:.2f}",
-            f"{row.accepted_per_call:.2f}",
-            f"{row.tokens_per_s:.1f}",
-            f"[bold]{row.ratio:.2f}x",
-            same(identical=row.identical),
-        )
-    return table
+    return table_of(
+        f"Temperature {rows[0].temperature:g}",
+        rows,
+        (
+            ("strategy", lambda row: row.strategy),
+            ("width", _width),
+            ("shape", lambda row: row.shape or ""),
+            ("drafted", lambda row: f"{row.drafted_per_call:.2f}"),
+            ("accepted", lambda row: f"{row.accepted_per_call:.2f}"),
+            ("tokens/s", lambda row: f"{row.tokens_per_s:.1f}"),
+            ("speed-up", lambda row: f"[bold]{row.ratio:.2f}x"),
+            ("same", lambda row: same(identical=row.identical)),
+        ),
+    )
+
+
+def _width(row: TreeRow) -> str:
+    if row.width is not None:
+        return str(row.width)
+    return "adaptive" if row.strategy in (TREE, HEADS, HEADS_AND_DRAFTER) else ""
 
 
 if __name__ == "__main__":

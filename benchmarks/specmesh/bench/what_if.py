@@ -31,7 +31,7 @@ from specmesh.simulation.replay.what_if import (
 )
 from specmesh.tools.kit.experiment import GREEDY, Experiment, Speculation
 from specmesh.tools.kit.options import Json
-from specmesh.tools.kit.tables import make_table
+from specmesh.tools.kit.tables import table_of
 from specmesh.traces.receiver import TraceReceiver
 from specmesh.traces.spans import by_trace
 from specmesh.traces.trace import Trace
@@ -173,20 +173,19 @@ async def _measure(
 
 
 def _table(found: Sequence[CaseFigures]) -> Table:
-    headings = ("change", "before", "predicted", "measured", "error", "unchanged")
-    table = make_table("What if", *headings)
-    table.caption = (
-        "median seconds; errors of the prediction, and of simulating the unchanged answer"
+    return table_of(
+        "What if",
+        found,
+        (
+            ("change", lambda each: f"{each.strategy}, {each.change}"),
+            ("before", lambda each: f"{each.before_s:.3f}"),
+            ("predicted", lambda each: f"{each.predicted_s:.3f}"),
+            ("measured", lambda each: f"{each.after_s:.3f}"),
+            ("error", lambda each: f"{each.error:.1%}"),
+            ("unchanged", lambda each: f"{each.simulated_error:.1%}"),
+        ),
+        caption="median seconds; errors of the prediction, and of simulating the unchanged answer",
     )
-    for each in found:
-        times = (each.before_s, each.predicted_s, each.after_s)
-        errors = (each.error, each.simulated_error)
-        table.add_row(
-            f"{each.strategy}, {each.change}",
-            *(f"{seconds:.3f}" for seconds in times),
-            *(f"{error:.1%}" for error in errors),
-        )
-    return table
 
 
 if __name__ == "__main__":

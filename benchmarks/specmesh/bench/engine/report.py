@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from rich.table import Table
 from specmesh.bench.engine.figures import Figures
 from specmesh.bench.engine.plan import PROMPT_TOKENS, WIDTH_PREFIX_TOKENS, EnginePlan
 from specmesh.bench.engine.run import EngineRuns
-from specmesh.tools.kit.tables import make_table
+from specmesh.tools.kit.tables import make_table, table_of
 
 
 def as_json(plan: EnginePlan, measured: EngineRuns) -> dict[str, Any]:
@@ -77,22 +77,18 @@ def _figures_table(
     title: str, runs: Mapping[int, Figures], over_baseline: Mapping[int, float]
 ) -> Table:
     ours = title.startswith("specmesh")
-    table = make_table(title, "streams", "tokens/s", "of one", "TTFT p50", "p99", "ITL p50", "p99")
+    columns: list[tuple[str, Callable[[tuple[int, Figures]], str]]] = [
+        ("streams", lambda run: str(run[0])),
+        ("tokens/s", lambda run: f"{run[1].tokens_per_s:.1f}"),
+        ("of one", lambda run: f"{run[1].tokens_per_s / runs[1].tokens_per_s:.2f}x"),
+        ("TTFT p50", lambda run: f"{run[1].ttft_p50_ms:.0f} ms"),
+        ("p99", lambda run: f"{run[1].ttft_p99_ms:.0f} ms"),
+        ("ITL p50", lambda run: f"{run[1].itl_p50_ms:.1f} ms"),
+        ("p99", lambda run: f"{run[1].itl_p99_ms:.1f} ms"),
+    ]
     if ours:
-        table.add_column("of generate", justify="right")
-    for streams, figures in runs.items():
-        ratio = figures.tokens_per_s / runs[1].tokens_per_s
-        table.add_row(
-            str(streams),
-            f"{figures.tokens_per_s:.1f}",
-            f"{ratio:.2f}x",
-            f"{figures.ttft_p50_ms:.0f} ms",
-            f"{figures.ttft_p99_ms:.0f} ms",
-            f"{figures.itl_p50_ms:.1f} ms",
-            f"{figures.itl_p99_ms:.1f} ms",
-            *((f"[bold]{over_baseline[streams]:.2f}x",) if ours else ()),
-        )
-    return table
+        columns.append(("of generate", lambda run: f"[bold]{over_baseline[run[0]]:.2f}x"))
+    return table_of(title, runs.items(), columns)
 
 
 def _width_table(width_ms: Mapping[int, float]) -> Table:
@@ -105,17 +101,19 @@ def _width_table(width_ms: Mapping[int, float]) -> Table:
 
 
 def _agreement_table(measured: EngineRuns) -> Table:
-    table = make_table("Same tokens at temperature 0", "compared", "answers", "differ")
-    table.add_column("margins of the ties, in nats")
-    for name, comparison in measured.comparisons.items():
-        count = len(comparison.flips)
-        table.add_row(
-            name,
-            str(comparison.num_answers),
-            f"[bold yellow]{count}" if count else "[green]0",
-            _span(measured.margins_nats[name]),
-        )
-    return table
+    return table_of(
+        "Same tokens at temperature 0",
+        measured.comparisons.items(),
+        (
+            ("compared", lambda each: each[0]),
+            ("answers", lambda each: str(each[1].num_answers)),
+            (
+                "differ",
+                lambda each: f"[{'bold yellow' if each[1].flips else 'green'}]{len(each[1].flips)}",
+            ),
+            ("margins of the ties, in nats", lambda each: _span(measured.margins_nats[each[0]])),
+        ),
+    )
 
 
 def _span(margins: Iterable[float]) -> str:

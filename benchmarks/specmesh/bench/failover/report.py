@@ -9,7 +9,7 @@ from typing import Self
 
 from rich.table import Table
 
-from specmesh.tools.kit.tables import make_table
+from specmesh.tools.kit.tables import table_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +58,22 @@ class FailoverOutcome:
 
 def table(outcomes: Sequence[FailoverOutcome]) -> Table:
     """Return a table with a line for each way to lose the primary; times are medians and maxima."""
-    headings = (
-        "streams",
-        "wrong",
-        "failed",
-        "kept",
-        "resumed",
-        "failover s",
-        "not stored",
-        "for s",
+    return table_of(
+        "A failover of Redis, by the primary",
+        outcomes,
+        (
+            ("primary", lambda each: each.loss),
+            ("streams", lambda each: str(each.streams)),
+            ("wrong", lambda each: str(each.wrong)),
+            ("failed", lambda each: str(len(each.failed))),
+            ("kept", lambda each: str(each.kept)),
+            ("resumed", lambda each: str(each.resumed)),
+            ("failover s", lambda each: f"{each.failover_s:.2f}"),
+            ("not stored", lambda each: str(each.not_stored)),
+            ("for s", lambda each: _cell(each.not_stored_s)),
+            ("pause s", lambda each: _cell(each.longest_pause_s)),
+        ),
     )
-    made = make_table("A failover of Redis, by the primary", "primary", *headings, "pause s")
-    for each in outcomes:
-        made.add_row(
-            each.loss,
-            *map(str, (each.streams, each.wrong, len(each.failed), each.kept, each.resumed)),
-            f"{each.failover_s:.2f}",
-            str(each.not_stored),
-            _cell(each.not_stored_s),
-            _cell(each.longest_pause_s),
-        )
-    return made
 
 
 def _cell(spread: Spread) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from specmesh.bench.filter.sessions import CrowdPoint, SessionFigures
 from specmesh.bench.filter.summary import SHARE, Margin, Summary, SweepPoint
-from specmesh.tools.kit.tables import make_table
+from specmesh.tools.kit.tables import make_table, table_of
 
 
 def as_json(summary: Summary, sessions: SessionFigures | None) -> dict[str, Any]:
@@ -54,19 +54,19 @@ def show(summary: Summary, sessions: SessionFigures | None, console: Console) ->
 
 
 def _table(points: Sequence[SweepPoint]) -> Table:
-    headings = ("scorer", "above", "kept", "tokens/s", "agreement", "log p", "same text")
-    table = make_table("Kept share, speed and quality", *headings)
-    for point in points:
-        table.add_row(
-            point.scorer,
-            f"{point.threshold:.3f}",
-            f"{point.kept_share:.1%}",
-            f"{point.tokens_per_s:.1f}",
-            f"{point.agreement:.1%}",
-            f"{point.target_loglik:.3f}",
-            f"{point.text_agreement:.1%}",
-        )
-    return table
+    return table_of(
+        "Kept share, speed and quality",
+        points,
+        (
+            ("scorer", lambda point: point.scorer),
+            ("above", lambda point: f"{point.threshold:.3f}"),
+            ("kept", lambda point: f"{point.kept_share:.1%}"),
+            ("tokens/s", lambda point: f"{point.tokens_per_s:.1f}"),
+            ("agreement", lambda point: f"{point.agreement:.1%}"),
+            ("log p", lambda point: f"{point.target_loglik:.3f}"),
+            ("same text", lambda point: f"{point.text_agreement:.1%}"),
+        ),
+    )
 
 
 def _sessions_table(sessions: SessionFigures) -> Table:

@@ -11,7 +11,7 @@ from rich.console import Console
 from specmesh.bench.hcmp.exact import LIMIT, Exactness
 from specmesh.bench.hcmp.speed import Speeds
 from specmesh.inference.models.units.planner import ATTENTION, Planner
-from specmesh.tools.kit.tables import make_table
+from specmesh.tools.kit.tables import table_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +61,23 @@ def show(
     )
     for report in reports:
         title = f"{report.model}: ms of a forward by the second unit's share"
-        table = make_table(title, "tokens", "slower", "0", ".3", ".5", "best", "planned")
-        for heading in ("over best", "adapted", "plain 1", "plain 2"):
-            table.add_column(heading, justify="right")
-        for each in report.speeds:
-            by_share = each.by_share_ms
-            table.add_row(
-                str(each.width),
-                f"{each.slowness}x",
-                *(f"{by_share[share]:.2f}" for share in (0.0, 0.3, 0.5)),
-                f"{each.best_ms:.2f} at {each.best_share:.1f}",
-                f"{each.planned_ms:.2f} at {each.planned_share:.2f}",
-                f"{each.over_best:.2f}x",
-                f"at {each.adapted_share:.2f}",
-                *(f"{ms:.2f}" for ms in each.plain_ms.values()),
-            )
+        table = table_of(
+            title,
+            report.speeds,
+            (
+                ("tokens", lambda each: str(each.width)),
+                ("slower", lambda each: f"{each.slowness}x"),
+                ("0", lambda each: f"{each.by_share_ms[0.0]:.2f}"),
+                (".3", lambda each: f"{each.by_share_ms[0.3]:.2f}"),
+                (".5", lambda each: f"{each.by_share_ms[0.5]:.2f}"),
+                ("best", lambda each: f"{each.best_ms:.2f} at {each.best_share:.1f}"),
+                ("planned", lambda each: f"{each.planned_ms:.2f} at {each.planned_share:.2f}"),
+                ("over best", lambda each: f"{each.over_best:.2f}x"),
+                ("adapted", lambda each: f"at {each.adapted_share:.2f}"),
+                ("plain 1", lambda each: f"{each.plain_ms[1]:.2f}"),
+                ("plain 2", lambda each: f"{each.plain_ms[2]:.2f}"),
+            ),
+        )
         console.print(table)
 
 

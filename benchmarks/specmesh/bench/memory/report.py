@@ -11,7 +11,7 @@ from rich.table import Table
 from specmesh.bench.memory.measure import MemorySamples
 from specmesh.bench.memory.samples import ProcessMemory
 from specmesh.bench.memory.summary import FLAT_BYTES, ProcessSummary
-from specmesh.cli.tables import make_table
+from specmesh.tools.kit.tables import table_of
 
 _MB = 1e6
 _COLOURS = {"flat": "green", "unclear": "yellow", "grows": "red"}
@@ -19,22 +19,25 @@ _COLOURS = {"flat": "green", "unclear": "yellow", "grows": "red"}
 
 def table(summaries: Sequence[ProcessSummary]) -> Table:
     """Return a table with a row for each process."""
-    made = make_table(
+    return table_of(
         "Memory by process, MB (private)",
-        *("process", "at start", "half-way", "at end", "bytes/request"),
+        summaries,
+        (
+            ("process", lambda each: each.name),
+            ("at start", lambda each: f"{each.at_start.private / _MB:.1f}"),
+            ("half-way", lambda each: f"{each.half_way.private / _MB:.1f}"),
+            ("at end", lambda each: f"{each.at_end.private / _MB:.1f}"),
+            (
+                "bytes/request",
+                lambda each: (
+                    f"{each.growth.mean:.0f} ({each.growth.low:.0f} to {each.growth.high:.0f})"
+                ),
+            ),
+            ("", lambda each: f"[{_COLOURS[each.growth.verdict]}]{each.growth.verdict}"),
+        ),
         caption="Growth is that of private memory over the second half, with its 95 % interval;\n"
         f"flat: below {FLAT_BYTES:g} bytes per request.",
     )
-    made.add_column("")
-    for each in summaries:
-        growth = each.growth
-        made.add_row(
-            each.name,
-            *(f"{held.private / _MB:.1f}" for held in (each.at_start, each.half_way, each.at_end)),
-            f"{growth.mean:.0f} ({growth.low:.0f} to {growth.high:.0f})",
-            f"[{_COLOURS[growth.verdict]}]{growth.verdict}",
-        )
-    return made
 
 
 def as_json(measured: MemorySamples, summaries: Sequence[ProcessSummary]) -> dict[str, Any]:

@@ -13,22 +13,22 @@ from specmesh.bench.prefixes.measure import FirstTokenLatency, Side
 from specmesh.bench.prefixes.mesh import Shape
 from specmesh.cli.local.models import Models, RealModels
 from specmesh.load.results.machine import machine, versions
-from specmesh.tools.kit.tables import make_table
+from specmesh.tools.kit.tables import table_of
 
 
 def show(console: Console, sides: Mapping[str, Side]) -> None:
     """Print a table with a row for each side."""
-    headings = ("directory", "hit rate", "TTFT p50 ms", "p95 ms", "tokens computed per answer")
-    table = make_table("Turns after the first", *headings)
-    for name, side in sides.items():
-        latency = FirstTokenLatency.of(side.later)
-        table.add_row(
-            name,
-            f"{side.hit_rate:.1%}",
-            f"{latency.p50:.1f}",
-            f"{latency.p95:.1f}",
-            f"{side.computed_per_answer:.0f}",
-        )
+    table = table_of(
+        "Turns after the first",
+        ((name, side, FirstTokenLatency.of(side.later)) for name, side in sides.items()),
+        (
+            ("directory", lambda row: row[0]),
+            ("hit rate", lambda row: f"{row[1].hit_rate:.1%}"),
+            ("TTFT p50 ms", lambda row: f"{row[2].p50:.1f}"),
+            ("p95 ms", lambda row: f"{row[2].p95:.1f}"),
+            ("tokens computed per answer", lambda row: f"{row[1].computed_per_answer:.0f}"),
+        ),
+    )
     console.print(table)
     searches = sides["with"].searches
     told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(searches.items()))

@@ -26,7 +26,7 @@ from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.experiment import GREEDY, SAMPLED, Prompt
 from specmesh.tools.kit.options import Json, Tokens
 from specmesh.tools.kit.prompts import read_prompts
-from specmesh.tools.kit.tables import make_table
+from specmesh.tools.kit.tables import make_table, table_of
 from specmesh.tools.simulate.papers.table2 import ROWS
 from specmesh.traces.spans import spans_from
 from specmesh.traces.store.limits import MIN_BYTES
@@ -147,9 +147,16 @@ def _print_path(found: PathFindings) -> None:
         f"{found.num_answers} answers ({found.num_incomplete} more lost spans), "
         f"p50 {times.p50_ms:.0f} ms, p99 {times.p99_ms:.0f} ms"
     )
-    table = make_table("What they waited for: medians", "service", "what", "ms", "share")
-    for part in found.parts:
-        table.add_row(part.service, part.part, f"{part.p50_ms:.1f}", f"{part.p50_share:.1%}")
+    table = table_of(
+        "What they waited for: medians",
+        found.parts,
+        (
+            ("service", lambda part: part.service),
+            ("what", lambda part: part.part),
+            ("ms", lambda part: f"{part.p50_ms:.1f}"),
+            ("share", lambda part: f"{part.p50_share:.1%}"),
+        ),
+    )
     console.print(table)
     console.print(
         f"\nThe orchestrator's own time: {found.orchestrator_p50_share:.1%} in the median, "

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from specmesh.tools.kit.tables import make_table
+from specmesh.tools.kit.tables import make_table, table_of
 from specmesh.tools.profile.choose import Expectation
 from specmesh.tools.profile.costs import MANY, MeshCosts
 from specmesh.tools.profile.file import Profile
@@ -52,43 +52,33 @@ def _forwards(profile: Profile) -> Table:
 
 
 def _rounds(costs: MeshCosts) -> Table:
-    table = make_table(
+    return table_of(
         "Other time per round, in ms",
-        *("strategy", "1 stream", f"{MANY} streams, in turn"),
+        costs.orchestrating,
+        (
+            ("strategy", lambda each: each.strategy),
+            ("1 stream", lambda each: f"{each.one_ms:.1f}"),
+            (f"{MANY} streams, in turn", lambda each: f"{each.many_ms:.1f}"),
+        ),
     )
-    for each in costs.orchestrating:
-        table.add_row(each.strategy, f"{each.one_ms:.1f}", f"{each.many_ms:.1f}")
-    return table
 
 
 def explanation(expected: Sequence[Expectation], streams: int, temperature: float) -> Table:
     """Return a table of all candidates, the best first."""
-    table = make_table(
+    return table_of(
         f"{streams} {'stream' if streams == 1 else 'streams'}, temperature {temperature:g}",
-        *(
-            "strategy and options",
-            "drafted",
-            "levels",
-            "tokens/round",
-            "rounds/s",
-            "tokens/s",
-            "speed-up",
-            "tried",
+        expected,
+        (
+            ("strategy and options", lambda each: each.acceptance.way.text),
+            ("drafted", lambda each: f"{each.acceptance.nodes:.1f}"),
+            ("levels", lambda each: str(len(each.acceptance.levels))),
+            ("tokens/round", lambda each: f"{each.acceptance.tokens:.2f}"),
+            ("rounds/s", lambda each: f"{each.rounds_per_s:.1f}"),
+            ("tokens/s", lambda each: f"{each.tokens_per_s:.1f}"),
+            ("speed-up", lambda each: f"{each.ratio:.2f}x"),
+            ("tried", lambda each: "yes" if each.observed else ""),
         ),
     )
-    for each in expected:
-        acceptance = each.acceptance
-        table.add_row(
-            acceptance.way.text,
-            f"{acceptance.nodes:.1f}",
-            str(len(acceptance.levels)),
-            f"{acceptance.tokens:.2f}",
-            f"{each.rounds_per_s:.1f}",
-            f"{each.tokens_per_s:.1f}",
-            f"{each.ratio:.2f}x",
-            "yes" if each.observed else "",
-        )
-    return table
 
 
 def as_json(expected: Sequence[Expectation]) -> list[dict[str, Any]]:
