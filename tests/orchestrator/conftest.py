@@ -15,9 +15,9 @@ from tests.orchestrator.peers import Peer as FakePeer
 from tests.serving.acl import as_documented
 from tests.serving.conftest import redis_server, start_redis
 
-from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import TargetRegistry
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.requests.plan import Defaults

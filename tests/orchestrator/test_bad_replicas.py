@@ -19,8 +19,10 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import verifier_pb2
-from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
+from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.strategies.base import Draft, Drafted, Verify
 from specmesh.serving.errors import (
     FailedPreconditionStatus,
@@ -39,13 +41,13 @@ DRAFT = Draft(1, (), depth=4, levels_per_message=2)
 def calls_on(mesh: ReplicaPools, session: str = "s", sampling: Sampling = SAMPLING) -> Calls:
     deadline = asyncio.get_running_loop().time() + 10
     prefix = CommittedPrefix(session, PROMPT)
-    return Calls(mesh, prefix, sampling, vocab_size=VOCAB_SIZE, deadline=deadline)
+    return Calls(RequestContext(mesh, prefix, sampling, vocab_size=VOCAB_SIZE, deadline=deadline))
 
 
 async def verified(calls: Calls, draft: tuple[int, ...] = (*SAID[:2],)) -> tuple[int, int]:
     """How many tokens stand, and the one after them."""
     command = Verify(1, (), TokenTree.chain(draft))
-    verdict = (await calls.verify(command, calls.call_context(Context(), START))).verdict
+    verdict = (await calls.verify(command, calls.command_context(Context(), START))).verdict
     return len(verdict.accepted_nodes), verdict.next_token
 
 
@@ -53,7 +55,7 @@ async def drafted(calls: Calls) -> int:
     parts: list[Drafted] = []
     await calls.draft(
         DRAFT,
-        calls.call_context(Context(), START),
+        calls.command_context(Context(), START),
         parts.append,
     )
     return sum(len(part.token_ids) for part in parts)
@@ -228,7 +230,7 @@ async def test_bonus_distribution_that_makes_no_sense_is_asked_of_another_replic
     bad.corrupt = corrupt
     calls = calls_on((await connect([bad, good])).mesh, sampling=RANDOM)
     command = Verify(1, (), EMPTY, drafting_on=True)
-    verdict = (await calls.verify(command, calls.call_context(Context(), START))).verdict
+    verdict = (await calls.verify(command, calls.command_context(Context(), START))).verdict
     assert verdict.bonus is not None
     assert verdict.bonus.meet([]) == verdict.next_token
     assert (len(bad.requests), len(good.requests)) == (1, 1)

@@ -30,9 +30,11 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2
 from specmesh.orchestrator.replicas.calls import draft_calls
-from specmesh.orchestrator.replicas.calls.call_context import CallContext
-from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
+from specmesh.orchestrator.replicas.calls.command_context import CommandContext
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
+from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.retries import attempts as attempts_module
 from specmesh.orchestrator.strategies.base import Draft, Drafted, TopK, Verify
 from specmesh.serving.errors import (
@@ -55,11 +57,17 @@ def calls_on(
 ) -> Calls:
     prefix = CommittedPrefix("s", PROMPT, mesh.holders)
     deadline = asyncio.get_running_loop().time() + seconds
-    return Calls(mesh, prefix, sampling, vocab_size=VOCAB_SIZE, deadline=deadline, epoch=epoch)
+    return Calls(
+        RequestContext(
+            mesh, prefix, sampling, vocab_size=VOCAB_SIZE, deadline=deadline, epoch=epoch
+        )
+    )
 
 
-async def verified(calls: Calls, context: CallContext | None = None) -> tuple[tuple[int, ...], int]:
-    verified = await calls.verify(VERIFY, context or calls.call_context(Context(), START))
+async def verified(
+    calls: Calls, context: CommandContext | None = None
+) -> tuple[tuple[int, ...], int]:
+    verified = await calls.verify(VERIFY, context or calls.command_context(Context(), START))
     verdict = verified.verdict
     return verdict.accepted_nodes, verdict.next_token
 
@@ -68,11 +76,11 @@ async def drafted(
     calls: Calls,
     parts: list[Drafted] | None = None,
     command: Draft = DRAFT,
-    context: CallContext | None = None,
+    context: CommandContext | None = None,
 ) -> list[Drafted]:
     """The parts of a draft; ``parts`` keeps them if it breaks."""
     parts = [] if parts is None else parts
-    await calls.draft(command, context or calls.call_context(Context(), START), parts.append)
+    await calls.draft(command, context or calls.command_context(Context(), START), parts.append)
     return parts
 
 
@@ -412,7 +420,7 @@ async def test_in_rejection_mode_every_draft_has_noise_of_its_own(connect):
     tokens = [token for part in drafts[0] for token in part.token_ids]
     laws = {node: law for part in drafts[0] for node, law in part.distributions.items()}
     command = Verify(9, (), TokenTree.chain(tokens), laws)
-    await calls.verify(command, calls.call_context(Context(), START))
+    await calls.verify(command, calls.command_context(Context(), START))
     assert verifier.requests[0].sampling.seed == sampling.seed
 
 
@@ -428,7 +436,7 @@ async def test_cancelled_draft_stops_at_the_drafter_before_its_task_is_cancelled
     drafter, at_work = Drafter(), Hold()
     drafter.after_message = at_work
     calls = calls_on((await connect([Verifier()], [drafter])).mesh)
-    context = calls.call_context(Context(), START)
+    context = calls.command_context(Context(), START)
     task = asyncio.create_task(drafted(calls, context=context))
     await at_work.reached.wait()
     context.cancellation.cancel()
@@ -441,7 +449,7 @@ async def test_cancelling_a_draft_that_is_over_leaves_the_next_one_alone(connect
     drafter = Drafter()
     mesh = (await connect([Verifier()], [drafter])).mesh
     calls = calls_on(mesh)
-    context = calls.call_context(Context(), START)
+    context = calls.command_context(Context(), START)
     whole = await drafted(calls, context=context)
     peer = mesh.drafters.peers[0]
     hold = Hold()
@@ -459,7 +467,7 @@ async def test_cancelling_calls_that_are_over_has_no_effect_however_they_ended(c
     verifier, drafter = Verifier(), Drafter()
     mesh = (await connect([verifier], [drafter])).mesh
     calls = calls_on(mesh)
-    contexts = [calls.call_context(Context(), START) for _ in range(3)]
+    contexts = [calls.command_context(Context(), START) for _ in range(3)]
     await verified(calls, contexts[0])
     await drafted(calls, context=contexts[1])
     drafter.corrupt = outside_the_vocabulary
@@ -568,7 +576,7 @@ async def test_bonus_distribution_comes_if_a_draft_token_may_meet_it(
 ):
     calls = calls_on((await connect([Verifier()])).mesh, sampling=sampling)
     command = Verify(1, (), TokenTree.chain(()), drafting_on=drafting_on)
-    verdict = (await calls.verify(command, calls.call_context(Context(), START))).verdict
+    verdict = (await calls.verify(command, calls.command_context(Context(), START))).verdict
     assert (verdict.bonus is not None) is told
     if verdict.bonus is not None:
         assert verdict.bonus.position == len(PROMPT)

@@ -18,8 +18,10 @@ from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.driver import rounds
 from specmesh.orchestrator.driver.mesh_driver import Driver
 from specmesh.orchestrator.driver.stats import RequestStats
-from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
+from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,
@@ -71,7 +73,9 @@ class Play:
         script._num_verifiers = len(mesh.verifiers.ready)
         prefix = CommittedPrefix("s", PROMPT)
         deadline = asyncio.get_running_loop().time() + 20
-        self.calls = Calls(mesh, prefix, SAMPLING, vocab_size=VOCAB_SIZE, deadline=deadline)
+        self.calls = Calls(
+            RequestContext(mesh, prefix, SAMPLING, vocab_size=VOCAB_SIZE, deadline=deadline)
+        )
 
         self._driver = Driver(script, self.calls, RequestStats(), deliver=lambda commit: None)
 

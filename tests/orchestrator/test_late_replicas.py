@@ -12,9 +12,11 @@ from tests.orchestrator.peers import START, Drafter, Verifier, hang, passing
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
+from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.latencies.patience import CallPatience
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.retries.hedging import HEDGES_PER_CALL, MAX_HEDGES, HedgeBudget
 from specmesh.orchestrator.strategies.base import Verify
 
@@ -28,11 +30,11 @@ ANSWER = ((1, 2), SAID[2])
 def calls_on(mesh: ReplicaPools, session: str = "s", seconds: float = 30.0) -> Calls:
     deadline = asyncio.get_running_loop().time() + seconds
     prefix = CommittedPrefix(session, PROMPT)
-    return Calls(mesh, prefix, SAMPLING, vocab_size=VOCAB_SIZE, deadline=deadline)
+    return Calls(RequestContext(mesh, prefix, SAMPLING, vocab_size=VOCAB_SIZE, deadline=deadline))
 
 
 async def verified(calls: Calls) -> tuple[tuple[int, ...], int]:
-    verdict = (await calls.verify(VERIFY, calls.call_context(Context(), START))).verdict
+    verdict = (await calls.verify(VERIFY, calls.command_context(Context(), START))).verdict
     return verdict.accepted_nodes, verdict.next_token
 
 
@@ -98,7 +100,7 @@ async def test_cancelled_verification_cancels_both_calls(connect):
     for verifier in verifiers:
         verifier.always = hang
     calls = calls_on(mesh)
-    context = calls.call_context(Context(), START)
+    context = calls.command_context(Context(), START)
     task = asyncio.create_task(calls.verify(VERIFY, context))
     await asyncio.gather(*(asyncio.wait_for(v.arrived.wait(), 10) for v in verifiers))
     context.cancellation.cancel()

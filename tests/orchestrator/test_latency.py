@@ -14,7 +14,8 @@ from tests.orchestrator.peers import START, Drafter, Verifier
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
-from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
+from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.latencies.running_medians import (
     MIN_HALF,
     WINDOW,
@@ -23,17 +24,18 @@ from specmesh.orchestrator.replicas.latencies.running_medians import (
     RunningSlope,
 )
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.strategies.base import Capacity, Draft, Verify
 
 
 def calls_on(mesh: ReplicaPools) -> Calls:
     deadline = asyncio.get_running_loop().time() + 10
     prefix = CommittedPrefix("s", (1, 2, 3))
-    return Calls(mesh, prefix, Sampling(), vocab_size=VOCAB_SIZE, deadline=deadline)
+    return Calls(RequestContext(mesh, prefix, Sampling(), vocab_size=VOCAB_SIZE, deadline=deadline))
 
 
 async def draft(calls: Calls, command: Draft) -> None:
-    await calls.draft(command, calls.call_context(Context(), START), lambda drafted: None)
+    await calls.draft(command, calls.command_context(Context(), START), lambda drafted: None)
 
 
 def test_nothing_is_known_before_the_first_value():
@@ -118,7 +120,7 @@ async def test_capacity_is_what_is_ready_and_how_fast_it_was(connect):
     drafters[1].level_ms = 0.5
     await draft(calls, Draft(1, (), depth=4, levels_per_message=2))
     await draft(calls, Draft(2, (), depth=1, drafter=1))
-    await calls.verify(Verify(3, (), EMPTY), calls.call_context(Context(), START))
+    await calls.verify(Verify(3, (), EMPTY), calls.command_context(Context(), START))
     capacity = calls.capacity()
     assert capacity.drafter_s == pytest.approx(0.002)
     assert mesh.latencies.drafter_s("tiny").value == pytest.approx(0.0005)
@@ -139,7 +141,7 @@ async def test_verifications_of_all_widths_tell_what_a_token_costs(connect, monk
     monkeypatch.setattr(RunningSlope, "add", lambda self, width, seconds: added.append(width))
     for task, width in enumerate((0, 3, 1)):
         command = Verify(task, (), TokenTree.chain(range(width)))
-        await calls.verify(command, calls.call_context(Context(), START))
+        await calls.verify(command, calls.command_context(Context(), START))
     assert added == [0, 3, 1]
 
 
@@ -153,7 +155,9 @@ async def test_tokens_of_a_prompt_are_not_charged_to_the_draft(connect, monkeypa
     calls = calls_on((await connect([verifier])).mesh)
     added: list[int] = []
     monkeypatch.setattr(RunningSlope, "add", lambda self, width, seconds: added.append(width))
-    await calls.verify(Verify(1, (), TokenTree.chain((1, 2))), calls.call_context(Context(), START))
+    await calls.verify(
+        Verify(1, (), TokenTree.chain((1, 2))), calls.command_context(Context(), START)
+    )
     assert added == [4]
 
 

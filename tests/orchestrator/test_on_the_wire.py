@@ -20,9 +20,11 @@ from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.orchestrator.driver import mesh_driver as driver
 from specmesh.orchestrator.driver.mesh_driver import Driver
 from specmesh.orchestrator.driver.stats import RequestStats
-from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
+from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.strategies.base import (
     Commit,
     Finish,
@@ -96,7 +98,9 @@ async def num_left_in_time(patience_s: float) -> int:
             pool, Pool("drafter", "", [], None), Pool("confidence_service", "", [], None)
         )
         prefix, deadline = CommittedPrefix("s", (1, 2)), asyncio.get_running_loop().time() + 60
-        calls = Calls(mesh, prefix, Sampling(), vocab_size=VOCAB_SIZE, deadline=deadline)
+        calls = Calls(
+            RequestContext(mesh, prefix, Sampling(), vocab_size=VOCAB_SIZE, deadline=deadline)
+        )
         await Driver(Rounds(replica), calls, RequestStats(), deliver).drive()
         await pool.close()
     return in_time

@@ -17,7 +17,7 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.answers import opening as answers
 from specmesh.orchestrator.driver import mesh_driver as driver
-from specmesh.orchestrator.replicas.calls import verify_calls
+from specmesh.orchestrator.replicas.calls import verify_attempt, verify_calls
 from specmesh.orchestrator.replicas.retries.attempts import Attempts
 from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
 from specmesh.orchestrator.replicas.transport import open_call
@@ -116,18 +116,18 @@ def _verdicts_are_believed() -> Iterator[None]:
         recovered = response.next_token_kind == verifier_pb2.NEXT_TOKEN_KIND_RECOVERED
         return Verdict(accepted, response.next_token_id, recovered, None)
 
-    with patch.object(verify_calls, "read_verdict", believed):
+    with patch.object(verify_attempt, "read_verdict", believed):
         yield
 
 
 @contextmanager
 def _drafts_of_heads_are_believed() -> Iterator[None]:
-    read = verify_calls.read_next_draft
+    read = verify_attempt.read_next_draft
 
     def believed(response: Any, command: Any, sampling: Any, vocab_size: int) -> Any:
         return read(response, command, sampling, vocab_size=1 << 40)
 
-    with patch.object(verify_calls, "read_next_draft", believed):
+    with patch.object(verify_attempt, "read_next_draft", believed):
         yield
 
 

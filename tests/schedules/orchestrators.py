@@ -19,11 +19,11 @@ from tests.schedules.status import CANCELLED, OK, Status
 from tests.schedules.store import Client, Redis
 from tests.schedules.verifier import Verifier
 
-from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.orchestrator.replicas.discovery.follower import Follower
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
 from specmesh.orchestrator.replicas.prefixes.shared_holders import SharedHolders
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import TargetRegistry
 from specmesh.orchestrator.requests.plan import Defaults
 from specmesh.orchestrator.requests.prompts import PromptReader

@@ -14,7 +14,6 @@ from specmesh.decoding.trees.calibrated import CalibratedTrees
 from specmesh.orchestrator.admission.accounts import Accounts
 from specmesh.orchestrator.admission.controller import Admission
 from specmesh.orchestrator.driver.tree_file import check_trees, read_trees
-from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.orchestrator.replicas.discovery.entries import read_entries
 from specmesh.orchestrator.replicas.discovery.follower import Follower
 from specmesh.orchestrator.replicas.discovery.lookup import lookup
@@ -22,6 +21,7 @@ from specmesh.orchestrator.replicas.mesh_metrics import observe
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
 from specmesh.orchestrator.replicas.prefixes.shared_holders import SharedHolders
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import TargetRegistry
 from specmesh.orchestrator.replicas.transport.connection import Channels, PlainChannels, TlsChannels
 from specmesh.orchestrator.replicas.transport.peer import Admit

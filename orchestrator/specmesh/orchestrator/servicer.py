@@ -21,7 +21,7 @@ from specmesh.orchestrator.answers.session_codec import (
 )
 from specmesh.orchestrator.answers.stored_answers import described
 from specmesh.orchestrator.answers.whole_answer import whole_answer
-from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import TargetRegistry
 from specmesh.orchestrator.requests.named_requests import named
 from specmesh.orchestrator.requests.plan import Defaults

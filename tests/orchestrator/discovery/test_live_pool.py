@@ -11,11 +11,11 @@ from tests.orchestrator.conftest import connect
 from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Hold, Verifier
 from tests.orchestrator.test_calls import ANSWER, PROMPT, calls_on, verified
 
-from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.orchestrator.replicas.pool.outliers import MAX_IN_A_ROW
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.pool.slow_start import WINDOW_SECONDS
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.serving.errors import FailedPreconditionStatus, UnavailableStatus
 
 __all__ = ["connect"]

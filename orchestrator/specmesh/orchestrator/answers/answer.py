@@ -14,11 +14,13 @@ from specmesh.orchestrator.answers.request_metrics import RequestMetrics
 from specmesh.orchestrator.answers.session_log import SessionLog
 from specmesh.orchestrator.driver.mesh_driver import Driver
 from specmesh.orchestrator.replicas.calls.judged_logprobs import JudgedLogprobs
-from specmesh.orchestrator.replicas.calls.mesh_calls import Calls, ReplicaPools
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
+from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
 from specmesh.orchestrator.replicas.need import Need
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.prefixes.shared_holders import Search
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.replicas.transport.peer import kind_of
 from specmesh.orchestrator.requests.plan import RequestPlan
@@ -126,20 +128,18 @@ class Answer:
                 return last.reason
         goal = replace(self._plan.goal, max_tokens=progress.remaining)
         strategy = STRATEGIES[self._plan.strategy](goal)
-        self._calls = calls = Calls(
-            mesh,
-            prefix,
-            self._plan.sampling,
+        text = self._target.token_bytes if mesh.records_content else None
+        request = RequestContext(
+            *(mesh, prefix, self._plan.sampling),
             vocab_size=self._target.info.vocab_size,
             deadline=self._metrics.deadline,
             need=self._need,
             epoch=self._session.epoch,
             filter_options=self._plan.filter_options,
             logprobs=self._logprobs,
-            tokens=TracedTokens.if_recorded(
-                prefix.length, self._target.token_bytes if mesh.records_content else None
-            ),
+            tokens=TracedTokens.if_recorded(prefix.length, text),
         )
+        self._calls = calls = Calls(request)
         try:
             return await Driver(strategy, calls, self._metrics.stats, self._emission.commit).drive()
         finally:

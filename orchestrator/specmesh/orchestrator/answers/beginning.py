@@ -11,7 +11,7 @@ from typing import NamedTuple
 from specmesh.orchestrator.admission.entrance import Slot
 from specmesh.orchestrator.answers import events
 from specmesh.orchestrator.answers.answer import HEARTBEAT_S, Answer
-from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.v1.events_pb2 import GenerationEvent
 
 

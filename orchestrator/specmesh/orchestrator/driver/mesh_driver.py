@@ -16,9 +16,9 @@ import grpc.aio
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.driver.rounds import Rounds
 from specmesh.orchestrator.driver.stats import RequestStats
-from specmesh.orchestrator.replicas.calls.call_context import CallContext
 from specmesh.orchestrator.replicas.calls.cancellation import TaskCancellation
 from specmesh.orchestrator.replicas.calls.cause import Cause, Moment, clock
+from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
 from specmesh.orchestrator.strategies.base import (
@@ -155,7 +155,9 @@ class Driver:
                 self._calls.commit(command.token_ids)
 
     def _call(self, command: Draft | Verify | Assess) -> None:
-        context = self._calls.call_context(self._rounds.context, Cause(*self._handled, self._now))
+        context = self._calls.command_context(
+            self._rounds.context, Cause(*self._handled, self._now)
+        )
         self._cancellations[command.task] = context.cancellation
         match command:
             case Draft():
@@ -167,7 +169,7 @@ class Driver:
                 work = self._calls.assess(command, context, self._on_event)
         self._tasks[command.task] = asyncio.create_task(self._guard(command.task, work))
 
-    async def _verify(self, command: Verify, context: CallContext) -> None:
+    async def _verify(self, command: Verify, context: CommandContext) -> None:
         self._on_event(await self._calls.verify(command, context))
 
     async def _guard(self, task: TaskId, work: Coroutine[None, None, None]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from opentelemetry.metrics import Observation
 
 from specmesh.orchestrator.admission.entrance import Entrance
-from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.serving import conventions as names
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.replicas.calls.mesh_calls import ReplicaPools
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.requests.plan import Defaults
 from specmesh.orchestrator.strategies import STRATEGIES

@@ -16,11 +16,9 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.predict.thresholds import FilterOptions
 from specmesh.mesh.v1alpha1 import confidence_pb2
-from specmesh.orchestrator.replicas.calls.call_context import CallContext
-from specmesh.orchestrator.replicas.latencies.running_medians import Latencies
-from specmesh.orchestrator.replicas.pool.replica_pool import Pool
+from specmesh.orchestrator.replicas.calls.command_context import CommandContext
+from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.base import Assess, Assessed, Released
 from specmesh.serving import conventions as names
@@ -40,23 +38,14 @@ _fallbacks = names.FILTER_FALLBACKS.instrument()
 
 
 class ConfidenceCalls:
-    """Requests assessments. ``deadline`` is the request's, by the event loop's clock."""
+    """Requests assessments."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        latencies: Latencies,
-        session_id: str,
-        options: FilterOptions | None,
-        deadline: float,
-    ) -> None:
-        self._pool = pool
-        self._latencies = latencies
-        self._session_id = session_id
-        self._options = write_filter_options(options or FilterOptions())
-        self._deadline = deadline
+    def __init__(self, request: RequestContext) -> None:
+        self._request = request
+        self._pool = request.mesh.confidence
+        self._options = write_filter_options(request.filter_options)
 
-    async def assess(self, command: Assess, context: CallContext, deliver: Deliver) -> None:
+    async def assess(self, command: Assess, context: CommandContext, deliver: Deliver) -> None:
         """Pass the decisions on draft tokens to ``deliver``.
 
         Raises ``AioRpcError`` or ``ServiceError``, and ``InvalidField`` if the service refuses the
@@ -91,18 +80,19 @@ class ConfidenceCalls:
 
     async def _ask(self, peer: Peer, command: Assess, parent: Context, deliver: Deliver) -> None:
         with client_span(METHOD, peer.address, parent=parent) as (span, carrier):
+            latencies = self._request.mesh.latencies
             message = confidence_pb2.AssessEachRequest(
                 request=confidence_pb2.AssessRequest(
                     positions=map(write_position, command.positions),
                     options=self._options,
-                    session_id=self._session_id,
-                    verifier_load=self._latencies.target_load.value or 0.0,
-                    verification_ms=(self._latencies.target_s.value or 0.0) * 1e3,
+                    session_id=self._request.prefix.session_id,
+                    verifier_load=latencies.target_load.value or 0.0,
+                    verification_ms=(latencies.target_s.value or 0.0) * 1e3,
                 ),
                 trace_context=carrier,
             )
             now = asyncio.get_running_loop().time()
-            deadline = min(self._deadline, now + ASSESS_SECONDS)
+            deadline = min(self._request.deadline, now + ASSESS_SECONDS)
 
             def take(part: confidence_pb2.AssessEachResponse) -> float | None:
                 if part.last:

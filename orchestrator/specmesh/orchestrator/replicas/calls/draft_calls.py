@@ -12,16 +12,13 @@ from contextlib import closing
 import grpc.aio
 from opentelemetry.trace import Span
 
-from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2
-from specmesh.orchestrator.replicas.calls.call_context import CallContext
+from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.incoming_draft import Deliver, IncomingDraft
-from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
-from specmesh.orchestrator.replicas.latencies.running_medians import DRAFT_SECONDS, Latencies
+from specmesh.orchestrator.replicas.calls.request_context import RequestContext
+from specmesh.orchestrator.replicas.latencies.running_medians import DRAFT_SECONDS
 from specmesh.orchestrator.replicas.need import Need
-from specmesh.orchestrator.replicas.pool.replica_pool import Pool
-from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.retries.attempts import Attempts, Quarantined
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.base import Draft, Drafted, TaskId
@@ -41,34 +38,15 @@ METHOD = "specmesh.mesh.v1alpha1.DrafterService/Draft"
 
 
 class DraftCalls:
-    """Requests drafts. ``deadline`` is the request's, by the event loop's clock; ``epoch`` is the
-    session's."""
+    """Requests drafts."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        latencies: Latencies,
-        prefix: CommittedPrefix,
-        sampling: Sampling,
-        *,
-        vocab_size: int,
-        deadline: float,
-        epoch: int,
-        tokens: TracedTokens | None,
-    ) -> None:
-        self._pool = pool
-        self._latencies = latencies
-        self._prefix = prefix
-        self._sampling = sampling
-        self._sampling_message = write_sampling(sampling)
-        self._vocab_size = vocab_size
-        self._deadline = deadline
-        self._epoch = epoch
-        self._tokens = tokens
+    def __init__(self, request: RequestContext) -> None:
+        self._request = request
+        self._pool = request.mesh.drafters
         self._quarantined: Quarantined | None = None
         """Set once a draft has broken several drafters, because the next one would too."""
 
-    async def draft(self, command: Draft, context: CallContext, deliver: Deliver) -> None:
+    async def draft(self, command: Draft, context: CommandContext, deliver: Deliver) -> None:
         """Pass levels of the draft to ``deliver`` as they arrive.
 
         A call that fails after its first tokens is not retried: those tokens still count.
@@ -76,10 +54,12 @@ class DraftCalls:
         """
         if self._quarantined is not None:
             raise self._quarantined
-        deadline = min(self._deadline, _now() + DRAFT_SECONDS)
+        deadline = min(self._request.deadline, _now() + DRAFT_SECONDS)
         kinds = self._pool.kinds
         kind = kinds[command.drafter] if command.drafter < len(kinds) else None
-        attempts = Attempts(self._pool, self._prefix, deadline, Need(kind), patient=False)
+        attempts = Attempts(
+            *(self._pool, self._request.prefix, deadline, Need(kind)), patient=False
+        )
         try:
             with closing(attempts):
                 while not await self._try(command, context, attempts, deadline, deliver):
@@ -91,7 +71,7 @@ class DraftCalls:
     async def _try(
         self,
         command: Draft,
-        context: CallContext,
+        context: CommandContext,
         attempts: Attempts,
         deadline: float,
         deliver: Deliver,
@@ -105,7 +85,7 @@ class DraftCalls:
                 nonlocal started
                 if not started:
                     attempts.answered(peer, began)
-                    self._prefix.seen_by(peer.identity, context.num_committed)
+                    self._request.prefix.seen_by(peer.identity, context.num_committed)
                 started = True
                 deliver(drafted)
 
@@ -119,7 +99,7 @@ class DraftCalls:
         return True
 
     async def _call(
-        self, peer: Peer, command: Draft, context: CallContext, deadline: float, deliver: Deliver
+        self, peer: Peer, command: Draft, context: CommandContext, deadline: float, deliver: Deliver
     ) -> None:
         attributes = {
             names.DRAFT_DEPTH: command.depth,
@@ -128,32 +108,31 @@ class DraftCalls:
         }
         with client_span(METHOD, peer.address, attributes, context.parent) as (span, carrier):
             span.update_name(names.DRAFT_SPAN)
-            request = self._request(peer, command, context)
-            message = drafter_pb2.DraftEachRequest(request=request, trace_context=carrier)
+            asked = self._asked(peer, command, context)
+            message = drafter_pb2.DraftEachRequest(request=asked, trace_context=carrier)
             async with peer.drafts.send(message, deadline) as exchange:
-                draft = IncomingDraft(
-                    *(peer, command, request, self._latencies, deliver),
-                    vocab_size=self._vocab_size,
-                    mode=self._sampling.mode,
-                )
+                draft = IncomingDraft(self._request, peer, command, asked, deliver)
                 try:
                     with context.cancellation.calling(exchange.cancel):
                         await exchange.each(draft.take, draft.next_by)
                 finally:
                     self._describe(span, command, context, draft.tree)
 
-    def _describe(self, span: Span, command: Draft, context: CallContext, tree: TokenTree) -> None:
+    def _describe(
+        self, span: Span, command: Draft, context: CommandContext, tree: TokenTree
+    ) -> None:
         """Record on ``span`` what was drafted, even if the draft was cancelled."""
-        if self._tokens is not None:
+        tokens = self._request.tokens
+        if tokens is not None:
             span.set_attributes(
-                self._tokens.drafted(context.num_committed, command.path, tree, len(command.tree))
+                tokens.drafted(context.num_committed, command.path, tree, len(command.tree))
             )
 
-    def _request(
-        self, peer: Peer, command: Draft, context: CallContext
+    def _asked(
+        self, peer: Peer, command: Draft, context: CommandContext
     ) -> drafter_pb2.DraftRequest:
         return drafter_pb2.DraftRequest(
-            prefix=self._prefix.message(peer.identity, context.num_committed, command.path),
+            prefix=self._request.prefix.message(peer.identity, context.num_committed, command.path),
             tree=write_tree(command.tree),
             from_nodes=command.from_nodes,
             depth=command.depth,
@@ -161,7 +140,7 @@ class DraftCalls:
             num_choices=command.num_choices,
             stop=write_stop(command.stop),
             sampling=self._draft_sampling(command.task),
-            vocab_size=self._vocab_size,
+            vocab_size=self._request.vocab_size,
             growth=write_growth(command.growth)
             if peer.can(model_pb2.MODEL_FEATURE_TREE_GROWTH)
             else None,
@@ -171,8 +150,9 @@ class DraftCalls:
         )
 
     def _draft_sampling(self, task: TaskId) -> sampling_pb2.SamplingParameters:
-        own = draft_sampling(self._sampling, task, self._epoch)
-        return self._sampling_message if own is self._sampling else write_sampling(own)
+        shared = self._request
+        own = draft_sampling(shared.sampling, task, shared.epoch)
+        return shared.sampling_message if own is shared.sampling else write_sampling(own)
 
 
 def _now() -> float:

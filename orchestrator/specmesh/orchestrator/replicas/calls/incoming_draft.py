@@ -10,11 +10,10 @@ from typing import TypeAlias
 import grpc
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2
 from specmesh.orchestrator.replicas.calls.drafts import DraftPart, read_part
-from specmesh.orchestrator.replicas.latencies.running_medians import Latencies
+from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.transport.open_call import call_error
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.base import Draft, Drafted
@@ -29,36 +28,31 @@ MAX_READ_TOKENS = 8
 
 
 class IncomingDraft:
-    """The draft that ``peer`` streams for ``command`` in response to ``request``, just sent.
+    """The draft that ``peer`` streams for ``command``, which ``asked`` was just sent for.
 
-    Its levels go to ``deliver`` as they arrive, their times to ``latencies``.
+    Its levels go to ``deliver`` as they arrive, their times to the orchestrator's latencies.
     """
 
     def __init__(
         self,
+        request: RequestContext,
         peer: Peer,
         command: Draft,
-        request: drafter_pb2.DraftRequest,
-        latencies: Latencies,
+        asked: drafter_pb2.DraftRequest,
         deliver: Deliver,
-        *,
-        vocab_size: int,
-        mode: AcceptanceMode,
     ) -> None:
+        self._request = request
         self._peer = peer
         self._command = command
         self._tree = command.tree
-        self._latencies = latencies
         self._deliver = deliver
-        self._patience = latencies.drafts(peer.kind)
-        self._vocab_size = vocab_size
-        self._mode = mode
+        self._patience = request.mesh.latencies.drafts(peer.kind)
         self._num_levels = 0
         self._waiting_since = _now()
         # The first message takes longer if the drafter must compute tokens of the prefix.
-        self._num_sent = len(request.prefix.token_ids) + len(request.tree.token_ids)
-        self._num_held = request.prefix.base_length
-        self._num_drafted = _most_in_a_message(request)
+        self._num_sent = len(asked.prefix.token_ids) + len(asked.tree.token_ids)
+        self._num_held = asked.prefix.base_length
+        self._num_drafted = _most_in_a_message(asked)
 
     @property
     def tree(self) -> TokenTree:
@@ -111,7 +105,8 @@ class IncomingDraft:
     def _part(self, response: drafter_pb2.DraftResponse) -> DraftPart:
         """Parse a message; an invalid one counts as the drafter's failure and ends the draft."""
         try:
-            return read_part(response, self._tree, self._vocab_size, self._mode)
+            shared = self._request
+            return read_part(response, self._tree, shared.vocab_size, shared.sampling.mode)
         except InvalidField as error:
             log.warning("bad draft", extra={**self._peer.log_fields, "reason": str(error)})
             raise call_error(grpc.StatusCode.INTERNAL, f"bad draft: {error}") from error
@@ -125,7 +120,8 @@ class IncomingDraft:
         num_levels, num_nodes = _num_levels(self._tree, size), len(self._tree) - size
         computed_prefix = cost.num_computed_tokens > 2 * num_nodes + MAX_READ_TOKENS
         if cost.forward_ms > 0 and num_levels and not computed_prefix:  # 0: not reported
-            self._latencies.drafter_s(self._peer.kind).add(cost.forward_ms / 1e3 / num_levels)
+            drafter_s = self._request.mesh.latencies.drafter_s(self._peer.kind)
+            drafter_s.add(cost.forward_ms / 1e3 / num_levels)
 
 
 def _most_in_a_message(request: drafter_pb2.DraftRequest) -> int:

@@ -11,8 +11,11 @@ from specmesh.orchestrator.replicas.calls.cause import Cause
 
 
 @dataclass(frozen=True, slots=True)
-class CallContext:
-    """The state of a request when a command was issued; its call may be sent and retried later."""
+class CommandContext:
+    """The state of a request when a command was issued; its call may be sent and retried later.
+
+    ``RequestContext`` is what the calls of all its commands share.
+    """
 
     num_committed: int
     """Committed tokens, prompt included, that precede the command's path."""

@@ -1,0 +1,50 @@
+"""The state that all calls of one request share."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+
+from specmesh.decoding.predict.thresholds import FilterOptions
+from specmesh.decoding.sampling import Sampling
+from specmesh.orchestrator.replicas.calls.judged_logprobs import JudgedLogprobs
+from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
+from specmesh.orchestrator.replicas.need import ANY, Need
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
+from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
+from specmesh.serving.codec.wire import write_sampling
+from specmesh.v1 import sampling_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """The state that all calls of one request share, from its first command to its last.
+
+    ``CommandContext`` is the state of the request when one command was issued.
+    """
+
+    mesh: ReplicaPools
+    prefix: CommittedPrefix
+    """The committed tokens, which grow with the answer."""
+    sampling: Sampling
+    _: KW_ONLY
+    vocab_size: int
+    deadline: float
+    """Deadline of the request, by the event loop's clock."""
+    need: Need = ANY
+    """Requirements on the replicas that verify, beside the room for a call's tokens."""
+    epoch: int = 1
+    """Epoch of the session."""
+    filter_options: FilterOptions = field(default_factory=FilterOptions)
+    logprobs: JudgedLogprobs | None = None
+    """Learns from every verification; None if no log-probabilities are wanted."""
+    tokens: TracedTokens | None = None
+    """Numbers the tokens in the request's trace; None if the trace is not recorded."""
+    sampling_message: sampling_pb2.SamplingParameters = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sampling_message", write_sampling(self.sampling))
+
+    @property
+    def num_top_logprobs(self) -> int | None:
+        """The number of likeliest tokens that verdicts list; None for no log-probabilities."""
+        return None if self.logprobs is None else self.logprobs.num_top

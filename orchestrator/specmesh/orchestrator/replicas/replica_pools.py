@@ -1,0 +1,50 @@
+"""The replica pools of an orchestrator, with the state that all its requests share."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from specmesh.orchestrator.admission.controller import Admission
+from specmesh.orchestrator.replicas.latencies.running_medians import Latencies
+from specmesh.orchestrator.replicas.pool.replica_pool import Pool
+from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
+from specmesh.orchestrator.replicas.prefixes.prefix import salt_of
+from specmesh.orchestrator.replicas.retries.hedging import HedgeBudget
+from specmesh.serving import caller
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPools:
+    """The replica pools of an orchestrator, with the state that all its requests share."""
+
+    verifiers: Pool
+    drafters: Pool
+    confidence: Pool
+    """Replicas of the confidence service."""
+    latencies: Latencies = field(default_factory=Latencies)
+    admission: Admission = field(default_factory=Admission)
+    hedges: HedgeBudget = field(default_factory=HedgeBudget)
+    """Budget for hedged verifications."""
+    holders: PrefixHolders = field(default_factory=PrefixHolders)
+    rng: random.Random = field(default_factory=random.SystemRandom)
+    """Source of seeds and ids, unguessable unless a test passes a repeatable one."""
+    shares_prefixes: bool = False
+    """True if callers of different identities share cached prefixes, and so may learn by timing
+    what others have sent."""
+    records_content: bool = False
+    """True if traces contain the text of tokens."""
+
+    def __post_init__(self) -> None:
+        for pool in (self.verifiers, self.drafters, self.confidence):
+            pool.forgetters.append(self.latencies.forget)
+            pool.forgetters.append(self._keep_holders)
+
+    def _keep_holders(self, _: str) -> None:
+        """Forget the prefixes of processes that are gone permanently."""
+        peers = (*self.verifiers.peers, *self.drafters.peers)
+        self.holders.keep({peer.identity for peer in peers})
+
+    def prefix_salt(self) -> bytes:
+        """Return the salt that separates the caller's cached prefixes from those of others."""
+        return b"" if self.shares_prefixes else salt_of(caller.identity())
