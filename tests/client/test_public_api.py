@@ -3,9 +3,17 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 import specmesh.cli
 import specmesh.client
 import specmesh.traces
+from specmesh.client.requests.sampling import (
+    SAMPLING_FIELDS,
+    STOPPING_FIELDS,
+    SamplingOptions,
+    StoppingOptions,
+)
 from specmesh.client.requests.speculation import STRATEGY_OPTIONS
 
 PACKAGES = [
@@ -74,6 +82,13 @@ def test_exports_are_exactly_these():
 
 def test_the_keywords_that_editors_show_have_every_option_of_strategies():
     assert set(STRATEGY_OPTIONS) <= set(specmesh.client.GenerateOptions.__annotations__)
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"), [(SamplingOptions, SAMPLING_FIELDS), (StoppingOptions, STOPPING_FIELDS)]
+)
+def test_the_fields_of_the_protocol_are_the_keywords(options, fields):
+    assert options.__annotations__.keys() == fields.keys()
 
 
 def test_packages_are_marked_as_typed():

@@ -70,13 +70,9 @@ from specmesh.client.hooks import (
     Ended,
     Hooks,
 )
-from specmesh.client.requests.build import (
-    AcceptanceMode,
-    ChatOptions,
-    GenerateOptions,
-    TemplateOptions,
-)
+from specmesh.client.requests.build import ChatOptions, GenerateOptions, TemplateOptions
 from specmesh.client.requests.chats import ChatMessage
+from specmesh.client.requests.sampling import AcceptanceMode
 from specmesh.client.requests.speculation import Filter
 from specmesh.client.sync import BlockingStream, Client, ClientOptions
 

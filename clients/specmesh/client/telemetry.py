@@ -89,9 +89,9 @@ def _request_attributes(request: pb.GenerateRequest) -> dict[str, AttributeValue
         attributes["gen_ai.request.max_tokens"] = request.stopping.max_tokens
     if request.stopping.stop_strings:
         attributes["gen_ai.request.stop_sequences"] = list(request.stopping.stop_strings)
-    for name in ("temperature", "top_k", "top_p", "seed"):
-        if any(field.name == name for field, _ in request.sampling.ListFields()):
-            attributes[f"gen_ai.request.{name}"] = getattr(request.sampling, name)
+    for field, value in request.sampling.ListFields():
+        if field.enum_type is None:
+            attributes[f"gen_ai.request.{field.name}"] = value
     return attributes
 
 

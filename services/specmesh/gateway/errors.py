@@ -84,11 +84,9 @@ UNSUPPORTED_FEATURE)."""
 
 _FIELDS: tuple[tuple[str, str], ...] = (
     (r"sampling\.(temperature|top_p|seed)", r"\1"),
-    (r"sampling\.(top_k|acceptance_mode)", r"specmesh.\1"),
     (r"stopping\.max_tokens", "max_tokens"),
     (r"stopping\.stop_strings", "stop"),
-    (r"stopping\.(\w+)", r"specmesh.\1"),
-    (r"speculation\.(\w+)", r"specmesh.\1"),
+    (r"(?:sampling|stopping|speculation)\.(\w+)", r"specmesh.\1"),
     (r"(?:prompt|text|tokens\.ids|tokens)", "prompt"),
     (r"chat\.(add_generation_prompt|continue_final_message)", r"\1"),
     (r"chat\.template_arguments", "chat_template_kwargs"),

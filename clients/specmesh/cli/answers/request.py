@@ -9,73 +9,51 @@ from typing import Annotated, Any
 import typer
 
 from specmesh.client import AcceptanceMode, ServedModel
+from specmesh.client.requests.sampling import (
+    SAMPLING_FIELDS,
+    STOPPING_FIELDS,
+    VALUE_TYPES,
+    SamplingOptions,
+    StoppingOptions,
+    flags,
+)
 from specmesh.client.requests.speculation import STRATEGY_OPTIONS, read_option
-
-_MAX_UINT32 = 2**32 - 1
-_MAX_SEED = 2**53 - 1
 
 SAMPLING, STOPPING, SPECULATION = "Sampling", "Stopping", "Speculation"
 """Groups of options in the help."""
+
+_FLAGS = flags(SamplingOptions) | flags(StoppingOptions)
+
+
+def _flag(name: str) -> str:
+    """Return the option that sets the field ``name``."""
+    return _FLAGS[name].name or f"--{name.replace('_', '-')}"
+
+
+def request_option(name: str) -> Any:
+    """Return the option for the sampling or stopping field ``name``."""
+    flag, field = _FLAGS[name], SAMPLING_FIELDS.get(name) or STOPPING_FIELDS[name]
+    whole = VALUE_TYPES[field.cpp_type] is int
+    return typer.Option(
+        _flag(name),
+        min=flag.least if whole else None,
+        max=flag.most if whole else None,
+        help=flag.help,
+        rich_help_panel=SAMPLING if name in SAMPLING_FIELDS else STOPPING,
+    )
+
 
 ModelName = Annotated[
     str,
     typer.Option("--model", help="Use this target model; may be omitted if only one is served."),
 ]
-MaxTokens = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=_MAX_UINT32,
-        help="End the answer after this many tokens.",
-        rich_help_panel=STOPPING,
-    ),
-]
-Temperature = Annotated[
-    float | None,
-    typer.Option(help="Set the temperature; 0 decodes greedily.", rich_help_panel=SAMPLING),
-]
-TopK = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        max=_MAX_UINT32,
-        help="Sample from this many likeliest tokens; 0 keeps all.",
-        rich_help_panel=SAMPLING,
-    ),
-]
-TopP = Annotated[
-    float | None,
-    typer.Option(
-        help="Sample from the likeliest tokens with this total probability; 1 keeps all.",
-        rich_help_panel=SAMPLING,
-    ),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        max=_MAX_SEED,
-        help="Fix the seed, so that a repeated request has the same answer; strategy filter also "
-        "needs a --threshold for that.",
-        rich_help_panel=SAMPLING,
-    ),
-]
-Mode = Annotated[
-    AcceptanceMode | None,
-    typer.Option(
-        help="Choose what 'lossless' means: 'coupled' gives the very text that the target alone "
-        "generates with this seed, 'rejection' only its distribution, with higher acceptance.",
-        rich_help_panel=SAMPLING,
-    ),
-]
-Stops = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--stop",
-        help="End the answer at this string; repeat the option for several.",
-        rich_help_panel=STOPPING,
-    ),
-]
+MaxTokens = Annotated[int | None, request_option("max_tokens")]
+Temperature = Annotated[float | None, request_option("temperature")]
+TopK = Annotated[int | None, request_option("top_k")]
+TopP = Annotated[float | None, request_option("top_p")]
+Seed = Annotated[int | None, request_option("seed")]
+Mode = Annotated[AcceptanceMode | None, request_option("acceptance_mode")]
+Stops = Annotated[list[str] | None, request_option("stop_strings")]
 StrategyName = Annotated[
     str,
     typer.Option(
@@ -113,14 +91,8 @@ Timeout = Annotated[
 ]
 
 FLAGS = {
-    "sampling.temperature": "--temperature",
-    "sampling.top_k": "--top-k",
-    "sampling.top_p": "--top-p",
-    "sampling.seed": "--seed",
-    "sampling.acceptance_mode": "--mode",
-    "stopping.max_tokens": "--max-tokens",
-    "stopping.stop_strings": "--stop",
-    "stopping.ignore_end_of_text": "--ignore-end-of-text",
+    **{f"sampling.{name}": _flag(name) for name in SAMPLING_FIELDS},
+    **{f"stopping.{name}": _flag(name) for name in STOPPING_FIELDS if name in _FLAGS},
     "speculation.strategy": "--strategy",
     "speculation.filter": "--scorer, --threshold or --escalation-rate",
     "speculation.filter.scorer": "--scorer",

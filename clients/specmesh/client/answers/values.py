@@ -68,8 +68,8 @@ class TokenLogprob:
 class TokenLogprobs:
     """The target's log-probabilities at one position: of the chosen token and of the likeliest
     tokens, best first. They are natural logarithms of the softmax of the target's logits, before
-    temperature, top_k and top_p. ``text_offset`` counts the characters of the answer's text before
-    the token."""
+    any sampling parameter is applied. ``text_offset`` counts the characters of the answer's text
+    before the token."""
 
     chosen: TokenLogprob
     top: tuple[TokenLogprob, ...]

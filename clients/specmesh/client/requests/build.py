@@ -4,74 +4,30 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from typing import Any, TypedDict
 
 from specmesh.client.requests.chats import ChatMessage, chat_turn
-from specmesh.client.requests.filled import filled
+from specmesh.client.requests.filled import filled, filled_from
 from specmesh.client.requests.option_names import check_names
+from specmesh.client.requests.sampling import (
+    SamplingOptions,
+    StoppingOptions,
+    sampling_parameters,
+)
 from specmesh.client.requests.speculation import Filter, speculation_options
 from specmesh.v1 import chat_pb2, sampling_pb2
 from specmesh.v1 import generation_pb2 as pb
-
-
-class AcceptanceMode(StrEnum):
-    """The exact meaning of "lossless" for a sampled answer."""
-
-    COUPLED = "coupled"
-    """The answer is exactly the text that the target alone generates with the same seed."""
-    REJECTION = "rejection"
-    """The answer has the target's distribution, with the highest acceptance."""
-
-
-_ACCEPTANCE_MODES = {
-    AcceptanceMode.COUPLED: sampling_pb2.ACCEPTANCE_MODE_COUPLED,
-    AcceptanceMode.REJECTION: sampling_pb2.ACCEPTANCE_MODE_REJECTION,
-}
-
-
-def sampling_parameters(
-    temperature: float | None,
-    top_k: int | None,
-    top_p: float | None,
-    seed: int | None,
-    acceptance_mode: AcceptanceMode | str | None,
-) -> sampling_pb2.SamplingParameters:
-    """Build the message; None selects the server's default. Raises ValueError for an unknown
-    mode."""
-    return filled(
-        sampling_pb2.SamplingParameters,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        acceptance_mode=(
-            sampling_pb2.ACCEPTANCE_MODE_UNSPECIFIED
-            if acceptance_mode is None
-            else _ACCEPTANCE_MODES[AcceptanceMode(acceptance_mode)]
-        ),
-    )
-
 
 Prompt = str | Sequence[int]
 """Text, which the orchestrator tokenizes, or token ids, which are used as they are."""
 
 
-class GenerateOptions(TypedDict, total=False):
+class GenerateOptions(SamplingOptions, StoppingOptions, total=False):
     """The keyword arguments of all calls that generate; one that is omitted or None has its
     default."""
 
     model: str
     """Name of the target model; by default the only one served."""
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    seed: int | None
-    acceptance_mode: AcceptanceMode | str | None
-    max_tokens: int | None
-    stop_token_ids: Sequence[int]
-    stop_strings: Sequence[str]
-    ignore_end_of_text: bool
     add_special_tokens: bool | None
     """Adds the special tokens that the tokenizer puts around every text, such as a
     beginning-of-text token. By default a text prompt gets them except where it already begins with
@@ -151,27 +107,13 @@ def generate_request(
     }
     request = filled(
         pb.GenerateRequest,
-        model=given.pop("model", ""),
-        sampling=sampling_parameters(
-            given.pop("temperature", None),
-            given.pop("top_k", None),
-            given.pop("top_p", None),
-            given.pop("seed", None),
-            given.pop("acceptance_mode", None),
-        ),
-        stopping=filled(
-            sampling_pb2.StoppingCriteria,
-            max_tokens=given.pop("max_tokens", None),
-            stop_token_ids=given.pop("stop_token_ids", ()),
-            stop_strings=given.pop("stop_strings", ()),
-            ignore_end_of_text=given.pop("ignore_end_of_text", False),
-        ),
-        num_top_logprobs=given.pop("num_top_logprobs", None),
-        add_special_tokens=given.pop("add_special_tokens", None),
-        request_id=given.pop("request_id", "") or str(uuid.uuid4()),
-        speculation=speculation_options(
-            given.pop("strategy", ""), given.pop("filter", None), given
-        ),
+        model=given.get("model", ""),
+        sampling=sampling_parameters(given),
+        stopping=filled_from(sampling_pb2.StoppingCriteria, given),
+        num_top_logprobs=given.get("num_top_logprobs"),
+        add_special_tokens=given.get("add_special_tokens"),
+        request_id=given.get("request_id") or str(uuid.uuid4()),
+        speculation=speculation_options(given),
     )
     if isinstance(prompt, str):
         request.text = prompt

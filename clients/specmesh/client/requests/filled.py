@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -21,6 +21,12 @@ def filled(message: type[M], **fields: object) -> M:
         for name, value in fields.items():
             _check(message, name, value)
         raise
+
+
+def filled_from(message: type[M], options: Mapping[str, object]) -> M:
+    """Build a message with those ``options`` that are its fields, as ``filled`` does."""
+    known = message.DESCRIPTOR.fields_by_name
+    return filled(message, **{name: value for name, value in options.items() if name in known})
 
 
 def _check(message: type[Message], name: str, value: object) -> None:

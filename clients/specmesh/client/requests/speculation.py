@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 from google.protobuf.json_format import ParseDict, ParseError
 
-from specmesh.client.requests.filled import filled
+from specmesh.client.requests.filled import filled, filled_from
 from specmesh.v1 import speculation_pb2
 
 
@@ -58,17 +59,12 @@ STRATEGY_OPTIONS: Sequence[str] = tuple(
 """Names of the strategies' options."""
 
 
-def speculation_options(
-    strategy: str, chosen: Filter | None, options: Mapping[str, float | str | None]
-) -> speculation_pb2.SpeculationOptions:
-    """Build the message of ``options``, whose names were checked before. Raises TypeError for a
-    value of the wrong type and ValueError for one that its field can't hold."""
-    return filled(
-        speculation_pb2.SpeculationOptions,
-        strategy=strategy,
-        filter=None if chosen is None else filter_options(chosen),
-        **options,
-    )
+def speculation_options(options: Mapping[str, Any]) -> speculation_pb2.SpeculationOptions:
+    """Build the message of those ``options`` that are its fields. Raises TypeError for a value of
+    the wrong type and ValueError for one that its field can't hold."""
+    chosen: Filter | None = options.get("filter")
+    rule = None if chosen is None else filter_options(chosen)
+    return filled_from(speculation_pb2.SpeculationOptions, {**options, "filter": rule})
 
 
 def read_option(name: str, text: str) -> float | str:

@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from specmesh.client.requests.sampling import SAMPLING_FIELDS, VALUE_TYPES
 from specmesh.client.requests.speculation import STRATEGY_OPTIONS, read_option
 
-SAMPLING = ("temperature", "top_p", "top_k")
-_WHOLE = {"top_k"}
+SAMPLING: Mapping[str, type] = {
+    name: VALUE_TYPES[field.cpp_type]
+    for name, field in SAMPLING_FIELDS.items()
+    if name not in {"seed", "acceptance_mode"}
+}
+"""The numbers that control sampling, each with its type. The load's own seed draws the seeds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +49,7 @@ class Variation:
         if name == "strategy":
             strategy = text
         elif name in SAMPLING:
-            sampling[name] = int(text) if name in _WHOLE else float(text)
+            sampling[name] = SAMPLING[name](text)
         elif name in STRATEGY_OPTIONS:
             options[name] = read_option(name, text)
         else:

@@ -114,7 +114,6 @@ class Request(Fields):
             "model": self.model,
             "temperature": 0.0 if is_greedy else self.temperature,
             "top_p": None if is_greedy else self.top_p,
-            "top_k": more.top_k,
             "seed": seed_of(self.seed, number % self.n),
             "acceptance_mode": more.acceptance_mode,
             "stop_strings": stops or (),

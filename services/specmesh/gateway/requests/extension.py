@@ -1,6 +1,7 @@
 """The field ``specmesh`` of a request, which extends OpenAI's API.
 
-The options of strategies are taken from the protocol, so that new ones need no change here.
+Fields of sampling and stopping and the options of strategies are taken from the protocol, so that
+new ones need no change here.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 from pydantic import Field, create_model, model_validator
 
 from specmesh.client import AcceptanceMode, Filter
+from specmesh.gateway.errors import param_of
 from specmesh.gateway.requests.fields import Fields, Float32, Uint32
-from specmesh.v1 import speculation_pb2
+from specmesh.gateway.requests.parameters import EXTENSION
+from specmesh.v1 import sampling_pb2, speculation_pb2
 
 MAX_STOP_TOKENS = 4096
 """Bounds the parsing; the orchestrator has the limit for an answer."""
@@ -45,7 +49,6 @@ class _Extension(Fields):
     strategy: str = ""
     filter: FilterFields | None = None
     acceptance_mode: Annotated[AcceptanceMode, Field(strict=False)] | None = None
-    top_k: Uint32 | None = None
     stop_token_ids: Annotated[list[Uint32], Field(max_length=MAX_STOP_TOKENS, fail_fast=True)] = (
         Field(default_factory=list)
     )
@@ -54,16 +57,24 @@ class _Extension(Fields):
     content_as_text: bool = False
 
 
-_OPTION_TYPES: Mapping[int, Any] = {
+_TYPES: Mapping[int, Any] = {
+    FieldDescriptor.CPPTYPE_FLOAT: Float32,
     FieldDescriptor.CPPTYPE_UINT32: Uint32,
     FieldDescriptor.CPPTYPE_STRING: str,
 }
-OPTIONS = {
-    field.name: (_OPTION_TYPES[field.cpp_type] | None, None)
-    for field in speculation_pb2.SpeculationOptions.DESCRIPTOR.fields
-    if field.name not in _Extension.model_fields
+_PARTS: Mapping[str, type[Message]] = {
+    "sampling": sampling_pb2.SamplingParameters,
+    "stopping": sampling_pb2.StoppingCriteria,
+    "speculation": speculation_pb2.SpeculationOptions,
 }
-"""The strategies' options of the protocol, as pydantic fields."""
+OPTIONS = {
+    field.name: (_TYPES[field.cpp_type] | None, None)
+    for part, message in _PARTS.items()
+    for field in message.DESCRIPTOR.fields
+    if param_of(f"{part}.{field.name}") == f"{EXTENSION}.{field.name}"
+    and field.name not in _Extension.model_fields
+}
+"""The other fields of these parts of a request that OpenAI's API lacks, as pydantic fields."""
 
 if TYPE_CHECKING:
 

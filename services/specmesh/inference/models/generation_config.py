@@ -8,27 +8,19 @@ only the end tokens count. All other settings are listed here, so that the opera
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
+
+from specmesh.decoding.sampling import Sampling
 
 FOLLOWED = frozenset({"eos_token_id"})
 
-LEFT_TO_REQUESTS: Mapping[str, tuple[object, ...]] = {
-    "do_sample": (True, False),  # false is transformers' default
-    "temperature": (1.0,),
-    "top_k": (0,),
-    "top_p": (1.0,),
-    "max_length": (),
-    "max_new_tokens": (),
-    "stop_strings": ((), ""),
-}
-"""Settings that requests also have, each with the values that equal a request's default."""
-
-NOT_DONE: Mapping[str, tuple[object, ...]] = {
+_NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "bad_words_ids": ((),),
     "begin_suppress_tokens": ((),),
     "constraints": ((),),
     "diversity_penalty": (0.0,),
+    "do_sample": (True, False),  # false is transformers' default
     "dola_layers": (),
     "encoder_no_repeat_ngram_size": (0,),
     "encoder_repetition_penalty": (1.0,),
@@ -39,6 +31,8 @@ NOT_DONE: Mapping[str, tuple[object, ...]] = {
     "forced_bos_token_id": (),
     "forced_eos_token_id": (),
     "guidance_scale": (1.0,),
+    "max_length": (),
+    "max_new_tokens": (),
     "max_time": (),
     "min_length": (0,),
     "min_new_tokens": (0,),
@@ -50,14 +44,24 @@ NOT_DONE: Mapping[str, tuple[object, ...]] = {
     "penalty_alpha": (0.0,),
     "repetition_penalty": (1.0,),
     "sequence_bias": ((), {}),
+    "stop_strings": ((), ""),
     "suppress_tokens": ((),),
+    "temperature": (1.0,),
     "token_healing": (False,),
     "top_h": (1.0,),
+    "top_k": (0,),
+    "top_p": (1.0,),
     "typical_p": (1.0,),
     "watermarking_config": (),
 }
-"""Settings that would change the answer and are not supported, each with the values that change
-nothing."""
+"""Settings that may change an answer, each with the values that change nothing: for those that
+requests also have, the values that equal a request's default."""
+
+_OF_REQUESTS = {"do_sample", "max_length", "max_new_tokens", "stop_strings"} | {
+    each.name for each in fields(Sampling)
+}
+LEFT_TO_REQUESTS = {name: each for name, each in _NEUTRAL.items() if name in _OF_REQUESTS}
+NOT_DONE = {name: each for name, each in _NEUTRAL.items() if name not in _OF_REQUESTS}
 
 WITHOUT_EFFECT = frozenset(
     {

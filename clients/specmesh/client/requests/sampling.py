@@ -1,0 +1,125 @@
+"""The sampling and stopping fields of a request, each described once.
+
+A field is one of ``SamplingParameters`` or ``StoppingCriteria`` in the protocol and one of the same
+name here, for editors and type checkers, with the option by which commands set it. Requests and
+their spans, the command line, the load generator and the gateway's extension follow from the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, TypedDict, get_type_hints
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from specmesh.client.requests.filled import filled_from
+from specmesh.v1 import sampling_pb2
+
+
+class AcceptanceMode(StrEnum):
+    """The exact meaning of "lossless" for a sampled answer."""
+
+    COUPLED = "coupled"
+    """The answer is exactly the text that the target alone generates with the same seed."""
+    REJECTION = "rejection"
+    """The answer has the target's distribution, with the highest acceptance."""
+
+
+_ACCEPTANCE_MODES = {
+    AcceptanceMode.COUPLED: sampling_pb2.ACCEPTANCE_MODE_COUPLED,
+    AcceptanceMode.REJECTION: sampling_pb2.ACCEPTANCE_MODE_REJECTION,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """The option by which commands set a field."""
+
+    help: str
+    name: str = ""
+    """By default the field's name."""
+    least: int = 0
+    """The lowest value of a whole number."""
+    most: int = 2**32 - 1
+    """The highest value of a whole number."""
+
+
+class SamplingOptions(TypedDict, total=False):
+    """The keyword arguments that control how tokens are drawn."""
+
+    temperature: Annotated[float | None, Flag(help="Set the temperature; 0 decodes greedily.")]
+    top_k: Annotated[int | None, Flag(help="Sample from this many likeliest tokens; 0 keeps all.")]
+    top_p: Annotated[
+        float | None,
+        Flag(help="Sample from the likeliest tokens with this total probability; 1 keeps all."),
+    ]
+    seed: Annotated[
+        int | None,
+        Flag(
+            help="Fix the seed, so that a repeated request has the same answer; strategy filter "
+            "also needs a --threshold for that.",
+            most=2**53 - 1,
+        ),
+    ]
+    acceptance_mode: Annotated[
+        AcceptanceMode | str | None,
+        Flag(
+            help="Choose what 'lossless' means: 'coupled' gives the very text that the target "
+            "alone generates with this seed, 'rejection' only its distribution, with higher "
+            "acceptance.",
+            name="--mode",
+        ),
+    ]
+
+
+class StoppingOptions(TypedDict, total=False):
+    """The keyword arguments that control where an answer ends."""
+
+    max_tokens: Annotated[int | None, Flag(help="End the answer after this many tokens.", least=1)]
+    stop_token_ids: Sequence[int]
+    stop_strings: Annotated[
+        Sequence[str],
+        Flag(help="End the answer at this string; repeat the option for several.", name="--stop"),
+    ]
+    ignore_end_of_text: Annotated[
+        bool, Flag(help="Continue to --max-tokens even if the model ends its answer.")
+    ]
+
+
+SAMPLING_FIELDS: Mapping[str, FieldDescriptor] = {
+    each.name: each for each in sampling_pb2.SamplingParameters.DESCRIPTOR.fields
+}
+STOPPING_FIELDS: Mapping[str, FieldDescriptor] = {
+    each.name: each for each in sampling_pb2.StoppingCriteria.DESCRIPTOR.fields
+}
+VALUE_TYPES: Mapping[int, type] = {
+    FieldDescriptor.CPPTYPE_BOOL: bool,
+    FieldDescriptor.CPPTYPE_ENUM: AcceptanceMode,
+    FieldDescriptor.CPPTYPE_FLOAT: float,
+    FieldDescriptor.CPPTYPE_STRING: str,
+    FieldDescriptor.CPPTYPE_UINT32: int,
+    FieldDescriptor.CPPTYPE_UINT64: int,
+}
+"""The type of a field's values, by the type that its descriptor names."""
+
+
+def flags(options: type) -> dict[str, Flag]:
+    """Return the options of commands for the fields of ``SamplingOptions`` or ``StoppingOptions``,
+    by field; a field without one can't be set by commands."""
+    hints = get_type_hints(options, include_extras=True)
+    return {
+        name: extra
+        for name, hint in hints.items()
+        for extra in getattr(hint, "__metadata__", ())
+        if isinstance(extra, Flag)
+    }
+
+
+def sampling_parameters(options: Mapping[str, Any]) -> sampling_pb2.SamplingParameters:
+    """Build the message of those ``options`` that are its fields. Raises ValueError for an unknown
+    mode."""
+    mode = options.get("acceptance_mode")
+    named = {} if mode is None else {"acceptance_mode": _ACCEPTANCE_MODES[AcceptanceMode(mode)]}
+    return filled_from(sampling_pb2.SamplingParameters, {**options, **named})
