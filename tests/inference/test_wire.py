@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -73,6 +74,16 @@ def test_unset_sampling_takes_the_documented_defaults():
     assert read_sampling(sampling_pb2.SamplingParameters(), seed=9) == Sampling(
         temperature=1, top_k=0, top_p=1, seed=9, mode=AcceptanceMode.COUPLED
     )
+
+
+def test_every_field_of_sampling_is_one_of_the_protocol():
+    ours = {each.name for each in fields(Sampling)} - {"mode"} | {"acceptance_mode"}
+    assert ours == {each.name for each in sampling_pb2.SamplingParameters.DESCRIPTOR.fields}
+
+
+def test_a_parameter_that_is_not_used_is_not_sent_so_that_older_replicas_take_the_call():
+    sent = write_sampling(Sampling(temperature=0.5, seed=0)).ListFields()
+    assert {field.name for field, _ in sent} == {"temperature", "seed", "acceptance_mode"}
 
 
 def test_own_seed_goes_before_the_stand_in_even_if_0():

@@ -78,7 +78,7 @@ def test_open_fields_take_the_defaults():
     assert made.goal.max_tokens == CONTEXT_TOKENS - len(made.prompt)
     assert made.goal.end_of_text_ids == {END_OF_TEXT}
     assert made.goal.stop_token_ids == frozenset()
-    assert made.stop_strings == ()
+    assert made.stopping.stop_strings == ()
     assert made.sampling.temperature == made.sampling.top_p == 1
     assert made.sampling.top_k == 0
     assert made.sampling.mode is AcceptanceMode.COUPLED
@@ -114,7 +114,7 @@ def test_every_field_is_taken_over():
     assert made.goal.max_tokens == 8
     assert made.goal.stop_token_ids == {1, 2}
     assert made.goal.end_of_text_ids == frozenset()
-    assert made.stop_strings == ("x", "yz")
+    assert made.stopping.stop_strings == ("x", "yz")
     sampling = made.sampling
     assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.5, 3, 0.25)
     assert (sampling.seed, sampling.mode) == (9, AcceptanceMode.REJECTION)

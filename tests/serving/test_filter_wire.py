@@ -14,11 +14,10 @@ from specmesh.decoding.predict.confidence import CALIBRATED, SCORERS
 from specmesh.decoding.predict.thresholds import Constant, EscalationRate, FilterOptions, FollowLoad
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.mesh.v1alpha1 import confidence_pb2
+from specmesh.serving.codec.filter_options import read_filter_options, write_filter_options
 from specmesh.serving.codec.wire import (
     MAX_POSITIONS,
-    read_filter_options,
     read_positions,
-    write_filter_options,
     write_position,
 )
 from specmesh.v1 import speculation_pb2

@@ -14,7 +14,8 @@ from specmesh.confidence.metrics import record_assessment
 from specmesh.confidence.request_cache import RequestCache
 from specmesh.decoding.errors import InvalidField
 from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
-from specmesh.serving.codec.wire import read_filter_options, read_positions
+from specmesh.serving.codec.filter_options import read_filter_options
+from specmesh.serving.codec.wire import read_positions
 from specmesh.serving.rpc.interceptors import exchange
 from specmesh.serving.telemetry.pipeline import annotate
 

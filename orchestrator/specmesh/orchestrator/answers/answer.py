@@ -57,7 +57,7 @@ class Answer:
         self._metrics = metrics
         self._replayed = replayed
         self._num_received = num_received
-        text = TextStream(target.token_bytes, plan.prompt, plan.stop_strings)
+        text = TextStream(target.token_bytes, plan.prompt, plan.stopping.stop_strings)
         num_known = len(plan.prompt) + len(replayed.token_ids)
         self._logprobs = (
             JudgedLogprobs(plan.num_top_logprobs, position=num_known)

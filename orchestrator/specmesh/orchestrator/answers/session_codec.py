@@ -17,10 +17,12 @@ from specmesh.orchestrator.admission.request_limits import (
 )
 from specmesh.orchestrator.requests.plan import RequestPlan
 from specmesh.orchestrator.requests.prompts import DIGEST_BYTES, digest_of
+from specmesh.orchestrator.requests.stopping import write_stopping
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.serving.caller import identity
-from specmesh.serving.codec.wire import check_tokens, write_filter_options, write_sampling
+from specmesh.serving.codec.filter_options import write_filter_options
+from specmesh.serving.codec.wire import check_tokens, write_sampling
 from specmesh.serving.errors import (
     AbortedStatus,
     AlreadyExistsStatus,
@@ -41,7 +43,7 @@ from specmesh.serving.store.stored_session import (
     StoredSessionCancelled,
     StoreUnavailable,
 )
-from specmesh.v1 import generation_pb2, sampling_pb2, session_pb2, speculation_pb2
+from specmesh.v1 import generation_pb2, session_pb2, speculation_pb2
 
 
 def settled(plan: RequestPlan, model: str) -> generation_pb2.GenerateRequest:
@@ -52,12 +54,7 @@ def settled(plan: RequestPlan, model: str) -> generation_pb2.GenerateRequest:
     request = generation_pb2.GenerateRequest(
         model=model,
         sampling=write_sampling(plan.sampling),
-        stopping=sampling_pb2.StoppingCriteria(
-            max_tokens=goal.max_tokens,
-            stop_token_ids=sorted(goal.stop_token_ids),
-            stop_strings=plan.stop_strings,
-            ignore_end_of_text=not goal.end_of_text_ids,
-        ),
+        stopping=write_stopping(plan.stopping),
         speculation=speculation_pb2.SpeculationOptions(
             strategy=plan.strategy, **{name: getattr(goal, name) for name in OPTIONS}
         ),

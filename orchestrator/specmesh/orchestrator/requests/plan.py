@@ -11,20 +11,16 @@ from specmesh.decoding.predict.thresholds import FilterOptions
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.calibrated import CalibratedTrees
 from specmesh.decoding.trees.shape import TreeShape
-from specmesh.orchestrator.admission.request_limits import (
-    MAX_STOP_STRING_CHARS,
-    MAX_STOP_STRINGS,
-    MAX_STOP_TOKENS,
-    MAX_TOP_LOGPROBS,
-    SEED_BITS,
-)
+from specmesh.orchestrator.admission.request_limits import MAX_TOP_LOGPROBS, SEED_BITS
 from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.requests.stopping import Stopping, read_stopping
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import OPTIONS
-from specmesh.serving.codec.wire import check_tokens, read_filter_options, read_sampling
+from specmesh.serving.codec.filter_options import read_filter_options
+from specmesh.serving.codec.wire import read_sampling
 from specmesh.serving.errors import FailedPreconditionStatus, NotFoundStatus
-from specmesh.v1 import generation_pb2, model_pb2, sampling_pb2, speculation_pb2
+from specmesh.v1 import generation_pb2, model_pb2, speculation_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +44,9 @@ class RequestPlan:
 
     prompt: tuple[int, ...]
     sampling: Sampling
+    stopping: Stopping
     strategy: str
     goal: Goal
-    stop_strings: tuple[str, ...]
     filter_options: FilterOptions
     num_top_logprobs: int | None = None
     """Number of likeliest tokens to return with the log-probabilities; None returns neither."""
@@ -97,13 +93,22 @@ def make_plan(
     sampling = read_sampling(request.sampling, seed=rng.getrandbits(SEED_BITS))
     if sampling.seed >> SEED_BITS:
         raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
-    goal = _goal(request, target, len(prompt), defaults, sampling)
+    stopping = read_stopping(request, target, len(prompt))
+    ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
+    goal = Goal(
+        max_tokens=stopping.max_tokens,
+        end_of_text_ids=frozenset(ends),
+        stop_token_ids=frozenset(stopping.stop_token_ids),
+        seed=sampling.seed,
+        calibrated_trees=defaults.trees_for(target, sampling.temperature),
+        **_strategy_options(request.speculation, defaults),
+    )
     return RequestPlan(
         prompt=prompt,
         sampling=sampling,
+        stopping=stopping,
         strategy=strategy,
         goal=goal,
-        stop_strings=_stop_strings(request.stopping),
         filter_options=_filter_options(request.speculation, strategy),
         num_top_logprobs=_num_top_logprobs(request, strategy),
     )
@@ -129,45 +134,6 @@ def check_replicas(plan: RequestPlan, target: Target) -> None:
                 "kv_capacity_tokens": str(target.kv_capacity_tokens),
             },
         )
-
-
-def _goal(
-    request: generation_pb2.GenerateRequest,
-    target: Target,
-    num_prompt: int,
-    defaults: Defaults,
-    sampling: Sampling,
-) -> Goal:
-    stopping = request.stopping
-    max_tokens = _max_tokens(request, target, num_prompt)
-    if len(stopping.stop_token_ids) > MAX_STOP_TOKENS:
-        raise InvalidField("stopping.stop_token_ids", f"has more than {MAX_STOP_TOKENS} entries")
-    check_tokens("stopping.stop_token_ids", stopping.stop_token_ids, target.info.vocab_size)
-    ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
-    return Goal(
-        max_tokens=max_tokens,
-        end_of_text_ids=frozenset(ends),
-        stop_token_ids=frozenset(stopping.stop_token_ids),
-        seed=sampling.seed,
-        calibrated_trees=defaults.trees_for(target, sampling.temperature),
-        **_strategy_options(request.speculation, defaults),
-    )
-
-
-def _max_tokens(request: generation_pb2.GenerateRequest, target: Target, num_prompt: int) -> int:
-    """Return the requested number of tokens, at most what fits the context and the KV cache."""
-    room = target.info.context_tokens - num_prompt
-    if request.stopping.HasField("max_tokens"):
-        if not request.stopping.max_tokens:
-            raise InvalidField("stopping.max_tokens", "must be at least 1")
-        return min(request.stopping.max_tokens, room)
-    if told := request.received.max_tokens:
-        return min(told, room)
-    # A new answer must fit every replica, to be finished on any of them. A resumed answer whose
-    # first orchestrator did not report max_tokens must fit at least one current replica.
-    has_begun = request.HasField("received")
-    capacity = target.most_kv_capacity_tokens if has_begun else target.kv_capacity_tokens
-    return min(room, max(1, capacity - num_prompt)) if capacity else room
 
 
 def _filter_options(
@@ -200,15 +166,3 @@ def _strategy_options(
                 raise InvalidField(f"speculation.{field.name}", reason)
             given[field.name] = value
     return given
-
-
-def _stop_strings(stopping: sampling_pb2.StoppingCriteria) -> tuple[str, ...]:
-    if len(stopping.stop_strings) > MAX_STOP_STRINGS:
-        raise InvalidField("stopping.stop_strings", f"has more than {MAX_STOP_STRINGS} entries")
-    for index, stop in enumerate(stopping.stop_strings):
-        if not 0 < len(stop) <= MAX_STOP_STRING_CHARS:
-            raise InvalidField(
-                f"stopping.stop_strings[{index}]",
-                f"must have 1 to {MAX_STOP_STRING_CHARS} characters",
-            )
-    return tuple(stopping.stop_strings)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,19 +17,15 @@ from specmesh.decoding.drafting import TopK, highest_entropy
 from specmesh.decoding.errors import InvalidField, within
 from specmesh.decoding.predict.lookahead import DraftStop
 from specmesh.decoding.predict.platt import MAX_BIAS, MAX_SLOPE, Platt
-from specmesh.decoding.predict.thresholds import (
-    Constant,
-    EscalationRate,
-    FilterOptions,
-    FollowLoad,
-    Rule,
-)
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.trees.growth import TreeGrowth
 from specmesh.decoding.trees.shape import TreeShape
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2, tokens_pb2
-from specmesh.v1 import sampling_pb2, speculation_pb2
+from specmesh.v1 import sampling_pb2
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MAX_TREE_NODES = 1024
 """Bounds the work that one call can cause."""
@@ -41,50 +39,50 @@ _ROUNDING = 1e-3
 """The tolerance for a sum of probabilities above 1, for float32 in a drafter's softmax."""
 
 
+_MODES: Mapping[int, AcceptanceMode] = {
+    sampling_pb2.ACCEPTANCE_MODE_COUPLED: AcceptanceMode.COUPLED,
+    sampling_pb2.ACCEPTANCE_MODE_REJECTION: AcceptanceMode.REJECTION,
+}
+
+
 def read_sampling(message: sampling_pb2.SamplingParameters, seed: int | None = None) -> Sampling:
     """Return the sampling parameters; ``seed`` is used if the message has none.
 
     Without either, a temperature above 0 is refused: the answer would not be a function of the
-    request.
+    request. Every field but ``acceptance_mode`` has the name that it has in ``Sampling``.
     """
-    temperature = message.temperature if message.HasField("temperature") else 1.0
-    if message.HasField("seed"):
-        seed = message.seed
-    if seed is None and temperature != 0:
+    given = {field.name: value for field, value in message.ListFields()}
+    if seed is not None:
+        given.setdefault("seed", seed)
+    if "seed" not in given and given.get("temperature") != 0:
         raise InvalidField("sampling.seed", "must be set unless sampling.temperature is 0")
-    try:
-        mode = {
-            sampling_pb2.ACCEPTANCE_MODE_UNSPECIFIED: AcceptanceMode.COUPLED,
-            sampling_pb2.ACCEPTANCE_MODE_COUPLED: AcceptanceMode.COUPLED,
-            sampling_pb2.ACCEPTANCE_MODE_REJECTION: AcceptanceMode.REJECTION,
-        }[message.acceptance_mode]
-    except KeyError:
-        raise InvalidField("sampling.acceptance_mode", "is not a known mode") from None
-    try:
-        return Sampling(
-            temperature=temperature,
-            top_k=message.top_k,
-            top_p=message.top_p if message.HasField("top_p") else 1.0,
-            seed=seed or 0,
-            mode=mode,
-        )
-    except InvalidField as error:
-        raise InvalidField(f"sampling.{error.field}", error.reason) from None
+    mode = given.pop("acceptance_mode", sampling_pb2.ACCEPTANCE_MODE_COUPLED)
+    if mode not in _MODES:
+        raise InvalidField("sampling.acceptance_mode", "is not a known mode")
+    with within("sampling"):
+        return Sampling(mode=_MODES[mode], **given)
 
 
 def write_sampling(sampling: Sampling) -> sampling_pb2.SamplingParameters:
-    """Return the message for ``sampling`` with every field set."""
+    """Return the message for ``sampling``: its seed, its mode, and the parameters it uses."""
+    given = {**used(sampling), "seed": sampling.seed}
+    rejects = given.pop("mode", None) is AcceptanceMode.REJECTION
     return sampling_pb2.SamplingParameters(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        seed=sampling.seed,
-        acceptance_mode=(
-            sampling_pb2.ACCEPTANCE_MODE_REJECTION
-            if sampling.mode is AcceptanceMode.REJECTION
-            else sampling_pb2.ACCEPTANCE_MODE_COUPLED
-        ),
+        **given,
+        acceptance_mode=sampling_pb2.ACCEPTANCE_MODE_REJECTION
+        if rejects
+        else sampling_pb2.ACCEPTANCE_MODE_COUPLED,
     )
+
+
+def used(parameters: DataclassInstance) -> dict[str, Any]:
+    """Return the values of a dataclass that are not the defaults, by name.
+
+    Only these are sent: a process of an older version, which refuses a field that it does not know,
+    can thus serve every request that does not use it.
+    """
+    values = ((each, getattr(parameters, each.name)) for each in fields(parameters))
+    return {each.name: value for each, value in values if value != each.default}
 
 
 def read_tree(message: tokens_pb2.TokenTree, vocab_size: int) -> TokenTree:
@@ -246,49 +244,6 @@ def write_position(choices: TopK) -> confidence_pb2.DraftPosition:
     return confidence_pb2.DraftPosition(
         token_ids=choices.token_ids, probabilities=choices.probabilities, entropy=choices.entropy
     )
-
-
-def read_filter_options(
-    message: speculation_pb2.FilterOptions, field: str = "options"
-) -> FilterOptions:
-    """Return a request's options for the filter; ``field`` is the message's name in the request."""
-    kind = message.WhichOneof("rule")
-    try:
-        rule = _read_rule(message)
-    except InvalidField as error:
-        within = f"{kind}.{error.field}" if kind == "follow_load" else kind
-        raise InvalidField(f"{field}.{within}", error.reason) from None
-    try:
-        return FilterOptions(message.scorer or None, rule)
-    except InvalidField as error:
-        raise InvalidField(f"{field}.{error.field}", error.reason) from None
-
-
-def write_filter_options(options: FilterOptions) -> speculation_pb2.FilterOptions:
-    """Return the message for ``options``."""
-    message = speculation_pb2.FilterOptions(scorer=options.scorer or "")
-    match options.rule:
-        case Constant(threshold):
-            message.threshold = threshold
-        case EscalationRate(share):
-            message.escalation_rate = share
-        case FollowLoad(lowest, highest):
-            message.follow_load.lowest, message.follow_load.highest = lowest, highest
-        case None:
-            pass
-    return message
-
-
-def _read_rule(message: speculation_pb2.FilterOptions) -> Rule | None:
-    match message.WhichOneof("rule"):
-        case "threshold":
-            return Constant(message.threshold)
-        case "escalation_rate":
-            return EscalationRate(message.escalation_rate)
-        case "follow_load":
-            return FollowLoad(message.follow_load.lowest, message.follow_load.highest)
-        case None:
-            return None
 
 
 def check_tokens(field: str, token_ids: Sequence[int], vocab_size: int) -> None:

@@ -22,7 +22,8 @@ from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.base import Assess, Assessed, Released
 from specmesh.serving import conventions as names
-from specmesh.serving.codec.wire import write_filter_options, write_position
+from specmesh.serving.codec.filter_options import write_filter_options
+from specmesh.serving.codec.wire import write_position
 from specmesh.serving.errors import UnavailableStatus, invalid_field
 from specmesh.serving.telemetry.pipeline import client_span, tracer
 
