@@ -24,6 +24,11 @@ WARPS = st.builds(
     top_p=st.one_of(st.just(1.0), st.floats(0.01, 1)),
     seed=st.integers(0, 2**64 - 1),
 )
+WRONG = [
+    *(("temperature", bad) for bad in (-0.1, 100.1, math.nan, math.inf, -math.inf)),
+    *(("top_p", bad) for bad in (0.0, -0.5, 1.5, math.nan, math.inf, 1e-46)),
+]
+"""Values that requests can hold and that are refused, here and where a request comes in."""
 
 
 def float32(row):
@@ -156,20 +161,7 @@ def test_parameters_are_those_that_travel():
     assert Sampling(temperature=sampling.temperature, top_p=sampling.top_p) == sampling
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("temperature", -0.1),
-        ("temperature", 100.1),
-        ("temperature", math.nan),
-        ("top_k", -1),
-        ("top_p", 0.0),
-        ("top_p", 1.5),
-        ("top_p", math.nan),
-        ("seed", -1),
-        ("seed", 2**64),
-    ],
-)
+@pytest.mark.parametrize(("field", "value"), [*WRONG, ("top_k", -1), ("seed", -1), ("seed", 2**64)])
 def test_wrong_parameter_is_refused_by_name(field, value):
     with pytest.raises(InvalidField) as refusal:
         Sampling(**{field: value})
