@@ -27,6 +27,7 @@ from transformers import (
 from specmesh.cli.local.redis import redis_binary
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.drafter.servicer import DrafterServicer
+from specmesh.inference.backends.registry import Backend
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.service.features import DRAFTING, VERIFYING
@@ -171,7 +172,7 @@ class BothRoles(InferenceService):
     )
 
     def __init__(self, settings: InferenceSettings, model: LanguageModel) -> None:
-        super().__init__(settings)
+        super().__init__(settings, Backend(name="loaded"))
         self._loaded = model
 
     def load(self) -> LanguageModel:

@@ -76,7 +76,7 @@ def test_a_backend_that_there_is_not_is_refused_with_what_was_probably_meant():
     ("setting", "why"),
     [
         ({"heads": "folder"}, "--heads: backend 'simulated' does not use it"),
-        ({"units": "cpu:0,cpu:1"}, "--units: backend 'simulated' does not use it"),
+        ({"units": "cpu:0,cpu:1"}, "--units is only for --backend units"),
         ({"engine_options": "--x"}, "--engine-options is only for --backend vllm"),
     ],
     ids=["heads", "units", "engine options"],

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from google.protobuf import json_format
@@ -17,7 +18,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from specmesh.inference.model import ModelDescription, ModelNotLoadable
-from specmesh.inference.models.chat_templates import read_template, template_of
+from specmesh.inference.models.chat_templates import given_template, template_of
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
 from specmesh.orchestrator.chats.chat import ending_in_message, variables
@@ -237,7 +238,7 @@ def test_broken_template_is_told_where(source, said, tmp_path):
     file = tmp_path / "chat.jinja"
     file.write_text(source)
     with pytest.raises(ModelNotLoadable) as told:
-        read_template(file)
+        given_template(SimpleNamespace(chat_template=file))
     assert str(file) in str(told.value)
 
 

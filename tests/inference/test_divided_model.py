@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,12 +19,15 @@ from tests.inference.rounding import bound
 from specmesh import models
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.drafter.__main__ import DrafterService, DrafterSettings
+from specmesh.inference.backends.registry import backends
 from specmesh.inference.engine.batch import Group
-from specmesh.inference.engine.unit_spec import parse_units
 from specmesh.inference.model import Cancellation, DeviceLost, ModelNotLoadable
+from specmesh.inference.models.tensor_parallel import Ranks
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.models.units.attention import divide_attention
-from specmesh.inference.models.units.planner import FixedPlan
+from specmesh.inference.models.units.divider import CrewDivider
+from specmesh.inference.models.units.members.specs import parse_units
+from specmesh.inference.models.units.plans.planner import FixedPlan
 from specmesh.serving.process.command_line import parse
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
@@ -54,7 +58,7 @@ class Changing(FixedPlan):
 @contextlib.contextmanager
 def divided(folder: Path | str) -> Iterator[TransformersModel]:
     model = TransformersModel.load(
-        str(folder), dtype="float32", device="cpu", units=parse_units(UNITS)
+        str(folder), dtype="float32", device="cpu", divide=partial(CrewDivider, parse_units(UNITS))
     )
     try:
         yield model
@@ -97,18 +101,18 @@ def assert_same_rows(model, one, other):
 
 class TestShippedTarget:
     def test_random_trees_at_contexts_up_to_the_models_own(self, target, undivided_target):
-        planned = target.crew.plan
+        planned = target.divider.crew.plan
         rng = np.random.default_rng(8)
         for turn, length in enumerate([1, 17, 300, 700, 990]):
             prefix = [int(token) for token in rng.integers(0, 4096, length)]
             for plan in (planned, PLANS[turn % 3]):
-                target.crew.use(plan)
+                target.divider.crew.use(plan)
                 tree = random_tree(rng, int(rng.integers(1, 33)), 4096)
                 assert_same(target, undivided_target, prefix, tree)
-        target.crew.use(planned)
+        target.divider.crew.use(planned)
 
     def test_sequences_in_scattered_blocks_and_several_at_once(self, target, undivided_target):
-        target.crew.use(PLANS[0])
+        target.divider.crew.use(PLANS[0])
         rng = np.random.default_rng(6)
         prefixes = [[int(token) for token in rng.integers(0, 4096, 100)] for _ in range(3)]
         trees = [random_tree(rng, size, 4096) for size in (5, 5, 12)]
@@ -126,25 +130,25 @@ class TestShippedTarget:
 
     def test_shares_change_between_forwards_and_no_weight_moves(self, target, undivided_target):
         plan = Changing()
-        target.crew.use(plan)
-        memory = target.crew.memory.size
+        target.divider.crew.use(plan)
+        memory = target.divider.crew.memory.size
         sequences = [model.open(list(range(64)), NEVER) for model in (target, undivided_target)]
         tree = EMPTY
         for forward in range(8):
             rows = [sequence.score(tree) for sequence in sequences]
             assert_same_rows(undivided_target, *rows)
             tree = tree.extend([forward], [forward // 2])
-        assert target.crew.memory.size == memory
+        assert target.divider.crew.memory.size == memory
         assert len(plan.seen) == 8
         assert all(min(taken_s) > 0 for taken_s in plan.seen)
 
     def test_what_a_unit_alone_attended_to_outlives_its_next_job(self, target):
-        target.crew.use(PLANS[2])
-        kv = target.crew.memory.zeros([4, 16, 1, 64], torch.float32)
+        target.divider.crew.use(PLANS[2])
+        kv = target.divider.crew.memory.zeros([4, 16, 1, 64], torch.float32)
         kv.copy_(torch.rand(kv.shape))
-        target.crew.share_kv(kv)
+        target.divider.crew.share_kv(kv)
         group = Group(0, 1, 10, np.zeros((1, 1), np.int64), None)
-        attention = divide_attention(SimpleNamespace(kv=kv), group, target.crew)
+        attention = divide_attention(SimpleNamespace(kv=kv), group, target.divider.crew)
         query = torch.rand(1, 5, 1, 64)
         with torch.inference_mode():
             first = attention(0, query, 1.0)
@@ -156,7 +160,7 @@ class TestShippedTarget:
 def check_by_every_plan(model, plain):
     rng = np.random.default_rng(4)
     for plan in PLANS:
-        model.crew.use(plan)
+        model.divider.crew.use(plan)
         for length in (1, 40, 100):
             prefix = [int(token) for token in rng.integers(0, 60, length)]
             tree = random_tree(rng, 20, 60)
@@ -174,11 +178,11 @@ def test_weights_that_are_stored_the_other_way_round(folders, load):
 def test_biases_of_query_key_and_value_and_then_a_unit_that_dies_is_a_lost_device(folders, load):
     cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
     with divided(folders["qwen2"]) as model:
-        worker = psutil.Process(model.crew.units[0].pid)
+        worker = psutil.Process(model.divider.crew.units[0].pid)
         assert worker.cpu_affinity() == [CORES[1]]
         assert os.sched_getaffinity(0) == {CORES[0]}
         check_by_every_plan(model, load("qwen2"))
-        model.crew.use(PLANS[0])
+        model.divider.crew.use(PLANS[0])
         sequence = model.open([1, 2, 3], NEVER)
         worker.kill()
         with pytest.raises(DeviceLost, match=f"unit cpu:{CORES[1]} has ended, with status -9"):
@@ -191,7 +195,7 @@ def test_biases_of_query_key_and_value_and_then_a_unit_that_dies_is_a_lost_devic
 def test_units_of_a_verifier_end_with_it_even_if_it_is_killed(folders):
     with Processes() as processes:
         options = ("--model", str(folders["llama"]), "--cache-bytes", str(1 << 20))
-        verifier = processes.service("verifier", *options, "--units", UNITS)
+        verifier = processes.service("verifier", *options, "--backend", "units", "--units", UNITS)
         assert verifier.address
         children = psutil.Process(verifier.pid).children(recursive=True)
         assert any(child.cpu_affinity() == [CORES[1]] for child in children)
@@ -200,24 +204,47 @@ def test_units_of_a_verifier_end_with_it_even_if_it_is_killed(folders):
         assert not alive
 
 
+@pytest.mark.parametrize("backend", ["transformers", "simulated"])
 @pytest.mark.parametrize(
-    ("settings", "service", "backend"),
+    ("settings", "service"),
+    [(VerifierSettings, VerifierService), (DrafterSettings, DrafterService)],
+)
+def test_other_backends_refuse_units(settings, service, backend):
+    with pytest.raises(ModelNotLoadable, match="--units is only for --backend units"):
+        service(settings(backend=backend, model="m", units=UNITS)).load()
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
     [
-        (VerifierSettings, VerifierService, "simulated"),
-        (DrafterSettings, DrafterService, "simulated"),
+        ({"device": "cuda"}, r"--units: the model must be on the CPU, but --device is 'cuda'"),
+        ({"heads": "folder"}, "--heads: backend 'units' does not use it"),
     ],
 )
-def test_backends_without_layers_refuse_units(settings, service, backend):
-    with pytest.raises(ModelNotLoadable, match=f"--units: backend '{backend}'"):
-        service(settings(backend=backend, units=UNITS)).load()
+def test_what_does_not_go_together_with_units_is_refused(setting, problem):
+    settings = VerifierSettings(backend="units", model="m", units=UNITS, **setting)
+    with pytest.raises(ModelNotLoadable, match=problem):
+        VerifierService(settings).load()
+
+
+def test_a_model_that_ranks_divide_has_no_units():
+    settings = VerifierSettings(backend="units", model="m", units=UNITS)
+    with pytest.raises(ModelNotLoadable, match="'units' divides no target among 2 ranks"):
+        VerifierService(settings, Ranks(0, 2)).load()
+
+
+def test_the_threads_of_a_forward_are_those_of_the_first_unit():
+    threads = backends()["units"].threads
+    assert threads(VerifierSettings(backend="units", model="m", units="cpu:0-2,cpu:3")) == 3
 
 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
         (["--units", "cpu:0"], "--units (SPECMESH_VERIFIER__UNITS): names one unit"),
+        (["--backend", "units"], "--units (SPECMESH_VERIFIER__UNITS): must name processing units"),
         (
-            ["--model", "m", "--units", UNITS, "--threads", "2"],
+            ["--backend", "units", "--model", "m", "--units", UNITS, "--threads", "2"],
             "--threads cannot be set with --units",
         ),
     ],

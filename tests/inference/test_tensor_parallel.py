@@ -193,5 +193,5 @@ def test_device_that_transformers_would_not_take_is_refused(folders):
 
 def test_backend_without_weights_is_refused():
     service = VerifierService(VerifierSettings(backend="empty"), Ranks(0, 2))
-    with pytest.raises(ModelNotLoadable, match="'empty' has nothing to divide among 2 ranks"):
+    with pytest.raises(ModelNotLoadable, match="'empty' divides no target among 2 ranks"):
         service.load()

@@ -14,15 +14,21 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.engine.batch import Group
-from specmesh.inference.engine.unit_spec import UnitSpec, parse_units
 from specmesh.inference.model import ModelNotLoadable
-from specmesh.inference.models.tensor_parallel import Ranks
 from specmesh.inference.models.units.attention import SparsePart, merge
-from specmesh.inference.models.units.crew import Crew, check_units_fit
+from specmesh.inference.models.units.crew import Crew
+from specmesh.inference.models.units.members.slices import Layers, attend, blocks
+from specmesh.inference.models.units.members.specs import UnitSpec, parse_units
 from specmesh.inference.models.units.pattern import pattern_of
-from specmesh.inference.models.units.planner import ATTENTION, WINDOW, Planner, Work
-from specmesh.inference.models.units.shares import Cost, Measured, alone, best_shares, even, ranges
-from specmesh.inference.models.units.slices import Layers, attend, blocks
+from specmesh.inference.models.units.plans.planner import ATTENTION, WINDOW, Planner, Work
+from specmesh.inference.models.units.plans.shares import (
+    Cost,
+    Measured,
+    alone,
+    best_shares,
+    even,
+    ranges,
+)
 from specmesh.inference.models.units.whole import charge, without_gain
 
 WORK = Work(320, 864)
@@ -66,15 +72,6 @@ def test_units_that_are_not_here_are_refused_before_anything_starts():
         with pytest.raises(ModelNotLoadable, match="--units: there is no cuda:0"):
             Crew(parse_units(f"cpu:{min(here)},cuda:0"))
     assert os.sched_getaffinity(0) == here
-
-
-def test_a_model_elsewhere_or_in_parts_has_no_units():
-    units = parse_units("cpu:0,cpu:1")
-    with pytest.raises(ModelNotLoadable, match=r"--units.*--device is 'cuda'"):
-        check_units_fit(units, "cuda", None)
-    with pytest.raises(ModelNotLoadable, match=r"--units.*2 ranks"):
-        check_units_fit(units, "cpu", Ranks(0, 2))
-    check_units_fit(None, "cuda", Ranks(0, 2))
 
 
 def measured(*whole_s, overheads=None, dividing_s=0.0):

@@ -15,9 +15,10 @@ from specmesh.inference.backends.registry import (
     backends,
     check_there,
     named,
-    names,
+    reading_models,
     refusals,
     settings_of,
+    summaries,
 )
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.inference.service.features import DRAFTING
@@ -39,9 +40,7 @@ class DrafterBackend(BaseSettings):
     """The setting that other settings depend on; it is in a base class so that it is read first."""
 
     backend: Annotated[str, named("drafter")] = Field(
-        "transformers",
-        description=f"engine that drafts: {', '.join(names('drafter'))}, or one that an installed "
-        "package adds; 'vllm' is vLLM, 'simulated' waits and returns known tokens",
+        "transformers", description=f"engine that drafts: {summaries('drafter')}"
     )
 
 
@@ -53,7 +52,7 @@ class DrafterSettings(InferenceSettings, *settings_of("drafter"), DrafterBackend
     model: str = Field(
         "",
         validate_default=True,
-        description="folder or Hugging Face id; for backends transformers and vllm",
+        description=f"folder or Hugging Face id; for backends {reading_models('drafter')}",
     )
     revision: str = Field("", description=REVISION)
     _check_model = field_validator("model")(check_named)
@@ -66,7 +65,7 @@ class DrafterService(InferenceService):
     features = DRAFTING
 
     def __init__(self, settings: DrafterSettings) -> None:
-        super().__init__(settings)
+        super().__init__(settings, backends()[settings.backend])
         self._drafter = settings
 
     @property
@@ -76,7 +75,7 @@ class DrafterService(InferenceService):
 
     def load(self) -> LanguageModel:
         """Load the drafter."""
-        settings, backend = self._drafter, backends()[self._drafter.backend]
+        settings, backend = self._drafter, self.backend
         assert backend.load_drafter is not None
         for refusal in refusals(backend, self.role, settings):
             raise ModelNotLoadable(refusal)

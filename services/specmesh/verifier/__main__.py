@@ -16,7 +16,14 @@ import grpc.aio
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from specmesh.inference.backends.registry import backends, named, names, refusals, settings_of
+from specmesh.inference.backends.registry import (
+    backends,
+    named,
+    reading_models,
+    refusals,
+    settings_of,
+    summaries,
+)
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.inference.models.tensor_parallel import Ranks, follow
 from specmesh.inference.service.features import VERIFYING
@@ -41,10 +48,7 @@ class VerifierBackend(BaseSettings):
     """The setting that other settings depend on; it is in a base class so that it is read first."""
 
     backend: Annotated[str, named("verifier")] = Field(
-        "transformers",
-        description=f"engine that computes: {', '.join(names('verifier'))}, or one that an "
-        "installed package adds; 'vllm' is vLLM, 'simulated' waits and returns known tokens, "
-        "'empty' answers immediately, to measure network hops",
+        "transformers", description=f"engine that computes: {summaries('verifier')}"
     )
 
 
@@ -56,7 +60,8 @@ class VerifierSettings(InferenceSettings, *settings_of("verifier"), VerifierBack
     model: str = Field(
         "",
         validate_default=True,
-        description="folder or Hugging Face id of the target; for backends transformers and vllm",
+        description="folder or Hugging Face id of the target; for backends "
+        f"{reading_models('verifier')}",
     )
     revision: str = Field("", description=REVISION)
     chat_template: Path | None = Field(
@@ -80,7 +85,7 @@ class VerifierService(InferenceService):
     features = VERIFYING
 
     def __init__(self, settings: VerifierSettings, ranks: Ranks | None = None) -> None:
-        super().__init__(settings)
+        super().__init__(settings, backends()[settings.backend])
         self._verifier = settings
         self._ranks = ranks
 
@@ -94,12 +99,12 @@ class VerifierService(InferenceService):
 
     def load(self) -> LanguageModel:
         """Load the target, or this rank's part of it."""
-        settings, ranks = self._verifier, self._ranks
-        backend = backends()[settings.backend]
+        settings, backend, ranks = self._verifier, self.backend, self._ranks
         assert backend.load_target is not None
         if ranks is not None and "ranks" not in backend.uses:
-            name = f"backend {backend.name!r}"
-            raise ModelNotLoadable(f"{name} has nothing to divide among {ranks.count} ranks")
+            raise ModelNotLoadable(
+                f"backend {backend.name!r} divides no target among {ranks.count} ranks"
+            )
         for refusal in refusals(backend, self.role, settings):
             raise ModelNotLoadable(refusal)
         model = backend.load_target(settings, ranks)

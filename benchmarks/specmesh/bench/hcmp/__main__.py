@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated
@@ -14,8 +15,8 @@ import typer
 from rich.console import Console
 
 from specmesh import models
-from specmesh.inference.engine.unit_spec import UnitSpec, parse_units
 from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.units.members.specs import UnitSpec, parse_units
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.options import Json
 
@@ -106,21 +107,24 @@ def _models(folder: Path, *, shipped: bool) -> Iterator[tuple[str, Path, Sequenc
 
 def _load(folder: Path, units: Sequence[UnitSpec] | None = None) -> TransformersModel:
     from specmesh.inference.models.transformers_model import TransformersModel
+    from specmesh.inference.models.units.divider import CrewDivider
 
-    return TransformersModel.load(str(folder), dtype="float32", device="cpu", units=units)
+    divide = None if units is None else partial(CrewDivider, units)
+    return TransformersModel.load(str(folder), dtype="float32", device="cpu", divide=divide)
 
 
 def _measure(
     name: str, divided: TransformersModel, plain: TransformersModel, widths: Sequence[int]
 ) -> ModelReport:
+    from specmesh.bench.hcmp.divided import divider_of
     from specmesh.bench.hcmp.report import ModelReport
     from specmesh.bench.hcmp.speed import time_widths
 
-    assert divided.crew is not None
-    equal = divided.measure_units()
+    divider = divider_of(divided)
+    equal = divider.measure()
     return ModelReport(
         model=name,
-        ping_us=median(divided.crew.ping(1) for _ in range(PINGS)) * 1e6,
+        ping_us=median(divider.crew.ping(1) for _ in range(PINGS)) * 1e6,
         planner=equal,
         speeds=[
             speeds

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specmesh.bench.hcmp.divided import divider_of
 from specmesh.bench.hcmp.shapes import CONTEXT_TOKENS, VOCAB_SIZE
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import Cancellation, LanguageModel
 from specmesh.inference.models.transformers_model import TransformersModel
-from specmesh.inference.models.units.planner import FixedPlan, Plan
+from specmesh.inference.models.units.plans.planner import FixedPlan, Plan
 
 LIMIT = 1e-4
 MAX_NODES = 32
@@ -36,15 +37,15 @@ class Exactness:
 def check(divided: TransformersModel, plain: LanguageModel, num_trees: int) -> Exactness:
     """Compare both on ``num_trees`` trees, some divided as planned, the others at random."""
     rng = np.random.default_rng(0)
-    assert divided.crew is not None
-    planned = divided.crew.plan
+    crew = divider_of(divided).crew
+    planned = crew.plan
     longest, difference = 0, 0.0
     for number, (prefix, tree) in enumerate(_trees(rng, num_trees)):
-        divided.crew.use(planned if number % 4 == 0 else _random_plan(rng))
+        crew.use(planned if number % 4 == 0 else _random_plan(rng))
         rows = [_score(model, prefix, tree) for model in (divided, plain)]
         difference = max(difference, float(np.abs(rows[0] - rows[1]).max()))
         longest = max(longest, len(prefix) + max(tree.depths))
-    divided.crew.use(planned)
+    crew.use(planned)
     return Exactness(num_trees, longest, difference)
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from specmesh.bench.hcmp.exact import LIMIT, Exactness
 from specmesh.bench.hcmp.speed import Speeds
-from specmesh.inference.models.units.planner import ATTENTION, Planner
+from specmesh.inference.models.units.plans.planner import ATTENTION, Planner
 from specmesh.tools.kit.tables import table_of
 
 

@@ -11,12 +11,13 @@ from statistics import median
 import numpy as np
 import torch
 
+from specmesh.bench.hcmp.divided import divider_of
 from specmesh.bench.hcmp.shapes import VOCAB_SIZE
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import Cancellation
 from specmesh.inference.models.transformers_model import TransformersModel
-from specmesh.inference.models.units.cpu_unit import CpuUnit
-from specmesh.inference.models.units.planner import WINDOW, FixedPlan, Planner
+from specmesh.inference.models.units.members.cpu_unit import CpuUnit
+from specmesh.inference.models.units.plans.planner import WINDOW, FixedPlan, Planner
 
 CONTEXT = 256
 SHARES = tuple(number / 10 for number in range(11))
@@ -71,12 +72,11 @@ def time_widths(
 ) -> list[Speeds]:
     """Return the speeds of forwards of ``widths``, with a second unit that is ``slowness`` times
     slower than the first. ``equal`` was measured with units of equal speed."""
-    crew = divided.crew
-    assert crew is not None
+    crew = divider_of(divided).crew
     (unit,) = crew.units
     assert isinstance(unit, CpuUnit)
     unit.times = slowness
-    planner = divided.measure_units()
+    planner = divider_of(divided).measure()
     try:
         return [_speeds(divided, plain, width, slowness, planner, equal) for width in widths]
     finally:
@@ -91,8 +91,7 @@ def _speeds(
     planner: Planner,
     equal: Planner,
 ) -> Speeds:
-    crew = divided.crew
-    assert crew is not None
+    crew = divider_of(divided).crew
     on_own = _forward(divided, width)
     undivided = _forward(plain, width)
 
@@ -157,10 +156,9 @@ def _in_turns(turns: Mapping[Hashable, Callable[[], float]], rounds: int) -> dic
 def share_of_second(planner: Planner, model: TransformersModel, width: int) -> float:
     """Return the second unit's share of all multiplications by weights, in forwards of
     ``width``."""
-    assert model.crew is not None
     sizes = {
         work: len(layers) * work.features * work.columns
-        for work, layers in model.crew.works.items()
+        for work, layers in divider_of(model).crew.works.items()
     }
     given = sum(size * planner.shares(work, width)[1] for work, size in sizes.items())
     return given / sum(sizes.values())

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ from pydantic_settings import BaseSettings
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.inference.models.tensor_parallel import Ranks
 
-BUILT_IN = ("transformers", "vllm", "simulated", "empty", "context")
+BUILT_IN = ("transformers", "units", "vllm", "simulated", "empty", "context")
 """Modules beside this one, each with ``BACKENDS``."""
 ENTRY_POINTS = "specmesh.backends"
-COMMON_OPTIONS = ("chat_template", "heads", "units", "revision")
+COMMON_OPTIONS = ("chat_template", "heads", "revision")
 """Settings that several backends use and others refuse."""
 
 
@@ -34,6 +35,9 @@ class Backend:
     ``ModelNotLoadable``. They import what they need only when they are called."""
 
     name: str
+    summary: str = ""
+    """What it does, as the end of a sentence that begins with its name, if the name does not say
+    so."""
     load_target: Callable[[Any, Ranks | None], LanguageModel] | None = None
     """Loads a target, or this rank's part of one; None if the backend can't serve targets."""
     load_drafter: Callable[[Any], LanguageModel] | None = None
@@ -46,6 +50,8 @@ class Backend:
     """The setting that must be given: ``model``, ``tokenizer``, or "" for none."""
     uses: frozenset[str] = frozenset()
     """The ``COMMON_OPTIONS`` that it uses, and ``ranks`` if torchrun can divide its targets."""
+    threads: Callable[[Any], int] = attrgetter("threads")
+    """Returns the number of threads of a forward pass in this process, from all settings."""
 
     def settings(self, role: str) -> type[BaseSettings] | None:
         """Return the backend's own settings for ``role``, verifier or drafter."""
@@ -67,6 +73,19 @@ def backends() -> Mapping[str, Backend]:
 def names(role: str) -> list[str]:
     """Return the names of the backends that serve ``role``."""
     return [name for name, backend in backends().items() if backend.serves(role)]
+
+
+def summaries(role: str) -> str:
+    """Return the names of the backends that serve ``role``, and what they do, for ``--help``."""
+    served = [backends()[name] for name in names(role)]
+    said = [f"{each.name!r} {each.summary}" for each in served if each.summary]
+    added = "or one that an installed package adds"
+    return f"{', '.join(each.name for each in served)}, {added}; {', '.join(said)}"
+
+
+def reading_models(role: str) -> str:
+    """Return the names of the backends that load a model for ``role``."""
+    return ", ".join(name for name in names(role) if backends()[name].reads == "model")
 
 
 def settings_of(role: str) -> tuple[type[BaseSettings], ...]:

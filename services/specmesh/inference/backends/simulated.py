@@ -11,6 +11,7 @@ from specmesh.inference.models.simulated.settings import (
 BACKENDS = (
     Backend(
         name="simulated",
+        summary="waits and returns known tokens",
         load_target=lambda settings, ranks: settings.simulated_target(),  # noqa: ARG005
         load_drafter=SimulatedDrafterSettings.simulated_drafter,
         target_settings=SimulatedTargetSettings,

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specmesh.inference.backends.registry import Backend
 from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.inference.models.tensor_parallel import Ranks
 
+if TYPE_CHECKING:
+    from specmesh.inference.models.heads.draft_heads import DraftHeads
+    from specmesh.inference.models.transformers_model import TransformersModel
+
 
 def load_target(settings: Any, ranks: Ranks | None) -> LanguageModel:
     """Load a target, or this rank's part of it, with heads if ``settings`` name any."""
-    from specmesh.inference.models.chat_templates import read_template
-    from specmesh.inference.models.heads.draft_heads import DraftHeads
     from specmesh.inference.models.heads.folder import load_heads
     from specmesh.inference.models.heads.neural import NeuralHeads
-    from specmesh.inference.models.transformers_model import TransformersModel
 
-    file, folder = settings.chat_template, settings.heads
+    folder = settings.heads
     if folder and ranks is not None:
         raise ModelNotLoadable(
             f"--heads needs the target in one process, not divided among {ranks.count} ranks"
         )
-    if folder and settings.units:
-        raise ModelNotLoadable("--heads needs the target on one processing unit, without --units")
 
     def heads_for(target: Any, digest: str) -> DraftHeads:
         try:
@@ -32,22 +31,13 @@ def load_target(settings: Any, ranks: Ranks | None) -> LanguageModel:
         except ModelNotLoadable as error:
             raise ModelNotLoadable(f"--heads: {error}") from error
 
-    model = TransformersModel.load(
-        settings.model,
-        revision=settings.revision or None,
-        dtype=settings.dtype,
-        device=settings.device,
-        cache_bytes=settings.cache_bytes,
-        ranks=ranks,
-        chat_template=None if file is None else read_template(file),
-        heads_for=None if folder is None else heads_for,
-        units=settings.unit_specs,
-    )
+    model = load_model(settings, ranks=ranks, heads_for=None if folder is None else heads_for)
     return model if model.heads is None else TargetWithHeads(model, NeuralHeads(model.heads))
 
 
-def load_drafter(settings: Any) -> LanguageModel:
-    """Load a drafter."""
+def load_model(settings: Any, **options: Any) -> TransformersModel:
+    """Load the model that ``settings`` name; ``options`` are further ones of its ``load``."""
+    from specmesh.inference.models.chat_templates import given_template
     from specmesh.inference.models.transformers_model import TransformersModel
 
     return TransformersModel.load(
@@ -56,7 +46,8 @@ def load_drafter(settings: Any) -> LanguageModel:
         dtype=settings.dtype,
         device=settings.device,
         cache_bytes=settings.cache_bytes,
-        units=settings.unit_specs,
+        chat_template=given_template(settings),
+        **options,
     )
 
 
@@ -64,8 +55,8 @@ BACKENDS = (
     Backend(
         name="transformers",
         load_target=load_target,
-        load_drafter=load_drafter,
+        load_drafter=load_model,
         reads="model",
-        uses=frozenset({"chat_template", "heads", "units", "revision", "ranks"}),
+        uses=frozenset({"chat_template", "heads", "revision", "ranks"}),
     ),
 )

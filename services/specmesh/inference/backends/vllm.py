@@ -6,24 +6,12 @@ from typing import Any
 
 from specmesh.inference.backends.registry import Backend
 from specmesh.inference.model import LanguageModel
-from specmesh.inference.models.tensor_parallel import Ranks
 from specmesh.inference.models.vllm.settings import VllmSettings
 
 
-def load_target(settings: Any, ranks: Ranks | None) -> LanguageModel:  # noqa: ARG001
-    """Load a target."""
-    from specmesh.inference.models.chat_templates import read_template
-
-    file = settings.chat_template
-    return _load(settings, None if file is None else read_template(file))
-
-
-def load_drafter(settings: Any) -> LanguageModel:
-    """Load a drafter."""
-    return _load(settings, None)
-
-
-def _load(settings: Any, chat_template: str | None) -> LanguageModel:
+def load(settings: Any) -> LanguageModel:
+    """Load a target or a drafter."""
+    from specmesh.inference.models.chat_templates import given_template
     from specmesh.inference.models.vllm.model import VllmModel
 
     return VllmModel.load(
@@ -31,19 +19,20 @@ def _load(settings: Any, chat_template: str | None) -> LanguageModel:
         revision=settings.revision or None,
         dtype=settings.dtype,
         device=settings.device,
-        num_threads=settings.num_threads,
+        num_threads=settings.threads,
         cache_bytes=settings.cache_bytes,
         tensor_parallel=settings.tensor_parallel_size,
         engine_options=settings.engine_options,
-        chat_template=chat_template,
+        chat_template=given_template(settings),
     )
 
 
 BACKENDS = (
     Backend(
         name="vllm",
-        load_target=load_target,
-        load_drafter=load_drafter,
+        summary="is vLLM",
+        load_target=lambda settings, ranks: load(settings),  # noqa: ARG005
+        load_drafter=load,
         target_settings=VllmSettings,
         drafter_settings=VllmSettings,
         reads="model",

@@ -19,8 +19,7 @@ from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.inference.engine.batch import AttentionMask, Batch, Group, Indexes, run_start
 from specmesh.inference.engine.kv_store import KVStore
 from specmesh.inference.model import Interrupted
-from specmesh.inference.models.units.attention import DividedAttention, divide_attention
-from specmesh.inference.models.units.crew import Crew
+from specmesh.inference.models.divider import GroupAttention
 
 PAGED_ATTENTION = "specmesh_paged"
 """The attention implementation with which models are loaded. No mask function is registered under
@@ -30,8 +29,8 @@ this name, so transformers makes no mask."""
 class PagedAttention:
     """The attention of one forward pass, layer by layer.
 
-    Raises ``Interrupted`` from the layer at which ``is_unwanted`` returns True. With a ``crew``,
-    its units share the work where that is quicker.
+    Raises ``Interrupted`` from the layer at which ``is_unwanted`` returns True. ``divide``
+    returns the divided attention of a group, or None if it is not divided.
     """
 
     def __init__(
@@ -39,12 +38,15 @@ class PagedAttention:
         store: KVStore,
         batch: Batch,
         is_unwanted: Callable[[], bool],
-        crew: Crew | None = None,
+        divide: Callable[[KVStore, Group], GroupAttention | None] | None = None,
     ) -> None:
         self._is_unwanted = is_unwanted
         store.expect(batch.slots, batch.padding_slots)
         self._write = _writer(store, batch.slots)
-        self._groups = [_attention_of(store, group, crew) for group in batch.groups]
+        self._groups: list[GroupAttention] = [
+            (divide and divide(store, group)) or _OwnAttention(store, group)
+            for group in batch.groups
+        ]
 
     def __call__(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
@@ -60,7 +62,7 @@ class PagedAttention:
         return torch.cat(attended, dim=1)
 
 
-class _GroupAttention:
+class _OwnAttention:
     """Attention of the sequences of one group: queries ``[1, heads, sequences * width, head_dim]``.
 
     All query heads that share a KV head are treated as further tokens, so that keys and values are
@@ -105,14 +107,6 @@ class _GroupAttention:
             apart = (self._sequences, self._kv_heads, -1, self._width, self._head_dim)
             attended = attended.view(apart).permute(0, 3, 1, 2, 4)
         return attended.reshape(1, self._sequences * self._width, -1, self._head_dim)
-
-
-def _attention_of(
-    store: KVStore, group: Group, crew: Crew | None
-) -> _GroupAttention | DividedAttention:
-    if crew is not None and (divided := divide_attention(store, group, crew)):
-        return divided
-    return _GroupAttention(store, group)
 
 
 Read = Callable[[int], tuple[Tensor, Tensor]]

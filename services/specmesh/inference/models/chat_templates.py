@@ -16,9 +16,12 @@ DEFAULT = "default"
 """The name of the template for chats if a model has several templates."""
 
 
-def read_template(file: Path) -> str:
-    """Return the template in ``file``. Raises ``ModelNotLoadable`` if it can't be read or is
-    broken."""
+def given_template(settings: Any) -> str | None:
+    """Return the template in the file that ``settings`` name; None if they name none, or have no
+    such setting. Raises ``ModelNotLoadable`` if it can't be read or is broken."""
+    file: Path | None = getattr(settings, "chat_template", None)
+    if file is None:
+        return None
     try:
         source = file.read_text(encoding="utf-8")
         check_syntax(source)

@@ -21,7 +21,6 @@ from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.engine.forward_plan import is_scored, kind_of, plan_forward
 from specmesh.inference.engine.kv_store import KVShape, KVStore
 from specmesh.inference.engine.paged_sequence import PagedSequence
-from specmesh.inference.engine.unit_spec import UnitSpec
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
@@ -34,15 +33,12 @@ from specmesh.inference.models.attention import PAGED_ATTENTION, PagedAttention
 from specmesh.inference.models.cpu.linear import pack_linears
 from specmesh.inference.models.cpu.norm import fuse_norms
 from specmesh.inference.models.device_errors import telling_apart
+from specmesh.inference.models.divider import Divider
 from specmesh.inference.models.heads.draft_heads import DraftHeads
 from specmesh.inference.models.hidden_tap import HiddenTap
 from specmesh.inference.models.loading import naming, read_model
 from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits
 from specmesh.inference.models.tensor_parallel import Ranks, kv_heads_by_rank
-from specmesh.inference.models.units.crew import Crew, check_units_fit
-from specmesh.inference.models.units.linear import divide_linears
-from specmesh.inference.models.units.measure import measure
-from specmesh.inference.models.units.planner import Planner
 
 CPU_CACHE_BYTES = 1 << 30
 FREE_SHARE = 0.8
@@ -69,7 +65,7 @@ class TransformersModel:
         chunk_tokens: int,
         ranks: Ranks | None,
         heads: DraftHeads | None = None,
-        crew: Crew | None = None,
+        divider: Divider | None = None,
     ) -> None:
         self.description = description
         self.heads = heads
@@ -82,12 +78,12 @@ class TransformersModel:
         num_blocks = max(1, cache_bytes // shape.block_bytes)
         if ranks is not None:
             num_blocks = ranks.least(num_blocks)  # a batch names the same slots on all
-        self.crew = crew
-        """The units that share its forward passes; None if passes are not divided."""
-        zeros = None if crew is None else crew.memory.zeros
+        self.divider = divider
+        """Divides its forward passes; None if they are not divided."""
+        zeros = None if divider is None else divider.zeros
         self._store = KVStore(shape, num_blocks, model.device, zeros)
-        if crew is not None:
-            crew.share_kv(self._store.kv)
+        if divider is not None:
+            divider.share_kv(self._store.kv)
         self.pool = BlockPool(num_blocks)
         """The users of each block of the store."""
         self._copies: list[Copy] = []
@@ -105,17 +101,16 @@ class TransformersModel:
         ranks: Ranks | None = None,
         chat_template: str | None = None,
         heads_for: Callable[[Any, str], DraftHeads] | None = None,
-        units: Sequence[UnitSpec] | None = None,
+        divide: Callable[[], Divider] | None = None,
     ) -> TransformersModel:
         """Load a local folder, or a ``revision`` of a Hugging Face id. Raises ``ModelNotLoadable``.
 
         KV takes at most ``cache_bytes`` of memory (None: a default for the device); prefixes go
         through forward passes in chunks of ``chunk_tokens``. With ``ranks`` each rank loads its
         part, and returns once all have. ``chat_template`` replaces the model's own. ``heads_for``
-        makes heads for the loaded model, which must be undivided, and its digest. ``units`` share
-        each forward pass; the calling thread is the first of them.
+        makes heads for the loaded model, which must be undivided, and its digest. ``divide``
+        begins to divide the forward passes of a model that is in one process, on the CPU.
         """
-        check_units_fit(units, device, ranks)
         with naming(name):
             loaded = read_model(name, dtype, device, ranks, revision)
             loaded.check_supported()
@@ -128,32 +123,27 @@ class TransformersModel:
             if heads_for is not None:  # before the output layer is packed
                 heads = heads_for(model, description.weights_digest)
             plain = plain_logits(name, model)
-            crew = None if units is None else Crew(units)
+            divider = None if divide is None else divide()
             try:
-                _prepare(model, ranks, crew)
+                _prepare(model, ranks, divider)
                 little = PROBE_BLOCKS * kv_shape(model).block_bytes
-                probe = cls(model, description, little, chunk_tokens, None, crew=crew)
+                probe = cls(model, description, little, chunk_tokens, None, divider=divider)
                 check_same(name, model, probe, plain)
-                if crew is not None:
-                    crew.use(probe.measure_units())
+                if divider is not None:
+                    divider.tune(model, kv_shape(model))
             except BaseException:
-                if crew is not None:
-                    crew.close()
+                if divider is not None:
+                    divider.close()
                 raise
             if ranks is not None:
                 ranks.join()
             cache_bytes = cache_bytes or _room_on(model.device)
-            return cls(model, description, cache_bytes, chunk_tokens, ranks, heads, crew)
+            return cls(model, description, cache_bytes, chunk_tokens, ranks, heads, divider)
 
     def close(self) -> None:
-        """End the processes of its units; no forward pass may follow."""
-        if self.crew is not None:
-            self.crew.close()
-
-    def measure_units(self) -> Planner:
-        """Measure the units' current speeds; return a plan for them."""
-        assert self.crew is not None
-        return measure(self.crew, self._model, kv_shape(self._model))
+        """End what divides its forward passes; none may follow."""
+        if self.divider is not None:
+            self.divider.close()
 
     def open(
         self,
@@ -223,27 +213,28 @@ class TransformersModel:
         for copy in batch.copies:
             self._store.copy(copy)
             del self._copies[:1]  # only once done, since its destination already counts as cached
-        crew = self.crew
+        divider = self.divider
+        divide = None if divider is None else divider.attention
         out = self._model(
             input_ids=self._store.indexes(batch.token_ids)[None],
             position_ids=self._store.indexes(batch.positions)[None],
             use_cache=False,
             logits_to_keep=self._store.indexes(batch.rows),
-            paged=PagedAttention(self._store, batch, is_unwanted, crew),
+            paged=PagedAttention(self._store, batch, is_unwanted, divide),
         )
-        if crew is not None:
-            crew.adapt()
+        if divider is not None:
+            divider.adapt()
         logits: Logits = out.logits[0].float().cpu().numpy()
         return logits
 
 
-def _prepare(model: Any, ranks: Ranks | None, crew: Crew | None) -> None:
+def _prepare(model: Any, ranks: Ranks | None, divider: Divider | None) -> None:
     """Replace the model's attention, linear layers and norms by our own."""
-    if crew is not None:
-        divide_linears(model, crew)
+    if divider is not None:
+        divider.divide(model)
     model.set_attn_implementation(PAGED_ATTENTION)
     if ranks is None:  # a divided layer has transformers' hooks, which packing would lose
-        if crew is None:
+        if divider is None:
             pack_linears(model)
         fuse_norms(model, model.dtype)
 

@@ -7,17 +7,16 @@ import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import grpc.aio
-from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic import Field, ValidationInfo
 
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.inference.backends.registry import backends
+from specmesh.inference.backends.registry import Backend, backends
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.engine_metrics import observe
 from specmesh.inference.engine.heads import TargetWithHeads
-from specmesh.inference.engine.unit_spec import UnitSpec, check_units, parse_units
 from specmesh.inference.model import (
     Cancellation,
     ForwardRequest,
@@ -61,12 +60,6 @@ class InferenceSettings(ServerSettings, RedisSettings):
     help_panel: ClassVar[str] = "Engine"
 
     threads: int = Field(1, ge=1, description="threads of a forward pass")
-    units: Annotated[str | None, AfterValidator(check_units)] = Field(
-        None,
-        description="processing units that share each forward pass, separated by commas: cpu:CORE, "
-        "cpu:FIRST-LAST (a thread for each core) or cuda:NUMBER; the first also does all undivided "
-        "work; replaces --threads",
-    )
     device: str = Field("cpu", description="torch device that holds the model")
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         "float32", description="data type of weights and activations"
@@ -88,23 +81,6 @@ class InferenceSettings(ServerSettings, RedisSettings):
         "status 1; by default a minute or 50 times the longest pass before, whichever is longer",
     )
 
-    @model_validator(mode="after")
-    def _check_threads(self) -> Self:
-        if self.units is not None and "threads" in self.model_fields_set:
-            raise ValueError("--threads cannot be set with --units: a unit has a thread per core")
-        return self
-
-    @property
-    def unit_specs(self) -> Sequence[UnitSpec] | None:
-        """The processing units that share a forward pass; None if it isn't divided."""
-        return None if self.units is None else parse_units(self.units)
-
-    @property
-    def num_threads(self) -> int:
-        """The number of threads of the engine's own part of a forward pass."""
-        specs = self.unit_specs
-        return self.threads if specs is None else len(specs[0].numbers)
-
 
 class InferenceService(ABC):
     """A model, the engine that runs it, and the services in front of them."""
@@ -113,8 +89,10 @@ class InferenceService(ABC):
     features: ClassVar[Sequence[ModelFeature.ValueType]] = ()
     """Abilities of the role's servicer that peers must know of."""
 
-    def __init__(self, settings: InferenceSettings) -> None:
+    def __init__(self, settings: InferenceSettings, backend: Backend) -> None:
+        self.backend = backend
         self._settings = settings
+        self._num_threads = backend.threads(settings)
         self._redis_certificates = reported_files((settings.redis_ca, settings.redis_cert))
         self._store = (
             SessionStore.from_url(
@@ -172,7 +150,7 @@ class InferenceService(ABC):
         self.add_servicer(server, self._model, prefixes)
         settings = self._settings
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-            ModelServicer(self._model, self.features, settings.name, settings.num_threads), server
+            ModelServicer(self._model, self.features, settings.name, self._num_threads), server
         )
 
     @property
@@ -206,7 +184,7 @@ class InferenceService(ABC):
         """Set torch's number of threads; on the engine's thread, since the setting is per
         thread."""
         if torch := sys.modules.get("torch"):  # not imported for drafters without a network
-            torch.set_num_threads(self._settings.num_threads)
+            torch.set_num_threads(self._num_threads)
 
 
 MODEL_SERVICE = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name

@@ -16,9 +16,9 @@ from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.inference.engine.batch import AttentionMask, Group, run_start
 from specmesh.inference.engine.kv_store import KVStore
 from specmesh.inference.models.units.crew import Crew
-from specmesh.inference.models.units.jobs import Attend
+from specmesh.inference.models.units.members.jobs import Attend
+from specmesh.inference.models.units.members.slices import attend, read_kv
 from specmesh.inference.models.units.pattern import Ancestors, Pattern, pattern_of
-from specmesh.inference.models.units.slices import attend, read_kv
 
 Part = tuple[Tensor, Tensor]
 """The attention of queries to some of their keys, ``[1, kv_heads, rows, head_dim]``, and the

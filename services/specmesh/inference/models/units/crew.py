@@ -14,12 +14,10 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from specmesh.inference.engine.unit_spec import UnitSpec
 from specmesh.inference.model import ModelNotLoadable
-from specmesh.inference.models.tensor_parallel import Ranks
-from specmesh.inference.models.units.cpu_unit import CpuUnit
-from specmesh.inference.models.units.cuda_unit import CudaUnit
-from specmesh.inference.models.units.jobs import (
+from specmesh.inference.models.units.members.cpu_unit import CpuUnit
+from specmesh.inference.models.units.members.cuda_unit import CudaUnit
+from specmesh.inference.models.units.members.jobs import (
     Attend,
     Held,
     KVPlace,
@@ -28,11 +26,12 @@ from specmesh.inference.models.units.jobs import (
     ResultBuffers,
     SharedBuffers,
 )
-from specmesh.inference.models.units.memory import SharedMemory
-from specmesh.inference.models.units.planner import ATTENTION, FixedPlan, Plan, Work
-from specmesh.inference.models.units.shares import Shares, even, ranges
-from specmesh.inference.models.units.slices import Layers
-from specmesh.inference.models.units.unit import Unit
+from specmesh.inference.models.units.members.memory import SharedMemory
+from specmesh.inference.models.units.members.slices import Layers
+from specmesh.inference.models.units.members.specs import UnitSpec
+from specmesh.inference.models.units.members.unit import Unit
+from specmesh.inference.models.units.plans.planner import ATTENTION, FixedPlan, Plan, Work
+from specmesh.inference.models.units.plans.shares import Shares, even, ranges
 
 T = TypeVar("T")
 
@@ -273,17 +272,6 @@ class Crew:
             for number, unit in busy:
                 taken_s[number] += unit.finish()
         return done
-
-
-def check_units_fit(units: Sequence[UnitSpec] | None, device: str, ranks: Ranks | None) -> None:
-    """Raise ``ModelNotLoadable`` for ``units`` of a model that is on another device or divided
-    among ranks."""
-    if units is None:
-        return
-    if device != "cpu":
-        raise ModelNotLoadable(f"--units: the model must be on the CPU, but --device is {device!r}")
-    if ranks is not None:
-        raise ModelNotLoadable(f"--units: the model is already divided among {ranks.count} ranks")
 
 
 def _check_present(specs: Sequence[UnitSpec]) -> frozenset[int]:

@@ -20,8 +20,8 @@ from specmesh.inference.engine.kv_store import KVShape, KVStore
 from specmesh.inference.models.attention import PagedAttention
 from specmesh.inference.models.units.attention import divide_attention
 from specmesh.inference.models.units.crew import Crew
-from specmesh.inference.models.units.planner import ATTENTION, FixedPlan, Planner, Work
-from specmesh.inference.models.units.shares import Cost, Measured, alone, even
+from specmesh.inference.models.units.plans.planner import ATTENTION, FixedPlan, Planner, Work
+from specmesh.inference.models.units.plans.shares import Cost, Measured, alone, even
 from specmesh.inference.models.units.whole import BySize, forward_of, judged
 
 TOKENS = (1, 4, 16, 64, 256)

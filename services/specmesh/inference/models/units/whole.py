@@ -18,8 +18,8 @@ from specmesh.inference.engine.batch import BatchPart, pack
 from specmesh.inference.engine.kv_store import KVShape, KVStore
 from specmesh.inference.models.attention import PagedAttention
 from specmesh.inference.models.units.crew import Crew
-from specmesh.inference.models.units.planner import Planner, Work
-from specmesh.inference.models.units.shares import Measured, gain_s
+from specmesh.inference.models.units.plans.planner import Planner, Work
+from specmesh.inference.models.units.plans.shares import Measured, gain_s
 
 BySize = Mapping[int, Measured]
 """The measurements of a kind of work, by the number of tokens or keys."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from specmesh.inference.models.units.jobs import Attend, Held, Linear
+from specmesh.inference.models.units.members.jobs import Attend, Held, Linear
 
 
 class Unit(Protocol):

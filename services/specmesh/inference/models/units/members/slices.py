@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from specmesh.inference.models.cpu.linear import TYPICAL_TOKENS, packable_dtypes, plain_below
-from specmesh.inference.models.units.shares import GRANULE
+from specmesh.inference.models.units.plans.shares import GRANULE
 
 PREPARED = 8192
 """The number of views that are kept: making one takes as long as multiplying by a small matrix."""

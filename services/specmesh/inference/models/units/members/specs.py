@@ -51,10 +51,3 @@ def _parse_unit(text: str) -> UnitSpec:
     if last < first:
         raise ValueError(f"{text!r} ends before it begins")
     return UnitSpec("cpu", tuple(range(first, last + 1)))
-
-
-def check_units(text: str | None) -> str | None:
-    """Return ``text`` unchanged. Raises ``ValueError`` if ``parse_units`` would."""
-    if text is not None:
-        parse_units(text)
-    return text

@@ -12,9 +12,8 @@ from multiprocessing.util import Finalize
 import torch
 from torch import Tensor
 
-from specmesh.inference.engine.unit_spec import UnitSpec
 from specmesh.inference.model import DeviceLost
-from specmesh.inference.models.units.jobs import (
+from specmesh.inference.models.units.members.jobs import (
     CONTROL_BYTES,
     RESTING,
     RESULT,
@@ -25,8 +24,9 @@ from specmesh.inference.models.units.jobs import (
     Linear,
     ResultBuffers,
 )
-from specmesh.inference.models.units.memory import SharedMemory
-from specmesh.inference.models.units.worker import Line, work
+from specmesh.inference.models.units.members.memory import SharedMemory
+from specmesh.inference.models.units.members.specs import UnitSpec
+from specmesh.inference.models.units.members.worker import Line, work
 
 SPINS = 3000
 """The number of polls for the end of a job before the thread sleeps, about 0.3 ms."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple, Protocol
 
-from specmesh.inference.models.units.shares import Measured, Shares, best_shares
+from specmesh.inference.models.units.plans.shares import Measured, Shares, best_shares
 
 WINDOW = 16
 """The number of forward passes that are compared together, so that one pass slowed by other load

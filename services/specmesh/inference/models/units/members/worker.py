@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from specmesh.inference.models.units.jobs import (
+from specmesh.inference.models.units.members.jobs import (
     RESTING,
     RESULT,
     WORDS,
@@ -33,8 +33,8 @@ from specmesh.inference.models.units.jobs import (
     ResultBuffers,
     SharedBuffers,
 )
-from specmesh.inference.models.units.memory import Place, SharedMemory
-from specmesh.inference.models.units.slices import Layers, attend, read_kv
+from specmesh.inference.models.units.members.memory import Place, SharedMemory
+from specmesh.inference.models.units.members.slices import Layers, attend, read_kv
 
 SPINS = 50_000
 """The number of polls for the next job before a unit sleeps, about 10 ms, unless the forward pass

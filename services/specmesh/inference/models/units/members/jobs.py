@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from specmesh.inference.models.units.memory import Place
+from specmesh.inference.models.units.members.memory import Place
 
 
 class JobKind(IntEnum):

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specmesh.inference.engine.unit_spec import UnitSpec
-from specmesh.inference.models.units.jobs import (
+from specmesh.inference.models.units.members.jobs import (
     Attend,
     Held,
     LayerPlaces,
@@ -22,8 +21,9 @@ from specmesh.inference.models.units.jobs import (
     ResultBuffers,
     SharedBuffers,
 )
-from specmesh.inference.models.units.memory import Place, SharedMemory
-from specmesh.inference.models.units.slices import Layers
+from specmesh.inference.models.units.members.memory import Place, SharedMemory
+from specmesh.inference.models.units.members.slices import Layers
+from specmesh.inference.models.units.members.specs import UnitSpec
 
 
 class CudaUnit:

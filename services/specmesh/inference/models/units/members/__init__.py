@@ -1,0 +1,1 @@
+"""The members of a crew: cores or GPUs, the jobs that they do, and the memory that they share."""

@@ -1,0 +1,1 @@
+"""Plans of how work is divided: pure arithmetic on measured times."""
