@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from tests.inference.drafting import grow
+from tests.inference.drafting import bushy, grow
 
 from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.prefix import SALT_BYTES
@@ -164,7 +164,7 @@ def _draw(
     prefix, _, sampling = _ask(rng, texts, index, "rejection")
     known = prefix if index % 2 else prefix[-FORGETFUL:]
     depth = 1 + index % MAX_REJECTION_DEPTH
-    shape = DraftShape((0,), depth, (2, 2) if with_trees else ())
+    shape = bushy((0,), depth, 2, 2) if with_trees else DraftShape((0,), depth)
     sequence = model.open(known, Cancellation(), shape.num_nodes)
     levels = list(grow(sequence, EMPTY, len(prefix), shape, sampling))
     sequence.close(())

@@ -80,17 +80,16 @@ GROWTH = {"max_nodes": 4}
 DEPTHS: Wrong = {
     "depth_0": ({"depth": 0}, "depth"),
     "depth_257": ({"depth": 257}, "depth"),
-    "branching_0": ({"branching": [2, 0]}, "branching"),
-    "branching_0_beyond_depth": ({"depth": 1, "branching": [2, 0]}, "branching"),
-    "draft_of_too_many_nodes": ({"depth": 2, "branching": [40, 40]}, "branching"),
-    "branching_beyond_reason": ({"depth": 256, "branching": [2**32 - 1] * 256}, "branching"),
+    "draft_of_too_many_nodes": (
+        tree([1, 2, 3, 4], [0, 1, 2, 3]) | {"depth": 256, "from_nodes": [0, 1, 2, 3, 4]},
+        "depth",
+    ),
     "17_choices": ({"num_choices": 17}, "num_choices"),
     "node_that_is_not_there": (tree([1], [0]) | {"from_nodes": [0, 2]}, "from_nodes"),
     "node_named_twice": (tree([1], [0]) | {"from_nodes": [1, 1]}, "from_nodes"),
 }
 GROWTHS: Wrong = {
     "growth_without_stop": ({"growth": GROWTH}, "growth"),
-    "growth_of_a_shape": ({"growth": GROWTH, "stop": {}, "branching": [2]}, "growth"),
     "growth_to_no_node": ({"growth": {}, "stop": {}}, "growth.max_nodes"),
     "growth_to_too_many": (
         tree([1], [0]) | {"growth": {"max_nodes": 1024}, "stop": {}},
@@ -103,7 +102,6 @@ GROWTHS: Wrong = {
     "growth_worth_2": ({"growth": GROWTH | {"least_worth": 2}, "stop": {}}, "growth.least_worth"),
 }
 SHAPES: Wrong = {
-    "shape_and_branching": ({"shape": {"num_children": [2]}, "branching": [2]}, "shape"),
     "shape_and_growth": (
         {"shape": {"num_children": [2]}, "growth": GROWTH, "stop": {}},
         "shape",

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.trees.shape import TreeShape
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import SequenceState
 from specmesh.inference.service.growth import DraftShape, GrowingDraft, TreeLevel
+
+
+def bushy(from_nodes: Sequence[int], depth: int, *counts: int, num_choices: int = 0) -> DraftShape:
+    """A tree in which each node at level i has ``counts[i]`` children, and one beyond them."""
+    children: list[int] = []
+    width = 1
+    for level in range(depth):
+        count = counts[level] if level < len(counts) else 1
+        children += [count] * width
+        width *= count
+    return DraftShape(tuple(from_nodes), depth, num_choices, fixed=TreeShape(tuple(children)))
 
 
 def grow(

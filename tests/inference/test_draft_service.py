@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import grpc
 import numpy as np
 import pytest
-from tests.inference.drafting import grow
+from tests.inference.drafting import bushy, grow
 
 from specmesh.decoding.predict.lookahead import DraftStop
 from specmesh.decoding.predict.platt import Platt
@@ -53,7 +53,6 @@ def request(
         tree=write_tree(tree),
         from_nodes=shape.from_nodes,
         depth=shape.depth,
-        branching=shape.branching,
         sampling=write_sampling(sampling),
         levels_per_message=levels_per_message,
         num_choices=shape.num_choices,
@@ -90,7 +89,7 @@ def grown(
     [(0, [2, 4, 4, 4, 4]), (1, [2, 4, 4, 4, 4]), (2, [6, 8, 4]), (5, [18]), (9, [18])],
 )
 async def test_levels_leave_as_many_at_a_time_as_asked(load, serve, levels_per_message, sizes):
-    shape = DraftShape((0,), 5, (2, 2))
+    shape = bushy((0,), 5, 2, 2)
     async with serve(load()) as channel:
         responses = await draft(channel, request(shape, levels_per_message=levels_per_message))
     assert [len(response.token_ids) for response in responses] == sizes
@@ -99,7 +98,7 @@ async def test_levels_leave_as_many_at_a_time_as_asked(load, serve, levels_per_m
 
 async def test_a_tree_that_grows_by_worth_is_sent_as_it_is_grown(load, serve):
     stop, growth = DraftStop(0.02, Platt()), TreeGrowth(9, 0.01)
-    shape = DraftShape((0,), 6, (), num_choices=3, stop=stop, growth=growth)
+    shape = DraftShape((0,), 6, num_choices=3, stop=stop, growth=growth)
     for sampling in (COUPLED, REJECTION):
         async with serve(load()) as channel:
             message = request(shape, sampling, levels_per_message=6)
@@ -114,7 +113,7 @@ async def test_a_tree_that_grows_by_worth_is_sent_as_it_is_grown(load, serve):
 
 
 async def test_a_tree_of_a_fixed_shape_is_sent_as_it_is_grown(load, serve):
-    shape = DraftShape((0,), 6, (), fixed=TreeShape((2, 1, 0, 3)))
+    shape = DraftShape((0,), 6, fixed=TreeShape((2, 1, 0, 3)))
     for sampling in (COUPLED, REJECTION):
         async with serve(load()) as channel:
             message = request(shape, sampling, levels_per_message=6)
@@ -131,7 +130,7 @@ async def test_draft_keeps_to_the_targets_vocabulary(load, serve):
     """That of the model may be padded further."""
     async with serve(load()) as channel:
         whole, kept = [
-            joined(EMPTY, await draft(channel, request(DraftShape((0,), 40, (), vocab_size=size))))
+            joined(EMPTY, await draft(channel, request(DraftShape((0,), 40, vocab_size=size))))
             for size in (None, 12)
         ]
     assert max(whole.token_ids) >= 12 > max(kept.token_ids)
@@ -139,7 +138,7 @@ async def test_draft_keeps_to_the_targets_vocabulary(load, serve):
 
 async def test_draft_goes_on_below_several_nodes_of_a_tree(load, serve):
     tree = TokenTree((1, 2, 3), (0, 0, 1))
-    shape = DraftShape((3, 2, 0), 3, (2,))
+    shape = bushy((3, 2, 0), 3, 2)
     async with serve(load()) as channel:
         responses = await draft(channel, request(shape, tree=tree))
     assert list(responses[0].parents) == [3, 3, 2, 2, 0, 0]
@@ -147,13 +146,13 @@ async def test_draft_goes_on_below_several_nodes_of_a_tree(load, serve):
 
 
 async def test_chain_from_the_prefix_is_the_default(load, serve):
-    message = request(DraftShape((), 3, ()))
+    message = request(DraftShape((), 3))
     async with serve(load()) as channel:
         assert joined(EMPTY, await draft(channel, message)).parents == (0, 1, 2)
 
 
 async def test_distributions_travel_with_the_nodes_drawn_from_them(load, serve):
-    shape = DraftShape((0,), 3, (2, 2))
+    shape = bushy((0,), 3, 2, 2)
     sequence = load().open(PREFIX, NEVER)
     levels = list(grow(sequence, EMPTY, len(PREFIX), shape, REJECTION))
     async with serve(load()) as channel:
@@ -172,13 +171,13 @@ async def test_distributions_travel_with_the_nodes_drawn_from_them(load, serve):
 
 async def test_coupled_drafts_carry_no_distributions(load, serve):
     async with serve(load()) as channel:
-        (response,) = await draft(channel, request(DraftShape((0,), 1, (3,))))
+        (response,) = await draft(channel, request(bushy((0,), 1, 3)))
     assert not response.draft_distributions
 
 
 @pytest.mark.parametrize("sampling", [COUPLED, REJECTION], ids=["coupled", "rejection"])
 async def test_choices_travel_with_the_nodes_drawn_beside_them(load, serve, sampling):
-    shape = DraftShape((0,), 3, (2, 2), num_choices=5)
+    shape = bushy((0,), 3, 2, 2, num_choices=5)
     levels = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), shape, sampling))
     message = request(shape, sampling, levels_per_message=2)
     async with serve(load()) as channel:
@@ -201,13 +200,13 @@ async def test_choices_travel_with_the_nodes_drawn_beside_them(load, serve, samp
 
 async def test_choices_are_told_only_when_asked_for(load, serve):
     async with serve(load()) as channel:
-        (response,) = await draft(channel, request(DraftShape((0,), 1, (3,))))
+        (response,) = await draft(channel, request(bushy((0,), 1, 3)))
     assert not response.choices
 
 
 @pytest.mark.parametrize("levels_per_message", [1, 2, 9])
 async def test_draft_that_is_stopped_sends_all_it_has(load, serve, levels_per_message):
-    shape = DraftShape((0,), 9, (), stop=DraftStop(0.1, Platt()))
+    shape = DraftShape((0,), 9, stop=DraftStop(0.1, Platt()))
     expected = grown(load(), shape, COUPLED)
     assert 0 < len(expected) < 9
     async with serve(load()) as channel:
@@ -216,7 +215,7 @@ async def test_draft_that_is_stopped_sends_all_it_has(load, serve, levels_per_me
 
 
 async def test_next_draft_finds_the_likeliest_path_cached(load, serve):
-    shape = DraftShape((0,), 4, (2,))
+    shape = bushy((0,), 4, 2)
     async with serve(load()) as channel:
         responses = await draft(channel, request(shape, levels_per_message=2))
         costs = [response.cost for response in responses]
@@ -226,14 +225,14 @@ async def test_next_draft_finds_the_likeliest_path_cached(load, serve):
         tree = joined(EMPTY, responses)
         likeliest = tree.tokens_on((1, 3, 5, 7))
         (response,) = await draft(
-            channel, request(DraftShape((0,), 1, ()), prefix=[*PREFIX, *likeliest])
+            channel, request(DraftShape((0,), 1), prefix=[*PREFIX, *likeliest])
         )
     assert response.cost.num_cached_tokens == 32
     assert response.cost.num_computed_tokens == 1
 
 
 async def test_draft_by_base_needs_the_tail_alone(load, serve):
-    message = request(DraftShape((0,), 3, ()))
+    message = request(DraftShape((0,), 3))
     async with serve(load()) as channel:
         first = await draft(channel, message)
         length, digest = PrefixChain(PREFIX).base()
@@ -251,16 +250,14 @@ async def test_draft_by_base_needs_the_tail_alone(load, serve):
 async def test_draft_ends_with_the_context(load, serve, room, num_levels):
     prefix = (PREFIX * 4)[: 128 - room]
     async with serve(load()) as channel:
-        assert (
-            len(await draft(channel, request(DraftShape((0,), 9, ()), prefix=prefix))) == num_levels
-        )
+        assert len(await draft(channel, request(DraftShape((0,), 9), prefix=prefix))) == num_levels
 
 
 async def test_draft_without_a_guess_is_empty(serve):
     description = ModelDescription("lookup", 60, 0, (), "", 0, "prompt-lookup", "")
     async with serve(ContextModel(description, PromptLookup(60))) as channel:
-        assert await draft(channel, request(DraftShape((0,), 5, ()), prefix=[1, 2, 3])) == []
-        responses = await draft(channel, request(DraftShape((0,), 5, ()), prefix=[1, 2, 3, 1]))
+        assert await draft(channel, request(DraftShape((0,), 5), prefix=[1, 2, 3])) == []
+        responses = await draft(channel, request(DraftShape((0,), 5), prefix=[1, 2, 3, 1]))
     assert joined(EMPTY, responses).token_ids == (2, 3, 1, 2, 3)
 
 
@@ -317,7 +314,7 @@ async def test_cancelled_draft_stops_within_one_level(load, serve, accounted, le
     async with asyncio.timeout(20), serve(model) as channel:
         model.hold()
         running = call(
-            channel, request(DraftShape((0,), 60, ()), levels_per_message=levels_per_message)
+            channel, request(DraftShape((0,), 60), levels_per_message=levels_per_message)
         )
         if levels_per_message == 1:
             await running.read()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.inference.drafting import grow
+from tests.inference.drafting import bushy, grow
 
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.drafting import confidence, draw_children
@@ -24,8 +24,8 @@ NEVER = Cancellation()
 
 GREEDY = Sampling(temperature=0)
 PREFIX = [int(token) for token in np.random.default_rng(3).integers(0, 60, 21)]
-CHAIN = DraftShape((0,), 6, ())
-BRANCHING = DraftShape((0,), 4, (3, 2))
+CHAIN = DraftShape((0,), 6)
+BRANCHING = bushy((0,), 4, 3, 2)
 
 
 def draft(
@@ -50,17 +50,17 @@ def random_model() -> ContextModel:
 @pytest.mark.parametrize(
     ("tree", "shape", "parents"),
     [
-        (EMPTY, DraftShape((0,), 3, ()), [[0], [1], [2]]),
-        (EMPTY, DraftShape((0,), 1, (4,)), [[0, 0, 0, 0]]),
-        (EMPTY, DraftShape((0,), 3, (2, 3)), [[0, 0], [1, 1, 1, 2, 2, 2], [3, 4, 5, 6, 7, 8]]),
-        (EMPTY, DraftShape((0,), 3, (1, 2)), [[0], [1, 1], [2, 3]]),
-        (TokenTree((1, 2, 3), (0, 0, 1)), DraftShape((2,), 2, ()), [[2], [4]]),
+        (EMPTY, DraftShape((0,), 3), [[0], [1], [2]]),
+        (EMPTY, bushy((0,), 1, 4), [[0, 0, 0, 0]]),
+        (EMPTY, bushy((0,), 3, 2, 3), [[0, 0], [1, 1, 1, 2, 2, 2], [3, 4, 5, 6, 7, 8]]),
+        (EMPTY, bushy((0,), 3, 1, 2), [[0], [1, 1], [2, 3]]),
+        (TokenTree((1, 2, 3), (0, 0, 1)), DraftShape((2,), 2), [[2], [4]]),
         (
             TokenTree((1, 2, 3), (0, 0, 1)),
-            DraftShape((3, 2), 2, (2,)),
+            bushy((3, 2), 2, 2),
             [[3, 3, 2, 2], [4, 5, 6, 7]],
         ),
-        (TokenTree((1, 2), (0, 1)), DraftShape((0, 2), 2, ()), [[0, 2], [3, 4]]),
+        (TokenTree((1, 2), (0, 1)), DraftShape((0, 2), 2), [[0, 2], [3, 4]]),
     ],
     ids=["chain", "fan", "bushy", "late_fork", "below_a_node", "below_two", "prefix_and_leaf"],
 )
@@ -77,7 +77,7 @@ def test_every_level_costs_one_forward_of_the_new_nodes(load):
     sequence = load().open(PREFIX, NEVER)
     computed = [
         sequence.num_computed_tokens
-        for _ in grow(sequence, EMPTY, len(PREFIX), DraftShape((0,), 3, (2, 2)), GREEDY)
+        for _ in grow(sequence, EMPTY, len(PREFIX), bushy((0,), 3, 2, 2), GREEDY)
     ]
     assert computed == [21, 21 + 2, 21 + 2 + 4]
 
@@ -91,13 +91,13 @@ def test_level_is_there_before_the_next_forward(load):
 
 
 def test_children_are_cut_to_what_sampling_leaves(load):
-    levels, _ = draft(load(), PREFIX, EMPTY, DraftShape((0,), 1, (5,)), Sampling(top_k=2, seed=1))
+    levels, _ = draft(load(), PREFIX, EMPTY, bushy((0,), 1, 5), Sampling(top_k=2, seed=1))
     assert len(levels[0]) == 2
 
 
 def test_distributions_come_with_rejection_mode_alone(load):
     model = load()
-    shape = DraftShape((0,), 2, (2,))
+    shape = bushy((0,), 2, 2)
     for sampling in (GREEDY, Sampling(seed=1)):
         assert draft(model, PREFIX, EMPTY, shape, sampling)[1] == {}
     rejection = Sampling(seed=1, mode=AcceptanceMode.REJECTION)
@@ -140,9 +140,9 @@ def test_draft_that_goes_on_from_nodes_joins_the_targets_own_text(load, mode):
     """Below a tree, positions of the noise count the nodes above, wherever they are listed."""
     model = load()
     sampling = Sampling(seed=11, mode=mode)
-    begun = draft(model, PREFIX, EMPTY, DraftShape((0,), 3, (2,)), sampling)[0][-1]
+    begun = draft(model, PREFIX, EMPTY, bushy((0,), 3, 2), sampling)[0][-1]
     leaves = tuple(node for node in range(1, len(begun) + 1) if not begun.children(node))
-    grown = draft(model, PREFIX, begun, DraftShape(leaves[::-1], 3, (1, 2)), sampling)[0][-1]
+    grown = draft(model, PREFIX, begun, bushy(leaves[::-1], 3, 1, 2), sampling)[0][-1]
     verdict = verify(grown, model.open(PREFIX, NEVER).score(grown), sampling, len(PREFIX))
     assert len(verdict.accepted_nodes) == 6
     assert not verdict.recovered
@@ -156,7 +156,7 @@ def test_draft_from_a_longer_prefix_says_the_same(load, mode):
     """What is committed moves from the tree to the prefix, and the noise stays where it was."""
     sampling = Sampling(seed=12, mode=mode)
     whole = draft(load(), PREFIX, EMPTY, CHAIN, sampling)[0][-1].token_ids
-    rest = draft(load(), [*PREFIX, *whole[:2]], EMPTY, DraftShape((0,), 4, ()), sampling)[0][-1]
+    rest = draft(load(), [*PREFIX, *whole[:2]], EMPTY, DraftShape((0,), 4), sampling)[0][-1]
     assert rest.token_ids == whole[2:]
 
 
@@ -204,7 +204,7 @@ def test_a_tree_grows_by_worth_and_the_target_accepts_what_it_drafted_itself(loa
     """Every path of it is one of the tree of all children, and the first path is the chain."""
     model, growth = load(), TreeGrowth(12, 0.01)
     stop = DraftStop(0.0, Platt(0.8, 0.3))
-    shape = DraftShape((0,), 4, (), num_choices=2, stop=stop, growth=growth)
+    shape = DraftShape((0,), 4, num_choices=2, stop=stop, growth=growth)
     assert shape.num_nodes == 12
     levels = list(grow(model.open(PREFIX, NEVER), EMPTY, len(PREFIX), shape, sampling))
     tree = levels[-1].tree
@@ -222,7 +222,7 @@ def test_a_tree_grows_by_worth_and_the_target_accepts_what_it_drafted_itself(loa
         if not in_rejection_mode:
             assert tree.tokens_on(tree.children(node))[:2] == told.token_ids
 
-    (chain, *_), _ = draft(model, PREFIX, EMPTY, DraftShape((0,), 1, ()), sampling)
+    (chain, *_), _ = draft(model, PREFIX, EMPTY, DraftShape((0,), 1), sampling)
     assert tree.token_ids[0] == chain.token_ids[0]
     logits = load().open(PREFIX, NEVER).score(tree)
     verdict = verify(tree, logits, sampling, len(PREFIX), distributions)
@@ -233,7 +233,7 @@ def test_a_tree_grows_by_worth_and_the_target_accepts_what_it_drafted_itself(loa
 def test_a_tree_grows_below_nodes_that_are_given(load):
     given = TokenTree((1, 2, 3), (0, 0, 1))
     stop, growth = DraftStop(0.0, Platt()), TreeGrowth(5, 0.0)
-    shape = DraftShape((3, 2), 2, (), stop=stop, growth=growth)
+    shape = DraftShape((3, 2), 2, stop=stop, growth=growth)
     levels = list(grow(load().open(PREFIX, NEVER), given, len(PREFIX), shape, GREEDY))
     tree = levels[-1].tree
     assert len(tree) == 3 + 5
@@ -246,7 +246,7 @@ FIXED = TreeShape((3, 2, 0, 1, 0, 2))
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=lambda sampling: sampling.mode.name)
 def test_a_tree_of_a_fixed_shape_has_the_first_choices_of_each_node(load, sampling):
-    shape = DraftShape((0,), 8, (), num_choices=1, fixed=FIXED)
+    shape = DraftShape((0,), 8, num_choices=1, fixed=FIXED)
     assert shape.num_nodes == 8
     levels = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), shape, sampling))
     tree = levels[-1].tree
@@ -264,7 +264,7 @@ def test_a_tree_of_a_fixed_shape_has_the_first_choices_of_each_node(load, sampli
 
 def test_a_fixed_shape_is_cut_to_the_depth_and_hangs_from_each_node_given(load):
     given = TokenTree((1, 2, 3), (0, 0, 1))
-    shape = DraftShape((3, 2), 2, (), fixed=FIXED)
+    shape = DraftShape((3, 2), 2, fixed=FIXED)
     assert shape.num_nodes == 16
     levels = list(grow(load().open(PREFIX, NEVER), given, len(PREFIX), shape, GREEDY))
     assert levels[-1].tree.parents[3:] == (3, 3, 3, 2, 2, 2, 4, 4, 6, 7, 7, 9)
@@ -274,7 +274,7 @@ def test_children_that_there_are_no_choices_for_are_missing(load):
     """And what would hang from them; the shape's other nodes keep their places."""
     sampling = Sampling(top_k=2, seed=3)
     fixed = TreeShape((3, 1, 2, 3))
-    shape = DraftShape((0,), 3, (), fixed=fixed)
+    shape = DraftShape((0,), 3, fixed=fixed)
     levels = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), shape, sampling))
     assert levels[-1].tree.parents == (0, 0, 1, 2, 2)
 

@@ -13,7 +13,7 @@ import torch
 from tests.conformance.calls import violations
 from tests.conformance.wrong_fields import VALID
 from tests.inference.conftest import tiny_configs
-from tests.inference.drafting import grow
+from tests.inference.drafting import bushy, grow
 from tests.inference.random_heads import MAX_DEPTH, save_random_heads
 from tests.inference.rounding import bound
 from tests.inference.test_verify_service import MODES, PREFIX, draft, request, whole
@@ -88,7 +88,7 @@ class Alone:
         """The tree that a request asks for below ``text``."""
         message = verifier_pb2.NextDraft(**asked)
         stop, growth = read_stop(message.stop), read_growth(message.growth, 1024)
-        shape = DraftShape((0,), message.depth, (), message.num_choices, stop, growth=growth)
+        shape = DraftShape((0,), message.depth, message.num_choices, stop, growth=growth)
         growing = GrowingDraft(EMPTY, len(text), shape, sampling)
         first = 0
         while not growing.ended:
@@ -125,7 +125,7 @@ def text_of(tree: TokenTree, response: verifier_pb2.VerifyResponse) -> list[int]
 
 def right_tree(model, sampling: Sampling):
     """The target's own tokens, with others beside them."""
-    shape = DraftShape((0,), 3, (3, 2))
+    shape = bushy((0,), 3, 3, 2)
     *_, level = levels = list(
         grow(model.open(PREFIX, Cancellation()), EMPTY, len(PREFIX), shape, sampling)
     )

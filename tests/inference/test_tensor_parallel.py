@@ -15,7 +15,7 @@ import psutil
 import pytest
 from tests.e2e.processes import START_SECONDS, Process, Processes
 from tests.forks import nursery, surroundings
-from tests.inference.drafting import grow
+from tests.inference.drafting import bushy, grow
 from tests.ports import free_port
 from transformers import AutoConfig, Phi3Config
 
@@ -24,7 +24,6 @@ from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.model import Cancellation, ModelNotLoadable
 from specmesh.inference.models.tensor_parallel import Ranks
 from specmesh.inference.models.transformers_model import TransformersModel
-from specmesh.inference.service.growth import DraftShape
 from specmesh.mesh.v1alpha1 import (
     model_service_pb2,
     model_service_pb2_grpc,
@@ -87,7 +86,7 @@ async def written(channel, drafter: TransformersModel, session: int) -> list[lis
     for _ in range(6):
         # A branching tree, half right: by the target itself, which has not seen the first tokens.
         sequence = drafter.open(text[4:], Cancellation())
-        *_, level = grow(sequence, EMPTY, len(text), DraftShape((0,), 3, (3, 2)), sampling)
+        *_, level = grow(sequence, EMPTY, len(text), bushy((0,), 3, 3, 2), sampling)
         sequence.close(())
         message = verifier_pb2.VerifyRequest(
             prefix={"token_ids": text},

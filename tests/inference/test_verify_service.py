@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 import torch
-from tests.inference.drafting import grow
+from tests.inference.drafting import bushy, grow
 from tests.inference.rounding import bound
 
 from specmesh.decoding.acceptance import verify
@@ -49,9 +49,7 @@ MODES = pytest.mark.parametrize(
 def draft(model, sampling: Sampling, prefix: list[int] = PREFIX):
     """A branching tree, half right: by the model itself, which has not seen the first tokens."""
     *_, level = levels = list(
-        grow(
-            model.open(prefix[4:], NEVER), EMPTY, len(prefix), DraftShape((0,), 3, (3, 2)), sampling
-        )
+        grow(model.open(prefix[4:], NEVER), EMPTY, len(prefix), bushy((0,), 3, 3, 2), sampling)
     )
     distributions = {node: d for some in levels for node, d in some.distributions.items()}
     return level.tree, distributions
@@ -176,7 +174,7 @@ async def test_answer_is_the_same_on_any_replica_whatever_it_holds(load, serve, 
 async def test_rounds_of_verification_write_the_targets_own_text(load, serve):
     """By base and tail alone, each round on what the round before has left in the cache."""
     alone = list(
-        grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), DraftShape((0,), 12, ()), COUPLED)
+        grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), DraftShape((0,), 12), COUPLED)
     )
     text = list(PREFIX)
     async with serve(load()) as channel:

@@ -140,9 +140,8 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> DraftShape:
     """Return the shape of the draft that a request wants. Raises ``InvalidField``."""
     if not 1 <= request.depth <= MAX_DEPTH:
         raise InvalidField("depth", f"must be in [1, {MAX_DEPTH}]")
-    for name in ("from_nodes", "branching"):
-        if len(getattr(request, name)) > MAX_TREE_NODES:
-            raise InvalidField(name, f"holds more than {MAX_TREE_NODES}")
+    if len(request.from_nodes) > MAX_TREE_NODES:
+        raise InvalidField("from_nodes", f"holds more than {MAX_TREE_NODES}")
     from_nodes = tuple(request.from_nodes) or (0,)
     if max(from_nodes) > tree_size:
         raise InvalidField("from_nodes", f"names node {max(from_nodes)} of {tree_size}")
@@ -150,18 +149,17 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> DraftShape:
         raise InvalidField("from_nodes", "names a node twice")
     if request.num_choices > MAX_CHOICES:
         raise InvalidField("num_choices", f"must be in [0, {MAX_CHOICES}]")
-    stop = read_stop(request.stop) if request.HasField("stop") else None
-    branching = tuple(request.branching)
     shape = DraftShape(
-        *(from_nodes, request.depth, branching, request.num_choices, stop),
+        from_nodes,
+        request.depth,
+        request.num_choices,
+        read_stop(request.stop) if request.HasField("stop") else None,
         vocab_size=request.vocab_size or None,
         growth=_read_growth(request, tree_size),
         fixed=_read_fixed(request, len(from_nodes), tree_size),
     )
-    if 0 in shape.branching:
-        raise InvalidField("branching", "must be at least 1 at every level")
     if tree_size + shape.num_nodes > MAX_TREE_NODES:
-        raise InvalidField("branching", f"makes a tree of more than {MAX_TREE_NODES} nodes")
+        raise InvalidField("depth", f"makes a tree of more than {MAX_TREE_NODES} nodes")
     return shape
 
 
@@ -170,8 +168,6 @@ def _read_growth(request: drafter_pb2.DraftRequest, tree_size: int) -> TreeGrowt
         return None
     if not request.HasField("stop"):
         raise InvalidField("growth", "needs stop, whose calibration gives the value of nodes")
-    if request.branching:
-        raise InvalidField("growth", "excludes branching")
     return read_growth(request.growth, MAX_TREE_NODES - tree_size)
 
 
@@ -180,9 +176,8 @@ def _read_fixed(
 ) -> TreeShape | None:
     if not request.HasField("shape"):
         return None
-    for name in ("branching", "growth"):
-        if name in {field.name for field, _ in request.ListFields()}:
-            raise InvalidField("shape", f"excludes {name}")
+    if request.HasField("growth"):
+        raise InvalidField("shape", "excludes growth")
     return read_tree_shape(request.shape, (MAX_TREE_NODES - tree_size) // num_from)
 
 

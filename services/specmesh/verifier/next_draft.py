@@ -52,7 +52,7 @@ def read_next_draft(
         stop = read_stop(message.stop) if message.HasField("stop") else None
     except InvalidField as error:
         raise InvalidField(f"{FIELD}.{error.field}", error.reason) from None
-    shape = DraftShape((0,), message.depth, (), message.num_choices, stop, growth=growth)
+    shape = DraftShape((0,), message.depth, message.num_choices, stop, growth=growth)
     if message.HasField("seed"):
         sampling = replace(sampling, seed=message.seed)
     return RequestedDraft(shape, sampling)

@@ -110,8 +110,9 @@ async def _timed(
     limit = verifier.info.context_tokens
     work = {TARGET: (verifying(verifier, seed), verifications(limit))}
     if replicas.drafter is not None:
-        own = drafts(replicas.drafter.info.context_tokens or limit)
-        work[DRAFTER] = (drafting(replicas.drafter, seed), own)
+        drafter = replicas.drafter
+        own = drafts(drafter.info.context_tokens or limit, drafter.draft_widths)
+        work[DRAFTER] = (drafting(drafter, seed), own)
     if replicas.heads_depth:
         work[HEADS] = (heads_drafting(verifier, seed), heads_drafts(limit, replicas.heads_depth))
     given = sum(SHARES[role] for role in work) + SHARES["contention"]

@@ -22,14 +22,13 @@ MAX_CHOICES = 16
 
 @dataclass(frozen=True, slots=True)
 class DraftShape:
-    """The draft to make below ``from_nodes``: ``depth`` levels, with ``branching[i]`` children per
-    node at level i and one per node beyond the list, or as ``growth`` or ``fixed`` determines.
-    ``num_choices`` are sent per node, but with ``growth`` no more than the node has children.
-    ``stop`` says when to end early. ``vocab_size`` is None for the drafter's own vocabulary."""
+    """The draft to make below ``from_nodes``: ``depth`` levels of one child per node, or of as many
+    as ``growth`` or ``fixed`` determines. ``num_choices`` are sent per node, but with ``growth`` no
+    more than the node has children. ``stop`` says when to end early. ``vocab_size`` is None for the
+    drafter's own vocabulary."""
 
     from_nodes: tuple[int, ...]
     depth: int
-    branching: tuple[int, ...]
     num_choices: int = 0
     stop: DraftStop | None = None
     vocab_size: int | None = None
@@ -43,15 +42,7 @@ class DraftShape:
             return self.growth.max_nodes
         if self.fixed is not None:
             return len(self.from_nodes) * self.fixed.num_nodes
-        width, nodes = len(self.from_nodes), 0
-        for level in range(self.depth):
-            width *= self.children_at(level)
-            nodes += width
-        return nodes
-
-    def children_at(self, level: int) -> int:
-        """Return the number of children that each node gets at ``level``."""
-        return self.branching[level] if level < len(self.branching) else 1
+        return len(self.from_nodes) * self.depth
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +146,7 @@ class GrowingDraft:
         return TreeLevel(self.tree, distributions, choices)
 
     def _drawn(self, row: Logits, tip: _Tip) -> Drawn:
-        num_children = self._shape.children_at(self.num_levels)
+        num_children = 1
         if self._shape.fixed is not None:
             num_children = len(self._shape.fixed.children(tip.place))
         if self._shape.growth is not None:

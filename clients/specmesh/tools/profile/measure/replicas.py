@@ -25,6 +25,7 @@ from specmesh.mesh.v1alpha1.verifier_pb2_grpc import VerifierServiceStub
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.serving.identity.certificates import Certificate, role_channel
 from specmesh.serving.identity.roles import DRAFTER, VERIFIER
+from specmesh.tools.profile.measure.settings import DRAFT_WIDTHS
 from specmesh.v1 import model_pb2
 
 if TYPE_CHECKING:  # The asynchronous stub exists for the type checker only.
@@ -70,6 +71,9 @@ class Replica:
         self.info: model_pb2.ModelInfo = model.model
         self.threads = model.num_threads
         """Number of threads of a forward; 0 if its process doesn't report it."""
+        shaped = model_pb2.MODEL_FEATURE_TREE_SHAPE in self.info.features
+        self.draft_widths = DRAFT_WIDTHS if shaped else DRAFT_WIDTHS[:1]
+        """The widths of the drafts that it can make."""
         self._channel = channel
 
     @asynccontextmanager

@@ -55,10 +55,10 @@ def verifications(limit: int) -> list[CallSetting]:
     ]
 
 
-def drafts(limit: int) -> list[CallSetting]:
-    """Return the settings for a drafter whose context has ``limit`` tokens. The first level is a
-    forward of one token for any width."""
-    shapes = [(1, 1), *((width, DRAFT_DEPTH) for width in DRAFT_WIDTHS)]
+def drafts(limit: int, widths: Sequence[int]) -> list[CallSetting]:
+    """Return the settings for a drafter of ``widths`` whose context has ``limit`` tokens. The first
+    level is a forward of one token for any width."""
+    shapes = [(1, 1), *((width, DRAFT_DEPTH) for width in widths)]
     return [
         CallSetting(streams, context, *shape)
         for streams, context, shape in product(STREAMS, contexts(limit), shapes)

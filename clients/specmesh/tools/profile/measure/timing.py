@@ -17,10 +17,17 @@ from specmesh.decoding.predict.lookahead import DraftStop
 from specmesh.decoding.predict.platt import Platt
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.growth import TreeGrowth
+from specmesh.decoding.trees.shape import TreeShape
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
-from specmesh.serving.codec.wire import write_growth, write_sampling, write_stop, write_tree
+from specmesh.serving.codec.wire import (
+    write_growth,
+    write_sampling,
+    write_stop,
+    write_tree,
+    write_tree_shape,
+)
 from specmesh.tools.profile.costs import Contention, Hop
 from specmesh.tools.profile.law import (
     KNOTS,
@@ -172,11 +179,13 @@ def drafting(replica: Replica, seed: int) -> CallTimer:
     """Create a timer of drafts of ``width`` chains, ``depth`` levels deep."""
 
     async def call(line: OpenLine, prefix: CommittedPrefix, setting: CallSetting) -> Timed:
+        width, depth = setting.width, setting.depth
+        chains = None if width == 1 else TreeShape((width, *[1] * (width * (depth - 1))))
         request = drafter_pb2.DraftRequest(
-            depth=setting.depth,
-            branching=[setting.width],
+            depth=depth,
+            shape=write_tree_shape(chains),
             sampling=GREEDY,
-            levels_per_message=setting.depth,
+            levels_per_message=depth,
         )
         return await line.draft(prefix, request)
 
@@ -228,7 +237,8 @@ async def contention(replicas: Replicas, context: int, seconds: float, seed: int
     core with the replicas."""
     assert replicas.drafter is not None
     checks = (verifying(replicas.verifier, seed), CallSetting(1, context, 32))
-    guesses = (drafting(replicas.drafter, seed), CallSetting(1, context, 8, 12))
+    width = min(8, replicas.drafter.draft_widths[-1])
+    guesses = (drafting(replicas.drafter, seed), CallSetting(1, context, width, 12))
     times: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
     until = time.monotonic() + seconds
     while True:
