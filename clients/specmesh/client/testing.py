@@ -14,17 +14,12 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import Message
-from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
-from google.rpc.status_pb2 import Status
-from grpc_status import rpc_status
 
+from specmesh.client.scripted import MODEL, SEED, STRATEGY, ScriptedFailure, ScriptedSession
 from specmesh.v1 import events_pb2, served_model_pb2, session_pb2, tokenizer_pb2
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import (
@@ -41,33 +36,10 @@ _OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
-_MODEL = "fake"
-_SEED = 7
-
-
-@dataclass(slots=True)
-class _Failure:
-    code: grpc.StatusCode
-    message: str
-    reason: str = ""
-    retry_after_s: float | None = None
-    field: str = ""
-
-
-@dataclass(slots=True)
-class _Session:
-    """A scripted answer: each of ``texts`` is a token, sent in a chunk of its own."""
-
-    session_id: str
-    texts: tuple[str, ...]
-    breaks: deque[int]
-    epoch: int = 0
-    num_said: int = 0
-    cancelled: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def resume_token(self) -> bytes:
-        return f"secret of {self.session_id}".encode()
+_UNSCRIPTED = ScriptedFailure(
+    grpc.StatusCode.FAILED_PRECONDITION, "the test scripted no answer for this"
+)
+_NOT_FOUND = ScriptedFailure(grpc.StatusCode.NOT_FOUND, "no such session", "SESSION_NOT_FOUND")
 
 
 class FakeMesh:
@@ -85,9 +57,9 @@ class FakeMesh:
         self.metadata: list[dict[str, str | bytes]] = []
         """The metadata of each call, in order."""
         self._lock = threading.Lock()
-        self._script: deque[_Session | _Failure] = deque()
-        self._sessions: dict[str, _Session] = {}
-        self._by_request: dict[str, _Session] = {}
+        self._script: deque[ScriptedSession | ScriptedFailure] = deque()
+        self._sessions: dict[str, ScriptedSession] = {}
+        self._by_request: dict[str, ScriptedSession] = {}
         self._server = grpc.server(ThreadPoolExecutor(max_workers=32), options=_OPTIONS)
         add_GenerationServiceServicer_to_server(_FakeGeneration(self), self._server)
         add_TokenizerServiceServicer_to_server(_Tokenizer(self), self._server)
@@ -109,7 +81,7 @@ class FakeMesh:
         breaks = (breaks_after,) if isinstance(breaks_after, int) else tuple(breaks_after)
         with self._lock:
             number = len(self._sessions) + len(self._script) + 1
-            self._script.append(_Session(f"fake-{number}", texts, deque(sorted(breaks))))
+            self._script.append(ScriptedSession(f"fake-{number}", texts, deque(sorted(breaks))))
 
     def fail(
         self,
@@ -122,7 +94,7 @@ class FakeMesh:
     ) -> None:
         """Refuse the next request. ``field`` names the wrong field of an INVALID_ARGUMENT."""
         with self._lock:
-            self._script.append(_Failure(code, message, reason, retry_after_s, field))
+            self._script.append(ScriptedFailure(code, message, reason, retry_after_s, field))
 
     def __enter__(self) -> Self:
         self._server.start()
@@ -142,7 +114,7 @@ class FakeMesh:
         """Record a call's metadata."""
         self.metadata.append(dict(context.invocation_metadata()))
 
-    def begin(self, request: pb.GenerateRequest, context: grpc.ServicerContext) -> _Session:
+    def begin(self, request: pb.GenerateRequest, context: grpc.ServicerContext) -> ScriptedSession:
         """Return the session that ``request`` begins or continues; abort the call if the script
         says so, or has ended."""
         with self._lock:
@@ -151,101 +123,21 @@ class FakeMesh:
             if known is not None:
                 return known
             step = self._script.popleft() if self._script else None
-            if isinstance(step, _Session):
+            if isinstance(step, ScriptedSession):
                 self._sessions[step.session_id] = step
                 if request.request_id:
                     self._by_request[request.request_id] = step
                 return step
-        failure = step or _Failure(
-            grpc.StatusCode.FAILED_PRECONDITION, message="the test scripted no answer for this"
-        )
-        raise _abort(context, failure.code, failure.message, *_details(failure))
+        raise (step or _UNSCRIPTED).abort(context)
 
-    def find(self, session_id: str, resume_token: bytes, context: grpc.ServicerContext) -> _Session:
+    def find(
+        self, session_id: str, resume_token: bytes, context: grpc.ServicerContext
+    ) -> ScriptedSession:
         """Return a session; abort the call if there is none with this id and token."""
         session = self._sessions.get(session_id)
         if session is None or session.resume_token != resume_token:
-            info = ErrorInfo(reason="SESSION_NOT_FOUND", domain="specmesh.dev")
-            raise _abort(context, grpc.StatusCode.NOT_FOUND, "no such session", info)
+            raise _NOT_FOUND.abort(context)
         return session
-
-
-def _events(
-    session: _Session, epoch: int, num_received: int, context: grpc.ServicerContext
-) -> Iterator[events_pb2.GenerationEvent]:
-    session.epoch = epoch
-    yield events_pb2.GenerationEvent(started=_started(session))
-    for number, text in enumerate(session.texts):
-        if session.breaks and session.breaks[0] <= number:
-            session.breaks.popleft()
-            raise _abort(context, grpc.StatusCode.UNAVAILABLE, "the test breaks the call here")
-        if session.cancelled.is_set():
-            info = ErrorInfo(reason="SESSION_CANCELLED", domain="specmesh.dev")
-            raise _abort(context, grpc.StatusCode.ABORTED, "the session was cancelled", info)
-        if number >= num_received:
-            yield events_pb2.GenerationEvent(chunk=_chunk(number, text))
-            session.num_said = number + 1
-    yield events_pb2.GenerationEvent(finished=_finished(session))
-
-
-def _started(session: _Session) -> events_pb2.GenerationStarted:
-    return events_pb2.GenerationStarted(
-        session_id=session.session_id,
-        resume_token=session.resume_token,
-        epoch=session.epoch,
-        model=_MODEL,
-        strategy="autoregressive",
-        seed=_SEED,
-        num_prompt_tokens=1,
-        resumable=True,
-    )
-
-
-def _chunk(number: int, text: str) -> events_pb2.GenerationChunk:
-    return events_pb2.GenerationChunk(
-        first_index=number,
-        token_ids=[number],
-        text=text,
-        text_lengths=[len(text)],
-        kinds=[events_pb2.TOKEN_KIND_BONUS],
-        resumable=True,
-        stats=_stats(number + 1),
-    )
-
-
-def _finished(session: _Session) -> events_pb2.GenerationFinished:
-    return events_pb2.GenerationFinished(
-        finish_reason=events_pb2.FINISH_REASON_STOP,
-        resumable=True,
-        stats=_stats(len(session.texts)),
-    )
-
-
-def _stats(num_output_tokens: int) -> events_pb2.GenerationStats:
-    return events_pb2.GenerationStats(num_prompt_tokens=1, num_output_tokens=num_output_tokens)
-
-
-def _details(failure: _Failure) -> Iterator[Message]:
-    if failure.reason:
-        yield ErrorInfo(reason=failure.reason, domain="specmesh.dev")
-    if failure.retry_after_s is not None:
-        delay = Duration()
-        delay.FromNanoseconds(round(failure.retry_after_s * 1e9))
-        yield RetryInfo(retry_delay=delay)
-    if failure.field:
-        violation = BadRequest.FieldViolation(field=failure.field, description=failure.message)
-        yield BadRequest(field_violations=[violation])
-
-
-def _abort(
-    context: grpc.ServicerContext, code: grpc.StatusCode, message: str, *details: Message
-) -> AssertionError:
-    """Abort the call, which raises; the return value is only for the type checker."""
-    status = Status(code=code.value[0], message=message)
-    for detail in details:
-        status.details.add().Pack(detail)
-    context.abort_with_status(rpc_status.to_status(status))
-    return AssertionError("abort_with_status raises")
 
 
 class _FakeGeneration(GenerationServiceServicer):
@@ -258,7 +150,7 @@ class _FakeGeneration(GenerationServiceServicer):
         self._mesh.called(context)
         session = self._mesh.begin(request, context)
         num_received = len(request.received.token_ids)
-        for event in _events(session, request.epoch or session.epoch + 1, num_received, context):
+        for event in session.events(request.epoch or session.epoch + 1, num_received, context):
             yield pb.GenerateResponse(event=event)
 
     def Resume(  # noqa: N802
@@ -268,7 +160,7 @@ class _FakeGeneration(GenerationServiceServicer):
         self._mesh.resumes.append(request)
         session = self._mesh.find(request.session_id, request.resume_token, context)
         num_received = len(request.received.token_ids)
-        for event in _events(session, request.epoch, num_received, context):
+        for event in session.events(request.epoch, num_received, context):
             yield pb.ResumeResponse(event=event)
 
     def Complete(  # noqa: N802
@@ -278,11 +170,11 @@ class _FakeGeneration(GenerationServiceServicer):
         session = self._mesh.begin(request.request, context)
         session.epoch += 1
         return pb.CompleteResponse(
-            started=_started(session),
+            started=session.started(),
             chunk=events_pb2.GenerationChunk(
                 token_ids=range(len(session.texts)), text="".join(session.texts)
             ),
-            finished=_finished(session),
+            finished=session.finished(),
         )
 
     def GetSession(  # noqa: N802
@@ -301,9 +193,9 @@ class _FakeGeneration(GenerationServiceServicer):
             session_id=session.session_id,
             state=state,
             epoch=session.epoch,
-            model=_MODEL,
-            strategy="autoregressive",
-            seed=_SEED,
+            model=MODEL,
+            strategy=STRATEGY,
+            seed=SEED,
             num_prompt_tokens=1,
             token_ids=range(session.num_said),
             text="".join(session.texts[: session.num_said]),
@@ -326,7 +218,7 @@ class _FakeGeneration(GenerationServiceServicer):
     ) -> served_model_pb2.ListModelsResponse:
         self._mesh.called(context)
         model = served_model_pb2.ServedModel(num_verifiers=1, has_chat_template=True)
-        model.target.name = _MODEL
+        model.target.name = MODEL
         return served_model_pb2.ListModelsResponse(models=[model])
 
 
