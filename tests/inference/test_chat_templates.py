@@ -23,7 +23,7 @@ from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
 from specmesh.orchestrator.chats.chat import ending_in_message, variables
 from specmesh.orchestrator.replicas.target import Target
-from specmesh.orchestrator.replicas.transport.peer import PeerModel
+from specmesh.orchestrator.replicas.transport.peer_model import PeerModel
 from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.serving.errors import InvalidArgument
 from specmesh.serving.templates.chat_template import MAX_TEMPLATE_BYTES, ChatTemplate

@@ -13,13 +13,13 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
 
-from specmesh.serving import conventions
+from specmesh.serving import metrics
 from specmesh.serving.instruments import CounterMetric, GaugeMetric, HistogramMetric, Metric
 
 REPOSITORY = Path(__file__).parents[2]
 MONITORING = REPOSITORY / "deploy" / "monitoring"
 
-DECLARED = [value for value in vars(conventions).values() if isinstance(value, Metric)]
+DECLARED = [value for value in vars(metrics).values() if isinstance(value, Metric)]
 ADDED_BY_PROMETHEUS = {"instance", "job"}
 
 _SELECTOR = re.compile(r"\b((?:specmesh|gen_ai|rpc|db|process)_\w+)\s*(\{[^}]*\})?")

@@ -14,7 +14,7 @@ from tests.orchestrator.model import CONTEXT_TOKENS, TOKENIZER, TOKENIZER_JSON, 
 
 from specmesh.decoding.errors import ContextExceeded
 from specmesh.orchestrator.replicas.target import Target
-from specmesh.orchestrator.replicas.transport.peer import PeerModel
+from specmesh.orchestrator.replicas.transport.peer_model import PeerModel
 from specmesh.orchestrator.requests.prompts import (
     INLINE_CHARS,
     MAX_AT_WORK,

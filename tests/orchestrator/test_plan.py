@@ -23,7 +23,7 @@ from specmesh.decoding.predict.predictors import PREDICTORS
 from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.orchestrator.answers.session_codec import settled
 from specmesh.orchestrator.replicas.target import Target
-from specmesh.orchestrator.replicas.transport.peer import PeerModel
+from specmesh.orchestrator.replicas.transport.peer_model import PeerModel
 from specmesh.orchestrator.requests.plan import (
     Defaults,
     RequestPlan,

@@ -12,7 +12,7 @@ from tokenizers.processors import TemplateProcessing
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.replicas.target import Target
-from specmesh.orchestrator.replicas.transport.peer import PeerModel
+from specmesh.orchestrator.replicas.transport.peer_model import PeerModel
 from specmesh.orchestrator.requests.prompts import INLINE_CHARS, PromptReader
 from specmesh.v1 import generation_pb2
 

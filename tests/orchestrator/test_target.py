@@ -8,7 +8,7 @@ import pytest
 from tests.orchestrator.model import TOKENIZER_JSON, VOCAB_SIZE, model_info, train_tokenizer
 
 from specmesh.orchestrator.replicas.target import TargetRegistry
-from specmesh.orchestrator.replicas.transport.peer import PeerModel
+from specmesh.orchestrator.replicas.transport.peer_model import PeerModel
 from specmesh.serving.templates.tokenizers import fingerprint
 
 TARGET = PeerModel(model_info("toy"), TOKENIZER_JSON)

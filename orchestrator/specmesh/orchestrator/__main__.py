@@ -24,7 +24,7 @@ from specmesh.orchestrator.replicas.prefixes.shared_holders import SharedHolders
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import TargetRegistry
 from specmesh.orchestrator.replicas.transport.connection import Channels, PlainChannels, TlsChannels
-from specmesh.orchestrator.replicas.transport.peer import Admit
+from specmesh.orchestrator.replicas.transport.peer_model import Admit
 from specmesh.orchestrator.requests.plan import Defaults
 from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 from specmesh.serving import conventions as names
+from specmesh.serving import metrics
 
-_tokens = names.FILTER_TOKENS.instrument()
-_assessed = names.FILTER_ASSESSED.instrument()
-_threshold = names.FILTER_THRESHOLD.instrument()
-_batch_size = names.FILTER_BATCH_SIZE.instrument()
-_waited = names.FILTER_WAIT.instrument()
+_tokens = metrics.FILTER_TOKENS.instrument()
+_assessed = metrics.FILTER_ASSESSED.instrument()
+_threshold = metrics.FILTER_THRESHOLD.instrument()
+_batch_size = metrics.FILTER_BATCH_SIZE.instrument()
+_waited = metrics.FILTER_WAIT.instrument()
 
 
 def record_assessment(

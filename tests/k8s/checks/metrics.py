@@ -10,7 +10,7 @@ from tests.k8s.manifests import ROLES, Manifests
 from tests.k8s.tools import REPOSITORY
 from tests.monitoring.promql import ADDED_BY_PROMETHEUS, exported, selected
 
-from specmesh.serving import conventions
+from specmesh.serving import conventions, metrics
 from specmesh.serving.instruments import Metric
 
 RECORDED_IN = {
@@ -32,15 +32,13 @@ _NAMESPACE = re.compile(r'namespace="([^"]*)"')
 @cache
 def recorders() -> dict[str, frozenset[str]]:
     """By name as scraped, without the suffix of a histogram's series: which roles record it."""
-    constants = {
-        name: value for name, value in vars(conventions).items() if isinstance(value, Metric)
-    }
+    constants = {name: value for name, value in vars(metrics).items() if isinstance(value, Metric)}
     found: dict[str, set[str]] = {}
     for folder, roles in RECORDED_IN.items():
         code = "".join(
             file.read_text()
             for file in (REPOSITORY / folder).rglob("*.py")
-            if file.name != "conventions.py"
+            if file != REPOSITORY / "services/specmesh/serving/metrics.py"
         )
         for constant, metric in constants.items():
             if re.search(rf"\b{constant}\b", code):

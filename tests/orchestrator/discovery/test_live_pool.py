@@ -53,7 +53,7 @@ def answered_by(mesh: ReplicaPools, replica: str) -> dict[str, int]:
 
 def age(pool: Pool, seconds: float) -> None:
     """Make all that is there older."""
-    slow_start = pool._slow_start
+    slow_start = pool._reputation._slow_start
     slow_start._first -= seconds
     slow_start._since = {who: since - seconds for who, since in slow_start._since.items()}
 

@@ -18,6 +18,7 @@ from specmesh.orchestrator.settings import OrchestratorSettings
 from specmesh.serving import conventions as names
 from specmesh.serving.certs.authority import Authority
 from specmesh.serving.identity import expiry
+from specmesh.serving.metrics import CERTIFICATE_EXPIRY
 
 __all__ = ["recorded"]
 
@@ -31,7 +32,7 @@ def told(recorded: Recorded) -> Recorded:
 def ends(told: Recorded, folder: Path) -> Mapping[tuple[str, str], float]:
     """The end of each certificate in files of ``folder``, by file and subject."""
     latest = {}
-    for point in told.points(names.CERTIFICATE_EXPIRY.name):
+    for point in told.points(CERTIFICATE_EXPIRY.name):
         file = Path(str(point.attributes[names.CERTIFICATE_FILE]))
         if file.parent == folder:
             latest[file.name, str(point.attributes[names.CERTIFICATE_SUBJECT])] = point.value

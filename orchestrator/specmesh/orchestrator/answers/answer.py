@@ -22,7 +22,7 @@ from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.prefixes.shared_holders import Search
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import Target
-from specmesh.orchestrator.replicas.transport.peer import kind_of
+from specmesh.orchestrator.replicas.transport.peer_model import kind_of
 from specmesh.orchestrator.requests.plan import RequestPlan
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Finish, StopReason, TokenKind

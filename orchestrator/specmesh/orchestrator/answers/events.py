@@ -8,7 +8,7 @@ from specmesh.orchestrator.answers.emission import EmittedToken, ToldLogprobs
 from specmesh.orchestrator.answers.session_log import SessionLog
 from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.orchestrator.replicas.target import Target
-from specmesh.orchestrator.replicas.transport.peer import kind_of
+from specmesh.orchestrator.replicas.transport.peer_model import kind_of
 from specmesh.orchestrator.requests.plan import RequestPlan
 from specmesh.orchestrator.requests.prompts import digest_of
 from specmesh.orchestrator.strategies.base import StopReason, TokenKind

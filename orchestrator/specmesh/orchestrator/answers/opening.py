@@ -23,7 +23,7 @@ from specmesh.orchestrator.answers.session_codec import (
 from specmesh.orchestrator.answers.session_log import SessionLog
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import Target, TargetRegistry
-from specmesh.orchestrator.replicas.transport.peer import kind_of
+from specmesh.orchestrator.replicas.transport.peer_model import kind_of
 from specmesh.orchestrator.requests.plan import (
     Defaults,
     RequestPlan,

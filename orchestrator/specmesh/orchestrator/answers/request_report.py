@@ -10,23 +10,24 @@ from opentelemetry import trace
 
 from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.serving import conventions as names
+from specmesh.serving import metrics
 from specmesh.serving.caller import identity
 
 log = logging.getLogger(__name__)
 
-_duration = names.REQUEST_DURATION.instrument()
-_first_token = names.TIME_TO_FIRST_TOKEN.instrument()
-_per_token = names.TIME_PER_OUTPUT_TOKEN.instrument()
-_usage = names.TOKEN_USAGE.instrument()
-_requests = names.REQUESTS.instrument()
-_resumed = names.RESUMED.instrument()
-_drafted = names.DRAFTED_TOKENS.instrument()
-_verified = names.VERIFIED_TOKENS.instrument()
-_accepted = names.ACCEPTED_TOKENS.instrument()
-_wasted = names.WASTED_TOKENS.instrument()
-_unchecked = names.UNCHECKED_TOKENS.instrument()
-_target = names.TARGET_TOKENS.instrument()
-_verify_calls = names.VERIFY_CALLS.instrument()
+_duration = metrics.REQUEST_DURATION.instrument()
+_first_token = metrics.TIME_TO_FIRST_TOKEN.instrument()
+_per_token = metrics.TIME_PER_OUTPUT_TOKEN.instrument()
+_usage = metrics.TOKEN_USAGE.instrument()
+_requests = metrics.REQUESTS.instrument()
+_resumed = metrics.RESUMED.instrument()
+_drafted = metrics.DRAFTED_TOKENS.instrument()
+_verified = metrics.VERIFIED_TOKENS.instrument()
+_accepted = metrics.ACCEPTED_TOKENS.instrument()
+_wasted = metrics.WASTED_TOKENS.instrument()
+_unchecked = metrics.UNCHECKED_TOKENS.instrument()
+_target = metrics.TARGET_TOKENS.instrument()
+_verify_calls = metrics.VERIFY_CALLS.instrument()
 
 OK = "OK"
 

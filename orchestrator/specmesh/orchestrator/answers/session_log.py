@@ -15,8 +15,9 @@ from dataclasses import replace
 from random import Random
 
 from specmesh.orchestrator.strategies.base import StopReason
-from specmesh.serving.conventions import COMMIT_SPAN, NOT_RESUMABLE
+from specmesh.serving.conventions import COMMIT_SPAN
 from specmesh.serving.errors import AbortedStatus
+from specmesh.serving.metrics import NOT_RESUMABLE
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.stored_session import (
     Claim,

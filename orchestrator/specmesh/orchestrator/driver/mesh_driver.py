@@ -41,7 +41,6 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.serving.conventions import TASK_FAILURES
 from specmesh.serving.errors import (
     FailedPreconditionStatus,
     ResourceExhaustedStatus,
@@ -50,6 +49,7 @@ from specmesh.serving.errors import (
     error_info,
     retry_after_s,
 )
+from specmesh.serving.metrics import TASK_FAILURES
 
 log = logging.getLogger(__name__)
 

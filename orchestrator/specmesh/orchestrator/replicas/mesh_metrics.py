@@ -9,6 +9,7 @@ from opentelemetry.metrics import Observation
 from specmesh.orchestrator.admission.entrance import Entrance
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.serving import conventions as names
+from specmesh.serving import metrics
 
 
 def observe(mesh: ReplicaPools, entrance: Entrance) -> None:
@@ -24,10 +25,10 @@ def observe(mesh: ReplicaPools, entrance: Entrance) -> None:
             for state, number in pool.states().items()
         ]
 
-    names.REPLICAS.observe(replicas)
-    names.REQUESTS_RUNNING.observe(lambda: [Observation(admission.num_running)])
-    names.TOKENS_IN_FLIGHT.observe(lambda: [Observation(admission.num_tokens_in_flight)])
-    names.REQUESTS_WAITING.observe(lambda: [Observation(entrance.num_waiting)])
-    names.REQUESTS_ROOM.observe(
+    metrics.REPLICAS.observe(replicas)
+    metrics.REQUESTS_RUNNING.observe(lambda: [Observation(admission.num_running)])
+    metrics.TOKENS_IN_FLIGHT.observe(lambda: [Observation(admission.num_tokens_in_flight)])
+    metrics.REQUESTS_WAITING.observe(lambda: [Observation(entrance.num_waiting)])
+    metrics.REQUESTS_ROOM.observe(
         lambda: [Observation(admission.room.size(len(mesh.verifiers.ready)))]
     )

@@ -20,7 +20,8 @@ from typing import Self
 from tokenizers import Tokenizer
 
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
-from specmesh.orchestrator.replicas.transport.peer import Peer, PeerModel
+from specmesh.orchestrator.replicas.transport.peer import Peer
+from specmesh.orchestrator.replicas.transport.peer_model import PeerModel
 from specmesh.orchestrator.text.marked_tokenizer import MarkedTokenizer
 from specmesh.orchestrator.text.token_bytes import TokenBytes
 from specmesh.serving.errors import FailedPreconditionStatus, UnavailableStatus

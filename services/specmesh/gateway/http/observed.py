@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.http.record import OTHER_METHOD, Record
 from specmesh.serving import conventions as names
+from specmesh.serving import metrics
 from specmesh.serving.telemetry.pipeline import record_error, tracer
 
 log = logging.getLogger(__name__)
@@ -29,8 +30,8 @@ MAX_TRACE_STATE_CHARS = 512
 dropped, since gRPC calls have little room for metadata."""
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
-_duration = names.HTTP_DURATION.instrument()
-_first_tokens = names.TIME_TO_FIRST_TOKENS.instrument()
+_duration = metrics.HTTP_DURATION.instrument()
+_first_tokens = metrics.TIME_TO_FIRST_TOKENS.instrument()
 
 
 class Observed:
@@ -39,7 +40,7 @@ class Observed:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._num_active = 0
-        names.HTTP_ACTIVE.observe(lambda: [Observation(self._num_active)])
+        metrics.HTTP_ACTIVE.observe(lambda: [Observation(self._num_active)])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""

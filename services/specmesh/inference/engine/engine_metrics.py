@@ -9,14 +9,15 @@ from opentelemetry.metrics import Observation
 
 from specmesh.inference.engine.kv_counts import KvCounts
 from specmesh.serving import conventions as names
+from specmesh.serving import metrics
 from specmesh.serving.instruments import CounterMetric, GaugeMetric
 
 if TYPE_CHECKING:
     from specmesh.inference.engine.engine import Engine
 
-_forward = names.FORWARD_DURATION.instrument()
-_batch = names.BATCH_SIZE.instrument()
-_tokens = names.BATCH_TOKENS.instrument()
+_forward = metrics.FORWARD_DURATION.instrument()
+_batch = metrics.BATCH_SIZE.instrument()
+_tokens = metrics.BATCH_TOKENS.instrument()
 
 
 def record_forward(duration_ms: float, kind: str, num_sequences: int, num_tokens: int) -> None:
@@ -31,9 +32,9 @@ def record_forward(duration_ms: float, kind: str, num_sequences: int, num_tokens
 
 def observe(engine: Engine, pool: KvCounts | None) -> None:
     """Report the batch, the queue, and the blocks of ``pool`` if it is given."""
-    _report(names.JOBS, lambda: engine.num_running)
-    _report(names.QUEUE_DEPTH, lambda: engine.queue_depth)
-    _report(names.QUEUE_LIMIT, lambda: engine.max_queue)
+    _report(metrics.JOBS, lambda: engine.num_running)
+    _report(metrics.QUEUE_DEPTH, lambda: engine.queue_depth)
+    _report(metrics.QUEUE_LIMIT, lambda: engine.max_queue)
     if pool is None:
         return
 
@@ -41,11 +42,11 @@ def observe(engine: Engine, pool: KvCounts | None) -> None:
         counts = {"used": pool.num_used, "cached": pool.num_cached, "free": pool.num_free}
         return [Observation(n, {names.STATE: state}) for state, n in counts.items()]
 
-    names.KV_BLOCKS.observe(blocks)
-    _report(names.KV_SHARED, lambda: pool.num_shared)
-    _report(names.KV_EVICTIONS, lambda: pool.num_evicted)
-    _report(names.KV_LOOKED_UP, lambda: pool.num_looked_up_tokens)
-    _report(names.KV_HITS, lambda: pool.num_hit_tokens)
+    metrics.KV_BLOCKS.observe(blocks)
+    _report(metrics.KV_SHARED, lambda: pool.num_shared)
+    _report(metrics.KV_EVICTIONS, lambda: pool.num_evicted)
+    _report(metrics.KV_LOOKED_UP, lambda: pool.num_looked_up_tokens)
+    _report(metrics.KV_HITS, lambda: pool.num_hit_tokens)
 
 
 def _report(metric: GaugeMetric | CounterMetric, read: Callable[[], int]) -> None:

@@ -7,13 +7,13 @@ import time
 from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.inference.model import SequenceState
 from specmesh.mesh.v1alpha1 import cost_pb2
-from specmesh.serving import conventions as names
+from specmesh.serving import metrics
 from specmesh.serving.telemetry.pipeline import annotate
 
-_queue_time = names.CALL_QUEUE.instrument()
-_forward_time = names.CALL_FORWARD.instrument()
-_computed = names.COMPUTED_TOKENS.instrument()
-_cached = names.CACHED_TOKENS.instrument()
+_queue_time = metrics.CALL_QUEUE.instrument()
+_forward_time = metrics.CALL_FORWARD.instrument()
+_computed = metrics.COMPUTED_TOKENS.instrument()
+_cached = metrics.CACHED_TOKENS.instrument()
 
 
 def record_cost(cost: cost_pb2.ComputeCost) -> None:

@@ -15,6 +15,7 @@ from opentelemetry.metrics import Observation
 
 from specmesh.serving import conventions as names
 from specmesh.serving.identity.watched import UnusableFile, Watched
+from specmesh.serving.metrics import CERTIFICATE_EXPIRY
 
 
 class Named(NamedTuple):
@@ -89,7 +90,7 @@ def ends_of(files: Mapping[Path, bytes]) -> Ends:
 def observe(files: Iterable[Path] = ()) -> None:
     """Report the expiry of all certificates in use, and of ``files``, on each export or scrape."""
     more: Watched[Any] = reported_files(files)
-    names.CERTIFICATE_EXPIRY.observe(lambda: _observations(more))
+    CERTIFICATE_EXPIRY.observe(lambda: _observations(more))
 
 
 def _observations(more: Watched[Any]) -> Iterable[Observation]:

@@ -15,9 +15,9 @@ from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 from opentelemetry.metrics import Observation
 
-from specmesh.serving.conventions import CALLS_ACTIVE
 from specmesh.serving.identity.entry import GuardedPort
 from specmesh.serving.identity.watched import UnusableFile
+from specmesh.serving.metrics import CALLS_ACTIVE
 from specmesh.serving.process.life_cycle import run_process
 from specmesh.serving.rpc.call_metrics import timed
 from specmesh.serving.rpc.drain import RequestGate

@@ -14,9 +14,10 @@ from functools import lru_cache
 import grpc.aio
 
 from specmesh.serving import conventions as names
+from specmesh.serving.metrics import SERVER_CALL_DURATION
 from specmesh.serving.rpc.interceptors import Context, ObservedRequest
 
-_server_duration = names.SERVER_CALL_DURATION.instrument()
+_server_duration = SERVER_CALL_DURATION.instrument()
 
 Attributes = dict[str, str | int]
 

@@ -10,13 +10,14 @@ from redis.asyncio import Redis
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
 from specmesh.serving import conventions as names
+from specmesh.serving.metrics import STORE_DURATION
 from specmesh.serving.settings import DEFAULT_PREFIX
 from specmesh.serving.store.patience import StorePatience
 from specmesh.serving.store.redis_durability import CONFIG_NAMES, Finding, judge
 from specmesh.serving.store.store_log import StoreLog, command_in, is_refusal
 from specmesh.serving.store.stored_session import StoreUnavailable
 
-_duration = names.STORE_DURATION.instrument()
+_duration = STORE_DURATION.instrument()
 
 
 class RedisStore:

@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from redis.asyncio import Redis
 
-from specmesh.serving.conventions import DAMAGED
+from specmesh.serving.metrics import DAMAGED
 from specmesh.serving.settings import DEFAULT_PREFIX, RedisTls
 from specmesh.serving.store.redis_client import connect
 from specmesh.serving.store.redis_store import RedisStore

@@ -9,6 +9,7 @@ import re
 from redis.exceptions import NoPermissionError
 
 from specmesh.serving import conventions as names
+from specmesh.serving.metrics import STORE_REFUSALS
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ _REFUSED = re.compile(
 """Matches the ways in which servers of all versions refuse a command, even within a script."""
 _COMMAND = re.compile(r"'([\w|]+)' command|unknown command [`']([\w|]+)", re.IGNORECASE)
 
-_refusals = names.STORE_REFUSALS.instrument()
+_refusals = STORE_REFUSALS.instrument()
 
 
 class StoreLog:

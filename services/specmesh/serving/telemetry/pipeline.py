@@ -28,6 +28,7 @@ from opentelemetry.util.types import AttributeValue
 
 from specmesh.serving import conventions as names
 from specmesh.serving.conventions import CANCELLED, ERROR_TYPE, RPC_STATUS
+from specmesh.serving.metrics import CLIENT_CALL_DURATION
 from specmesh.serving.telemetry.exporters import metric_exporter, span_exporter
 from specmesh.serving.telemetry.sampler import sampler
 from specmesh.serving.telemetry.scrape import Scrape
@@ -36,7 +37,7 @@ FLUSH_SECONDS = 2.0
 """The time for which a process that ends waits for a collector."""
 
 tracer = trace.get_tracer("specmesh")
-_client_duration = names.CLIENT_CALL_DURATION.instrument()
+_client_duration = CLIENT_CALL_DURATION.instrument()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from specmesh.serving import conventions as names
 from specmesh.serving.codec.filter_options import write_filter_options
 from specmesh.serving.codec.wire import write_position
 from specmesh.serving.errors import UnavailableStatus, invalid_field
+from specmesh.serving.metrics import FILTER_FALLBACKS
 from specmesh.serving.telemetry.pipeline import client_span, tracer
 
 ASSESS_SECONDS = 0.5
@@ -35,7 +36,7 @@ METHOD = "specmesh.mesh.v1alpha1.ConfidenceService/Assess"
 Deliver: TypeAlias = Callable[[Assessed | Released], None]
 """Receives the decisions on a draft, then its release."""
 
-_fallbacks = names.FILTER_FALLBACKS.instrument()
+_fallbacks = FILTER_FALLBACKS.instrument()
 
 
 class ConfidenceCalls:

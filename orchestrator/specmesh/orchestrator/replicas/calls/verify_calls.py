@@ -28,9 +28,10 @@ from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.base import Verified, Verify
 from specmesh.serving import conventions as names
 from specmesh.serving.errors import DeadlineExceededStatus, FailedPreconditionStatus
+from specmesh.serving.metrics import HEDGES
 from specmesh.v1 import model_pb2
 
-_hedges = names.HEDGES.instrument()
+_hedges = HEDGES.instrument()
 
 
 class VerifyCalls:

@@ -11,7 +11,8 @@ from contextlib import suppress
 from specmesh.orchestrator.replicas.discovery.entries import Entries, Name
 from specmesh.orchestrator.replicas.discovery.membership import DnsAnswer, Membership
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
-from specmesh.serving.conventions import LOOKUP_FAILURES, ROLE
+from specmesh.serving.conventions import ROLE
+from specmesh.serving.metrics import LOOKUP_FAILURES
 
 log = logging.getLogger(__name__)
 

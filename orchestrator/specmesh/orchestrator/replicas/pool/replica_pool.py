@@ -6,18 +6,17 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import NamedTuple, Self
 
 from specmesh.orchestrator.replicas.need import ANY, Need
-from specmesh.orchestrator.replicas.pool.outliers import EjectionReason, Outliers
+from specmesh.orchestrator.replicas.pool.outliers import EjectionReason
+from specmesh.orchestrator.replicas.pool.reputation import Reputation, now
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
-from specmesh.orchestrator.replicas.pool.slow_start import SlowStart
 from specmesh.orchestrator.replicas.transport.connection import Channels
-from specmesh.orchestrator.replicas.transport.peer import Admit, Peer
-from specmesh.serving.conventions import EJECTION_REASON, EJECTIONS, ROLE
+from specmesh.orchestrator.replicas.transport.peer import Peer
+from specmesh.orchestrator.replicas.transport.peer_model import Admit
 from specmesh.serving.errors import FailedPreconditionStatus, UnavailableStatus
 from specmesh.v1 import model_pb2
 
@@ -32,8 +31,6 @@ NO_PEER_SECONDS = 5.0
 MAX_READING = 4
 """Most calls by which a peer that lacks a prefix counts as busier, however long the prefix is: it
 is read only once, and one replica must not get all requests that begin alike."""
-
-_ejections = EJECTIONS.instrument()
 
 
 class Pool:
@@ -56,23 +53,20 @@ class Pool:
     ) -> None:
         self.role = role
         """The role of its peers, such as "verifier"."""
-        self.outliers = Outliers(last_stays=not dispensable)
         self.peers: list[Peer] = []
         """One per address, in the order in which they were added."""
+        self._reputation = Reputation(role, self.peers, dispensable=dispensable)
+        self.outliers = self._reputation.outliers
+        self.forgetters = self._reputation.forgetters
         self.watchers: dict[Callable[[], None], None] = {}
         """Called whenever the ready peers may have changed, in the order they were added."""
-        self.forgetters: list[Callable[[str], None]] = []
-        """Called with an address when the process that served there is gone for good."""
         self._names = names
         self._make = partial(Peer, service=service, admit=admit, channels=channels)
-        self._slow_start = SlowStart()
-        self._processes: dict[str, _Process] = {}
-        """The process that served last, by address."""
         self._leaving: set[asyncio.Task[None]] = set()
         # Read several times per call, but changed only when a peer comes or goes.
         self._ready: list[Peer] = []
         self._kinds: list[str] = []
-        self._empty_since: float | None = _now()
+        self._empty_since: float | None = now()
         """Time since which no peer has been ready; None while one is."""
         for address in addresses:
             self.add(address)
@@ -90,9 +84,7 @@ class Pool:
         self.peers.remove(peer)
         log.info("replica dropped", extra=peer.log_fields)
         peer.watchers.clear()
-        self._processes.pop(address, None)
-        self.outliers.forget(address)
-        self._forget(address)
+        self._reputation.left(address)
         leaving = peer.retire()
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
@@ -152,7 +144,7 @@ class Pool:
         ready = self.ready_for(need, only)
         if not self.outliers.any_ejected:
             return ready
-        fit = self.outliers.usable([peer.address for peer in ready], _now())
+        fit = self.outliers.usable([peer.address for peer in ready], now())
         return [peer for peer in ready if peer.address in fit]
 
     def reserve(
@@ -180,7 +172,7 @@ class Pool:
         usable = self.usable(need, only)
         if not usable:
             raise self._none_usable(need)
-        reluctance = self._reluctance(usable)
+        reluctance = self._reputation.reluctance(usable)
         most = max(holds.get(p.identity, 0) for p in usable)
 
         def reading(p: Peer) -> float:
@@ -199,37 +191,20 @@ class Pool:
             ),
         )
         if self.outliers.any_ejected:
-            peer = self._probe_or(peer, () if avoid else usable)
+            peer = self._reputation.probe_or(peer, () if avoid else usable)
         return Reservation(peer)
-
-    def _probe_or(self, chosen: Peer, candidates: Sequence[Peer]) -> Peer:
-        """Return the first of ``candidates``, then ``chosen``, that is due for a probe, which this
-        call becomes; ``chosen`` if none is due."""
-        now = _now()
-        due = [p for p in (*candidates, chosen) if self.outliers.due(p.address, now)]
-        if not due:
-            return chosen
-        self.outliers.tried(due[0].address, now)
-        return due[0]
 
     def answered(self, peer: Peer, began: float, pace: float | None = None) -> None:
         """Record an answered call for outlier ejection; see ``Outliers.answered``."""
-        if peer not in self.peers:  # it has left, and its address may belong to another peer
-            return
-        was_ejected = self.outliers.is_ejected(peer.address)
-        among = self._interchangeable(peer)
-        self._report(peer, self.outliers.answered(peer.address, among, began, _now(), pace))
-        if was_ejected and not self.outliers.is_ejected(peer.address):
-            log.info("replica readmitted", extra=peer.log_fields)
+        if peer in self.peers:  # else it has left, and its address may belong to another peer
+            self._reputation.answered(peer, self._interchangeable(peer), began, pace)
 
     def failed(
         self, peer: Peer, began: float, cause: EjectionReason = EjectionReason.ERRORS
     ) -> None:
         """Record a failed call for outlier ejection; see ``Outliers.failed``."""
-        if peer not in self.peers:
-            return
-        among = self._interchangeable(peer)
-        self._report(peer, self.outliers.failed(peer.address, among, began, _now(), cause))
+        if peer in self.peers:
+            self._reputation.failed(peer, self._interchangeable(peer), began, cause)
 
     @contextmanager
     def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
@@ -255,7 +230,7 @@ class Pool:
         been ready for as long as that."""
         if has_begun or self._empty_since is None:
             return NO_PEER_SECONDS
-        return max(0.0, self._empty_since + NO_PEER_SECONDS - _now())
+        return max(0.0, self._empty_since + NO_PEER_SECONDS - now())
 
     async def require(self, need: Need, deadline: float) -> None:
         """Return once a peer that meets ``need`` is ready, so that an answer can begin. Raises what
@@ -264,7 +239,7 @@ class Pool:
         if self.ready_for(need):
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(min(self.patience_s(has_begun=False), deadline - _now())):
+            async with asyncio.timeout(min(self.patience_s(has_begun=False), deadline - now())):
                 await self.wait_ready(need=need)
         if not self.ready_for(need):
             raise self._none_usable(need)
@@ -280,45 +255,14 @@ class Pool:
         gone = only is not None and not any(peer.address in only for peer in self.peers)
         return gone and bool(self._ready)
 
-    def _reluctance(self, usable: Sequence[Peer]) -> Mapping[str, float]:
-        now = _now()
-        if not self._slow_start.any_new(now):
-            return {}
-        return self._slow_start.reluctance([peer.identity for peer in usable], now)
-
     def _interchangeable(self, peer: Peer) -> list[str]:
         """Return the addresses of the peers that can take the calls of ``peer``, including it."""
         addresses = [p.address for p in self._ready if p.kind == peer.kind]
         return addresses if peer.address in addresses else [peer.address, *addresses]
 
-    def _report(self, peer: Peer, cause: EjectionReason | None) -> None:
-        if cause is not None:
-            _ejections.add(1, {ROLE: self.role, EJECTION_REASON: cause.value})
-            log.warning("replica ejected", extra={**peer.log_fields, "cause": cause.value})
-
     def _came_or_went(self, peer: Peer) -> None:
-        former, now = self._processes.get(peer.address, _NOBODY), _Process.of(peer)
-        if now.number != former.number:
-            self._processes[peer.address] = now
-            if former is not _NOBODY:
-                self._replaced(peer.address, former, now)
-        if peer.ready:
-            self._slow_start.came(peer.identity, _now())
+        self._reputation.came_or_went(peer)
         self._changed()
-
-    def _replaced(self, address: str, former: _Process, now: _Process) -> None:
-        """Handle a new process at ``address``, or the same process on a new connection."""
-        if former.instance == now.instance:
-            self.outliers.restarted(address, _now())
-        else:
-            self.outliers.forget(address)
-        if former.identity != now.identity:
-            self._forget(address)
-
-    def _forget(self, address: str) -> None:
-        self._slow_start.keep({peer.identity for peer in self.peers})
-        for forget in self.forgetters:
-            forget(address)
 
     def _changed(self) -> None:
         self._ready = _distinct(each for each in self.peers if each.ready)
@@ -326,7 +270,7 @@ class Pool:
         if self._ready:
             self._empty_since = None
         elif self._empty_since is None:
-            self._empty_since = _now()
+            self._empty_since = now()
         for watcher in list(self.watchers):
             watcher()
 
@@ -344,28 +288,9 @@ class Pool:
         return UnavailableStatus(f"NO_{role}", "; ".join((problem, *refusals)))
 
 
-class _Process(NamedTuple):
-    """The process that a peer has found at its address."""
-
-    number: int
-    identity: str
-    instance: str
-
-    @classmethod
-    def of(cls, peer: Peer) -> Self:
-        return cls(peer.process_number, peer.identity, peer.instance)
-
-
-_NOBODY = _Process(0, "", "")
-
-
 def _distinct(peers: Iterable[Peer]) -> list[Peer]:
     """Return the first peer of each process."""
     first: dict[str, Peer] = {}
     for peer in peers:
         first.setdefault(peer.identity, peer)
     return list(first.values())
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.orchestrator.replicas.prefixes.landmarks import worth_looking_up
-from specmesh.serving.conventions import PREFIX_SEARCHES, SEARCH_OUTCOME
+from specmesh.serving.conventions import SEARCH_OUTCOME
+from specmesh.serving.metrics import PREFIX_SEARCHES
 from specmesh.serving.store.prefix_directory import Beginnings, PrefixDirectory
 from specmesh.serving.store.stored_session import StoreUnavailable
 

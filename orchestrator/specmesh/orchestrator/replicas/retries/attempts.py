@@ -19,8 +19,8 @@ from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.retries.blame import Blame
 from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
 from specmesh.orchestrator.replicas.transport.peer import Peer
-from specmesh.serving.conventions import QUARANTINES
 from specmesh.serving.errors import FailedPreconditionStatus, retry_after_s
+from specmesh.serving.metrics import QUARANTINES
 from specmesh.v1 import model_pb2
 
 MAX_ATTEMPTS = 6

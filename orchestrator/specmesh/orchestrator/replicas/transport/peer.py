@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import count
 
 import grpc.aio
@@ -22,39 +21,24 @@ from specmesh.orchestrator.replicas.transport.connection import (
     Connection,
     PlainChannels,
 )
+from specmesh.orchestrator.replicas.transport.peer_model import (
+    HANDSHAKE_SECONDS,
+    Admit,
+    PeerModel,
+    fetch,
+    kind_of,
+)
 from specmesh.orchestrator.replicas.transport.stream_pool import StreamPool
 from specmesh.serving import conventions as names
-from specmesh.serving.templates.chat_template import ChatTemplate
 from specmesh.v1 import model_pb2
 
 log = logging.getLogger(__name__)
 
-HANDSHAKE_SECONDS = 5.0
-"""Timeout of each call that asks a peer for its model."""
 RECONNECT_SECONDS = 0.2
 """Pause before a health stream that broke is opened again."""
 
 
 _process_numbers = count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class PeerModel:
-    """The model that a peer reported when it became ready."""
-
-    info: model_pb2.ModelInfo
-    tokenizer_json: str
-    chat_template: ChatTemplate | None = None
-
-
-def kind_of(model: model_pb2.ModelInfo) -> str:
-    """Return the identifier of a model, which is the same for all its replicas."""
-    what = ":".join(filter(None, (model.weights_digest, model.dtype)))
-    return f"{model.name}@{what}" if what else model.name
-
-
-Admit = Callable[[PeerModel], Awaitable[str | None]]
-"""Decides whether a peer fits this mesh; returns the reason if not, None if it does."""
 
 
 class Peer:
@@ -276,14 +260,7 @@ class Peer:
         known = self.model
         restarted = not model.process_id or model.process_id != self.process_id
         if known is None or restarted or known.info != model.model:
-            pieces = [
-                piece
-                async for piece in stub.GetTokenizer(
-                    model_service_pb2.GetTokenizerRequest(), timeout=HANDSHAKE_SECONDS
-                )
-            ]
-            tokenizer_json = b"".join(piece.data for piece in pieces).decode()
-            described = PeerModel(model.model, tokenizer_json, _chat_template(pieces))
+            described = await fetch(stub, model.model)
             self.refusal = await self._admit(described)
             self.kind = kind_of(described.info)
             self.kv_capacity_tokens = described.info.kv_capacity_tokens or math.inf
@@ -308,13 +285,3 @@ class Peer:
         self.changed.set()
         for watcher in list(self.watchers):
             watcher()
-
-
-def _chat_template(
-    pieces: Sequence[model_service_pb2.GetTokenizerResponse],
-) -> ChatTemplate | None:
-    for piece in pieces:
-        if piece.HasField("chat_template"):
-            template = piece.chat_template
-            return ChatTemplate(template.source, dict(template.special_tokens))
-    return None

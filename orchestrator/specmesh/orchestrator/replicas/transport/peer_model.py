@@ -1,0 +1,55 @@
+"""The model that a replica serves, as it describes it to the orchestrator."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specmesh.mesh.v1alpha1 import model_service_pb2
+from specmesh.serving.templates.chat_template import ChatTemplate
+from specmesh.v1 import model_pb2
+
+if TYPE_CHECKING:
+    from specmesh.mesh.v1alpha1.model_service_pb2_grpc import ModelServiceAsyncStub
+
+HANDSHAKE_SECONDS = 5.0
+"""Timeout of each call that asks a peer for its model."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerModel:
+    """The model that a peer reported when it became ready."""
+
+    info: model_pb2.ModelInfo
+    tokenizer_json: str
+    chat_template: ChatTemplate | None = None
+
+
+def kind_of(model: model_pb2.ModelInfo) -> str:
+    """Return the identifier of a model, which is the same for all its replicas."""
+    what = ":".join(filter(None, (model.weights_digest, model.dtype)))
+    return f"{model.name}@{what}" if what else model.name
+
+
+Admit = Callable[[PeerModel], Awaitable[str | None]]
+"""Decides whether a peer fits this mesh; returns the reason if not, None if it does."""
+
+
+async def fetch(stub: ModelServiceAsyncStub, info: model_pb2.ModelInfo) -> PeerModel:
+    """Return the model that ``info`` describes, with the tokenizer and the chat template from
+    ``stub``."""
+    request = model_service_pb2.GetTokenizerRequest()
+    pieces = [piece async for piece in stub.GetTokenizer(request, timeout=HANDSHAKE_SECONDS)]
+    tokenizer_json = b"".join(piece.data for piece in pieces).decode()
+    return PeerModel(info, tokenizer_json, _chat_template(pieces))
+
+
+def _chat_template(
+    pieces: Sequence[model_service_pb2.GetTokenizerResponse],
+) -> ChatTemplate | None:
+    for piece in pieces:
+        if piece.HasField("chat_template"):
+            template = piece.chat_template
+            return ChatTemplate(template.source, dict(template.special_tokens))
+    return None
