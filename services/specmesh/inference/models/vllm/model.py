@@ -17,20 +17,16 @@ from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
-    DeviceLost,
     ForwardRequest,
     ForwardSize,
     Logits,
     ModelDescription,
-    ModelNotLoadable,
-    reason_of,
 )
-from specmesh.inference.models.loading import naming, read_files
+from specmesh.inference.models.loading import naming
 from specmesh.inference.models.vllm.core import Core, Part
+from specmesh.inference.models.vllm.loading import check_computes, read_plain, start
 from specmesh.inference.models.vllm.options import CoreOptions, digest_with
 from specmesh.inference.models.vllm.paths import PathRead, new_paths
-from specmesh.inference.models.vllm.probe import PlainLogits
-from specmesh.inference.models.vllm.quantized import describe_quantized
 from specmesh.inference.models.vllm.seen import SeenPrefixes
 from specmesh.inference.models.vllm.versions import check_versions
 
@@ -42,9 +38,6 @@ CPU_STEP_TOKENS = 512
 wait."""
 CHUNK_TOKENS = 256
 """The most tokens of one prefix in a step while other calls wait."""
-FIRST_TOKENS = (0, 1)
-"""Tokens of a first forward pass, which shows whether vLLM has kernels for the model on this
-device."""
 
 
 class VllmModel:
@@ -86,31 +79,26 @@ class VllmModel:
         """
         check_versions()
         with naming(name):
-            description, plain = _read(name, revision, dtype, chat_template)
+            description, plain = read_plain(name, revision, dtype, chat_template)
         if cache_bytes is None and device == "cpu":
             cache_bytes = CPU_CACHE_BYTES
         device_type = torch.device(device).type
-        try:
-            core = Core(
-                CoreOptions(
-                    model=name,
-                    revision=revision,
-                    dtype=dtype,
-                    device_type=device_type,
-                    context_tokens=description.context_tokens,
-                    cache_bytes=cache_bytes,
-                    max_batch=MAX_BATCH,
-                    step_tokens=step_tokens_on(device_type),
-                    chunk_tokens=CHUNK_TOKENS,
-                    tensor_parallel=tensor_parallel,
-                    num_threads=num_threads,
-                    engine_options=engine_options,
-                )
+        core = start(
+            CoreOptions(
+                model=name,
+                revision=revision,
+                dtype=dtype,
+                device_type=device_type,
+                context_tokens=description.context_tokens,
+                cache_bytes=cache_bytes,
+                max_batch=MAX_BATCH,
+                step_tokens=step_tokens_on(device_type),
+                chunk_tokens=CHUNK_TOKENS,
+                tensor_parallel=tensor_parallel,
+                num_threads=num_threads,
+                engine_options=engine_options,
             )
-        except ModelNotLoadable:
-            raise
-        except Exception as error:
-            raise ModelNotLoadable(f"vLLM cannot load {name!r}: {reason_of(error)}") from error
+        )
         digest = digest_with(description.weights_digest, engine_options)
         is_same = digest == description.weights_digest
         description = replace(
@@ -121,13 +109,7 @@ class VllmModel:
             scores_trees=False,  # each path would be a request; one chain is cheaper
         )
         model = cls(core, description)
-        try:
-            if is_same and plain is not None:
-                plain.check(model)
-            else:
-                model.open(FIRST_TOKENS, Cancellation(), 0).score(EMPTY)
-        except DeviceLost as error:
-            raise ModelNotLoadable(cannot_compute(name, dtype, error)) from error
+        check_computes(name, dtype, model, plain if is_same else None)
         return model
 
     def open(
@@ -267,32 +249,6 @@ class VllmSequence:
         if self._num_rows:
             self._chain.append(self._tree.tokens_on(keep))
             self._model.remember(self._chain)
-
-
-def _read(
-    name: str, revision: str | None, dtype: str, chat_template: str | None
-) -> tuple[ModelDescription, PlainLogits | None]:
-    """Return the model's description and the logits that transformers computes (None if the model
-    is quantized). transformers' copy of the model is freed, so that vLLM has the memory."""
-    files = read_files(name, revision)
-    if files.is_quantized:
-        return describe_quantized(files, dtype, chat_template), None
-    # "sdpa" ignores caps on attention scores, and "eager" overflows in float16.
-    is_capped = getattr(files.text_config, "attn_logit_softcapping", None)
-    loaded = files.load(dtype, "cpu", None, attention="eager" if is_capped else "sdpa")
-    plain = PlainLogits.of(name, loaded.model)
-    return loaded.describe(dtype, None, chat_template), plain
-
-
-def cannot_compute(name: str, dtype: str, error: DeviceLost) -> str:
-    """Return the reason why vLLM, which has loaded the model ``name`` in ``dtype``, cannot compute
-    it."""
-    what = f"vLLM cannot compute {name!r} in {dtype}"
-    # vLLM uses Intel AMX kernels for weights of 8 or 4 bits if the processor has AMX. They check
-    # the data type only in a forward pass.
-    if "to be bfloat16 or half" in str(error):
-        return f"{what}: on this processor its kernels need --dtype bfloat16 or float16 ({error})"
-    return f"{what}: {error}"
 
 
 def step_tokens_on(device_type: str) -> int:
