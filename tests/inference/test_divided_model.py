@@ -25,8 +25,8 @@ from specmesh.inference.model import Cancellation, DeviceLost, ModelNotLoadable
 from specmesh.inference.models.tensor_parallel import Ranks
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.models.units.attention import divide_attention
-from specmesh.inference.models.units.divider import CrewDivider
 from specmesh.inference.models.units.members.specs import parse_units
+from specmesh.inference.models.units.model_crew import ModelCrew
 from specmesh.inference.models.units.plans.planner import FixedPlan
 from specmesh.serving.process.command_line import parse
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
@@ -58,7 +58,7 @@ class Changing(FixedPlan):
 @contextlib.contextmanager
 def divided(folder: Path | str) -> Iterator[TransformersModel]:
     model = TransformersModel.load(
-        str(folder), dtype="float32", device="cpu", divide=partial(CrewDivider, parse_units(UNITS))
+        str(folder), dtype="float32", device="cpu", divide=partial(ModelCrew, parse_units(UNITS))
     )
     try:
         yield model
@@ -101,18 +101,18 @@ def assert_same_rows(model, one, other):
 
 class TestShippedTarget:
     def test_random_trees_at_contexts_up_to_the_models_own(self, target, undivided_target):
-        planned = target.divider.crew.plan
+        planned = target.divider.plan
         rng = np.random.default_rng(8)
         for turn, length in enumerate([1, 17, 300, 700, 990]):
             prefix = [int(token) for token in rng.integers(0, 4096, length)]
             for plan in (planned, PLANS[turn % 3]):
-                target.divider.crew.use(plan)
+                target.divider.use(plan)
                 tree = random_tree(rng, int(rng.integers(1, 33)), 4096)
                 assert_same(target, undivided_target, prefix, tree)
-        target.divider.crew.use(planned)
+        target.divider.use(planned)
 
     def test_sequences_in_scattered_blocks_and_several_at_once(self, target, undivided_target):
-        target.divider.crew.use(PLANS[0])
+        target.divider.use(PLANS[0])
         rng = np.random.default_rng(6)
         prefixes = [[int(token) for token in rng.integers(0, 4096, 100)] for _ in range(3)]
         trees = [random_tree(rng, size, 4096) for size in (5, 5, 12)]
@@ -130,25 +130,25 @@ class TestShippedTarget:
 
     def test_shares_change_between_forwards_and_no_weight_moves(self, target, undivided_target):
         plan = Changing()
-        target.divider.crew.use(plan)
-        memory = target.divider.crew.memory.size
+        target.divider.use(plan)
+        memory = target.divider.memory.size
         sequences = [model.open(list(range(64)), NEVER) for model in (target, undivided_target)]
         tree = EMPTY
         for forward in range(8):
             rows = [sequence.score(tree) for sequence in sequences]
             assert_same_rows(undivided_target, *rows)
             tree = tree.extend([forward], [forward // 2])
-        assert target.divider.crew.memory.size == memory
+        assert target.divider.memory.size == memory
         assert len(plan.seen) == 8
         assert all(min(taken_s) > 0 for taken_s in plan.seen)
 
     def test_what_a_unit_alone_attended_to_outlives_its_next_job(self, target):
-        target.divider.crew.use(PLANS[2])
-        kv = target.divider.crew.memory.zeros([4, 16, 1, 64], torch.float32)
+        target.divider.use(PLANS[2])
+        kv = target.divider.memory.zeros([4, 16, 1, 64], torch.float32)
         kv.copy_(torch.rand(kv.shape))
-        target.divider.crew.share_kv(kv)
+        target.divider.share_kv(kv)
         group = Group(0, 1, 10, np.zeros((1, 1), np.int64), None)
-        attention = divide_attention(SimpleNamespace(kv=kv), group, target.divider.crew)
+        attention = divide_attention(SimpleNamespace(kv=kv), group, target.divider)
         query = torch.rand(1, 5, 1, 64)
         with torch.inference_mode():
             first = attention(0, query, 1.0)
@@ -160,7 +160,7 @@ class TestShippedTarget:
 def check_by_every_plan(model, plain):
     rng = np.random.default_rng(4)
     for plan in PLANS:
-        model.divider.crew.use(plan)
+        model.divider.use(plan)
         for length in (1, 40, 100):
             prefix = [int(token) for token in rng.integers(0, 60, length)]
             tree = random_tree(rng, 20, 60)
@@ -178,11 +178,11 @@ def test_weights_that_are_stored_the_other_way_round(folders, load):
 def test_biases_of_query_key_and_value_and_then_a_unit_that_dies_is_a_lost_device(folders, load):
     cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
     with divided(folders["qwen2"]) as model:
-        worker = psutil.Process(model.divider.crew.units[0].pid)
+        worker = psutil.Process(model.divider.units[0].pid)
         assert worker.cpu_affinity() == [CORES[1]]
         assert os.sched_getaffinity(0) == {CORES[0]}
         check_by_every_plan(model, load("qwen2"))
-        model.divider.crew.use(PLANS[0])
+        model.divider.use(PLANS[0])
         sequence = model.open([1, 2, 3], NEVER)
         worker.kill()
         with pytest.raises(DeviceLost, match=f"unit cpu:{CORES[1]} has ended, with status -9"):

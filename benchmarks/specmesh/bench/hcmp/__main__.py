@@ -107,24 +107,24 @@ def _models(folder: Path, *, shipped: bool) -> Iterator[tuple[str, Path, Sequenc
 
 def _load(folder: Path, units: Sequence[UnitSpec] | None = None) -> TransformersModel:
     from specmesh.inference.models.transformers_model import TransformersModel
-    from specmesh.inference.models.units.divider import CrewDivider
+    from specmesh.inference.models.units.model_crew import ModelCrew
 
-    divide = None if units is None else partial(CrewDivider, units)
+    divide = None if units is None else partial(ModelCrew, units)
     return TransformersModel.load(str(folder), dtype="float32", device="cpu", divide=divide)
 
 
 def _measure(
     name: str, divided: TransformersModel, plain: TransformersModel, widths: Sequence[int]
 ) -> ModelReport:
-    from specmesh.bench.hcmp.divided import divider_of
+    from specmesh.bench.hcmp.divided import crew_of
     from specmesh.bench.hcmp.report import ModelReport
     from specmesh.bench.hcmp.speed import time_widths
 
-    divider = divider_of(divided)
-    equal = divider.measure()
+    crew = crew_of(divided)
+    equal = crew.measure()
     return ModelReport(
         model=name,
-        ping_us=median(divider.crew.ping(1) for _ in range(PINGS)) * 1e6,
+        ping_us=median(crew.ping(1) for _ in range(PINGS)) * 1e6,
         planner=equal,
         speeds=[
             speeds

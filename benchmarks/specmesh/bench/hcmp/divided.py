@@ -1,12 +1,12 @@
-"""The division of a model that is divided among units."""
+"""The crew of a model that is divided among units."""
 
 from __future__ import annotations
 
 from specmesh.inference.models.transformers_model import TransformersModel
-from specmesh.inference.models.units.divider import CrewDivider
+from specmesh.inference.models.units.model_crew import ModelCrew
 
 
-def divider_of(model: TransformersModel) -> CrewDivider:
-    """Return what divides the forwards of ``model``."""
-    assert isinstance(model.divider, CrewDivider)
+def crew_of(model: TransformersModel) -> ModelCrew:
+    """Return the crew that computes ``model``."""
+    assert isinstance(model.divider, ModelCrew)
     return model.divider

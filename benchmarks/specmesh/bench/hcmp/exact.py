@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specmesh.bench.hcmp.divided import divider_of
+from specmesh.bench.hcmp.divided import crew_of
 from specmesh.bench.hcmp.shapes import CONTEXT_TOKENS, VOCAB_SIZE
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import Cancellation, LanguageModel
@@ -37,7 +37,7 @@ class Exactness:
 def check(divided: TransformersModel, plain: LanguageModel, num_trees: int) -> Exactness:
     """Compare both on ``num_trees`` trees, some divided as planned, the others at random."""
     rng = np.random.default_rng(0)
-    crew = divider_of(divided).crew
+    crew = crew_of(divided)
     planned = crew.plan
     longest, difference = 0, 0.0
     for number, (prefix, tree) in enumerate(_trees(rng, num_trees)):

@@ -11,7 +11,7 @@ from statistics import median
 import numpy as np
 import torch
 
-from specmesh.bench.hcmp.divided import divider_of
+from specmesh.bench.hcmp.divided import crew_of
 from specmesh.bench.hcmp.shapes import VOCAB_SIZE
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import Cancellation
@@ -72,11 +72,11 @@ def time_widths(
 ) -> list[Speeds]:
     """Return the speeds of forwards of ``widths``, with a second unit that is ``slowness`` times
     slower than the first. ``equal`` was measured with units of equal speed."""
-    crew = divider_of(divided).crew
+    crew = crew_of(divided)
     (unit,) = crew.units
     assert isinstance(unit, CpuUnit)
     unit.times = slowness
-    planner = divider_of(divided).measure()
+    planner = crew.measure()
     try:
         return [_speeds(divided, plain, width, slowness, planner, equal) for width in widths]
     finally:
@@ -91,7 +91,7 @@ def _speeds(
     planner: Planner,
     equal: Planner,
 ) -> Speeds:
-    crew = divider_of(divided).crew
+    crew = crew_of(divided)
     on_own = _forward(divided, width)
     undivided = _forward(plain, width)
 
@@ -158,7 +158,7 @@ def share_of_second(planner: Planner, model: TransformersModel, width: int) -> f
     ``width``."""
     sizes = {
         work: len(layers) * work.features * work.columns
-        for work, layers in divider_of(model).crew.works.items()
+        for work, layers in crew_of(model).works.items()
     }
     given = sum(size * planner.shares(work, width)[1] for work, size in sizes.items())
     return given / sum(sizes.values())

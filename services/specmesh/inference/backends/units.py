@@ -14,13 +14,13 @@ from specmesh.inference.models.units.settings import UnitsSettings
 
 def load(settings: Any) -> LanguageModel:
     """Load a target or a drafter, and start its units."""
-    from specmesh.inference.models.units.divider import CrewDivider
+    from specmesh.inference.models.units.model_crew import ModelCrew
 
     if settings.device != "cpu":
         raise ModelNotLoadable(
             f"--units: the model must be on the CPU, but --device is {settings.device!r}"
         )
-    return load_model(settings, divide=partial(CrewDivider, parse_units(settings.units)))
+    return load_model(settings, divide=partial(ModelCrew, parse_units(settings.units)))
 
 
 BACKENDS = (
