@@ -12,7 +12,7 @@ from unittest.mock import patch
 from tests.schedules import lua
 from tests.schedules.run import Outcome, run
 
-from specmesh.client.answers.resumable import ResumableCall
+from specmesh.client.answers.received import ReceivedAnswer
 from specmesh.decoding.acceptance import Verdict
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.answers import opening as answers
@@ -78,17 +78,18 @@ def _writes_are_not_fenced() -> Iterator[None]:
 @contextmanager
 def _epochs_have_no_owner() -> Iterator[None]:
     """The client does not count its calls, and who writes under an epoch is not asked."""
-    opened = ResumableCall._open
+    next_request = ReceivedAnswer.next_request
 
-    def opened_under_one_epoch(self: Any, target: Any) -> Any:
+    def next_request_under_one_epoch(self: Any) -> Any:
         self._epoch = min(self._epoch, 1)
-        return opened(self, target)
+        return next_request(self)
 
     edits = (
         ("stored.writer ~= writer", "false"),
         ("elseif ahead_of(epoch, writer) >= 0", "elseif ahead_of(epoch, writer) > 0"),
     )
-    with _edited(*edits), patch.object(ResumableCall, "_open", opened_under_one_epoch):
+    under_one_epoch = patch.object(ReceivedAnswer, "next_request", next_request_under_one_epoch)
+    with _edited(*edits), under_one_epoch:
         yield
 
 
