@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from specmesh.client.requests.build import chat_message
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.http.body import parse_object
-from specmesh.gateway.requests.calls import chat_request, completion_request
+from specmesh.gateway.requests.chats import chat_request
+from specmesh.gateway.requests.completions import completion_request
 from specmesh.gateway.requests.extension import Extension
 from specmesh.gateway.requests.parameters import CHAT, COMPLETIONS
 

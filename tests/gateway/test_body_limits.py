@@ -14,12 +14,8 @@ from tests.gateway.wire import SOON, answer, connected, request, sent
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.http.body import MAX_CONTAINERS, MAX_STRINGS, MAX_VALUES, parse_object
-from specmesh.gateway.requests.calls import (
-    ChatRequest,
-    CompletionRequest,
-    chat_request,
-    completion_request,
-)
+from specmesh.gateway.requests.chats import ChatRequest, chat_request
+from specmesh.gateway.requests.completions import CompletionRequest, completion_request
 
 ASKED = {"model": "toy", "prompt": "hello"}
 CHAT = b'{"model":"m","messages":'

@@ -6,7 +6,8 @@ import pytest
 from tests.client.conftest import TOKENS, whole_answer
 
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.requests.calls import chat_request, completion_request
+from specmesh.gateway.requests.chats import chat_request
+from specmesh.gateway.requests.completions import completion_request
 from specmesh.gateway.requests.other_servers import OTHER_SERVERS
 from specmesh.gateway.requests.parameters import CHAT, COMPLETIONS
 from specmesh.gateway.requests.standing import Standing

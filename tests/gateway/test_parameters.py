@@ -12,7 +12,8 @@ from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.requests.calls import ChatRequest, CompletionRequest
+from specmesh.gateway.requests.chats import ChatRequest
+from specmesh.gateway.requests.completions import CompletionRequest
 from specmesh.gateway.requests.extension import Extension
 from specmesh.gateway.requests.other_servers import OTHER_SERVERS
 from specmesh.gateway.requests.parameters import (

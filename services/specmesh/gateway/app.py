@@ -29,7 +29,9 @@ from specmesh.gateway.http.sse import stream
 from specmesh.gateway.identity import Caller
 from specmesh.gateway.mesh import KnownOrchestrators
 from specmesh.gateway.peers import PeerCheck
-from specmesh.gateway.requests.calls import Request, chat_request, completion_request
+from specmesh.gateway.requests.chats import chat_request
+from specmesh.gateway.requests.completions import completion_request
+from specmesh.gateway.requests.request import Request
 from specmesh.gateway.responses import answers
 from specmesh.gateway.responses.answers import AnswerStreams
 from specmesh.gateway.responses.chats import ChatStyle

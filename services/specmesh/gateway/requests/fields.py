@@ -16,6 +16,7 @@ Uint32 = Annotated[int, Field(ge=0, lt=2**32)]
 Uint64 = Annotated[int, Field(ge=0, lt=2**64)]
 Float32 = Annotated[float, Field(ge=-3.4e38, le=3.4e38, allow_inf_nan=False)]
 
+MAX_TOP_LOGPROBS = 20
 MAX_PAIRS = 16
 """OpenAI's own limit for ``metadata``."""
 

@@ -8,7 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from specmesh.client import AsyncClient, Chunk, GenerationResult, GenerationStream
-from specmesh.gateway.requests.calls import ChatRequest, CompletionRequest
+from specmesh.gateway.requests.chats import ChatRequest
+from specmesh.gateway.requests.completions import CompletionRequest
 
 QUEUED = 16
 """The number of chunks buffered for a slow client before back-pressure reaches the mesh."""

@@ -1,0 +1,78 @@
+"""The body of POST /v1/completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Uint32
+from specmesh.gateway.requests.parameters import COMPLETIONS, EXTENSION
+from specmesh.gateway.requests.request import Request, read_request
+
+MAX_PROMPTS = 1024
+"""At least the upper bound of ``--max-answers``."""
+MAX_PROMPT_TOKENS = 2**19
+DEFAULT_COMPLETION_TOKENS = 16
+"""OpenAI's own default for completions. Chats have none: they end where the model ends them."""
+
+
+def _shape(value: object) -> str:
+    """Return the tag of the union member that ``value`` belongs to."""
+    if not isinstance(value, list):
+        return "<one>"
+    first = value[0] if value else None
+    if isinstance(first, list):
+        return "<lists of ids>"
+    return "<ids>" if isinstance(first, int) else "<many>"
+
+
+_Ids = Annotated[list[Uint32], Field(max_length=MAX_PROMPT_TOKENS, fail_fast=True)]
+
+
+class CompletionRequest(Request):
+    """The body of POST /v1/completions."""
+
+    prompt: Annotated[
+        Annotated[str, Tag("<one>")]
+        | Annotated[
+            list[str],
+            Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True),
+            Tag("<many>"),
+        ]
+        | Annotated[_Ids, Tag("<ids>")]
+        | Annotated[
+            list[_Ids], Field(max_length=MAX_PROMPTS, fail_fast=True), Tag("<lists of ids>")
+        ],
+        Discriminator(_shape),
+    ]
+    logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    add_special_tokens: bool | None = None
+
+    @model_validator(mode="after")
+    def _check_extension(self) -> Self:
+        if self.specmesh.content_as_text:
+            name = f"{EXTENSION}.content_as_text"
+            raise ApiError.invalid(name, f"{name!r} has no meaning for a completion")
+        return self
+
+    @property
+    def prompts(self) -> list[str] | list[list[int]]:
+        """The prompts, as a list even if there is only one."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if isinstance(self.prompt[0], int):
+            return [self.prompt]
+        return self.prompt
+
+    @property
+    def token_limit(self) -> int:
+        """The most tokens that an answer may have."""
+        return DEFAULT_COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens
+
+
+def completion_request(given: Mapping[str, object]) -> CompletionRequest:
+    """Validate the body ``given`` as a completion request. Raises ``ApiError``."""
+    return read_request(CompletionRequest, given, COMPLETIONS)
