@@ -2,7 +2,6 @@
 
 import random
 
-import numpy as np
 import pytest
 
 from specmesh.tools.profile.law import (
@@ -11,7 +10,6 @@ from specmesh.tools.profile.law import (
     Sample,
     error,
     fit,
-    nonnegative_least_squares,
 )
 
 KNOTS = (1, 2, 3, 4, 8, 16, 32, 64, 128)
@@ -102,9 +100,3 @@ def test_one_size_alone_is_a_constant():
     assert fit([Sample((MeasuredForward(1, 4, 0),), 9.0)]).law.ms(
         MeasuredForward(1, 20, 0)
     ) == pytest.approx(9.0)
-
-
-def test_least_squares_bind_what_would_be_negative():
-    rows = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
-    assert nonnegative_least_squares(rows, np.array([3.0, 2.0, 1.0])) == pytest.approx([2.0, 0.0])
-    assert nonnegative_least_squares(rows, np.array([1.0, 2.0, 3.0])) == pytest.approx([0.0, 1.0])

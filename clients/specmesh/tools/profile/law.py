@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 KNOTS: Final = (1, 2, 3, 4, 8, 16, 32, 64, 128)
 """Tokens at which the slope may change: kernels are chosen by powers of two, and for few tokens
@@ -113,14 +114,20 @@ def _fitted(samples: Sequence[Sample], wanted: Sequence[int]) -> Law:
     knots = _knots(samples, wanted)
     # With equal numbers of forwards the start time can't be told from theirs.
     start = float(len({len(each.forwards) for each in samples}) > 1)
-    rows = np.array(
-        [
-            [*np.sum([_row(each, knots) for each in sample.forwards], axis=0), start]
-            for sample in samples
-        ]
-    ) / np.array([[sample.ms] for sample in samples])
-    found = nonnegative_least_squares(rows, np.ones(len(rows))).tolist()
+    rows = [
+        [*np.sum([_row(each, knots) for each in sample.forwards], axis=0), start]
+        for sample in samples
+    ]
+    found = coefficients(rows, [sample.ms for sample in samples])
     return Law(knots, tuple(found[: len(knots)]), *found[len(knots) :])
+
+
+def coefficients(rows: Sequence[Sequence[float]], ms: Sequence[float]) -> list[float]:
+    """Return the non-negative factors of the columns of ``rows`` that minimise the squares of the
+    relative errors of the times ``ms``, which must be positive."""
+    relative = np.array(rows) / np.array(ms)[:, None]
+    found: list[float] = nnls(relative, np.ones(len(rows)))[0].tolist()
+    return found
 
 
 def _knots(samples: Sequence[Sample], wanted: Sequence[int]) -> tuple[float, ...]:
@@ -149,43 +156,3 @@ def _row(forward: MeasuredForward, knots: Sequence[float]) -> Vector:
     context = forward.context / _CONTEXT_UNIT
     row[-3:] = forward.calls - 1, forward.calls * context, forward.tokens * context
     return row
-
-
-def nonnegative_least_squares(rows: NDArray[np.float64], wanted: Vector) -> Vector:
-    """Return the x >= 0 that minimises ``|rows @ x - wanted|`` (Lawson and Hanson 1974, active
-    sets)."""
-    size = rows.shape[1]
-    scale = np.linalg.norm(rows, axis=0)
-    scale[scale == 0] = 1.0
-    rows = rows / scale
-    found = np.zeros(size)
-    free = np.zeros(size, dtype=np.bool_)
-    for _ in range(3 * size):
-        gradient = rows.T @ (wanted - rows @ found)
-        gradient[free] = -np.inf
-        best = int(gradient.argmax())
-        if gradient[best] <= 1e-9:  # noqa: PLR2004 - rounding
-            break
-        free[best] = True
-        found = _descend(rows, wanted, found, free)
-    found /= scale
-    return found
-
-
-def _descend(
-    rows: NDArray[np.float64], wanted: Vector, found: Vector, free: NDArray[np.bool_]
-) -> Vector:
-    """Return the least squares over the ``free`` entries; those that would fall below 0 are bound
-    again."""
-    while free.any():
-        goal = np.zeros(len(found))
-        goal[free] = np.linalg.lstsq(rows[:, free], wanted, rcond=None)[0]
-        falling = free & (goal <= 0)
-        if not falling.any():
-            return goal
-        step = (found[falling] / (found[falling] - goal[falling])).min()
-        found = found + step * (goal - found)
-        bound = free & (found <= 1e-12)  # noqa: PLR2004 - rounding
-        free &= ~bound
-        found[bound] = 0.0
-    return found

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from scipy.optimize import nnls
 
-from specmesh.tools.profile.law import Vector, nonnegative_least_squares
+from specmesh.tools.profile.law import Vector
 
 Tried = TypeVar("Tried", bound=Hashable)
 
@@ -59,4 +60,8 @@ def _powers(tries: Collection[Sequence[tuple[Vector, float]]]) -> Vector:
         speeds = np.log([speed for _, speed in own])
         rows.append(slowness - slowness.mean(axis=0))
         wanted.append(speeds.mean() - speeds)
-    return np.minimum(1.0, nonnegative_least_squares(np.vstack(rows), np.concatenate(wanted)))
+    stacked = np.vstack(rows)
+    if not stacked.shape[1]:  # scipy 1.17 crashes without columns.
+        return np.zeros(0)
+    found: Vector = np.minimum(1.0, nnls(stacked, np.concatenate(wanted))[0])
+    return found

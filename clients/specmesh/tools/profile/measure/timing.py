@@ -34,8 +34,8 @@ from specmesh.tools.profile.law import (
     Fit,
     MeasuredForward,
     Sample,
+    coefficients,
     fit,
-    nonnegative_least_squares,
 )
 from specmesh.tools.profile.measure.replicas import OpenLine, Replica, Replicas, Timed
 from specmesh.tools.profile.measure.settings import CallSetting, shuffled
@@ -147,8 +147,7 @@ class CallTimer:
                 wanted.append(max(median(times), 1e-3))
         if not rows:
             return Hop(median(each for times in self._hops.values() for each in times), 0.0, 0.0)
-        relative = np.array(rows) / np.array(wanted)[:, None]
-        return Hop(*nonnegative_least_squares(relative, np.ones(len(rows))).tolist())
+        return Hop(*coefficients(rows, wanted))
 
 
 def _compute_ms(timed: Timed, setting: CallSetting) -> float:
