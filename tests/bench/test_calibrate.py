@@ -15,12 +15,12 @@ from specmesh.decoding.trees.calibrated import CalibratedTrees
 from specmesh.decoding.trees.replay import MISSED, NUM_RANKS, UNKNOWN
 from specmesh.inference.models.heads.folder import load_heads
 from specmesh.inference.models.heads.seen import look
+from specmesh.inference.offline import answer
 from specmesh.tools.calibrate.__main__ import app
 from specmesh.tools.calibrate.collect import collect
 from specmesh.tools.calibrate.head_ranks import HeadGuesses
 from specmesh.tools.calibrate.ranks import DrafterGuesses, rank
 from specmesh.tools.calibrate.ranks import collect as ranks_of
-from specmesh.tools.offline import answer
 
 
 @pytest.fixture

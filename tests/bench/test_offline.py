@@ -5,7 +5,7 @@ import pytest
 from tests.bench.offline import COUPLED, GREEDY, NUM_TOKENS, PROMPTS, logits_after
 
 from specmesh.decoding.sampling import choose
-from specmesh.tools.offline import answer, log_probabilities, score
+from specmesh.inference.offline import answer, log_probabilities, score
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED])

@@ -15,14 +15,10 @@ from specmesh.inference.models.heads.seen import look
 from specmesh.inference.models.heads.target_ends import TargetEnds
 from specmesh.inference.models.loading import read_model
 from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.inference.offline import answer
 from specmesh.models.corpus import read_sources, split
 from specmesh.training.heads import pipeline, texts
-from specmesh.training.heads.generations import (
-    GenerationPlan,
-    continue_rows,
-    read_generations,
-    write_generations,
-)
+from specmesh.training.heads.generations import GenerationPlan, write_shard
 from specmesh.training.heads.held_out import measure
 from specmesh.training.heads.pipeline import HeadsPlan, run
 from specmesh.training.heads.texts import CorpusUnfit
@@ -224,25 +220,19 @@ def test_target_writes_what_it_would_answer(targets):
     target = _target(targets["llama"])
     prompts = [[5, 6, 7], [9, 8, 7], [1, 2, 3]]
     samplings = [Sampling(0.0), Sampling(0.8, seed=5), Sampling(1.0, seed=6)]
-    rows = continue_rows(model, prompts, samplings, 45)  # more than a stretch
-    for row, prompt, sampling in zip(rows, prompts, samplings, strict=True):
-        assert row[:3] == prompt
-        logits = look(target.model, torch.tensor([row])).logits[0].numpy()
-        assert row[3:] == [choose(logits[n - 1], sampling, n) for n in range(3, 45)]
+    answers = answer(model, prompts, samplings, 42)  # more than a stretch
+    for prompt, own, sampling in zip(prompts, answers, samplings, strict=True):
+        logits = look(target.model, torch.tensor([[*prompt, *own]])).logits[0].numpy()
+        assert own == tuple(choose(logits[n - 1], sampling, n) for n in range(3, 45))
 
 
-def test_stopped_writing_resumes_with_the_same_texts(targets, tokens, tmp_path):
+def test_a_shard_is_the_same_each_time_it_is_written(targets, tokens):
     model = TransformersModel.load(str(targets["llama"]), dtype="float32", device="cpu")
-    training = tokens % 60
     plan = GenerationPlan(2, rows=3, row_tokens=20, prompt_tokens=8)
-    list(write_generations(model, training, plan, tmp_path / "whole"))
-    stopped = write_generations(model, training, plan, tmp_path / "stopped")
-    next(stopped)
-    stopped.close()
-    list(write_generations(model, training, plan, tmp_path / "stopped"))
-    whole, resumed = (read_generations(plan, tmp_path / name) for name in ("whole", "stopped"))
-    assert np.array_equal(whole, resumed)
-    assert len(whole) == 2 * 3 * 20
+    first, other, again = (write_shard(model, tokens % 60, plan, each) for each in (0, 1, 0))
+    assert first.shape == (3, 20)
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
 
 
 def test_held_out_files_are_not_trained_on(plan, sources, targets):

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from specmesh.training.pair import build, logits
-from specmesh.training.samples import SamplePlan, continue_prompts, read_samples, write_samples
+from specmesh.training.samples import SamplePlan, continue_prompts, read_samples, write_shard
+from specmesh.training.shards import Shards
 
 PLAN = SamplePlan(shards=3, rows=4, row_tokens=24, prompt_tokens=(3, 9))
 
@@ -49,27 +50,33 @@ def test_sampled_tokens_follow_the_distribution_at_their_temperature():
     assert observed == pytest.approx(expected[top].item(), abs=6 * deviation)
 
 
-def test_prompts_are_cut_from_the_training_tokens(tokens, tmp_path):
-    list(write_samples(_sharp_model(), tokens, PLAN, tmp_path))
+def _write(model, tokens, shards, plan=PLAN):
+    return shards.write(lambda number: write_shard(model, tokens, plan, number))
+
+
+def test_prompts_are_cut_from_the_training_tokens(tokens):
     text = "," + ",".join(map(str, tokens)) + ","
-    for row in np.load(tmp_path / "00000.npy"):
+    for row in write_shard(_sharp_model(), tokens, PLAN, 0):
         assert "," + ",".join(map(str, row[:3])) + "," in text
 
 
 def test_stopped_sampling_resumes_with_the_same_text(tokens, tmp_path):
     model = _sharp_model()
-    list(write_samples(model, tokens, PLAN, tmp_path / "whole"))
-    stopped = write_samples(model, tokens, PLAN, tmp_path / "stopped")
+    whole, resumed = (Shards(tmp_path / name, PLAN.shards) for name in ("whole", "stopped"))
+    list(_write(model, tokens, whole))
+    stopped = _write(model, tokens, resumed)
     next(stopped)
     stopped.close()
-    assert [p.step for p in write_samples(model, tokens, PLAN, tmp_path / "stopped")] == [1, 2, 3]
-    whole, resumed = (read_samples(PLAN, tmp_path / name) for name in ("whole", "stopped"))
-    assert np.array_equal(whole, resumed)
+    assert not resumed.complete
+    assert [p.step for p in _write(model, tokens, resumed)] == [1, 2, 3]
+    assert resumed.complete
+    assert np.array_equal(read_samples(whole), read_samples(resumed))
 
 
 def test_each_row_is_opened_by_end_of_text(tokens, tmp_path):
     plan = replace(PLAN, shards=1)
-    list(write_samples(_sharp_model(), tokens, plan, tmp_path))
-    flat = read_samples(plan, tmp_path).reshape(plan.rows, plan.row_tokens + 1)
+    shards = Shards(tmp_path, 1)
+    list(_write(_sharp_model(), tokens, shards, plan))
+    flat = read_samples(shards).reshape(plan.rows, plan.row_tokens + 1)
     assert (flat[:, 0] == 0).all()
     assert np.array_equal(flat[:, 1:], np.load(tmp_path / "00000.npy"))

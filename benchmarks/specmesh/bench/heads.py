@@ -24,6 +24,7 @@ from specmesh import models
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.sampling import Sampling
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
+from specmesh.inference.offline import answer, score, tokenize
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.experiment import SEED, TEMPERATURES
 from specmesh.tools.kit.options import (
@@ -38,7 +39,6 @@ from specmesh.tools.kit.options import (
 )
 from specmesh.tools.kit.prompts import read_prompts
 from specmesh.tools.kit.tables import make_table
-from specmesh.tools.offline import answer, score, tokenize
 
 Agreement = npt.NDArray[np.bool_]
 """``[drafts, depth]``: whether a draft's token is the target's, given that its preceding ones

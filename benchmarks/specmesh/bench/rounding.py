@@ -27,9 +27,9 @@ from specmesh.inference.model import (
     ModelNotLoadable,
     SequenceState,
 )
+from specmesh.inference.offline import answer, tokenize
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.options import Device, Dtype, Model, ModelDtype, Threads
-from specmesh.tools.offline import answer, tokenize
 
 _TEMPERATURE = 0.8
 _SAMPLINGS = {

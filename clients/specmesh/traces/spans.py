@@ -123,7 +123,7 @@ def servers_of(spans: Iterable[Span]) -> Mapping[str, Sequence[Span]]:
     return servers
 
 
-def spans_from(resource_spans: Sequence[trace_pb2.ResourceSpans]) -> Iterator[Span]:
+def spans_from(resource_spans: Iterable[trace_pb2.ResourceSpans]) -> Iterator[Span]:
     """Yield all spans of an OTLP message."""
     for group in resource_spans:
         node = _node_from(group.resource)

@@ -14,7 +14,8 @@ from specmesh.training.distill import distillation_loss
 from specmesh.training.optimise import Schedule, optimise
 from specmesh.training.pair import build, language_loss
 from specmesh.training.progress import Stage, watch
-from specmesh.training.samples import SamplePlan, read_samples, write_samples
+from specmesh.training.samples import SamplePlan, read_samples, write_shard
+from specmesh.training.shards import Shards
 from specmesh.training.tokenizer import Tokens
 
 
@@ -61,10 +62,10 @@ def train_drafter(
     steps = optimise(drafter, loss, training, schedule, curriculum.work / "drafter.pt")
     watch(console, Stage("drafter: text", schedule.steps, schedule.step_tokens), steps)
 
-    folder = curriculum.distilled / "samples"
-    shards = write_samples(target, training, plan, folder)
-    watch(console, Stage("target's samples", plan.shards, plan.shard_tokens), shards)
-    text = _mixture(training, read_samples(plan, folder))
+    shards = Shards(curriculum.distilled / "samples", plan.shards)
+    steps = shards.write(partial(write_shard, target, training, plan))
+    watch(console, Stage("target's samples", plan.shards, plan.shard_tokens), steps)
+    text = _mixture(training, read_samples(shards))
 
     for number, lesson in enumerate(LESSONS, start=1):
         schedule = Schedule(

@@ -2,22 +2,21 @@
 
 While serving, the context of a draft is the *target's* text, not people's, so the drafter should
 learn from that too (DistillSpec, Zhou et al. 2023, Sec. 4). Prompts are cut from the training files
-alone. Every shard is a function of (seed, shard), so a stopped run continues with the next one.
+alone.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache, LlamaForCausalLM
 
-from specmesh.training.progress import StepsDone
+from specmesh.training.shards import Shards
 from specmesh.training.tokenizer import END_OF_TEXT_ID, Tokens
 
 
@@ -74,33 +73,16 @@ def continue_prompts(
     return rows
 
 
-def write_samples(
-    model: LlamaForCausalLM, training: Tokens, plan: SamplePlan, folder: Path
-) -> Iterator[StepsDone]:
-    """Have ``model`` write the shards that ``folder`` lacks; a step is a shard."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for shard in range(plan.shards):
-        path = _path(folder, shard)
-        if not path.exists():
-            part = path.with_suffix(".part")
-            with part.open("wb") as file:
-                np.save(file, _rows(model, training, plan, shard))
-            os.replace(part, path)
-        yield StepsDone(shard + 1)
-
-
-def read_samples(plan: SamplePlan, folder: Path) -> Tokens:
+def read_samples(shards: Shards) -> Tokens:
     """Return all of the plan's rows in one flat array, each after an end-of-text token, like
     files."""
-    rows = np.concatenate([np.load(_path(folder, shard)) for shard in range(plan.shards)])
-    return np.pad(rows, ((0, 0), (1, 0)), constant_values=END_OF_TEXT_ID).reshape(-1)
+    rows: Any = shards.read()
+    opened: Tokens = np.pad(rows, ((0, 0), (1, 0)), constant_values=END_OF_TEXT_ID)
+    return opened.reshape(-1)
 
 
-def _path(folder: Path, shard: int) -> Path:
-    return folder / f"{shard:05}.npy"
-
-
-def _rows(model: LlamaForCausalLM, training: Tokens, plan: SamplePlan, shard: int) -> Tokens:
+def write_shard(model: LlamaForCausalLM, training: Tokens, plan: SamplePlan, shard: int) -> Tokens:
+    """Return the ``[rows, row_tokens]`` that ``model`` writes as one shard."""
     rng = np.random.default_rng([plan.seed, shard])
     low, high = plan.prompt_tokens
     lengths = rng.integers(low, high + 1, plan.rows)

@@ -12,7 +12,7 @@ from specmesh.cli.local.models import RealModels
 from specmesh.cli.local.process import StartError
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
-from specmesh.tools.offline import answer, log_probabilities, score, tokenize
+from specmesh.inference.offline import answer, log_probabilities, score, tokenize
 
 Answers = Sequence[Sequence[int]]
 """Token ids of one answer to each prompt."""

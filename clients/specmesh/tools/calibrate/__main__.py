@@ -96,7 +96,7 @@ def _observe(
     num_tokens: int,
 ) -> Halves:
     """Observe the positions of both halves."""
-    from specmesh.tools.offline import tokenize
+    from specmesh.inference.offline import tokenize
 
     target, drafter = pair
     observed = []

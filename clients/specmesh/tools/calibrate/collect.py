@@ -8,7 +8,7 @@ from dataclasses import replace
 from specmesh.decoding.drafting import TopK, draw_children
 from specmesh.decoding.sampling import Sampling
 from specmesh.inference.model import LanguageModel
-from specmesh.tools.offline import answer, score
+from specmesh.inference.offline import answer, score
 
 NUM_CHOICES = 2
 """Choices per position, as many as the drafter sends for the strategy ``filter``."""

@@ -13,7 +13,7 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.plan import MAX_WIDTH
 from specmesh.decoding.trees.replay import MISSED, NUM_RANKS, UNKNOWN, AnswerRanks
 from specmesh.inference.model import LanguageModel, Logits
-from specmesh.tools.offline import answer, score
+from specmesh.inference.offline import answer, score
 
 
 class RankedGuesses(Protocol):

@@ -108,8 +108,8 @@ def _replays(
     temperature: float,
     num_tokens: int,
 ) -> Texts:
+    from specmesh.inference.offline import tokenize
     from specmesh.tools.calibrate.ranks import collect
-    from specmesh.tools.offline import tokenize
 
     calibration, held_out = (
         # Each prompt has its own seed; those of the two halves must not overlap.

@@ -20,17 +20,13 @@ from specmesh.inference.models.heads.target_ends import TargetEnds
 from specmesh.inference.models.loading import LoadedModel, read_model
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.training.drafter import Lesson
-from specmesh.training.heads.generations import (
-    GenerationPlan,
-    missing,
-    read_generations,
-    write_generations,
-)
+from specmesh.training.heads.generations import GenerationPlan, write_shard
 from specmesh.training.heads.held_out import DepthAcceptance, measure
 from specmesh.training.heads.texts import Texts, read_texts
 from specmesh.training.heads.unroll import heads_loss
 from specmesh.training.optimise import Schedule, optimise, sample_batch
 from specmesh.training.progress import Stage, watch
+from specmesh.training.shards import Shards
 from specmesh.training.tokenizer import Tokens
 
 SERVED_DTYPES = ("float32", "float16", "bfloat16")
@@ -136,14 +132,15 @@ def _texts(
 ) -> tuple[Texts, Tokens]:
     """Return the corpus, and the target's continuations of prompts from its training files."""
     texts = read_texts(plan.sources, plan.pattern, target.describe("", None, None), work)
-    folder = work / "generations"
-    if missing(plan.generations, folder):
+    generations = plan.generations
+    shards = Shards(work / "generations", generations.shards)
+    if not shards.complete:
         dtype = SERVED_DTYPES[-1]
         engine = TransformersModel.load(plan.target, dtype=dtype, device="cpu")
-        shards = write_generations(engine, texts.training, plan.generations, folder)
-        stage = Stage("target's texts", plan.generations.shards, plan.generations.shard_tokens)
-        watch(console, stage, shards)
-    return texts, read_generations(plan.generations, folder)
+        stage = Stage("target's texts", generations.shards, generations.shard_tokens)
+        make = partial(write_shard, engine, texts.training, generations)
+        watch(console, stage, shards.write(make))
+    return texts, shards.read().reshape(-1)
 
 
 def _schedule(plan: HeadsPlan, lesson: Lesson, number: int) -> Schedule:

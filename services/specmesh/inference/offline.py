@@ -12,6 +12,10 @@ from specmesh.decoding.sampling import Sampling, choose
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel, Logits
 
+STRETCH_TOKENS = 32
+"""Number of tokens to which an answer's tree grows before it becomes prefix: a tree needs a mask, a
+prefix doesn't."""
+
 
 def tokenize(model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:
     """Return token ids of ``texts``, as the mesh computes them."""
@@ -45,8 +49,21 @@ def _answer_batch(
     samplings: Sequence[Sampling],
     num_tokens: int,
 ) -> list[tuple[int, ...]]:
-    sequences = [model.open(prompt, Cancellation(), num_tokens) for prompt in prompts]
-    trees = [EMPTY] * len(prompts)
+    rows = [tuple(prompt) for prompt in prompts]
+    for done in range(0, num_tokens, STRETCH_TOKENS):
+        rows = _stretch(model, rows, samplings, min(STRETCH_TOKENS, num_tokens - done))
+    return [row[len(prompt) :] for row, prompt in zip(rows, prompts, strict=True)]
+
+
+def _stretch(
+    model: LanguageModel,
+    rows: Sequence[tuple[int, ...]],
+    samplings: Sequence[Sampling],
+    num_tokens: int,
+) -> list[tuple[int, ...]]:
+    """Return ``rows`` with ``num_tokens`` more tokens each."""
+    sequences = [model.open(row, Cancellation(), num_tokens) for row in rows]
+    trees = [EMPTY] * len(rows)
     try:
         # Long prompts take several forwards; the other sequences don't wait for them.
         while any(len(tree) < num_tokens for tree in trees):
@@ -55,12 +72,12 @@ def _answer_batch(
             for n, logits in zip(under_way, results, strict=True):
                 if logits is not None:
                     tokens = trees[n].token_ids
-                    token = choose(logits[-1], samplings[n], len(prompts[n]) + len(tokens))
+                    token = choose(logits[-1], samplings[n], len(rows[n]) + len(tokens))
                     trees[n] = TokenTree.chain((*tokens, token))
     finally:
-        for sequence in sequences:
-            sequence.close(())
-    return [tree.token_ids for tree in trees]
+        for sequence, tree in zip(sequences, trees, strict=True):
+            sequence.close(range(1, max(1, len(tree))))  # The last token was not computed.
+    return [(*row, *tree.token_ids) for row, tree in zip(rows, trees, strict=True)]
 
 
 def score(model: LanguageModel, prompt: Sequence[int], answer: Sequence[int]) -> Logits:
