@@ -1,14 +1,15 @@
 import pytest
+from tests.simulation.meshes import law, mesh_of
 
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.simulation.clock import Clock
-from specmesh.simulation.latency import FixedLatency, MeasuredLatency
-from specmesh.simulation.mesh import Faults, MeshModel, SimulatedMesh
+from specmesh.simulation.law import ForwardShape, Law
+from specmesh.simulation.mesh import Faults, SimulatedMesh
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.run import simulate
-from specmesh.simulation.servers import SimulatedJob, SimulatedServer
+from specmesh.simulation.servers import SimulatedJob, SimulatedServer, Step
 
 
 class Log:
@@ -21,11 +22,13 @@ class Log:
 
     def job(self, name, num_forwards=1, request=0):
         return SimulatedJob(
-            request,
-            num_forwards,
-            forwarded=lambda: self.forwards.append((self.clock.now, name)),
-            lost=lambda: self.lost.append(name),
+            request, self.work(name, Step(), num_forwards), lambda: self.lost.append(name)
         )
+
+    def work(self, name, step, num_forwards):
+        for _ in range(num_forwards):
+            yield step
+            self.forwards.append((self.clock.now, name))
 
 
 def run_out(clock):
@@ -44,7 +47,7 @@ def test_timers_go_off_by_time_and_then_in_the_order_they_were_set():
 
 def test_a_server_works_on_one_job_at_a_time_in_order_of_arrival():
     clock = Clock()
-    server, log = SimulatedServer(clock, FixedLatency(2.0), quantile=lambda: 0.0), Log(clock)
+    server, log = SimulatedServer(clock, law(2.0), quantile=lambda: 0.0), Log(clock)
     server.submit(log.job("a", num_forwards=2))
     server.submit(log.job("b"))
     run_out(clock)
@@ -54,7 +57,7 @@ def test_a_server_works_on_one_job_at_a_time_in_order_of_arrival():
 
 def test_a_cancelled_job_frees_its_slot_at_once():
     clock = Clock()
-    server, log = SimulatedServer(clock, FixedLatency(10.0), quantile=lambda: 0.0), Log(clock)
+    server, log = SimulatedServer(clock, law(10.0), quantile=lambda: 0.0), Log(clock)
     running, waiting = log.job("running"), log.job("waiting")
     for job in (running, waiting, log.job("next")):
         server.submit(job)
@@ -67,7 +70,7 @@ def test_a_cancelled_job_frees_its_slot_at_once():
 
 def test_a_dead_server_loses_its_jobs():
     clock = Clock()
-    server, log = SimulatedServer(clock, FixedLatency(10.0), quantile=lambda: 0.0), Log(clock)
+    server, log = SimulatedServer(clock, law(10.0), quantile=lambda: 0.0), Log(clock)
     server.submit(log.job("running"))
     server.submit(log.job("waiting"))
     clock.after(1.0, server.die)
@@ -78,7 +81,7 @@ def test_a_dead_server_loses_its_jobs():
 
 def test_verifications_go_to_the_least_busy_live_replica():
     clock = Clock()
-    mesh = SimulatedMesh(clock, MeshModel(FixedLatency(1.0), (), num_verifiers=3), seed=0)
+    mesh = SimulatedMesh(clock, mesh_of(1.0, (), num_verifiers=3), seed=0)
     log = Log(clock)
     mesh.verifiers[0].alive = False
     for name in "abc":
@@ -96,46 +99,44 @@ def answer(strategy, mesh, num_tokens=5):
 
 def test_the_work_of_a_dead_replica_goes_to_another():
     outages = Faults(outages=[(1.5, 0, False)])
-    answered = answer("autoregressive", MeshModel(FixedLatency(1.0), (), 2, faults=outages))
+    answered = answer("autoregressive", mesh_of(1.0, (), 2, faults=outages))
     assert answered.duration_s == 5.5
-    assert (
-        answered.token_ids == answer("autoregressive", MeshModel(FixedLatency(1.0), ())).token_ids
-    )
+    assert answered.token_ids == answer("autoregressive", mesh_of(1.0, ())).token_ids
 
 
 def test_without_any_replica_work_waits_for_one():
     outages = Faults(outages=[(1.5, 0, False), (9.0, 0, True)])
-    answered = answer("autoregressive", MeshModel(FixedLatency(1.0), (), 1, faults=outages))
+    answered = answer("autoregressive", mesh_of(1.0, (), 1, faults=outages))
     assert answered.duration_s == 13.0
 
 
 def test_the_first_forward_takes_the_time_to_first_token_and_later_ones_less():
-    answered = answer("autoregressive", MeshModel(FixedLatency(1.0, first_s=4.0), ()))
+    answered = answer("autoregressive", mesh_of(Law.fixed(1000, first_ms=4000), ()))
     assert answered.first_token_s == 4.0
     assert answered.duration_s == 8.0
 
 
 def test_a_hop_is_paid_there_and_back():
-    answered = answer("autoregressive", MeshModel(FixedLatency(1.0), (), hop_s=0.25))
+    answered = answer("autoregressive", mesh_of(1.0, (), hop_s=0.25))
     assert answered.duration_s == pytest.approx(5 * 1.5)
 
 
 def test_measured_latencies_are_drawn_as_often_as_they_were_seen():
-    histogram = MeasuredLatency({0.1: 1, 0.2: 0, 0.4: 3})
-    drawn = [histogram.forward_s(first=False, quantile=n / 100, num_nodes=1) for n in range(100)]
+    histogram = Law.drawn({0.1: 1, 0.2: 0, 0.4: 3})
+    drawn = [histogram.ms(ForwardShape(), quantile=n / 100) for n in range(100)]
     assert {value: drawn.count(value) for value in set(drawn)} == {0.1: 25, 0.4: 75}
 
 
 @pytest.mark.parametrize("counts", [{}, {0.1: 0}, {-0.1: 1}, {0.1: -1, 0.2: 2}])
 def test_a_histogram_must_have_weight_and_nothing_negative(counts):
     with pytest.raises(ValueError, match="histogram"):
-        MeasuredLatency(counts)
+        Law.drawn(counts)
 
 
 def test_calls_share_a_forward_and_who_comes_meanwhile_waits_for_the_next():
     clock = Clock()
     server, log = (
-        SimulatedServer(clock, FixedLatency(2.0), quantile=lambda: 0.0, max_batch=2),
+        SimulatedServer(clock, law(2.0), quantile=lambda: 0.0, max_batch=2),
         Log(clock),
     )
     for name, num_forwards in (("a", 2), ("b", 1), ("c", 1), ("d", 1)):
@@ -149,7 +150,7 @@ def test_calls_share_a_forward_and_who_comes_meanwhile_waits_for_the_next():
 def test_a_forward_goes_on_for_the_others_when_one_of_its_calls_is_cancelled():
     clock = Clock()
     server, log = (
-        SimulatedServer(clock, FixedLatency(2.0), quantile=lambda: 0.0, max_batch=2),
+        SimulatedServer(clock, law(2.0), quantile=lambda: 0.0, max_batch=2),
         Log(clock),
     )
     jobs = [log.job(name) for name in "abc"]
@@ -161,13 +162,13 @@ def test_a_forward_goes_on_for_the_others_when_one_of_its_calls_is_cancelled():
 
 
 def test_a_wide_forward_takes_longer():
-    assert FixedLatency(1.0, token_s=0.5).forward_s(first=False, quantile=0.0, num_nodes=3) == 2.0
+    assert Law.fixed(1000, 500).ms(ForwardShape(tokens=3)) == 2000
 
 
 def test_drafts_go_to_the_least_busy_replica_of_their_drafter():
     clock = Clock()
-    drafters = (FixedLatency(1.0), FixedLatency(2.0))
-    mesh = SimulatedMesh(clock, MeshModel(FixedLatency(1.0), drafters, drafter_replicas=2), seed=0)
+    drafters = (1.0, 2.0)
+    mesh = SimulatedMesh(clock, mesh_of(1.0, drafters, drafter_replicas=2), seed=0)
     log = Log(clock)
     for name in "abc":
         mesh.draft(1, log.job(name))

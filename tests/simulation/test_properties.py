@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.orchestrator.goals import GIVEN
+from tests.simulation.meshes import mesh_of
 
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
@@ -29,7 +30,7 @@ from specmesh.orchestrator.strategies.base import (
     Verify,
 )
 from specmesh.simulation.clock import Clock
-from specmesh.simulation.latency import FixedLatency, Latency, MeasuredLatency
+from specmesh.simulation.law import Law
 from specmesh.simulation.mesh import Faults, MeshModel, SimulatedMesh
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.request import SimulatedRequest
@@ -142,9 +143,10 @@ GOALS = st.builds(
     **GIVEN,
 )
 SECONDS = st.sampled_from([0.001, 0.003, 0.01, 0.05, 0.3])
-LATENCIES: st.SearchStrategy[Latency] = st.one_of(
-    st.builds(FixedLatency, SECONDS, st.none() | SECONDS),
-    st.builds(MeasuredLatency, st.dictionaries(SECONDS, st.sampled_from([1.0, 5.0]), min_size=1)),
+MS = SECONDS.map(lambda seconds: 1e3 * seconds)
+LAWS = st.one_of(
+    st.builds(Law.fixed, MS, first_ms=st.none() | MS),
+    st.builds(Law.drawn, st.dictionaries(MS, st.sampled_from([1.0, 5.0]), min_size=1)),
 )
 
 
@@ -182,9 +184,9 @@ def all_faults(draw: st.DrawFn, num_verifiers: int) -> Faults:
 def scenes(draw: st.DrawFn) -> tuple[CertainModels, MeshModel]:
     models = draw(all_models())
     num_verifiers = draw(st.integers(1, 8))
-    latencies = tuple(draw(LATENCIES) for _ in models.drafters)
-    mesh = MeshModel(
-        draw(LATENCIES),
+    latencies = tuple(draw(LAWS) for _ in models.drafters)
+    mesh = mesh_of(
+        draw(LAWS),
         latencies,
         num_verifiers,
         hop_s=draw(st.sampled_from([0.0, 0.001, 0.02])),
@@ -215,9 +217,9 @@ def test_dsi_is_never_slower_than_the_target_alone(models, max_tokens, lookahead
     """Theorem 1, under its assumption that every drafter is faster."""
     goal = Goal(max_tokens, lookahead=lookahead)
     target_s = data.draw(SECONDS)
-    drafters = [FixedLatency(target_s * data.draw(st.floats(0.01, 1))) for _ in models.drafters]
+    drafters = [target_s * data.draw(st.floats(0.01, 1)) for _ in models.drafters]
     hop_s = data.draw(st.sampled_from([0.0, 0.002]))
-    mesh = MeshModel(FixedLatency(target_s), tuple(drafters), sp, hop_s)
+    mesh = mesh_of(target_s, tuple(drafters), sp, hop_s)
     times = []
     for name in ("dsi", "autoregressive"):
         request, _ = simulate(STRATEGIES[name](goal), goal, models, mesh, seed=0)
@@ -232,7 +234,7 @@ def test_dsi_is_on_average_not_slower_than_speculation(acceptance, ratio, lookah
     """Theorem 2, with as many replicas as it asks for. A single answer may be slower: a check
     that leaves at once covers less of a good draft than one that is waited for."""
     goal = Goal(max_tokens=20, lookahead=lookahead)
-    mesh = MeshModel(FixedLatency(1.0), (FixedLatency(ratio),), num_verifiers=30)
+    mesh = mesh_of(1.0, (ratio,), num_verifiers=30)
     times = {"dsi": 0.0, "speculative": 0.0}
     for seed in range(40):
         target = SimulatedTarget(seed, VOCAB_SIZE)
@@ -247,7 +249,7 @@ def test_dsi_is_on_average_not_slower_than_speculation(acceptance, ratio, lookah
 @pytest.mark.parametrize("ratio", [0.05, 0.2, 0.5])
 def test_adaptive_lookahead_is_nearly_as_fast_as_the_best_fixed_one(acceptance, ratio):
     """The simulated drafter is equally sure of all its tokens: there is no more to be had."""
-    mesh = MeshModel(FixedLatency(1.0), (FixedLatency(ratio),))
+    mesh = mesh_of(1.0, (ratio,))
     target = SimulatedTarget(5, VOCAB_SIZE)
     models = CertainModels(target, (SimulatedDrafter(target, acceptance),))
 
@@ -268,7 +270,7 @@ def test_adaptive_lookahead_is_nearly_as_fast_as_the_best_fixed_one(acceptance, 
 def seconds_of(name: str, token_s: float) -> float:
     """For an answer where the drafter's second choice is right half the time that its first
     isn't."""
-    mesh = MeshModel(FixedLatency(1.0, token_s=token_s), (FixedLatency(0.05),))
+    mesh = mesh_of(Law.fixed(1e3, 1e3 * token_s), (0.05,))
     target = SimulatedTarget(5, VOCAB_SIZE)
     models = CertainModels(target, (SimulatedDrafter(target, 0.6, runner_up=0.5),))
     goal = Goal(max_tokens=600)
@@ -280,7 +282,7 @@ def test_heads_that_know_as_much_as_a_drafter_save_its_hops():
     target = SimulatedTarget(5, VOCAB_SIZE)
     drafter = SimulatedDrafter(target, 0.8)
     models = CertainModels(target, (drafter,), heads=drafter)
-    mesh = MeshModel(FixedLatency(1.0), (FixedLatency(0.05),), hop_s=0.1, heads_s=0.05)
+    mesh = mesh_of(1.0, (0.05,), hop_s=0.1, heads_s=0.05)
     goal = Goal(max_tokens=600)
     heads, tree, alone = (
         simulate(STRATEGIES[name](goal), goal, models, mesh, 0)[0].ended_s
@@ -293,9 +295,7 @@ def test_heads_that_know_as_much_as_a_drafter_save_its_hops():
 def test_a_drafter_that_works_meanwhile_makes_heads_quicker():
     """One that knows more than they do, and one that knows as much: it errs elsewhere."""
     target = SimulatedTarget(5, VOCAB_SIZE)
-    mesh = MeshModel(
-        FixedLatency(1.0, token_s=0.01), (FixedLatency(0.1),), hop_s=0.05, heads_s=0.02
-    )
+    mesh = mesh_of(Law.fixed(1000, 10), (0.1,), hop_s=0.05, heads_s=0.02)
     goal = Goal(max_tokens=600)
 
     def seconds(name: str, acceptance: float) -> float:

@@ -30,13 +30,15 @@ from specmesh.load.workload.lengths import ConstantLength as FixedLength
 from specmesh.load.workload.plan import RunLength, Workload
 from specmesh.load.workload.variations import Variation
 from specmesh.serving.process.typer_app import App
-from specmesh.simulation.latency import FixedLatency
+from specmesh.simulation.costs import Hop, MeshCosts
+from specmesh.simulation.law import ForwardShape, Law
+from specmesh.simulation.models import AcceptanceRates
 from specmesh.tools.kit.options import Json
 from specmesh.tools.kit.tables import table_of
 from specmesh.tools.plan.predict import MeshPrediction, Times
 from specmesh.tools.plan.search import plan
 from specmesh.tools.plan.setting import PlanSetting, default_objectives
-from specmesh.tools.simulate.options import HopMs, Seed, require_heads, strategy_names
+from specmesh.tools.simulate.options import HopMs, Seed, require_drafting, strategy_names
 
 app = App()
 
@@ -109,19 +111,16 @@ def main(
     """
     console = Console(stderr=True, highlight=False)
     names = strategy or ("autoregressive", "speculative")
-    require_heads(names, heads_ms)
-    target = FixedLatency(target_ms / 1e3)
+    heads, hop = None if heads_ms is None else Law.fixed(heads_ms), Hop(2 * hop_ms)
+    costs = MeshCosts(Law.fixed(target_ms), (Law.fixed(drafter_ms),), heads, hop, hop)
+    require_drafting(names, costs)
     setting = PlanSetting(
-        target=target,
-        drafter=FixedLatency(drafter_ms / 1e3),
-        hop_s=hop_ms / 1e3,
-        acceptance=acceptance,
-        heads_s=None if heads_ms is None else heads_ms / 1e3,
-        heads_acceptance=acceptance,
+        costs=costs,
+        rates=AcceptanceRates(acceptance),
         rate=rate,
         output=FixedLength(tokens),
-        objectives=default_objectives(target, hop_ms / 1e3),
-        orchestrator_s=0.0,
+        objectives=default_objectives(costs),
+        orchestrator_ms=0.0,
         seed=seed,
     )
 
@@ -146,14 +145,15 @@ async def _measure(
     setting: PlanSetting, prediction: MeshPrediction, duration_s: float, console: Console
 ) -> MeasuredMesh:
     """Measure a mesh as predicted. Raises StartError."""
+    costs, one = setting.costs, ForwardShape()
     models = WaitingModels(
-        target_ms=setting.target.each_s * 1e3,
-        drafter_ms=setting.drafter.each_s * 1e3,
-        acceptance=setting.acceptance,
+        target_ms=costs.target.ms(one),
+        drafter_ms=costs.drafters[0].ms(one),
+        acceptance=setting.rates.drafter,
         seed=setting.seed,
-        heads_ms=None if setting.heads_s is None else setting.heads_s * 1e3,
+        heads_ms=None if costs.heads is None else costs.heads.ms(one),
         heads_depth=setting.heads_depth,
-        heads_acceptance=setting.heads_acceptance,
+        heads_acceptance=setting.rates.drafter,
     )
     options = MeshOptions(
         models=Replicated(models, prediction.drafters),

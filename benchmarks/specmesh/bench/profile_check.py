@@ -25,18 +25,19 @@ from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.up import DrafterModels, HeadsFolder, TargetModel, Threads, real_models
 from specmesh.client import AsyncClient
 from specmesh.serving.process.typer_app import App
+from specmesh.simulation.costs import MANY
 from specmesh.tools.kit.bench import Bench, Surroundings, conduct
 from specmesh.tools.kit.experiment import SEED, TEMPERATURES
 from specmesh.tools.kit.options import Json, Seed, Temperatures, Tokens
 from specmesh.tools.kit.tables import same, table_of
 from specmesh.tools.profile.choose import Expectation, expectations
-from specmesh.tools.profile.costs import MANY, Way
 from specmesh.tools.profile.file import Profile
 from specmesh.tools.profile.measure.prompts import parted
 from specmesh.tools.profile.measure.replicas import connected_in
 from specmesh.tools.profile.measure.watch import CoreWatch
 from specmesh.tools.profile.predict import CONTEXT
 from specmesh.tools.profile.report import show
+from specmesh.tools.profile.rounds import Way
 from specmesh.tools.profile.run import NUM_PROMPTS, NUM_TOKENS, SECONDS, ProfilePlan, measure
 from specmesh.tools.profile.tries.mesh_tries import (
     Load,

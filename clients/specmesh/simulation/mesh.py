@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specmesh.simulation.clock import Clock
-from specmesh.simulation.latency import Latency
+from specmesh.simulation.costs import MeshCosts
+from specmesh.simulation.law import Law
 from specmesh.simulation.servers import SimulatedJob, SimulatedServer
 
 
@@ -29,22 +30,21 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class MeshModel:
-    """The servers and network of a mesh. ``hop_s`` is the network delay in each direction.
+    """The servers of a mesh, and their ``costs``, of which contention and shared cores don't count:
+    each replica has a machine to itself.
 
-    There are ``drafter_replicas`` servers for each of ``drafter_latencies``, a different drafter;
-    ``batch`` is the maximum number of calls in a forward. ``heads_s`` is the time in which the
-    target's heads draft one level, at most ``heads_depth`` levels; None for a target without heads.
+    There are ``drafter_replicas`` servers for each different drafter; ``batch`` is the maximum
+    number of calls in a forward, ``heads_depth`` that of the levels that heads draft.
     """
 
-    target_latency: Latency
-    drafter_latencies: tuple[Latency, ...]
+    costs: MeshCosts
     num_verifiers: int = 1
-    hop_s: float = 0.0
-    faults: Faults = field(default_factory=Faults)
     drafter_replicas: int = 1
     batch: int = 1
-    heads_s: float | None = None
     heads_depth: int = 8
+    jitter: float = 0.0
+    """Maximum relative variation of a forward."""
+    faults: Faults = field(default_factory=Faults)
 
 
 class SimulatedMesh:
@@ -54,16 +54,13 @@ class SimulatedMesh:
         self.clock = clock
         self.model = model
         self.rng = random.Random(seed)  # noqa: S311 - a simulation must repeat
-        quantile = self.rng.random
-        batch = model.batch
-        self.verifiers = [
-            SimulatedServer(clock, model.target_latency, quantile, batch)
-            for _ in range(model.num_verifiers)
-        ]
+        costs = model.costs
+        # Calls that share a forward are judged one after the other, on the engine's thread.
+        call_ms = costs.target.call_ms + costs.verify_hop.call_ms
+        target = replace(costs.target, call_ms=call_ms)
+        self.verifiers = [self._server(target, costs.heads) for _ in range(model.num_verifiers)]
         self.drafters = [
-            SimulatedServer(clock, latency, quantile, batch)
-            for latency in model.drafter_latencies
-            for _ in range(model.drafter_replicas)
+            self._server(law) for law in costs.drafters for _ in range(model.drafter_replicas)
         ]
         """The servers of the first drafter, then those of the next."""
         self.on_change: list[Callable[[], None]] = []
@@ -71,6 +68,11 @@ class SimulatedMesh:
         self._stranded: list[SimulatedJob] = []
         for time_s, replica, alive in model.faults.outages:
             clock.after(time_s, lambda r=replica, a=alive: self._set_alive(r, a))  # type: ignore[misc]
+
+    def _server(self, law: Law, heads: Law | None = None) -> SimulatedServer:
+        model = self.model
+        given = (self.clock, law, self.rng.random, model.batch)
+        return SimulatedServer(*given, heads=heads, jitter=model.jitter)
 
     @property
     def num_live_verifiers(self) -> int:

@@ -109,6 +109,27 @@ class CertainModels:
             node, state = child, self.target.after(state, (token,))
 
 
+@dataclass(frozen=True, slots=True)
+class AcceptanceRates:
+    """The rates at which draft tokens are right, independently of each other."""
+
+    drafter: float = 0.8
+    runner_up: float = 0.5
+    """Rate of second choices where the first is wrong."""
+    heads: float | None = None
+    """None means that of the drafter."""
+
+    def models(self, seed: int, num_drafters: int = 1) -> CertainModels:
+        """Return models with these rates, whose texts depend on ``seed``."""
+        target = SimulatedTarget(seed)
+        heads = self.drafter if self.heads is None else self.heads
+        *drafters, last = (
+            SimulatedDrafter(target, rate, self.runner_up, salt)
+            for salt, rate in enumerate([*[self.drafter] * num_drafters, heads])
+        )
+        return CertainModels(target, tuple(drafters), last)
+
+
 class SampledModels:
     """Models that draw tokens with the services' own code (see
     ``decoding/simulated/overlapping.py``). Heads draw as the drafter does."""

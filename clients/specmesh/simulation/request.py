@@ -5,11 +5,8 @@ It is the counterpart of ``driver.py``; the strategy cannot tell the two apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from specmesh.decoding.drafting import Drawn, TopK
-from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.trees.growth import Children, Guess, is_last, next_level
 from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.orchestrator.strategies.base import (
     Assess,
@@ -31,9 +28,17 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
+from specmesh.simulation.law import ForwardShape
+from specmesh.simulation.levels import DraftedLevels
 from specmesh.simulation.mesh import SimulatedMesh
 from specmesh.simulation.models import HEADS, Context, VirtualModels
-from specmesh.simulation.servers import SimulatedJob
+from specmesh.simulation.servers import SimulatedJob, Step
+
+FIRST_DRAFT_TOKENS = 2
+"""Number of tokens in a draft's first forward: a drafter also reads the last token that it drafted
+itself."""
+_SEVERAL = 8
+"""Size of the forward by which strategies are told what a token adds."""
 
 
 class SimulatedRequest:
@@ -70,24 +75,17 @@ class SimulatedRequest:
         self._perform(self._strategy.start(self._capacity()))
 
     def _capacity(self) -> Capacity:
-        model = self._mesh.model
-        quantile = 0.5  # the median
-        alone_s, with_token_s = (
-            model.target_latency.forward_s(first=False, quantile=quantile, num_nodes=num_nodes)
-            for num_nodes in (1, 2)
-        )
+        model, costs = self._mesh.model, self._mesh.model.costs
+        one, several = (ForwardShape(tokens=tokens) for tokens in (1, _SEVERAL))
+        alone_ms, several_ms = costs.target.ms(one), costs.target.ms(several)
         return Capacity(
             num_verifiers=self._mesh.num_live_verifiers,
             drafters=tuple(range(self._models.num_drafters)),
-            target_s=alone_s + 2 * model.hop_s,
-            target_token_s=with_token_s - alone_s,
-            drafter_s=model.drafter_latencies[0].forward_s(
-                first=False, quantile=quantile, num_nodes=1
-            )
-            if model.drafter_latencies
-            else None,
-            heads_s=model.heads_s,
-            heads_depth=model.heads_depth if model.heads_s is not None else 0,
+            target_s=(alone_ms + costs.verify_hop.ms(0)) / 1e3,
+            target_token_s=max(0.0, several_ms - alone_ms) / (_SEVERAL - 1) / 1e3,
+            drafter_s=costs.drafters[0].ms(one) / 1e3 if costs.drafters else None,
+            heads_s=costs.heads.ms(one) / 1e3 if costs.heads else None,
+            heads_depth=model.heads_depth if costs.heads else 0,
         )
 
     def _capacity_changed(self) -> None:
@@ -143,96 +141,96 @@ class SimulatedRequest:
     # Calls
 
     def _verify(self, command: Verify) -> None:
-        job: SimulatedJob
-
-        def forwarded() -> None:
-            self._answer(command.task, Verified(command.task, verdict, drafted), last=True)
-
         context = self._context.after(command.path)
+        hop_s = self._mesh.model.costs.verify_hop.ms(len(command.tree)) / 2e3
+
+        def retry() -> None:  # as in a real mesh
+            job.work, job.step = self._verification(command, context, hop_s), None
+            self._mesh.verify(job)
+
+        job = SimulatedJob(self._number, self._verification(command, context, hop_s), lost=retry)
+        self._jobs[command.task] = job
+        self._after(hop_s, lambda: self._mesh.verify(job))
+
+    def _verification(self, command: Verify, context: Context, hop_s: float) -> Iterator[Step]:
+        yield Step(len(command.tree) + 1, context.length)
         verdict = self._models.verdict(context, command)
         accepted = command.tree.tokens_on(verdict.accepted_nodes)
-        drafted, heads_s = self._next_draft(command, context.after((*accepted, verdict.next_token)))
-        # A lost verification is retried, as in a real mesh.
-        job = SimulatedJob(
-            *(self._number, 1, forwarded, lambda: self._mesh.verify(job)),
-            num_nodes=len(command.tree) + 1,
-            heads_s=heads_s,
-        )
-        self._jobs[command.task] = job
-        self._after_hop(lambda: self._mesh.verify(job))
+        drafted: Drafted | None = None
+        if command.next_draft is not None and self._mesh.model.costs.heads is not None:
+            levels = self._next_draft(command, context.after((*accepted, verdict.next_token)))
+            for level in range(levels.depth):
+                if levels.ended:
+                    break
+                yield Step(levels.width, starts=level == 0, heads=True)
+                levels.grow()
+            drafted = levels.event(last=True)
+        self._answer(command.task, Verified(command.task, verdict, drafted), hop_s, last=True)
 
-    def _next_draft(self, command: Verify, context: Context) -> tuple[Drafted | None, float]:
-        """Return the draft of the target's heads after ``context``, if it has any, and its time."""
-        asked, level_s = command.next_draft, self._mesh.model.heads_s
-        if asked is None or level_s is None:
-            return None, 0.0
-        levels = _Levels(
-            self._models,
-            Draft(
-                *(command.task, (), asked.depth),
-                num_choices=asked.num_choices,
-                drafter=HEADS,
-                stop=asked.stop,
-                growth=asked.growth,
-            ),
-            context,
+    def _next_draft(self, command: Verify, context: Context) -> DraftedLevels:
+        """Return the draft of the target's heads after ``context``."""
+        asked = command.next_draft
+        assert asked is not None
+        draft = Draft(
+            *(command.task, (), min(asked.depth, self._mesh.model.heads_depth)),
+            num_choices=asked.num_choices,
+            drafter=HEADS,
+            stop=asked.stop,
+            growth=asked.growth,
         )
-        depth, num_levels = min(asked.depth, self._mesh.model.heads_depth), 0
-        while num_levels < depth and not levels.ended:
-            levels.grow()
-            num_levels += 1
-        return levels.event(last=True), num_levels * level_s
+        return DraftedLevels(self._models, draft, context)
 
     def _assess(self, command: Assess) -> None:
         """Keep no token, because a simulated drafter's confidence says nothing about a single
         one."""
-        task, waits = command.task, SimulatedJob(self._number, 1, lambda: None, lambda: None)
-        self._jobs[task] = waits
+        task, hop_s = command.task, self._mesh.model.costs.draft_hop.ms(0) / 2e3
+        self._jobs[task] = SimulatedJob(self._number, iter(()), lost=lambda: None)
 
         def assessed() -> None:
-            self._answer(task, Assessed(task, (False,) * len(command.positions)), last=False)
-            self._answer(task, Released(task), last=True)
+            kept = (False,) * len(command.positions)
+            self._answer(task, Assessed(task, kept), hop_s, last=False)
+            self._answer(task, Released(task), hop_s, last=True)
 
-        self._after_hop(assessed)
+        self._after(hop_s, assessed)
 
     def _draft(self, command: Draft) -> None:
-        levels = _Levels(self._models, command, self._context.after(command.path))
+        levels = DraftedLevels(self._models, command, self._context.after(command.path))
+        num_nodes = command.growth.max_nodes if command.growth else command.depth
+        hop_s = self._mesh.model.costs.draft_hop.ms(num_nodes) / 2e3
+
+        def lost() -> None:
+            self._answer(command.task, Failed(command.task), hop_s, last=True)
+
+        job = SimulatedJob(self._number, self._drafting(command, levels, hop_s), lost)
+        self._jobs[command.task] = job
+        self._after(hop_s, lambda: self._mesh.draft(command.drafter, job))
+
+    def _drafting(self, command: Draft, levels: DraftedLevels, hop_s: float) -> Iterator[Step]:
         faults, rng = self._mesh.model.faults, self._mesh.rng
-        fails_at = command.depth + 1
+        fails_at = 0
         if faults.draft_failure and rng.random() < faults.draft_failure:
             fails_at = rng.randint(1, command.depth)
-        job: SimulatedJob
-
-        def forwarded() -> None:
-            if job.num_done == fails_at:
-                self._mesh.cancel(job)
-                self._answer(command.task, Failed(command.task), last=True)
+        for level in range(1, command.depth + 1):
+            tokens = FIRST_DRAFT_TOKENS if level == 1 else levels.width
+            yield Step(tokens, levels.context_length, starts=level == 1)
+            if level == fails_at:
+                self._answer(command.task, Failed(command.task), hop_s, last=True)
                 return
             levels.grow()
-            last = job.num_done == command.depth or levels.ended
-            if levels.ended:
-                self._mesh.cancel(job)
-            if last or job.num_done % command.levels_per_message == 0:
-                self._answer(command.task, levels.event(last), last)
+            last = level == command.depth or levels.ended
+            if last or level % command.levels_per_message == 0:
+                self._answer(command.task, levels.event(last), hop_s, last)
+            if last:
+                return
 
-        job = SimulatedJob(
-            self._number,
-            command.depth,
-            forwarded,
-            lost=lambda: self._answer(command.task, Failed(command.task), last=True),
-        )
-        self._jobs[command.task] = job
-        self._after_hop(lambda: self._mesh.draft(command.drafter, job))
-
-    def _after_hop(self, action: Callable[[], None]) -> None:
-        if self._mesh.model.hop_s:
-            self._mesh.clock.after(self._mesh.model.hop_s, action)
+    def _after(self, delay_s: float, action: Callable[[], None]) -> None:
+        if delay_s:
+            self._mesh.clock.after(delay_s, action)
         else:
             action()
 
-    def _answer(self, task: TaskId, event: Event, last: bool) -> None:
+    def _answer(self, task: TaskId, event: Event, delay_s: float, last: bool) -> None:
         faults, rng = self._mesh.model.faults, self._mesh.rng
-        delay_s = self._mesh.model.hop_s
         if faults.max_delay_s and last:  # The parts of one stream must stay in order.
             delay_s += rng.random() * faults.max_delay_s
 
@@ -250,66 +248,5 @@ class SimulatedRequest:
 
     def _cancel(self, task: TaskId) -> None:
         if job := self._jobs.pop(task, None):
-            self._after_hop(lambda: self._mesh.cancel(job))
-
-
-class _Levels:
-    """A draft by a simulated drafter, which grows level by level."""
-
-    def __init__(self, models: VirtualModels, command: Draft, context: Context) -> None:
-        self.ended = False
-        """Whether nothing is left to draft, or going on isn't worthwhile."""
-        self._models = models
-        self._command = command
-        contexts = context.of_nodes(command.tree)
-        self._tips = [(node, contexts[node], 1.0) for node in command.from_nodes]
-        """Nodes to draft from: number, context, and probability that the whole path to it is
-        accepted."""
-        self._num_nodes = 0
-        """Number of nodes drafted so far."""
-        self._begin_message()
-
-    def _begin_message(self) -> None:
-        self._tokens: list[int] = []
-        self._parents: list[int] = []
-        self._distributions: dict[int, Distribution] = {}
-        self._choices: dict[int, TopK] = {}
-
-    def grow(self) -> None:
-        """Draft one more level."""
-        growth, stop = self._command.growth, self._command.stop
-        count = growth.max_nodes - self._num_nodes if growth else 1
-        drawn = [self._models.guess(context, self._command, count) for _, context, _ in self._tips]
-        guesses = [Guess(tip[2], each) for tip, each in zip(self._tips, drawn, strict=True)]
-        level = next_level(guesses, stop, growth, self._num_nodes)
-        tips, self._tips = self._tips, []
-        for (node, context, _), each, children in zip(tips, drawn, level, strict=True):
-            self._add(node, context, each, children)
-        self.ended = not self._tips or is_last(level, stop, growth, self._num_nodes)
-
-    def _add(self, node: int, context: Context, drawn: Drawn, children: Children) -> None:
-        if not children.token_ids:
-            return
-        if drawn.distribution is not None:
-            self._distributions[node] = drawn.distribution
-        if drawn.choices is not None:
-            self._choices[node] = drawn.choices
-        for token, chance in zip(children.token_ids, children.chances, strict=True):
-            self._tokens.append(token)
-            self._parents.append(node)
-            self._num_nodes += 1
-            number = len(self._command.tree) + self._num_nodes
-            self._tips.append((number, context.after((token,)), chance))
-
-    def event(self, last: bool) -> Drafted:
-        """Return an event with everything since the last message."""
-        event = Drafted(
-            self._command.task,
-            tuple(self._tokens),
-            tuple(self._parents),
-            self._distributions,
-            last,
-            self._choices,
-        )
-        self._begin_message()
-        return event
+            hop_s = self._mesh.model.costs.verify_hop.ms(0) / 2e3
+            self._after(hop_s, lambda: self._mesh.cancel(job))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from random import Random
 
 from specmesh.orchestrator.strategies.base import Command, Event, Strategy
 from specmesh.simulation.clock import Clock
@@ -85,6 +87,11 @@ def simulate_on(
 
     mesh.clock.run(done)
     return [_answered(request) for request in requests]
+
+
+def poisson_s(number: int, rate_per_s: float, rng: Random) -> list[float]:
+    """Return the arrival times of a Poisson process, in seconds."""
+    return list(accumulate(rng.expovariate(rate_per_s) for _ in range(number)))
 
 
 def _answered(request: SimulatedRequest) -> Answered:

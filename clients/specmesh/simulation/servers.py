@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from specmesh.simulation.clock import Clock, Timer
-from specmesh.simulation.latency import Latency
+from specmesh.simulation.law import ForwardShape, Law
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The part of one job in a forward."""
+
+    tokens: float = 1.0
+    context: float = 0.0
+    """Tokens that it attends to."""
+    starts: bool = False
+    """Whether a draft begins with it."""
+    heads: bool = False
+    """Whether the target's heads work instead of the target."""
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedJob:
-    """Consecutive forwards for one request; ``forwarded`` is called after each of them."""
+    """Consecutive forwards for one request. ``work`` yields the job's part in each of them, and
+    goes on when that is done."""
 
     request: int
-    num_forwards: int
-    forwarded: Callable[[], None]
+    work: Iterator[Step]
     lost: Callable[[], None]
     """Called if the server dies before the job is done."""
-    num_nodes: int = 1
-    """Nodes of the tree of each forward, root included."""
-    heads_s: float = 0.0
-    """Time in which heads draft after each forward, for all jobs that share it together."""
-    num_done: int = 0
+    step: Step | None = None
+    """The step to do or being done; None before it is sent, and when it is done."""
     server: SimulatedServer | None = None
     """The server that has it; None before it is sent."""
 
@@ -31,93 +41,155 @@ class SimulatedJob:
 class SimulatedServer:
     """A server of up to ``max_batch`` concurrent jobs, first come, first served, as in an engine.
 
-    All running jobs share each forward; jobs that arrive meanwhile wait for the next one.
-    ``quantile`` returns numbers in [0, 1) for latencies that are drawn.
+    Jobs share each forward; those that arrive meanwhile wait for the next one. Heads draft before
+    the next forward, all jobs together. ``quantile`` returns numbers in [0, 1) for what is drawn,
+    also for the relative variation of each forward of up to ``jitter``.
     """
 
     def __init__(
-        self, clock: Clock, latency: Latency, quantile: Callable[[], float], max_batch: int = 1
+        self,
+        clock: Clock,
+        law: Law,
+        quantile: Callable[[], float],
+        max_batch: int = 1,
+        *,
+        heads: Law | None = None,
+        jitter: float = 0.0,
     ) -> None:
         self.alive = True
         self.busy_s = 0.0
         """Time spent in forwards, including those that were cut short."""
+        self.on_busy: Callable[[], None] | None = None
+        """Called when it has begun or stopped working."""
         self._clock = clock
-        self._latency = latency
+        self._law = law
+        self._heads = heads or law
         self._quantile = quantile
         self._max_batch = max_batch
+        self._jitter = jitter
         self._waiting: deque[SimulatedJob] = deque()
-        self._running: list[SimulatedJob] = []
+        self._between: list[SimulatedJob] = []
+        """Jobs that have begun and are not in the current forward."""
+        self._batch: list[SimulatedJob] = []
+        """Jobs in the current forward."""
         self._timer: Timer | None = None
-        self._began = 0.0
+        self._began = self._since = 0.0
+        """When the current forward began, and since when it has had its current speed."""
+        self._left_s = 0.0
+        """Time that the forward would take since then at full speed."""
+        self._speed = 1.0
+        self._was_busy = False
         self._seen: set[int] = set()
 
     @property
     def num_jobs(self) -> int:
         """Return the number of jobs that wait or run."""
-        return len(self._waiting) + len(self._running)
+        return len(self._waiting) + len(self._between) + len(self._batch)
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a forward runs."""
+        return bool(self._batch)
 
     def submit(self, job: SimulatedJob) -> None:
-        """Queue a job."""
+        """Queue a job; not to be called by its, or another job's, ``work``."""
         job.server = self
+        job.step = job.step or next(job.work, None)
+        if job.step is None:
+            return
         self._waiting.append(job)
-        if not self._running:
+        if not self._batch:
             self._forward()
 
     def cancel(self, job: SimulatedJob) -> None:
         """Drop a job, waiting or running. Its forward continues for the other jobs in it; without
         any, the server is immediately free for the next one."""
-        if job in self._running:
-            self._running.remove(job)
-            if not self._running:
-                self._stop()
-                self._forward()
-        elif job in self._waiting:
-            self._waiting.remove(job)
+        for place in (self._batch, self._between, self._waiting):
+            if job in place:
+                place.remove(job)
+                if place is self._batch and not place:
+                    self._stop()
+                    self._forward()
+                return
 
     def die(self) -> None:
         """Lose every job."""
         self.alive = False
-        lost = [*self._running, *self._waiting]
-        self._waiting.clear()
-        if self._running:
-            self._running.clear()
+        lost = [*self._batch, *self._between, *self._waiting]
+        if self._batch:
             self._stop()
+        for jobs in (self._batch, self._between, self._waiting):
+            jobs.clear()
         self._seen.clear()
+        self._tell()
         for job in lost:
             job.lost()
 
-    def _forward(self) -> None:
-        """Begin a forward with the running jobs and, as far as there is room, the waiting ones."""
-        running = self._running
-        while self._waiting and len(running) < self._max_batch:
-            running.append(self._waiting.popleft())
-        if not running:
+    def work_at(self, speed: float) -> None:
+        """Go on at ``speed``, a share of the full one."""
+        if speed == self._speed:
             return
-        self._began = self._clock.now
-        delay_s = self._latency.forward_s(
-            first=any(job.request not in self._seen for job in running),
-            quantile=self._quantile(),
-            num_nodes=sum(job.num_nodes for job in running),
+        if self._batch:
+            assert self._timer is not None
+            self._timer.cancelled = True
+            self._left_s -= (self._clock.now - self._since) * self._speed
+        self._speed = speed
+        if self._batch:
+            self._run()
+
+    def _forward(self) -> None:
+        """Begin a forward: of heads, if any are to draft, or of all jobs that there is room for."""
+        heads = [job for job in self._between if job.step and job.step.heads]
+        if heads:
+            self._batch = heads
+            self._between = [job for job in self._between if job.step and not job.step.heads]
+        else:
+            self._batch, self._between = self._between, []
+            while self._waiting and len(self._batch) < self._max_batch:
+                self._batch.append(self._waiting.popleft())
+        if self._batch:
+            self._began = self._clock.now
+            self._left_s = self._duration_ms() / 1e3
+            self._run()
+        self._tell()
+
+    def _duration_ms(self) -> float:
+        jobs = self._batch
+        steps = [job.step for job in jobs if job.step is not None]
+        law = self._heads if steps[0].heads else self._law
+        calls = len(steps)
+        size = ForwardShape(
+            calls, sum(each.tokens for each in steps), sum(each.context for each in steps) / calls
         )
-        delay_s += max(job.heads_s for job in running)
+        quantile = self._quantile()
+        ms = law.ms(size, quantile)
+        if law.start_ms and any(each.starts for each in steps):
+            ms += law.start_ms
+        if law.prompt_ms and any(job.request not in self._seen for job in jobs):
+            ms += law.prompt_ms
+        return ms * (1 + self._jitter * (2 * quantile - 1))
+
+    def _run(self) -> None:
+        self._since = self._clock.now
+        delay_s = max(0.0, self._left_s) / self._speed
         self._timer = self._clock.after(delay_s, self._forwarded)
 
     def _forwarded(self) -> None:
         self.busy_s += self._clock.now - self._began
-        ended, self._running = self._running, []
+        ended, self._batch = self._batch, []
         for job in ended:
             self._seen.add(job.request)
-            job.num_done += 1
-            if job.num_done < job.num_forwards:
-                self._running.append(job)
-        if self._running:
-            self._forward()
-        for job in ended:
-            job.forwarded()
-        if not self._running:
-            self._forward()
+            job.step = next(job.work, None)
+            if job.step is not None:
+                self._between.append(job)
+        self._forward()
 
     def _stop(self) -> None:
         assert self._timer is not None
         self._timer.cancelled = True
         self.busy_s += self._clock.now - self._began
+
+    def _tell(self) -> None:
+        if self.on_busy is not None and self.is_busy != self._was_busy:
+            self._was_busy = self.is_busy
+            self.on_busy()

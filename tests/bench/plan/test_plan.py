@@ -8,21 +8,22 @@ from typer.testing import CliRunner
 
 from specmesh.load.results.objectives import Objectives
 from specmesh.load.workload.lengths import ConstantLength as Length
-from specmesh.simulation.latency import FixedLatency
+from specmesh.simulation.costs import MeshCosts
+from specmesh.simulation.law import Law
+from specmesh.simulation.models import AcceptanceRates
 from specmesh.tools.plan.__main__ import app
 from specmesh.tools.plan.predict import ReplicaCounts, Times, predict
 from specmesh.tools.plan.report import processes, recommended, table
 from specmesh.tools.plan.search import plan
 from specmesh.tools.plan.setting import PlanSetting, default_objectives
 
-TARGET = FixedLatency(0.04)
+COSTS = MeshCosts(Law.fixed(40), (Law.fixed(4),))
 SETTING = PlanSetting(
-    target=TARGET,
-    drafter=FixedLatency(0.004),
+    costs=COSTS,
     rate=2.0,
     output=Length(20),
-    objectives=default_objectives(TARGET, 0.0),
-    orchestrator_s=0.002,
+    objectives=default_objectives(COSTS),
+    orchestrator_ms=2,
 )
 
 
@@ -54,22 +55,21 @@ def test_speculation_needs_fewer_verifiers_and_is_recommended():
 
 
 def test_heads_are_planned_without_a_drafter_and_take_time_at_the_verifier():
-    with_heads = replace(SETTING, heads_s=0.001)
-    quick, slow, without = (
-        plan(replace(SETTING, heads_s=each), "heads") for each in (0.001, 0.02, None)
-    )
+    with_heads = replace(SETTING, costs=replace(COSTS, heads=Law.fixed(1)))
+    slow_heads = replace(SETTING, costs=replace(COSTS, heads=Law.fixed(20)))
+    quick, slow, without = (plan(each, "heads") for each in (with_heads, slow_heads, SETTING))
     speculative = plan(with_heads, "speculative")
     assert quick.best.drafters == 0
     assert quick.alone.e2e_ms.p50 < slow.alone.e2e_ms.p50 < without.alone.e2e_ms.p50
     assert quick.alone.verify_s < slow.alone.verify_s
     # What a drafter says costs its time and the hops to it.
     assert quick.alone.e2e_ms.p50 < speculative.alone.e2e_ms.p50
-    poor = plan(replace(with_heads, heads_acceptance=0.2), "heads")
+    poor = plan(replace(with_heads, rates=AcceptanceRates(heads=0.2)), "heads")
     assert poor.alone.e2e_ms.p50 > quick.alone.e2e_ms.p50
 
 
 def test_a_drafter_that_is_only_welcome_is_planned_for():
-    found = plan(replace(SETTING, heads_s=0.001), "heads-and-drafter")
+    found = plan(replace(SETTING, costs=replace(COSTS, heads=Law.fixed(1))), "heads-and-drafter")
     assert found.best.drafters >= 1
     assert found.best.draft_s > 0
 

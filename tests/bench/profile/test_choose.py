@@ -5,36 +5,23 @@ from dataclasses import replace
 import pytest
 
 from specmesh.decoding.trees.tree import TokenTree
+from specmesh.simulation.costs import Contention, Cores, Hop, Orchestrating
+from specmesh.simulation.law import Law
+from specmesh.simulation.sharing import core_share
 from specmesh.tools.profile.choose import expectations, ways
-from specmesh.tools.profile.costs import (
+from specmesh.tools.profile.predict import orchestrating, rounds_per_s, tokens_per_s
+from specmesh.tools.profile.rounds import (
     AUTOREGRESSIVE_ROUND,
-    Contention,
-    Cores,
-    Hop,
-    MeshCosts,
     ObservedRounds,
-    Orchestrating,
     ProfiledAcceptance,
+    ProfiledCosts,
     ProfiledRound,
     Way,
     mean_round,
 )
-from specmesh.tools.profile.law import Law
-from specmesh.tools.profile.play import core_share
-from specmesh.tools.profile.predict import orchestrating, rounds_per_s, tokens_per_s
 from specmesh.tools.profile.tries.orchestrated import promising
 
-NO_HOP = Hop(0.0, 0.0, 0.0)
-
-
-def constant(ms, token_ms=0.0):
-    return Law((1.0, 101.0), (ms, ms + 100 * token_ms), 0.0, 0.0, 0.0, 0.0)
-
-
-COSTS = MeshCosts(
-    target=constant(40), verify_hop=NO_HOP, drafter=constant(4), draft_hop=NO_HOP,
-    heads=constant(1),
-)  # fmt: skip
+COSTS = ProfiledCosts(target=Law.fixed(40), drafters=(Law.fixed(4),), heads=Law.fixed(1))
 
 
 def chain(length, tokens, temperature=0.0):
@@ -73,7 +60,7 @@ def test_heads_draft_on_the_target_after_its_verdict():
 
 
 def test_a_level_that_half_of_the_rounds_reach_costs_half():
-    costs = replace(COSTS, heads=constant(20))
+    costs = replace(COSTS, heads=Law.fixed(20))
     heads = ProfiledAcceptance(Way("heads", 2, 5), 0.0, 3.0, nodes=5, levels=(1.0, 0.5))
     assert tokens_per_s(heads, costs, 1, 100) == pytest.approx(3 / 0.070, rel=0.1)
 
@@ -193,9 +180,9 @@ def test_the_target_alone_is_chosen_where_drafting_does_not_pay():
 
 
 def test_narrow_drafts_are_chosen_where_tokens_cost_and_streams_are_many():
-    costs = replace(COSTS, target=constant(10, token_ms=4))
+    costs = replace(COSTS, target=Law.fixed(10, 4))
     table = [chain(1, 1.9), chain(8, 4.0)]
-    assert best(table, replace(COSTS, drafter=constant(1)))[0] == Way("speculative", 8)
+    assert best(table, replace(COSTS, drafters=(Law.fixed(1),)))[0] == Way("speculative", 8)
     assert best(table, costs, streams=8)[0] == Way("speculative", 1)
 
 

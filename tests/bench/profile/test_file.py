@@ -6,19 +6,12 @@ import pytest
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.tools.profile.costs import (
-    Contention,
-    Cores,
-    Hop,
-    MeshCosts,
-    ObservedRounds,
-    Orchestrating,
-    ProfiledAcceptance,
-    Way,
-)
+from specmesh.simulation.costs import Contention, Cores, Hop, Orchestrating
+from specmesh.simulation.law import ForwardShape, Law
 from specmesh.tools.profile.file import Accuracy, Profile, ProfiledModel
-from specmesh.tools.profile.law import Law, MeasuredForward, Sample
+from specmesh.tools.profile.law import Sample
 from specmesh.tools.profile.replay import known_verdict
+from specmesh.tools.profile.rounds import ObservedRounds, ProfiledAcceptance, ProfiledCosts, Way
 
 LAW = Law((1.0, 8.0), (5.0, 6.0), 0.1, 0.2, 0.3, 0.4)
 HOP = Hop(1.0, 0.0, 0.0)
@@ -28,12 +21,12 @@ PROFILE = Profile(
     seed=1,
     seconds=60.0,
     models={"target": ProfiledModel("pycode", "abc", "float32", "transformers", 5, 1)},
-    costs=MeshCosts(
+    costs=ProfiledCosts(
         LAW,
-        HOP,
-        LAW,
-        HOP,
+        (LAW,),
         None,
+        HOP,
+        HOP,
         Contention(1.2, 1.1),
         (Orchestrating("tree", 2.0, 5.0),),
         {"target": Cores((0, 1), 2)},
@@ -41,7 +34,7 @@ PROFILE = Profile(
     ),
     accuracy={"target": Accuracy(0.03, 0.1, 80, 20)},
     acceptance=[ProfiledAcceptance(Way("tree", 3, 8), 0.8, 2.0, 8.0, (2.0, 3.0, 3.0))],
-    samples={"target": [Sample((MeasuredForward(1.0, 4.0, 72.0),), 11.0)]},
+    samples={"target": [Sample((ForwardShape(1.0, 4.0, 72.0),), 11.0)]},
 )
 
 

@@ -4,13 +4,8 @@ import random
 
 import pytest
 
-from specmesh.tools.profile.law import (
-    Law,
-    MeasuredForward,
-    Sample,
-    error,
-    fit,
-)
+from specmesh.simulation.law import ForwardShape, Law
+from specmesh.tools.profile.law import Sample, error, fit
 
 KNOTS = (1, 2, 3, 4, 8, 16, 32, 64, 128)
 TRUE = Law(
@@ -22,7 +17,7 @@ TRUE = Law(
     start_ms=0.0,
 )
 FORWARDS = [
-    MeasuredForward(calls, calls * width, context)
+    ForwardShape(calls, calls * width, context)
     for calls in (1, 2, 4, 8)
     for width in (1, 2, 3, 5, 9, 17)
     for context in (72, 264, 520)
@@ -47,15 +42,15 @@ def test_a_law_is_recovered_from_exact_times():
 def test_times_of_other_sizes_are_predicted_from_noisy_ones():
     law = fit(samples(TRUE, noise=0.1)).law
     for size in (
-        MeasuredForward(3, 12, 150),
-        MeasuredForward(6, 30, 400),
-        MeasuredForward(1, 7, 300),
+        ForwardShape(3, 12, 150),
+        ForwardShape(6, 30, 400),
+        ForwardShape(1, 7, 300),
     ):
         assert law.ms(size) == pytest.approx(TRUE.ms(size), rel=0.08)
 
 
 def test_errors_are_those_on_settings_that_were_not_fitted_to():
-    odd = Sample((MeasuredForward(1, 16, 264),), 1e4)
+    odd = Sample((ForwardShape(1, 16, 264),), 1e4)
     found = fit([*samples(TRUE), odd])
     assert len(found.errors) == len(found.samples)  # each was held out once
     assert max(found.errors) > 0.99  # a law fitted to it would be nearer
@@ -67,13 +62,13 @@ def test_forwards_that_were_timed_together_tell_what_each_takes():
         for one in FORWARDS
         for other in FORWARDS[::5]
     ]
-    assert fit(drafts).law.ms(MeasuredForward(2, 10, 264)) == pytest.approx(
-        TRUE.ms(MeasuredForward(2, 10, 264)), rel=0.01
+    assert fit(drafts).law.ms(ForwardShape(2, 10, 264)) == pytest.approx(
+        TRUE.ms(ForwardShape(2, 10, 264)), rel=0.01
     )
 
 
 def test_what_a_draft_takes_besides_its_forwards_is_told_by_drafts_of_different_depth():
-    level, wide = MeasuredForward(1, 1, 72), MeasuredForward(1, 8, 72)
+    level, wide = ForwardShape(1, 1, 72), ForwardShape(1, 8, 72)
     drafts = [
         Sample(forwards, 2.0 + TRUE.total_ms(forwards))
         for forwards in ((level,), (wide,), (level, level, level), (level, wide, wide), (wide,) * 4)
@@ -84,19 +79,19 @@ def test_what_a_draft_takes_besides_its_forwards_is_told_by_drafts_of_different_
 
 
 def test_beyond_what_was_measured_the_line_goes_on():
-    law = fit([Sample((MeasuredForward(1, n, 0),), 10.0 + n) for n in (1, 2, 4, 8, 16)]).law
-    assert law.ms(MeasuredForward(1, 32, 0)) == pytest.approx(42.0)
+    law = fit([Sample((ForwardShape(1, n, 0),), 10.0 + n) for n in (1, 2, 4, 8, 16)]).law
+    assert law.ms(ForwardShape(1, 32, 0)) == pytest.approx(42.0)
 
 
 def test_no_time_is_negative():
-    falling = [Sample((MeasuredForward(1, n, 72),), 10.0 - n / 2) for n in (1, 2, 4, 8, 16)]
+    falling = [Sample((ForwardShape(1, n, 72),), 10.0 - n / 2) for n in (1, 2, 4, 8, 16)]
     found = fit(falling).law
     assert min(found.at_knots) >= 0
-    assert found.ms(MeasuredForward(1, 500, 72)) == 0
+    assert found.ms(ForwardShape(1, 500, 72)) == 0
     assert error(found, falling[0]) < 0.1
 
 
 def test_one_size_alone_is_a_constant():
-    assert fit([Sample((MeasuredForward(1, 4, 0),), 9.0)]).law.ms(
-        MeasuredForward(1, 20, 0)
+    assert fit([Sample((ForwardShape(1, 4, 0),), 9.0)]).law.ms(
+        ForwardShape(1, 20, 0)
     ) == pytest.approx(9.0)

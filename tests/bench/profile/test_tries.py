@@ -4,8 +4,8 @@ import pytest
 
 from specmesh.bench.profile_check import Check
 from specmesh.models import Prompt
-from specmesh.tools.profile.costs import Way
 from specmesh.tools.profile.measure.prompts import parted
+from specmesh.tools.profile.rounds import Way
 from specmesh.tools.profile.run import ProfilePlan
 from specmesh.tools.profile.tries import mesh_tries as tries
 from specmesh.tools.profile.tries.mesh_tries import Tried, Try, count_all, regret, steady

@@ -1,17 +1,18 @@
 """Meshes under load in virtual time."""
 
 import pytest
+from tests.simulation.meshes import mesh_of
 
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.chains.reach import Reach
-from specmesh.simulation.latency import FixedLatency, MeasuredLatency
-from specmesh.simulation.mesh import MeshModel
+from specmesh.simulation.law import Law
+from specmesh.simulation.models import AcceptanceRates
 from specmesh.tools.simulate.load import SimulatedLoad, run_load
 
 
 def mesh(num_verifiers=2):
-    return MeshModel(FixedLatency(0.02), (FixedLatency(0.005),), num_verifiers)
+    return mesh_of(0.02, (0.005,), num_verifiers)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -30,7 +31,7 @@ def test_every_token_is_accounted_for(strategy):
 
 def test_the_same_seed_gives_the_same_run():
     load = SimulatedLoad("dsi", Goal(20), num_requests=5, rate_per_s=10.0, seed=7)
-    model = MeshModel(MeasuredLatency({0.01: 3, 0.05: 1}), (FixedLatency(0.004),), 3)
+    model = mesh_of(Law.drawn({10: 3, 50: 1}), (0.004,), 3)
     assert run_load(load, model) == run_load(load, model)
 
 
@@ -45,8 +46,8 @@ def test_a_lone_target_is_busy_all_the_time_when_all_come_at_once():
 
 def test_a_chain_that_can_hardly_stand_leaves_the_drafter_to_others(monkeypatch):
     """Eight answers at once, of two replicas and one drafter."""
-    model = MeshModel(FixedLatency(0.04), (FixedLatency(0.003),), num_verifiers=2)
-    load = SimulatedLoad("dsi", Goal(100), num_requests=8, acceptance=0.8)
+    model = mesh_of(0.04, (0.003,), num_verifiers=2)
+    load = SimulatedLoad("dsi", Goal(100), num_requests=8)
     bounded = run_load(load, model)
     monkeypatch.setattr(Reach, "beyond_committed", lambda self, chain: float("inf"))
     unbounded = run_load(load, model)
@@ -55,14 +56,15 @@ def test_a_chain_that_can_hardly_stand_leaves_the_drafter_to_others(monkeypatch)
 
 
 def test_heads_may_know_less_than_the_drafter():
-    model = MeshModel(FixedLatency(0.04), (FixedLatency(0.003),), num_verifiers=1, heads_s=0.001)
+    model = mesh_of(0.04, (0.003,), num_verifiers=1, heads_s=0.001)
 
-    def seconds(strategy, **changes):
-        return run_load(SimulatedLoad(strategy, Goal(200), **changes), model).duration_s
+    def seconds(strategy, **rates):
+        load = SimulatedLoad(strategy, Goal(200), rates=AcceptanceRates(**rates))
+        return run_load(load, model).duration_s
 
-    assert seconds("heads") == seconds("heads", heads_acceptance=0.8)
-    assert seconds("heads", heads_acceptance=0.3) > 1.5 * seconds("heads")
-    assert seconds("tree", heads_acceptance=0.3) == seconds("tree")
+    assert seconds("heads") == seconds("heads", heads=0.8)
+    assert seconds("heads", heads=0.3) > 1.5 * seconds("heads")
+    assert seconds("tree", heads=0.3) == seconds("tree")
 
 
 def test_requests_come_at_the_rate_asked_for():
@@ -73,13 +75,9 @@ def test_requests_come_at_the_rate_asked_for():
 
 def lone_answers_s(strategy, *, acceptance=0.6, heads_acceptance=None, width=None, **model):
     """Their mean time, one after the other, with a target of 0.1 s and a drafter of 0.005 s."""
-    load = SimulatedLoad(
-        *(strategy, Goal(100, width=width), 4, 0.001, acceptance),
-        heads_acceptance=heads_acceptance,
-    )
-    return run_load(
-        load, MeshModel(FixedLatency(0.1), (FixedLatency(0.005),), **model)
-    ).latency_s.mean
+    rates = AcceptanceRates(acceptance, heads=heads_acceptance)
+    load = SimulatedLoad(strategy, Goal(100, width=width), 4, 0.001, rates)
+    return run_load(load, mesh_of(0.1, (0.005,), **model)).latency_s.mean
 
 
 @pytest.mark.parametrize("num_verifiers", [1, 4])

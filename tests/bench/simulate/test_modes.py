@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.simulation.meshes import mesh_of
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.errors import InvalidField
@@ -16,8 +17,6 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.simulated.overlapping import SimulatedPair
 from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
-from specmesh.simulation.latency import FixedLatency
-from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import SampledModels
 from specmesh.simulation.run import simulate
 from specmesh.tools.simulate.modes import (
@@ -30,7 +29,7 @@ from specmesh.tools.simulate.modes import (
     rows,
 )
 
-SETTING = ModesSetting(1.0, 0.1, num_verifiers=7, num_tokens=40, seeds=range(11))
+SETTING = ModesSetting(1000, 100, num_verifiers=7, num_tokens=40, seeds=range(11))
 EACH_MODE = [row for row in rows() if row.alpha in {1.0, 0.74, 0.3, 0.05}]
 
 
@@ -39,13 +38,13 @@ def test_dsi_is_as_fast_as_the_better_of_the_others(row):
     """Theorems 1 and 2, with the bound that the command is held to."""
     found = figures(row, SETTING)
     assert found["dsi_s"] <= 1.02 * found["non_si_s"]
-    if row.acceptance > SETTING.drafter_s / SETTING.target_s:
+    if row.acceptance > SETTING.drafter_ms / SETTING.target_ms:
         assert found["dsi_s"] <= 1.02 * found["si_s"]
 
 
 def test_a_chain_that_pauses_short_of_the_lookahead_is_verified():
     """By Equation 1 a verification would cover more tokens than are likely to stand."""
-    setting = ModesSetting(1.0, 1 / 30, num_verifiers=2, num_tokens=100, seeds=range(9))
+    setting = ModesSetting(1000, 1000 / 30, num_verifiers=2, num_tokens=100, seeds=range(9))
     found = figures(ModesRow(AcceptanceMode.REJECTION, 0.5, 0.1), setting)
     assert found["dsi_s"] <= 1.02 * min(found["si_s"], found["non_si_s"])
 
@@ -60,7 +59,7 @@ def test_there_are_pairs_enough_in_each_mode():
 @pytest.mark.parametrize("strategy", ["speculative", "branch-prediction", "exhaustive"])
 def test_a_drafter_that_is_too_slow_to_be_worth_it_costs_next_to_nothing(row, strategy):
     """At c = 0.9 no answer of a strategy takes much longer than with the target alone."""
-    mesh = MeshModel(FixedLatency(1.0), (FixedLatency(0.9),), num_verifiers=1)
+    mesh = mesh_of(1.0, (0.9,), num_verifiers=1)
     seconds = [
         simulate(STRATEGIES[strategy](Goal(150)), row.models(seed), mesh, prompt=(seed,)).duration_s
         for seed in range(2)
@@ -75,7 +74,7 @@ def test_a_bonus_token_drawn_without_regard_to_the_draft_would_be_seen(strategy,
     setting = replace(SETTING, seeds=range(5))
 
     def seconds() -> float:
-        mesh = MeshModel(FixedLatency(setting.target_s), (FixedLatency(setting.drafter_s),), 7)
+        mesh = mesh_of(setting.target_ms / 1e3, (setting.drafter_ms / 1e3,), 7)
         answers = [
             simulate(
                 STRATEGIES[strategy](Goal(40, lookahead=2)), row.models(seed), mesh, prompt=(seed,)
@@ -133,7 +132,7 @@ def test_a_pair_that_cannot_be_is_refused_by_the_fields_name(alpha, overlap, fie
 def test_dsi_is_never_slower_than_the_target_alone(pair, mode, drafter_s, sp, lookahead, seed):
     """Theorem 1 holds for every single answer, whatever was drawn."""
     models = SampledModels(pair, Sampling(seed=seed, mode=mode))
-    mesh = MeshModel(FixedLatency(1.0), (FixedLatency(drafter_s),), sp)
+    mesh = mesh_of(1.0, (drafter_s,), sp)
     answer = simulate(STRATEGIES["dsi"](Goal(25, lookahead=lookahead)), models, mesh)
     assert answer.duration_s <= 25 * (1 + 1e-9)
 
@@ -141,7 +140,7 @@ def test_dsi_is_never_slower_than_the_target_alone(pair, mode, drafter_s, sp, lo
 @pytest.mark.parametrize("strategy", LOSSLESS)
 def test_in_coupled_mode_every_strategy_says_what_the_target_alone_draws(strategy):
     row = ModesRow(AcceptanceMode.COUPLED, *PAIRS[2])
-    mesh = MeshModel(FixedLatency(1.0), (FixedLatency(0.1),), 3)
+    mesh = mesh_of(1.0, (0.1,), 3)
     for seed in range(5):
         texts = {
             simulate(STRATEGIES[name](Goal(30)), row.models(seed), mesh).token_ids

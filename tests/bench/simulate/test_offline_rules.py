@@ -1,13 +1,12 @@
 """The strategies on the virtual clock against the papers' counting rules."""
 
 import pytest
+from tests.simulation.meshes import mesh_of
 
 from specmesh.decoding.predict.closed_forms import required_parallelism
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Draft, Goal, Verify
-from specmesh.simulation.latency import FixedLatency
-from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.run import simulate
 from specmesh.tools.simulate.papers.offline import PROMPT, run_once
@@ -60,7 +59,7 @@ def test_si_makes_just_the_forwards_that_the_rule_counts(acceptance, lookahead):
     simulate(
         STRATEGIES["speculative"](Goal(TOKENS, lookahead=lookahead)),
         CertainModels(one.target, (one,)),
-        MeshModel(FixedLatency(1.0), (FixedLatency(0.1),)),
+        mesh_of(1.0, (0.1,)),
         prompt=PROMPT,
         observe=lambda now, what: seen.append(what),
     )

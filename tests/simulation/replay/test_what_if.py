@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 import pytest
+from tests.simulation.meshes import mesh_of
 
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import StrategyOptions
-from specmesh.simulation.latency import FixedLatency
-from specmesh.simulation.mesh import MeshModel
+from specmesh.simulation.law import ForwardShape
 from specmesh.simulation.models import CertainModels
-from specmesh.simulation.replay.latencies import target_latency
+from specmesh.simulation.replay.costs import target_law
 from specmesh.simulation.replay.recorded import Forward, RecordedGuess, RecordedRequest
 from specmesh.simulation.replay.what_if import (
     NUM_RUNS,
@@ -38,7 +38,7 @@ PROMPT = (1, 2, 3)
 
 def simulated_s(name, options, *, num_verifiers=2, target_s=TARGET_S, drafter_s=DRAFTER_S):
     """How long an answer takes on a mesh whose every number is known."""
-    mesh = MeshModel(FixedLatency(target_s), (FixedLatency(drafter_s),), num_verifiers, HOP_S)
+    mesh = mesh_of(target_s, (drafter_s,), num_verifiers, HOP_S)
     goal = Goal(NUM_TOKENS, **asdict(options))
     models = CertainModels(TARGET, (DRAFTER,))
     return simulate(STRATEGIES[name](goal), models, mesh, prompt=PROMPT).duration_s
@@ -93,7 +93,7 @@ def test_a_change_is_predicted_as_it_would_have_been(name, change, really):
 
 def answered_by_heads_s(strategy="heads", heads_s=0.002, target_s=TARGET_S, **options):
     """How long an answer takes with heads that guess as the drafter does."""
-    mesh = MeshModel(FixedLatency(target_s), (), 1, HOP_S, heads_s=heads_s, heads_depth=5)
+    mesh = mesh_of(target_s, (), 1, HOP_S, heads_s=heads_s, heads_depth=5)
     goal = Goal(NUM_TOKENS, **options)
     models = CertainModels(TARGET, (), heads=DRAFTER)
     return simulate(STRATEGIES[strategy](goal), models, mesh, prompt=PROMPT).duration_s
@@ -181,6 +181,6 @@ def test_changes_are_named_for_people():
 def test_more_nodes_take_as_much_longer_as_they_did_in_the_trace():
     forwards = [Forward(nodes, 0.010 + 0.001 * nodes, first=False) for nodes in (1, 5, 9)]
     forwards.append(Forward(5, 0.055, first=True))
-    latency = target_latency(forwards)
-    assert latency.forward_s(first=False, quantile=0.5, num_nodes=3) == pytest.approx(0.013)
-    assert latency.forward_s(first=True, quantile=0.5, num_nodes=3) == pytest.approx(0.053)
+    law = target_law(forwards)
+    assert law.ms(ForwardShape(tokens=3)) == pytest.approx(13)
+    assert law.prompt_ms == pytest.approx(40)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from statistics import fmean, median
+from statistics import fmean
 
 from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.simulation.mesh import MeshModel
-from specmesh.simulation.replay.latencies import drafter_latency, target_latency
+from specmesh.simulation.replay.costs import costs_of
 from specmesh.simulation.replay.models import ReplayedModels
 from specmesh.simulation.replay.recorded import RecordedRequest
 from specmesh.simulation.run import simulate
@@ -201,13 +201,6 @@ def _changes(request: RecordedRequest) -> Iterator[Alternative]:
 def _simulated_s(request: RecordedRequest, seed: int) -> float:
     """Return the seconds of the strategy's work."""
     goal = Goal(request.num_tokens, **asdict(request.options))
-    mesh = MeshModel(
-        target_latency(request.verifications),
-        (drafter_latency(request.drafter_level_s),) if request.drafter_level_s else (),
-        request.num_verifiers,
-        request.hop_s,
-        heads_s=median(request.heads_level_s) if request.heads_level_s else None,
-        heads_depth=request.heads_depth,
-    )
+    mesh = MeshModel(costs_of(request), request.num_verifiers, heads_depth=request.heads_depth)
     models = ReplayedModels(request.num_tokens, request.guesses, seed)
     return simulate(STRATEGIES[request.strategy](goal), models, mesh, seed=seed).duration_s

@@ -6,6 +6,8 @@ import functools
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
@@ -15,20 +17,21 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.results.objectives import Objectives, objectives
 from specmesh.load.workload import lengths
 from specmesh.serving.process.typer_app import App
-from specmesh.simulation.latency import FixedLatency
+from specmesh.simulation.models import AcceptanceRates
 from specmesh.tools.kit.options import Json
 from specmesh.tools.kit.progress import tracked
 from specmesh.tools.kit.strategy_options import GivenOptions, read_options
+from specmesh.tools.plan.costs import DRAFTER_MS, HOP_MS, GivenCosts, profiled_rates
 from specmesh.tools.plan.report import as_json, table
 from specmesh.tools.plan.search import plan
-from specmesh.tools.plan.setting import PlanSetting, default_objectives
+from specmesh.tools.plan.setting import HEADS_DEPTH, PlanSetting, default_objectives
+from specmesh.tools.profile.file import read_profile
 from specmesh.tools.simulate.options import (
     CORES,
-    HopMs,
     Seed,
     Workers,
     finite,
-    require_heads,
+    require_drafting,
     strategy_names,
 )
 from specmesh.tools.simulate.parallel import spread
@@ -65,12 +68,36 @@ def _positive(value: float | None) -> float | None:
 @app.command()
 def main(
     rate: Annotated[float, typer.Option(callback=_positive, help="Requests per second (Poisson).")],
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Profile to take times and acceptance from ('specmesh profile'); options override "
+            "it.",
+            show_default="none",
+        ),
+    ] = None,
+    temperature: Annotated[
+        float,
+        typer.Option(min=0, callback=finite, help="Temperature, for the profile's acceptance."),
+    ] = 0.0,
     target_ms: Annotated[
-        float, typer.Option(callback=_positive, help="Time of one target forward, of any batch.")
-    ],
+        float | None,
+        typer.Option(
+            callback=_positive,
+            help="Time of one target forward, of any batch.",
+            show_default="the profile's",
+        ),
+    ] = None,
     drafter_ms: Annotated[
-        float, typer.Option(callback=_positive, help="Time of one drafter forward.")
-    ] = 3.0,
+        float | None,
+        typer.Option(
+            callback=_positive,
+            help="Time of one drafter forward.",
+            show_default=f"the profile's, or {DRAFTER_MS:g}",
+        ),
+    ] = None,
     first_ms: Annotated[
         float | None,
         typer.Option(
@@ -84,12 +111,17 @@ def main(
         typer.Option(
             callback=_positive,
             help="Time in which the target's heads draft one level.",
-            show_default="no heads",
+            show_default="the profile's, or no heads",
         ),
     ] = None,
     heads_depth: Annotated[
-        int, typer.Option(min=1, help="Maximum number of levels that the heads draft.")
-    ] = 5,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Maximum number of levels that the heads draft.",
+            show_default="the profile's, or 5",
+        ),
+    ] = None,
     heads_acceptance: Annotated[
         float | None,
         typer.Option(
@@ -97,7 +129,7 @@ def main(
             max=1,
             callback=finite,
             help="Acceptance rate of the heads' tokens.",
-            show_default="the drafter's",
+            show_default="the profile's, or the drafter's",
         ),
     ] = None,
     target_token_ms: Annotated[
@@ -106,7 +138,7 @@ def main(
             min=0,
             callback=finite,
             help="Additional time for each token in a forward after the first.",
-            show_default="a hundredth of --target-ms",
+            show_default="the profile's, or a hundredth of --target-ms",
         ),
     ] = None,
     batch: Annotated[
@@ -114,9 +146,15 @@ def main(
         typer.Option(min=1, help="Maximum number of calls in a forward; 64 in specmesh's engines."),
     ] = 64,
     acceptance: Annotated[
-        float,
-        typer.Option(min=0, max=1, callback=finite, help="Acceptance rate of draft tokens."),
-    ] = 0.8,
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            callback=finite,
+            help="Acceptance rate of draft tokens.",
+            show_default="the profile's, or 0.8",
+        ),
+    ] = None,
     output: Annotated[
         lengths.Length,
         typer.Option(
@@ -149,11 +187,24 @@ def main(
         ),
     ] = None,
     option: GivenOptions = None,
-    hop_ms: HopMs = 0.5,
+    hop_ms: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="One-way latency between processes.",
+            show_default=f"the profile's, or {HOP_MS:g}",
+        ),
+    ] = None,
     orchestrator_ms: Annotated[
-        float,
-        typer.Option(min=0, callback=finite, help="CPU time of an orchestrator per verification."),
-    ] = ORCHESTRATOR_MS,
+        float | None,
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="CPU time of an orchestrator per verification.",
+            show_default=f"the profile's, or {ORCHESTRATOR_MS:g}",
+        ),
+    ] = None,
     drafter_cost: Annotated[
         float, typer.Option(min=0, callback=finite, help="Cost of a drafter, in verifiers.")
     ] = 0.1,
@@ -165,29 +216,39 @@ def main(
 
     For each strategy it prints the smallest mesh that meets the objectives with stable queues, and
     why one verifier less is not enough. The simulation runs the real strategies on a virtual clock,
-    against replicas that serve calls first come, first served. Exits with 1 if no mesh meets the
-    objectives.
+    against replicas that serve calls first come, first served, and have a machine each. Exits with
+    1 if no mesh meets the objectives.
     """
     names = strategy or list(_STRATEGIES)
-    require_heads(names, heads_ms)
-    token_ms = target_ms / 100 if target_token_ms is None else target_token_ms
-    target = FixedLatency(
-        target_ms / 1e3, None if first_ms is None else first_ms / 1e3, token_s=token_ms / 1e3
-    )
+    read = None if profile is None else read_profile(profile, "--profile")
+    if read is None and target_ms is None:
+        raise typer.BadParameter("is required without --profile", param_hint="--target-ms")
+    costs = GivenCosts(
+        target_ms=target_ms,
+        target_token_ms=target_token_ms,
+        first_ms=first_ms,
+        drafter_ms=drafter_ms,
+        heads_ms=heads_ms,
+        hop_ms=hop_ms,
+    ).over(None if read is None else read.costs)
+    require_drafting(names, costs)
+    rates = AcceptanceRates() if read is None else profiled_rates(read.acceptance, temperature)
+    if acceptance is not None:
+        rates = replace(rates, drafter=acceptance)
+    if heads_acceptance is not None:
+        rates = replace(rates, heads=heads_acceptance)
+    if orchestrator_ms is None and not costs.orchestrating:
+        orchestrator_ms = ORCHESTRATOR_MS
     setting = PlanSetting(
-        target=target,
-        drafter=FixedLatency(drafter_ms / 1e3),
-        hop_s=hop_ms / 1e3,
+        costs=costs,
         batch=batch,
-        acceptance=acceptance,
-        heads_s=None if heads_ms is None else heads_ms / 1e3,
-        heads_depth=heads_depth,
-        heads_acceptance=acceptance if heads_acceptance is None else heads_acceptance,
+        rates=rates,
+        heads_depth=heads_depth or (read.heads_depth if read is not None else 0) or HEADS_DEPTH,
         rate=rate,
         output=output,
-        objectives=slo or default_objectives(target, hop_ms / 1e3),
+        objectives=slo or default_objectives(costs),
         attain=attain,
-        orchestrator_s=orchestrator_ms / 1e3,
+        orchestrator_ms=orchestrator_ms,
         options=read_options(names, option or ()),
         seed=seed,
     )

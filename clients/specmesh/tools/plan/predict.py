@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate
 from random import Random
 
 import numpy as np
 
-from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.load.results.objectives import Objectives
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import StrategyOptions
 from specmesh.simulation.clock import Clock
-from specmesh.simulation.mesh import MeshModel, SimulatedMesh
-from specmesh.simulation.models import CertainModels
-from specmesh.simulation.run import Answered, simulate_on
+from specmesh.simulation.costs import MANY
+from specmesh.simulation.mesh import SimulatedMesh
+from specmesh.simulation.run import Answered, poisson_s, simulate_on
 from specmesh.tools.plan.setting import PlanSetting
 
 MOST_BUSY = 0.95
@@ -129,18 +127,14 @@ def _simulate(
 ) -> MeshPrediction:
     rng = Random(setting.seed)  # noqa: S311 - a plan must repeat
     number = num_warm_up + num_measured
-    arrivals_s = list(accumulate(rng.expovariate(rate) for _ in range(number)))
+    arrivals_s = poisson_s(number, rate, rng)
     goals = [_goal(setting, strategy, setting.output.draw(rng)) for _ in range(number)]
-    mesh = SimulatedMesh(Clock(), _model(setting, counts), setting.seed)
-    target = SimulatedTarget(setting.seed)
-    drafter, heads = (
-        SimulatedDrafter(target, acceptance, setting.runner_up, salt)
-        for salt, acceptance in enumerate((setting.acceptance, setting.heads_acceptance))
-    )
+    model = setting.model(strategy, counts.verifiers, counts.drafters)
+    mesh = SimulatedMesh(Clock(), model, setting.seed)
     answers = simulate_on(
         mesh,
         [(at_s, STRATEGIES[strategy](goal)) for at_s, goal in zip(arrivals_s, goals, strict=True)],
-        CertainModels(target, (drafter,), heads),
+        setting.rates.models(setting.seed),
         prompts=[(each,) for each in range(number)],
     )
     return _prediction(setting, strategy, mesh, answers, answers[num_warm_up:], rate)
@@ -162,6 +156,9 @@ def _prediction(
         verify_s * rate / model.num_verifiers,
         draft_s * rate / num_drafters if num_drafters else 0.0,
     )
+    orchestrator_ms = setting.orchestrator_ms
+    if orchestrator_ms is None:
+        orchestrator_ms = setting.costs.orchestrating_ms(strategy, MANY)
     verifications = sum(each.num_verify_calls for each in answers) / len(answers) * rate * cells
     return MeshPrediction(
         strategy=strategy,
@@ -178,7 +175,7 @@ def _prediction(
         draft_s=draft_s,
         verifications_per_s=round(verifications, 1),
         tokens_per_s=round(rate * cells * setting.mean_output, 1),
-        orchestrator_cores=round(verifications * setting.orchestrator_s, 3),
+        orchestrator_cores=round(verifications * orchestrator_ms / 1e3, 3),
     )
 
 
@@ -186,19 +183,6 @@ def _utilisation(busy: float, batch: int) -> float:
     """Round it, capped at 1 if answers share forwards: then no replica is more than one forward
     behind."""
     return round(busy if batch == 1 else min(busy, 1.0), 4)
-
-
-def _model(setting: PlanSetting, counts: ReplicaCounts) -> MeshModel:
-    return MeshModel(
-        setting.target,
-        (setting.drafter,) if counts.drafters else (),
-        counts.verifiers,
-        setting.hop_s,
-        drafter_replicas=counts.drafters,
-        batch=setting.batch,
-        heads_s=setting.heads_s,
-        heads_depth=setting.heads_depth,
-    )
 
 
 def _goal(setting: PlanSetting, strategy: str, num_tokens: int) -> Goal:

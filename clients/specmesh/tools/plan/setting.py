@@ -1,21 +1,25 @@
-"""The setting of a plan: times of forwards, the load, and the objectives."""
+"""The setting of a plan: the costs, the load, and the objectives."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from statistics import fmean
 
 from specmesh.load.results.objectives import Objectives
 from specmesh.load.workload.lengths import Length
 from specmesh.orchestrator.strategies.options import StrategyOptions
-from specmesh.simulation.latency import FixedLatency
+from specmesh.simulation.costs import MeshCosts
+from specmesh.simulation.law import ForwardShape
+from specmesh.simulation.mesh import MeshModel
+from specmesh.simulation.models import AcceptanceRates
 
 CELL_ANSWERS = 16
 """Approximate number of concurrent answers in a simulated cell. A greater load is divided into
 cells, which is conservative: replicas that serve more answers together wait less for each other."""
+HEADS_DEPTH = 5
 _NUM_LENGTHS = 1000
 _SLACK_TTFT = 4.0
 _SLACK_TPOT = 1.5
@@ -23,29 +27,23 @@ _SLACK_TPOT = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSetting:
-    """The setting of a plan. Times are in seconds.
+    """The setting of a plan.
 
     ``attain`` is the share of answers that must meet ``objectives``, ``batch`` the maximum number
-    of calls in a forward. ``heads_s`` is the time in which the target's heads draft one level (None
-    without heads), ``heads_depth`` the maximum number of levels. ``orchestrator_s`` is the CPU time
-    of an orchestrator per verification, everything included. ``options`` has those of strategies,
-    by name.
+    of calls in a forward, ``heads_depth`` the maximum number of levels that heads draft.
+    ``orchestrator_ms`` is the CPU time of an orchestrator per verification, everything included;
+    None means as in ``costs``. ``options`` has those of strategies, by name.
     """
 
-    target: FixedLatency
-    drafter: FixedLatency
-    hop_s: float = 0.0
+    costs: MeshCosts
     batch: int = 1
-    acceptance: float = 0.8
-    runner_up: float = 0.5
-    heads_s: float | None = None
-    heads_depth: int = 5
-    heads_acceptance: float = 0.8
+    rates: AcceptanceRates = field(default_factory=AcceptanceRates)
+    heads_depth: int = HEADS_DEPTH
     rate: float
     output: Length
     objectives: Objectives
     attain: float = 0.95
-    orchestrator_s: float
+    orchestrator_ms: float | None = None
     options: Mapping[str, StrategyOptions] = field(default_factory=dict)
     seed: int = 0
 
@@ -58,8 +56,20 @@ class PlanSetting:
     @property
     def answer_s(self) -> float:
         """Return how long an otherwise idle target takes for an answer."""
-        first_s = self.target.forward_s(first=True, quantile=0.5, num_nodes=1)
-        return first_s + (self.mean_output - 1) * self.target.each_s
+        target = self.costs.target
+        return (target.prompt_ms + self.mean_output * target.ms(ForwardShape())) / 1e3
+
+    def model(self, strategy: str, verifiers: int, drafters: int) -> MeshModel:
+        """Return a cell with these replicas. What an idle orchestrator takes of a round counts as
+        part of the hop."""
+        hop = self.costs.verify_hop
+        hop = replace(hop, base_ms=hop.base_ms + self.costs.orchestrating_ms(strategy, 1))
+        costs = replace(
+            self.costs, verify_hop=hop, drafters=self.costs.drafters[:1] if drafters else ()
+        )
+        return MeshModel(
+            *(costs, verifiers, drafters), batch=self.batch, heads_depth=self.heads_depth
+        )
 
     @property
     def cells(self) -> int:
@@ -67,10 +77,9 @@ class PlanSetting:
         return max(1, math.ceil(self.rate * self.answer_s / (2 * CELL_ANSWERS)))
 
 
-def default_objectives(target: FixedLatency, hop_s: float) -> Objectives:
+def default_objectives(costs: MeshCosts) -> Objectives:
     """Return the default objectives: a first token within 4 first forwards of the target, and 1.5
     times its other forwards for each token after it."""
-    first_s = target.forward_s(first=True, quantile=0.5, num_nodes=1) + 2 * hop_s
-    return Objectives(
-        ttft_s=_SLACK_TTFT * first_s, tpot_s=_SLACK_TPOT * (target.each_s + 2 * hop_s)
-    )
+    each_ms = costs.target.ms(ForwardShape()) + costs.verify_hop.ms(0)
+    first_ms = each_ms + costs.target.prompt_ms
+    return Objectives(ttft_s=_SLACK_TTFT * first_ms / 1e3, tpot_s=_SLACK_TPOT * each_ms / 1e3)

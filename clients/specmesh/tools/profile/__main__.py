@@ -27,7 +27,6 @@ from specmesh.cli.up import (
     real_models,
 )
 from specmesh.client import AsyncClient
-from specmesh.decoding.errors import InvalidField
 from specmesh.serving.identity.certificates import Certificate, TlsFiles, watched_certificate
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.process.typer_app import App
@@ -36,7 +35,7 @@ from specmesh.tools.kit.options import Json, Temperatures
 from specmesh.tools.kit.options import Seed as SeedOption
 from specmesh.tools.kit.progress import duration
 from specmesh.tools.profile.choose import expectations
-from specmesh.tools.profile.file import Profile
+from specmesh.tools.profile.file import Profile, read_profile
 from specmesh.tools.profile.measure.prompts import parted
 from specmesh.tools.profile.measure.replicas import connected, connected_in
 from specmesh.tools.profile.predict import CONTEXT
@@ -155,10 +154,7 @@ def choose(
     json_: Json = False,
 ) -> None:
     """Choose the strategy and options with the most expected tokens per second."""
-    try:
-        read = Profile.from_json(profile.read_text(encoding="utf-8"))
-    except (InvalidField, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{profile}: {error}", param_hint="PROFILE") from error
+    read = read_profile(profile, "PROFILE")
     expected = expectations(
         read.acceptance, read.costs, streams=streams, temperature=temperature, context=context
     )

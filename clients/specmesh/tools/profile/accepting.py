@@ -10,15 +10,15 @@ from typing import Self
 
 from specmesh.cli.local.process import StartError
 from specmesh.serving.templates.tokenizers import for_whole_texts
-from specmesh.tools.profile.costs import (
+from specmesh.tools.profile.measure.replicas import Replica, Replicas
+from specmesh.tools.profile.replay import Text, answers, rounds_of
+from specmesh.tools.profile.rounds import (
     Drafting,
     ProfiledAcceptance,
     ProfiledRound,
     Way,
     mean_round,
 )
-from specmesh.tools.profile.measure.replicas import Replica, Replicas
-from specmesh.tools.profile.replay import Text, answers, rounds_of
 
 AT_ONCE = 32
 """Number of answers along which drafts are made concurrently."""

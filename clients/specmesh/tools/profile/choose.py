@@ -6,8 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from specmesh.tools.kit.experiment import HEADS, SPECULATIVE, TREE
-from specmesh.tools.profile.costs import AUTOREGRESSIVE_ROUND, MeshCosts, ProfiledAcceptance, Way
 from specmesh.tools.profile.predict import Corrections, rounds_per_s
+from specmesh.tools.profile.rounds import (
+    AUTOREGRESSIVE_ROUND,
+    ProfiledAcceptance,
+    ProfiledCosts,
+    Way,
+)
 
 LOOKAHEADS = (1, 2, 4, 8)
 TREES = ((4, 3), (8, 4), (16, 5), (32, 6))
@@ -44,7 +49,7 @@ def ways(*, drafter: bool, heads_depth: int) -> tuple[Way, ...]:
 
 def expectations(
     acceptances: Sequence[ProfiledAcceptance],
-    costs: MeshCosts,
+    costs: ProfiledCosts,
     *,
     streams: int,
     temperature: float,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final, Self
 
+import typer
 from pydantic import TypeAdapter, ValidationError
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.tools.profile.costs import MeshCosts, ProfiledAcceptance
 from specmesh.tools.profile.law import Sample
+from specmesh.tools.profile.rounds import ProfiledAcceptance, ProfiledCosts
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +53,18 @@ class Profile:
     seconds: float
     """Duration of the measurement."""
     models: Mapping[str, ProfiledModel]
-    costs: MeshCosts
+    costs: ProfiledCosts
     accuracy: Mapping[str, Accuracy]
     acceptance: Sequence[ProfiledAcceptance]
     samples: Mapping[str, Sequence[Sample]]
     """The samples that the laws were fitted to."""
     complete: bool = True
     """Whether measuring completed instead of being stopped."""
+
+    @property
+    def heads_depth(self) -> int:
+        """Return the maximum number of levels that the target's heads draft; 0 without heads."""
+        return max(each.heads_depth for each in self.models.values())
 
     def to_json(self) -> str:
         """Return the profile as text, for a file."""
@@ -81,3 +88,12 @@ class Profile:
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"])) or "file"
             raise InvalidField(field, first["msg"]) from None
+
+
+def read_profile(path: Path, hint: str) -> Profile:
+    """Return the profile in a file. Raises BadParameter, which names the file and ``hint``, the
+    parameter that it was given by."""
+    try:
+        return Profile.from_json(path.read_text(encoding="utf-8"))
+    except (InvalidField, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{path}: {error}", param_hint=hint) from error

@@ -17,7 +17,8 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
+
+from specmesh.simulation.law import CONTEXT_UNIT, ForwardShape, Law, place
 
 KNOTS: Final = (1, 2, 3, 4, 8, 16, 32, 64, 128)
 """Tokens at which the slope may change: kernels are chosen by powers of two, and for few tokens
@@ -26,56 +27,15 @@ TELLING: Final = 3
 """Minimum number of samples between two knots."""
 FOLDS: Final = 5
 """Number of folds of cross-validation: each part of the settings is held out once."""
-_CONTEXT_UNIT: Final = 1000.0
-"""Unit of context, in tokens, so that coefficients have similar magnitudes."""
-
 Vector = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class MeasuredForward:
-    """The size of a forward: its number of calls, their total tokens, and the tokens that each call
-    attends to. As means these may be fractions."""
-
-    calls: float
-    tokens: float
-    context: float
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Consecutive forwards that together took ``ms``, estimated from several repetitions."""
 
-    forwards: tuple[MeasuredForward, ...]
+    forwards: tuple[ForwardShape, ...]
     ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Law:
-    """The time of a forward in milliseconds. It has the time of one call without context at each of
-    ``knots``, which rise; of a further call; of 1,000 tokens of context, by call and by token; and
-    what a draft takes besides its forwards."""
-
-    knots: tuple[float, ...]
-    at_knots: tuple[float, ...]
-    call_ms: float
-    call_context_ms: float
-    token_context_ms: float
-    start_ms: float
-
-    def ms(self, forward: MeasuredForward) -> float:
-        """Return the time of ``forward``, which is never negative."""
-        coefficients = (
-            *self.at_knots,
-            self.call_ms,
-            self.call_context_ms,
-            self.token_context_ms,
-        )
-        return max(0.0, float(_row(forward, self.knots) @ np.array(coefficients)))
-
-    def total_ms(self, forwards: Sequence[MeasuredForward]) -> float:
-        """Return the time of all ``forwards`` as one draft."""
-        return self.start_ms + sum(map(self.ms, forwards))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +78,17 @@ def _fitted(samples: Sequence[Sample], wanted: Sequence[int]) -> Law:
         [*np.sum([_row(each, knots) for each in sample.forwards], axis=0), start]
         for sample in samples
     ]
-    found = coefficients(rows, [sample.ms for sample in samples])
-    return Law(knots, tuple(found[: len(knots)]), *found[len(knots) :])
+    *at_knots, call_ms, call_context_ms, token_context_ms, start_ms = coefficients(
+        rows, [sample.ms for sample in samples]
+    )
+    return Law(knots, tuple(at_knots), call_ms, call_context_ms, token_context_ms, start_ms)
 
 
 def coefficients(rows: Sequence[Sequence[float]], ms: Sequence[float]) -> list[float]:
     """Return the non-negative factors of the columns of ``rows`` that minimise the squares of the
     relative errors of the times ``ms``, which must be positive."""
+    from scipy.optimize import nnls
+
     relative = np.array(rows) / np.array(ms)[:, None]
     found: list[float] = nnls(relative, np.ones(len(rows)))[0].tolist()
     return found
@@ -143,16 +107,13 @@ def _knots(samples: Sequence[Sample], wanted: Sequence[int]) -> tuple[float, ...
     return tuple(map(float, dict.fromkeys((*knots, max(every)))))
 
 
-def _row(forward: MeasuredForward, knots: Sequence[float]) -> Vector:
-    """Return the factors of the coefficients; beyond the knots the line is extrapolated."""
+def _row(size: ForwardShape, knots: Sequence[float]) -> Vector:
+    """Return the factors of the coefficients, in the order of ``Law``."""
     row = np.zeros(len(knots) + 3)
-    if len(knots) == 1:
-        row[0] = 1.0
-    else:
-        upper = int(np.clip(np.searchsorted(knots, forward.tokens), 1, len(knots) - 1))
-        low, high = knots[upper - 1], knots[upper]
-        share = max(0.0, (forward.tokens - low) / (high - low))
-        row[upper - 1 : upper + 1] = 1 - share, share
-    context = forward.context / _CONTEXT_UNIT
-    row[-3:] = forward.calls - 1, forward.calls * context, forward.tokens * context
+    upper, share = place(knots, size.tokens)
+    if upper:
+        row[upper - 1] = 1 - share
+    row[upper] = share
+    context = size.context / CONTEXT_UNIT
+    row[-3:] = size.calls - 1, size.calls * context, size.tokens * context
     return row

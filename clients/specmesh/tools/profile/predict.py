@@ -9,15 +9,9 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Final
 
+from specmesh.simulation.costs import MANY, MeshCosts, Orchestrating
 from specmesh.tools.profile import play
-from specmesh.tools.profile.costs import (
-    MANY,
-    MeshCosts,
-    ObservedRounds,
-    Orchestrating,
-    ProfiledAcceptance,
-    Way,
-)
+from specmesh.tools.profile.rounds import ObservedRounds, ProfiledAcceptance, ProfiledCosts, Way
 
 CONTEXT: Final = 128
 """Default of the mean number of tokens before the next one."""
@@ -53,7 +47,7 @@ class Corrections:
     to chance.
     """
 
-    def __init__(self, acceptances: Iterable[ProfiledAcceptance], costs: MeshCosts) -> None:
+    def __init__(self, acceptances: Iterable[ProfiledAcceptance], costs: ProfiledCosts) -> None:
         known = {(each.way, each.temperature): each for each in acceptances}
         self._own: dict[tuple[Way, float, int], _Mean] = defaultdict(_Mean)
         self._of_strategy: dict[tuple[str, float, int], _Mean] = defaultdict(_Mean)
@@ -111,7 +105,9 @@ class _Mean:
 
 
 def orchestrating(
-    costs: MeshCosts, observed: Sequence[tuple[ProfiledAcceptance, ObservedRounds]], context: float
+    costs: MeshCosts,
+    observed: Sequence[tuple[ProfiledAcceptance, ObservedRounds]],
+    context: float,
 ) -> tuple[Orchestrating, ...]:
     """Return the orchestrator's time per round of each strategy that explains the observed rounds,
     given ``costs``. It is the mean over the observations of a strategy with one stream and with

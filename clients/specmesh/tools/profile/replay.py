@@ -36,8 +36,8 @@ from specmesh.orchestrator.strategies.base import (
     Verify,
 )
 from specmesh.serving.codec.wire import write_growth, write_sampling, write_stop, write_tree
-from specmesh.tools.profile.costs import Drafting, ProfiledRound, Way
 from specmesh.tools.profile.measure.replicas import OpenLine, Replicas
+from specmesh.tools.profile.rounds import Drafting, ProfiledRound, Way
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from specmesh.simulation.costs import MANY, MeshCosts
+from specmesh.simulation.law import ForwardShape
 from specmesh.tools.kit.tables import make_table, table_of
 from specmesh.tools.profile.choose import Expectation
-from specmesh.tools.profile.costs import MANY, MeshCosts
 from specmesh.tools.profile.file import Profile
-from specmesh.tools.profile.law import MeasuredForward
 
 _SIZES = ((1, 1), (1, 4), (1, 8), (1, 16), (8, 1), (8, 4))
 """Pairs of calls, and tokens of each call."""
@@ -25,7 +25,7 @@ def show(profile: Profile, console: Console) -> None:
         console.print(_rounds(profile.costs))
     costs = profile.costs
     lines = [f"The hop of a verification takes {costs.verify_hop.ms(0):.1f} ms"]
-    if costs.draft_hop is not None:
+    if costs.drafters:
         lines[1:1] = [
             f"the hop of a draft {costs.draft_hop.ms(0):.1f} ms",
             f"while both roles work, the target takes {costs.contention.target:.2f} times as long, "
@@ -40,12 +40,11 @@ def _forwards(profile: Profile) -> Table:
     table = make_table(
         "Forwards in ms, by tokens (and calls) at a context of 256", "", *sizes, "error"
     )
-    laws = {"target": costs.target, "drafter": costs.drafter, "heads": costs.heads}
-    for role, law in laws.items():
-        if law is None:
-            continue
+    laws = [("target", costs.target), *(("drafter", law) for law in costs.drafters)]
+    laws += [] if costs.heads is None else [("heads", costs.heads)]
+    for role, law in laws:
         accuracy = profile.accuracy[role]
-        times = [law.ms(MeasuredForward(calls, calls * tokens, 256)) for calls, tokens in _SIZES]
+        times = [law.ms(ForwardShape(calls, calls * tokens, 256)) for calls, tokens in _SIZES]
         table.add_row(role, *(f"{ms:.1f}" for ms in times), f"{accuracy.median:.1%}")
     table.caption = "error: median relative error on held-out settings"
     return table

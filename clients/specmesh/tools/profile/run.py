@@ -17,14 +17,9 @@ from datetime import UTC, datetime
 
 from specmesh.cli.local.cores import Placement
 from specmesh.client import AsyncClient
+from specmesh.simulation.costs import Contention, Cores, Hop
 from specmesh.tools.profile.accepting import Acceptances
 from specmesh.tools.profile.choose import ways
-from specmesh.tools.profile.costs import (
-    Contention,
-    Cores,
-    MeshCosts,
-    ProfiledAcceptance,
-)
 from specmesh.tools.profile.file import Accuracy, Profile, ProfiledModel
 from specmesh.tools.profile.law import Fit
 from specmesh.tools.profile.measure.replicas import Replica, Replicas
@@ -37,6 +32,7 @@ from specmesh.tools.profile.measure.timing import (
     verifying,
 )
 from specmesh.tools.profile.measure.watch import CoreWatch
+from specmesh.tools.profile.rounds import ProfiledAcceptance, ProfiledCosts
 from specmesh.tools.profile.tries.refine import Tries
 
 TARGET, DRAFTER, HEADS = "target", "drafter", "heads"
@@ -136,14 +132,14 @@ async def _contention(
 
 def _costs(
     timers: Mapping[str, CallTimer], fits: Mapping[str, Fit], contention: Contention
-) -> MeshCosts:
+) -> ProfiledCosts:
     drafter, heads = fits.get(DRAFTER), fits.get(HEADS)
-    return MeshCosts(
+    return ProfiledCosts(
         target=fits[TARGET].law,
-        verify_hop=timers[TARGET].hop(),
-        drafter=None if drafter is None else drafter.law,
-        draft_hop=None if drafter is None else timers[DRAFTER].hop(),
+        drafters=() if drafter is None else (drafter.law,),
         heads=None if heads is None else heads.law,
+        verify_hop=timers[TARGET].hop(),
+        draft_hop=Hop() if drafter is None else timers[DRAFTER].hop(),
         contention=contention,
     )
 
@@ -165,14 +161,14 @@ class _Tried:
     """The acceptance of ways of decoding, and costs that include the orchestrator's time."""
 
     acceptance: list[ProfiledAcceptance]
-    costs: MeshCosts
+    costs: ProfiledCosts
     complete: bool
 
 
 async def _tried(
     replicas: Replicas,
     orchestrator: AsyncClient | None,
-    costs: MeshCosts,
+    costs: ProfiledCosts,
     plan: ProfilePlan,
     say: Callable[[str], None],
 ) -> _Tried:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, field
+from random import Random
 from statistics import fmean
 
 import numpy as np
 
-from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.simulation.clock import Clock
 from specmesh.simulation.mesh import MeshModel, SimulatedMesh
-from specmesh.simulation.models import CertainModels
-from specmesh.simulation.run import Answered, simulate_on
+from specmesh.simulation.models import AcceptanceRates
+from specmesh.simulation.run import Answered, poisson_s, simulate_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +25,7 @@ class SimulatedLoad:
     goal: Goal
     num_requests: int = 1
     rate_per_s: float | None = None
-    acceptance: float = 0.8
-    runner_up: float = 0.5
-    heads_acceptance: float | None = None
-    """None means that of the drafter."""
+    rates: AcceptanceRates = field(default_factory=AcceptanceRates)
     seed: int = 0
 
 
@@ -66,17 +61,10 @@ class LoadOutcome:
 
 def run_load(load: SimulatedLoad, model: MeshModel) -> LoadOutcome:
     """Simulate a load. The same ``load.seed`` gives the same arrivals, texts and latencies."""
-    target = SimulatedTarget(load.seed)
-    drafters = tuple(
-        SimulatedDrafter(target, load.acceptance, load.runner_up, salt)
-        for salt in range(len(model.drafter_latencies))
-    )
     mesh = SimulatedMesh(Clock(), model, load.seed)
     arrivals = [(at, STRATEGIES[load.strategy](load.goal)) for at in _arrivals_s(load)]
     prompts = [(number,) for number in range(load.num_requests)]
-    heads_acceptance = load.acceptance if load.heads_acceptance is None else load.heads_acceptance
-    heads = SimulatedDrafter(target, heads_acceptance, load.runner_up, salt=len(drafters))
-    models = CertainModels(target, drafters, heads)
+    models = load.rates.models(load.seed, len(model.costs.drafters))
     answers = simulate_on(mesh, arrivals, models, prompts=prompts)
     duration_s = mesh.clock.now
     num_tokens = sum(len(answer.token_ids) for answer in answers)
@@ -99,8 +87,8 @@ def run_load(load: SimulatedLoad, model: MeshModel) -> LoadOutcome:
 def _arrivals_s(load: SimulatedLoad) -> Sequence[float]:
     if load.rate_per_s is None:
         return [0.0] * load.num_requests
-    rng = random.Random(load.seed)  # noqa: S311 - a simulation must repeat
-    return list(accumulate(rng.expovariate(load.rate_per_s) for _ in range(load.num_requests)))
+    rng = Random(load.seed)  # noqa: S311 - a simulation must repeat
+    return poisson_s(load.num_requests, load.rate_per_s, rng)
 
 
 def _quantiles(values: Sequence[float]) -> Quantiles:

@@ -18,7 +18,8 @@ from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.simulated.overlapping import SimulatedPair
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
-from specmesh.simulation.latency import FixedLatency
+from specmesh.simulation.costs import MeshCosts
+from specmesh.simulation.law import Law
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels, SampledModels, VirtualModels
 from specmesh.simulation.run import simulate
@@ -40,8 +41,8 @@ class ModesSetting:
     """The setting: answers of ``num_tokens``, one for each of ``seeds``, on ``num_verifiers``
     replicas."""
 
-    target_s: float
-    drafter_s: float
+    target_ms: float
+    drafter_ms: float
     num_verifiers: int
     num_tokens: int
     seeds: Sequence[int]
@@ -104,9 +105,8 @@ def figures(row: ModesRow, setting: ModesSetting) -> dict[str, object]:
 
 
 def _seconds(row: ModesRow, strategy: str, setting: ModesSetting, seed: int) -> float:
-    mesh = MeshModel(
-        FixedLatency(setting.target_s), (FixedLatency(setting.drafter_s),), setting.num_verifiers
-    )
+    costs = MeshCosts(Law.fixed(setting.target_ms), (Law.fixed(setting.drafter_ms),))
+    mesh = MeshModel(costs, setting.num_verifiers)
     goal = Goal(setting.num_tokens)
     answer = simulate(STRATEGIES[strategy](goal), row.models(seed), mesh, prompt=(0, seed))
     return answer.duration_s

@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.simulation.latency import FixedLatency, Latency, MeasuredLatency
+from specmesh.simulation.costs import MeshCosts
+from specmesh.simulation.law import ForwardShape, Law
 
 MIN_STEP = 0.01
 MAX_TOKEN_ID = (1 << 32) - 1
@@ -53,11 +54,13 @@ def strategy_names(values: Sequence[str] | None) -> Sequence[str] | None:
     return values
 
 
-def require_heads(names: Sequence[str], heads_ms: float | None) -> None:
-    """Raise BadParameter if one of the strategies needs heads, and there are none."""
+def require_drafting(names: Sequence[str], costs: MeshCosts) -> None:
+    """Raise BadParameter if one of the strategies needs heads or a drafter, and there is none."""
     for name in names:
-        if heads_ms is None and STRATEGIES[name].needs_heads:
-            raise typer.BadParameter(f"strategy {name} requires it", param_hint="--heads-ms")
+        lacks_heads = STRATEGIES[name].needs_heads and costs.heads is None
+        if lacks_heads or (STRATEGIES[name].needs_drafter and not costs.drafters):
+            hint = "--heads-ms" if lacks_heads else "--drafter-ms"
+            raise typer.BadParameter(f"strategy {name} requires it", param_hint=hint)
 
 
 def token_ids(text: str) -> tuple[int, ...]:
@@ -85,41 +88,43 @@ def accepted_counts(text: str) -> list[int]:
     return counts
 
 
-def latency(model: str, each_ms: float | None, histogram: Path | None) -> Latency:
-    """Return the latency from ``--MODEL-ms`` or ``--MODEL-histogram``, exactly one of which must be
+def law(model: str, each_ms: float | None, histogram: Path | None, token_ms: float = 0.0) -> Law:
+    """Return the law from ``--MODEL-ms`` or ``--MODEL-histogram``, exactly one of which must be
     given."""
     fixed, drawn = f"--{model}-ms", f"--{model}-histogram"
     if (each_ms is None) == (histogram is None):
         raise typer.BadParameter("give exactly one of them", param_hint=f"{fixed} / {drawn}")
     if histogram is not None:
+        if token_ms:
+            raise typer.BadParameter(f"it requires {fixed}", param_hint=f"--{model}-token-ms")
         return _measured(histogram, drawn)
     assert each_ms is not None
     if each_ms <= 0:
         raise typer.BadParameter("must be above 0", param_hint=fixed)
-    return FixedLatency(each_ms / 1e3)
+    return Law.fixed(each_ms, token_ms)
 
 
-def _measured(path: Path, hint: str) -> Latency:
+def _measured(path: Path, hint: str) -> Law:
     try:
         read = json.loads(path.read_text())
-        measured = MeasuredLatency(_counts(read))
+        measured = Law.drawn(_counts_by_ms(read))
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}", param_hint=hint) from error
     except (ValueError, OverflowError) as error:
         raise typer.BadParameter(f"{path}: {error}", param_hint=hint) from error
-    if measured.forward_s(first=False, quantile=0.5, num_nodes=1) <= 0:
+    if measured.ms(ForwardShape()) <= 0:
         raise typer.BadParameter(f"{path}: the median must be above 0", param_hint=hint)
     return measured
 
 
-def _counts(read: object) -> Mapping[float, float]:
+def _counts_by_ms(read: object) -> Mapping[float, float]:
     if not isinstance(read, dict):
         raise ValueError('must hold an object like {"0.021": 118}')
     counts = {}
     for seconds, number in read.items():
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise ValueError(f"the count of {seconds!r} must be a number")
-        counts[float(seconds)] = float(number)
+        counts[1e3 * float(seconds)] = float(number)
     if not all(map(math.isfinite, (*counts, *counts.values()))):
         raise ValueError("latencies and counts must be finite")
     return counts

@@ -28,15 +28,9 @@ from specmesh.serving.codec.wire import (
     write_tree,
     write_tree_shape,
 )
-from specmesh.tools.profile.costs import Contention, Hop
-from specmesh.tools.profile.law import (
-    KNOTS,
-    Fit,
-    MeasuredForward,
-    Sample,
-    coefficients,
-    fit,
-)
+from specmesh.simulation.costs import Contention, Hop
+from specmesh.simulation.law import ForwardShape
+from specmesh.tools.profile.law import KNOTS, Fit, Sample, coefficients, fit
 from specmesh.tools.profile.measure.replicas import OpenLine, Replica, Replicas, Timed
 from specmesh.tools.profile.measure.settings import CallSetting, shuffled
 
@@ -54,7 +48,7 @@ HEADS_KNOTS = (1, 4, 16, 64)
 GREEDY = write_sampling(Sampling(0.0))
 
 Call = Callable[[OpenLine, CommittedPrefix, CallSetting], Awaitable[Timed]]
-Sized = Callable[[CallSetting, Timed], tuple[MeasuredForward, ...]]
+Sized = Callable[[CallSetting, Timed], tuple[ForwardShape, ...]]
 
 
 class CallTimer:
@@ -75,7 +69,7 @@ class CallTimer:
         self._sized = sized
         self._dice = random.Random(seed)  # noqa: S311 - a profile must repeat
         self._prefixes: dict[tuple[int, int], CommittedPrefix] = {}
-        self._forwards: defaultdict[tuple[MeasuredForward, ...], list[float]] = defaultdict(list)
+        self._forwards: defaultdict[tuple[ForwardShape, ...], list[float]] = defaultdict(list)
         self._hops: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
 
     async def measure(self, settings: Sequence[CallSetting], seconds: float, seed: int) -> None:
@@ -165,11 +159,11 @@ def verifying(replica: Replica, seed: int) -> CallTimer:
         tree = TokenTree.chain(range(setting.width))
         return await line.verify(prefix, write_tree(tree), GREEDY)
 
-    def sized(setting: CallSetting, timed: Timed) -> tuple[MeasuredForward, ...]:
+    def sized(setting: CallSetting, timed: Timed) -> tuple[ForwardShape, ...]:
         calls, tokens = timed.batch_calls, timed.batch_tokens
         # Otherwise this forward also read another stream's prefix.
         alike = calls and tokens == calls * (setting.width + 1)
-        return (MeasuredForward(calls, tokens, setting.context),) if alike else ()
+        return (ForwardShape(calls, tokens, setting.context),) if alike else ()
 
     return CallTimer(replica, call, sized, seed)
 
@@ -188,13 +182,13 @@ def drafting(replica: Replica, seed: int) -> CallTimer:
         )
         return await line.draft(prefix, request)
 
-    def sized(setting: CallSetting, timed: Timed) -> tuple[MeasuredForward, ...]:
+    def sized(setting: CallSetting, timed: Timed) -> tuple[ForwardShape, ...]:
         calls = timed.batch_calls
         widths = (1, *[setting.width] * (setting.depth - 1))
         # Complete batches advance in step; of others only the latest forward is known.
         if calls != setting.streams or timed.batch_tokens != calls * widths[-1]:
             return ()
-        return tuple(MeasuredForward(calls, calls * width, setting.context) for width in widths)
+        return tuple(ForwardShape(calls, calls * width, setting.context) for width in widths)
 
     return CallTimer(replica, call, sized, seed)
 
@@ -214,7 +208,7 @@ def heads_drafting(replica: Replica, seed: int) -> CallTimer:
         )
         return await line.verify(prefix, write_tree(TokenTree((), ())), GREEDY, asked)
 
-    def sized(setting: CallSetting, timed: Timed) -> tuple[MeasuredForward, ...]:
+    def sized(setting: CallSetting, timed: Timed) -> tuple[ForwardShape, ...]:
         response = timed.messages[0]
         if not response.HasField("next_draft"):
             return ()
@@ -225,7 +219,7 @@ def heads_drafting(replica: Replica, seed: int) -> CallTimer:
         if calls != setting.streams or (calls > 1 and max(depths) > 1):
             return ()
         counts = [depths.count(depth) for depth in range(max(depths))]
-        return tuple(MeasuredForward(calls, calls * count, 0) for count in counts)
+        return tuple(ForwardShape(calls, calls * count, 0) for count in counts)
 
     return CallTimer(replica, call, sized, seed, HEADS_KNOTS)
 

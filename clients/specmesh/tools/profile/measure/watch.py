@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from specmesh.cli.local.process import StartError
-from specmesh.tools.profile.costs import MeshCosts
+from specmesh.simulation.costs import MeshCosts
 
 _PAUSE_S = 0.05
 _WORK = 15_000

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from specmesh.client import AsyncClient, GenerationStats
-from specmesh.tools.profile.costs import Drafting, Way
 from specmesh.tools.profile.measure.stillness import Pace, on_still_cores
 from specmesh.tools.profile.measure.watch import CoreWatch
+from specmesh.tools.profile.rounds import Drafting, Way
 from specmesh.tools.profile.tries.polish import polished
 
 FINALISTS = 5

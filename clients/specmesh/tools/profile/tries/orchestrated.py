@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import cycle, islice
 
 from specmesh.client import AsyncClient
-from specmesh.tools.profile.costs import MeshCosts, ObservedRounds, ProfiledAcceptance, Way
+from specmesh.simulation.costs import MeshCosts
 from specmesh.tools.profile.measure.stillness import Pace, on_still_cores
 from specmesh.tools.profile.measure.watch import CoreWatch
 from specmesh.tools.profile.predict import tokens_per_s
+from specmesh.tools.profile.rounds import ObservedRounds, ProfiledAcceptance, Way
 from specmesh.tools.profile.tries.mesh_tries import Load, attempt, num_answers, warm_up
 from specmesh.tools.profile.tries.polish import polished
 

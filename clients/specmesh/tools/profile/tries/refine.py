@@ -10,11 +10,12 @@ from dataclasses import replace
 from itertools import product
 
 from specmesh.client import AsyncClient
+from specmesh.simulation.costs import MANY
 from specmesh.tools.profile.accepting import Acceptances
 from specmesh.tools.profile.choose import expectations
-from specmesh.tools.profile.costs import AUTOREGRESSIVE_ROUND, MANY, MeshCosts, Way
 from specmesh.tools.profile.measure.watch import CoreWatch
 from specmesh.tools.profile.predict import CONTEXT, orchestrating
+from specmesh.tools.profile.rounds import AUTOREGRESSIVE_ROUND, ProfiledCosts, Way
 from specmesh.tools.profile.tries.orchestrated import Case, Observations, promising
 
 LEADERS = 4
@@ -39,8 +40,8 @@ class Tries:
         self._say = say
 
     async def fit(
-        self, costs: MeshCosts, temperatures: Sequence[float], seconds: float
-    ) -> MeshCosts:
+        self, costs: ProfiledCosts, temperatures: Sequence[float], seconds: float
+    ) -> ProfiledCosts:
         """Return ``costs`` with the orchestrator's time per round of each strategy. Raises
         SpecmeshError."""
         self._say("trying some ways of decoding through the orchestrator")
@@ -56,8 +57,8 @@ class Tries:
         return replace(costs, orchestrating=orchestrating(costs, pairs, CONTEXT), observed=observed)
 
     async def refine(
-        self, costs: MeshCosts, temperatures: Sequence[float], seconds: float
-    ) -> MeshCosts:
+        self, costs: ProfiledCosts, temperatures: Sequence[float], seconds: float
+    ) -> ProfiledCosts:
         """Return ``costs`` with more observations of the leading ways, which also draft along more
         answers. The leading ways may change meanwhile. Raises SpecmeshError, StartError."""
         until = time.monotonic() + seconds
@@ -70,7 +71,7 @@ class Tries:
             costs = replace(costs, observed=self._observations.observed())
         return costs
 
-    def _leading(self, costs: MeshCosts, temperatures: Sequence[float]) -> Iterable[Case]:
+    def _leading(self, costs: ProfiledCosts, temperatures: Sequence[float]) -> Iterable[Case]:
         means = self._accepted.means()
         for temperature, streams in product(temperatures, (1, MANY)):
             expected = expectations(

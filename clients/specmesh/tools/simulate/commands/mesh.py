@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +10,10 @@ import typer
 
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
-from specmesh.simulation.latency import FixedLatency
+from specmesh.simulation.costs import Hop, MeshCosts
+from specmesh.simulation.law import Law
 from specmesh.simulation.mesh import MeshModel
+from specmesh.simulation.models import AcceptanceRates
 from specmesh.tools.kit.options import Json
 from specmesh.tools.kit.progress import tracked
 from specmesh.tools.kit.strategy_options import GivenOptions, read_options
@@ -28,8 +30,8 @@ from specmesh.tools.simulate.options import (
     Verifiers,
     Workers,
     finite,
-    latency,
-    require_heads,
+    law,
+    require_drafting,
     strategy_names,
 )
 from specmesh.tools.simulate.output import show
@@ -52,7 +54,7 @@ def modes(
     """Compare every strategy in every acceptance mode, for drafters of various similarity to the
     target."""
     setting = acceptance_modes.ModesSetting(
-        *(target_ms / 1e3, drafter_ms / 1e3, verifiers, tokens, range(seed, seed + repeats))
+        *(target_ms, drafter_ms, verifiers, tokens, range(seed, seed + repeats))
     )
     results = acceptance_modes.run_modes(setting, workers)
     found = {
@@ -131,23 +133,19 @@ def run_mesh(
     json_: Json = False,
 ) -> None:
     """Simulate a custom mesh: latency, throughput, waste, utilisation."""
-    target = latency("target", target_ms, target_histogram)
-    if target_token_ms:
-        if not isinstance(target, FixedLatency):
-            raise typer.BadParameter("it requires --target-ms", param_hint="--target-token-ms")
-        target = replace(target, token_s=target_token_ms / 1e3)
+    target = law("target", target_ms, target_histogram, target_token_ms)
     names = strategy or ["dsi"]
     options = read_options(names, option or ())
     needs_drafter = any(STRATEGIES[name].needs_drafter for name in names)
     given = drafter_ms is not None or drafter_histogram is not None
-    drafters = (
-        (latency("drafter", drafter_ms, drafter_histogram),) if needs_drafter or given else ()
-    )
+    drafters = (law("drafter", drafter_ms, drafter_histogram),) if needs_drafter or given else ()
     if rate is not None and rate <= 0:
         raise typer.BadParameter("must be above 0", param_hint="--rate")
-    require_heads(names, heads_ms)
-    heads_s = None if heads_ms is None else heads_ms / 1e3
-    model = MeshModel(target, drafters, verifiers, hop_ms / 1e3, heads_s=heads_s)
+    heads, hop = None if heads_ms is None else Law.fixed(heads_ms), Hop(2 * hop_ms)
+    costs = MeshCosts(target, drafters, heads, hop, hop)
+    require_drafting(names, costs)
+    model = MeshModel(costs, verifiers)
+    rates = AcceptanceRates(acceptance, runner_up, heads_acceptance)
     found = {
         "num_verifiers": verifiers,
         "num_requests": requests,
@@ -156,7 +154,7 @@ def run_mesh(
                 run_load(
                     SimulatedLoad(
                         *(name, Goal(tokens, **asdict(options[name])), requests, rate),
-                        *(acceptance, runner_up, heads_acceptance, seed),
+                        *(rates, seed),
                     ),
                     model,
                 )

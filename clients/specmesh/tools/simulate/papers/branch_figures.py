@@ -22,7 +22,8 @@ from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Command, Draft, Event, Goal, Verify
-from specmesh.simulation.latency import FixedLatency
+from specmesh.simulation.costs import MeshCosts
+from specmesh.simulation.law import Law
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.run import Answered, simulate
@@ -197,7 +198,7 @@ def _run(
     return simulate(
         STRATEGIES[strategy](Goal(num_tokens, lookahead=n)),
         CertainModels(drafter.target, (drafter,)),
-        MeshModel(FixedLatency(target_s), (FixedLatency(drafter_s),)),
+        MeshModel(MeshCosts(Law.fixed(1e3 * target_s), (Law.fixed(1e3 * drafter_s),))),
         prompt=PROMPT,
         observe=rounds.observe if rounds else None,
     )

@@ -10,7 +10,8 @@ from specmesh.decoding.predict.closed_forms import required_parallelism
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
-from specmesh.simulation.latency import FixedLatency
+from specmesh.simulation.costs import Hop, MeshCosts
+from specmesh.simulation.law import Law
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.run import simulate
@@ -90,12 +91,11 @@ def table2_seconds(
     simulated models gives the same tokens, with rejections at the same positions.
     """
     drafter = SimulatedDrafter(SimulatedTarget(seed), row.acceptance, RUNNER_UP)
-    mesh = MeshModel(
-        FixedLatency(row.target_ms / 1e3),
-        (FixedLatency(row.drafter_ms / 1e3),),
-        SPECULATION_PARALLELISM,
-        hop_s,
+    hop = Hop(2e3 * hop_s)
+    costs = MeshCosts(
+        *(Law.fixed(row.target_ms), (Law.fixed(row.drafter_ms),)), verify_hop=hop, draft_hop=hop
     )
+    mesh = MeshModel(costs, SPECULATION_PARALLELISM)
     goal = Goal(num_tokens, lookahead=lookahead)
     models = CertainModels(drafter.target, (drafter,))
     return simulate(STRATEGIES[strategy](goal), models, mesh, prompt=prompt).duration_s
