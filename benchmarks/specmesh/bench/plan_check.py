@@ -30,8 +30,8 @@ from specmesh.load.workload.lengths import ConstantLength as FixedLength
 from specmesh.load.workload.plan import RunLength, Workload
 from specmesh.load.workload.variations import Variation
 from specmesh.serving.process.typer_app import App
-from specmesh.simulation.costs import Hop, MeshCosts
-from specmesh.simulation.law import ForwardShape, Law
+from specmesh.simulation.costs import MeshCosts
+from specmesh.simulation.law import ForwardShape
 from specmesh.simulation.models import AcceptanceRates
 from specmesh.tools.kit.options import Json
 from specmesh.tools.kit.tables import table_of
@@ -111,8 +111,7 @@ def main(
     """
     console = Console(stderr=True, highlight=False)
     names = strategy or ("autoregressive", "speculative")
-    heads, hop = None if heads_ms is None else Law.fixed(heads_ms), Hop(2 * hop_ms)
-    costs = MeshCosts(Law.fixed(target_ms), (Law.fixed(drafter_ms),), heads, hop, hop)
+    costs = MeshCosts.fixed(target_ms, drafter_ms, heads_ms, hop_ms)
     require_drafting(names, costs)
     setting = PlanSetting(
         costs=costs,

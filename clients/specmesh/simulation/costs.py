@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Self
 
 from specmesh.simulation.law import Law
 
@@ -78,6 +79,24 @@ class MeshCosts:
     """One for each strategy; empty if no orchestrator was measured."""
     cores: Mapping[str, Cores] = field(default_factory=dict)
     """Cores by role: target, drafter, orchestrator. A missing role shares its cores with none."""
+
+    @classmethod
+    def fixed(
+        cls,
+        target_ms: float,
+        drafter_ms: float | None = None,
+        heads_ms: float | None = None,
+        hop_ms: float = 0.0,
+    ) -> Self:
+        """Return costs of one number each. A hop is one way; without a drafter or heads, theirs are
+        None."""
+        hop = Hop(2 * hop_ms)
+        return cls(
+            Law.fixed(target_ms),
+            () if drafter_ms is None else (Law.fixed(drafter_ms),),
+            None if heads_ms is None else Law.fixed(heads_ms),
+            *(hop, hop),
+        )
 
     def orchestrating_ms(self, strategy: str, streams: int) -> float:
         """Return the orchestrator's time of a round of ``strategy``; the mean of all strategies if

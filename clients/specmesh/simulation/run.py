@@ -42,24 +42,11 @@ def simulate(
     observe: Observe | None = None,
 ) -> Answered:
     """Run one request alone on the mesh; ``seed`` determines latencies and faults."""
-    (answered,) = simulate_load(
-        [(0.0, strategy)], models, mesh, prompts=[prompt], seed=seed, observe=observe
+    simulated = SimulatedMesh(Clock(), mesh, seed)
+    (answered,) = simulate_on(
+        simulated, [(0.0, strategy)], models, prompts=[prompt], observe=observe
     )
     return answered
-
-
-def simulate_load(
-    arrivals: Sequence[tuple[float, Strategy]],
-    models: VirtualModels,
-    mesh: MeshModel,
-    *,
-    prompts: Sequence[Sequence[int]],
-    seed: int = 0,
-    observe: Observe | None = None,
-) -> list[Answered]:
-    """Run requests that arrive at given seconds and share the mesh, each with its own strategy."""
-    simulated = SimulatedMesh(Clock(), mesh, seed)
-    return simulate_on(simulated, arrivals, models, prompts=prompts, observe=observe)
 
 
 def simulate_on(
@@ -70,8 +57,8 @@ def simulate_on(
     prompts: Sequence[Sequence[int]],
     observe: Observe | None = None,
 ) -> list[Answered]:
-    """Run requests as ``simulate_load`` does, on a mesh whose servers can be inspected
-    afterwards."""
+    """Run requests that arrive at given seconds and share the mesh, each with its own strategy. The
+    servers can be inspected afterwards."""
     requests = [
         SimulatedRequest(number, strategy, models, mesh, prompt, observe)
         for number, ((_, strategy), prompt) in enumerate(zip(arrivals, prompts, strict=True))

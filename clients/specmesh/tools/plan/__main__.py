@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-from rich.console import Console
 
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.results.objectives import Objectives, objectives
@@ -34,14 +31,13 @@ from specmesh.tools.simulate.options import (
     require_drafting,
     strategy_names,
 )
+from specmesh.tools.simulate.output import show
 from specmesh.tools.simulate.parallel import spread
 
 app = App()
 
 ORCHESTRATOR_MS = 3.0
 _STRATEGIES = ("autoregressive", "speculative", "dsi")
-_WIDTH = 140
-"""Width of tables that are written to a file or a pipe."""
 
 P = TypeVar("P")
 
@@ -254,11 +250,8 @@ def main(
     )
     planning = spread(functools.partial(plan, setting), names, min(workers, len(names)))
     planned = list(tracked(planning, len(names), "strategies"))
-    if json_:
-        typer.echo(json.dumps(as_json(setting, planned, drafter_cost)))
-    else:
-        console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
-        console.print(table(setting, planned, drafter_cost))
+    found = as_json(setting, planned, drafter_cost)
+    show(found, json_, lambda _, console: console.print(table(setting, planned, drafter_cost)))
     if all(each.best is None for each in planned):
         raise typer.Exit(ExitStatus.FAILED)
 

@@ -24,7 +24,7 @@ HOP_MS = 0.5
 TOKEN_SHARE = 0.01
 """Default of the time that a token adds, as a share of a forward's."""
 _FITTED_TOKENS = 1000
-_EQUAL = MeshCosts(Law.fixed(1.0), (Law.fixed(1.0),), Law.fixed(1.0))
+_EQUAL = MeshCosts.fixed(1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,7 @@ class GivenCosts:
         ``target_ms`` must be given."""
         if measured is None:
             assert self.target_ms is not None
-            hop = Hop(2 * HOP_MS)
-            target, drafter = Law.fixed(self.target_ms), Law.fixed(DRAFTER_MS)
-            measured = MeshCosts(target, (drafter,), verify_hop=hop, draft_hop=hop)
+            measured = MeshCosts.fixed(self.target_ms, DRAFTER_MS, hop_ms=HOP_MS)
         costs = replace(measured, target=self._target(measured.target))
         if self.drafter_ms is not None:
             costs = replace(costs, drafters=(Law.fixed(self.drafter_ms),))

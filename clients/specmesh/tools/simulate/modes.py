@@ -19,7 +19,6 @@ from specmesh.decoding.simulated.overlapping import SimulatedPair
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.simulation.costs import MeshCosts
-from specmesh.simulation.law import Law
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels, SampledModels, VirtualModels
 from specmesh.simulation.run import simulate
@@ -105,7 +104,7 @@ def figures(row: ModesRow, setting: ModesSetting) -> dict[str, object]:
 
 
 def _seconds(row: ModesRow, strategy: str, setting: ModesSetting, seed: int) -> float:
-    costs = MeshCosts(Law.fixed(setting.target_ms), (Law.fixed(setting.drafter_ms),))
+    costs = MeshCosts.fixed(setting.target_ms, setting.drafter_ms)
     mesh = MeshModel(costs, setting.num_verifiers)
     goal = Goal(setting.num_tokens)
     answer = simulate(STRATEGIES[strategy](goal), row.models(seed), mesh, prompt=(0, seed))

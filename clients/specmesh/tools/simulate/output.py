@@ -10,7 +10,7 @@ from rich.console import Console
 
 from specmesh.tools.simulate.report import Show
 
-_WIDTH = 120
+_WIDTH = 140
 """Width of tables that are written to a file or a pipe."""
 
 

@@ -23,7 +23,6 @@ from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Command, Draft, Event, Goal, Verify
 from specmesh.simulation.costs import MeshCosts
-from specmesh.simulation.law import Law
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.run import Answered, simulate
@@ -198,7 +197,7 @@ def _run(
     return simulate(
         STRATEGIES[strategy](Goal(num_tokens, lookahead=n)),
         CertainModels(drafter.target, (drafter,)),
-        MeshModel(MeshCosts(Law.fixed(1e3 * target_s), (Law.fixed(1e3 * drafter_s),))),
+        MeshModel(MeshCosts.fixed(1e3 * target_s, 1e3 * drafter_s)),
         prompt=PROMPT,
         observe=rounds.observe if rounds else None,
     )

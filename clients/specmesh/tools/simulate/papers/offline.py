@@ -27,7 +27,6 @@ from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.simulation.costs import MeshCosts
-from specmesh.simulation.law import Law
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.run import simulate
@@ -186,7 +185,7 @@ def run_once(
 ) -> float:
     """Return the time of one answer by the strategy itself, on the virtual clock."""
     drafter = _drafter(acceptance, seed)
-    costs = MeshCosts(Law.fixed(1e3 * TARGET), (Law.fixed(1e3 * drafter_latency),))
+    costs = MeshCosts.fixed(1e3 * TARGET, 1e3 * drafter_latency)
     mesh = MeshModel(costs, SPECULATION_PARALLELISM)
     goal = Goal(num_tokens, lookahead=lookahead)
     models = CertainModels(drafter.target, (drafter,))

@@ -10,8 +10,7 @@ from specmesh.decoding.predict.closed_forms import required_parallelism
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
-from specmesh.simulation.costs import Hop, MeshCosts
-from specmesh.simulation.law import Law
+from specmesh.simulation.costs import MeshCosts
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.run import simulate
@@ -91,10 +90,7 @@ def table2_seconds(
     simulated models gives the same tokens, with rejections at the same positions.
     """
     drafter = SimulatedDrafter(SimulatedTarget(seed), row.acceptance, RUNNER_UP)
-    hop = Hop(2e3 * hop_s)
-    costs = MeshCosts(
-        *(Law.fixed(row.target_ms), (Law.fixed(row.drafter_ms),)), verify_hop=hop, draft_hop=hop
-    )
+    costs = MeshCosts.fixed(row.target_ms, row.drafter_ms, hop_ms=1e3 * hop_s)
     mesh = MeshModel(costs, SPECULATION_PARALLELISM)
     goal = Goal(num_tokens, lookahead=lookahead)
     models = CertainModels(drafter.target, (drafter,))
