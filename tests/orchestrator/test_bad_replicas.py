@@ -23,7 +23,8 @@ from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
-from specmesh.orchestrator.strategies.base import Draft, Drafted, Verify
+from specmesh.orchestrator.strategies.commands import Draft, Verify
+from specmesh.orchestrator.strategies.events import Drafted
 from specmesh.serving.errors import (
     FailedPreconditionStatus,
     ResourceExhaustedStatus,

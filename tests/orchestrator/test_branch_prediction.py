@@ -16,19 +16,7 @@ from specmesh.decoding.predict.closed_forms import optimal_gamma
 from specmesh.decoding.predict.predictors import PREDICTORS, AlwaysAll, DraftOutcome
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.orchestrator.strategies.base import (
-    Cancel,
-    Capacity,
-    Commit,
-    Draft,
-    Failed,
-    Finish,
-    GiveUp,
-    Goal,
-    StopReason,
-    Verified,
-    Verify,
-)
+from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.branch_prediction import (
     MAX_DEPTH,
     MAX_NODES,
@@ -36,6 +24,16 @@ from specmesh.orchestrator.strategies.branch_prediction import (
     BranchPrediction,
     Exhaustive,
 )
+from specmesh.orchestrator.strategies.commands import (
+    Cancel,
+    Commit,
+    Draft,
+    Finish,
+    GiveUp,
+    StopReason,
+    Verify,
+)
+from specmesh.orchestrator.strategies.events import Capacity, Failed, Verified
 
 END = 90
 SURE = {n: TopK((7 + n, 5 - n), (0.9, 0.1), 0.33) for n in range(3)}

@@ -24,6 +24,7 @@ from tests.orchestrator.peers import (
     raising,
 )
 
+from specmesh.decoding.drafting import TopK
 from specmesh.decoding.predict.lookahead import DraftStop
 from specmesh.decoding.predict.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
@@ -36,7 +37,8 @@ from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.retries import attempts as attempts_module
-from specmesh.orchestrator.strategies.base import Draft, Drafted, TopK, Verify
+from specmesh.orchestrator.strategies.commands import Draft, Verify
+from specmesh.orchestrator.strategies.events import Drafted
 from specmesh.serving.errors import (
     DeadlineExceededStatus,
     FailedPreconditionStatus,

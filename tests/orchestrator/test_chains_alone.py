@@ -14,7 +14,8 @@ from tests.orchestrator.world import Chances
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.best_chain import BestChain
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.orchestrator.strategies.base import Capacity, Goal
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.events import Capacity
 from specmesh.orchestrator.strategies.options import CALIBRATED
 
 

@@ -7,7 +7,8 @@ import numpy as np
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.orchestrator.strategies.base import Capacity, Drafted, Goal, Verified
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.events import Capacity, Drafted, Verified
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.orchestrator.strategies.tree import Tree
 

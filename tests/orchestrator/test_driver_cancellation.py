@@ -22,19 +22,16 @@ from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
-from specmesh.orchestrator.strategies.base import (
+from specmesh.orchestrator.strategies.commands import (
     Cancel,
-    Capacity,
     Command,
     Commit,
     Draft,
-    Drafted,
-    Event,
     Finish,
     StopReason,
-    Verified,
     Verify,
 )
+from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Verified
 from specmesh.serving.errors import UnavailableStatus
 
 PROMPT = tuple(range(1, 41))

@@ -10,22 +10,20 @@ from specmesh.decoding.drafting import TopK
 from specmesh.decoding.predict.acceptance_rate import AcceptanceRate
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.orchestrator.strategies.base import (
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.chains.drafting import MAX_DRAFT_TOKENS
+from specmesh.orchestrator.strategies.chains.reach import IN_VAIN
+from specmesh.orchestrator.strategies.commands import (
     Cancel,
-    Capacity,
     Commit,
     Draft,
-    Drafted,
-    Failed,
     Finish,
     GiveUp,
-    Goal,
     StopReason,
     Verify,
 )
-from specmesh.orchestrator.strategies.chains.drafting import MAX_DRAFT_TOKENS
-from specmesh.orchestrator.strategies.chains.reach import IN_VAIN
 from specmesh.orchestrator.strategies.dsi import DSI, MAX_CHECK_TOKENS
+from specmesh.orchestrator.strategies.events import Capacity, Drafted, Failed
 
 END = 90
 ALONE, CHAIN = 1, 2

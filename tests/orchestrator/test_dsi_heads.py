@@ -19,19 +19,12 @@ from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.replicas.calls.next_drafts import read_next_draft
-from specmesh.orchestrator.strategies.base import (
-    Cancel,
-    Capacity,
-    Commit,
-    Draft,
-    Goal,
-    NextDraft,
-    Verified,
-    Verify,
-)
+from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.chains.reach import best_heads_depth
 from specmesh.orchestrator.strategies.chains.verifications import InFlightVerification
+from specmesh.orchestrator.strategies.commands import Cancel, Commit, Draft, NextDraft, Verify
 from specmesh.orchestrator.strategies.dsi import DSI
+from specmesh.orchestrator.strategies.events import Capacity, Verified
 
 ALONE, CHAIN = 1, 2
 """The first tasks, as in ``test_dsi.py``."""

@@ -12,17 +12,10 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.orchestrator.strategies.base import (
-    Cancel,
-    Capacity,
-    Commit,
-    Draft,
-    Goal,
-    NextDraft,
-    Verified,
-    Verify,
-)
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import Cancel, Commit, Draft, NextDraft, Verify
 from specmesh.orchestrator.strategies.dsi import DSI, NUM_CHOICES
+from specmesh.orchestrator.strategies.events import Capacity, Verified
 
 ALONE, CHAIN = 1, 2
 """The first tasks, as in ``test_dsi.py``."""

@@ -13,20 +13,22 @@ from tests.orchestrator.world import Chances, World
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
-from specmesh.orchestrator.strategies.base import (
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import (
     Assess,
-    Assessed,
-    Capacity,
     Commit,
     Draft,
+    GiveUp,
+    StopReason,
+    Verify,
+)
+from specmesh.orchestrator.strategies.events import (
+    Assessed,
+    Capacity,
     Drafted,
     Failed,
-    GiveUp,
-    Goal,
     Released,
-    StopReason,
     Verified,
-    Verify,
 )
 from specmesh.orchestrator.strategies.filter import ConfidenceFilter
 

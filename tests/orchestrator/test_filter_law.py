@@ -20,7 +20,8 @@ from tests.orchestrator.world import Chances, Keeps, World
 
 from specmesh.decoding.drafting import MAX_CANDIDATES, TopK, draw_children
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, warp
-from specmesh.orchestrator.strategies.base import Capacity, Goal
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.events import Capacity
 from specmesh.orchestrator.strategies.filter import NUM_CHOICES
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 

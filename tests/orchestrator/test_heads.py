@@ -17,18 +17,9 @@ from tests.orchestrator.world import Chances
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.orchestrator.strategies.base import (
-    Capacity,
-    Commit,
-    Drafted,
-    Failed,
-    Finish,
-    GiveUp,
-    Goal,
-    StopReason,
-    Verified,
-    Verify,
-)
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import Commit, Finish, GiveUp, StopReason, Verify
+from specmesh.orchestrator.strategies.events import Capacity, Drafted, Failed, Verified
 from specmesh.orchestrator.strategies.heads import Heads
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.serving.errors import error_info

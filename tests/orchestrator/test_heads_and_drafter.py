@@ -17,17 +17,9 @@ from specmesh.decoding.trees.best_chain import BestChain
 from specmesh.decoding.trees.merge import DrawnTree, merge
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies import heads_and_drafter
-from specmesh.orchestrator.strategies.base import (
-    Cancel,
-    Capacity,
-    Commit,
-    Draft,
-    Drafted,
-    Failed,
-    Goal,
-    Verified,
-    Verify,
-)
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import Cancel, Commit, Draft, Verify
+from specmesh.orchestrator.strategies.events import Capacity, Drafted, Failed, Verified
 from specmesh.orchestrator.strategies.heads_and_drafter import HeadsAndDrafter
 
 MEASURED = Capacity(target_s=0.1, drafter_s=0.01, heads_s=0.01, target_token_s=0.002)

@@ -18,7 +18,7 @@ from specmesh.orchestrator.replicas.latencies.patience import CallPatience
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.retries.hedging import HEDGES_PER_CALL, MAX_HEDGES, HedgeBudget
-from specmesh.orchestrator.strategies.base import Verify
+from specmesh.orchestrator.strategies.commands import Verify
 
 PROMPT = tuple(range(1, 41))
 SAMPLING = Sampling(temperature=0.8, seed=5)

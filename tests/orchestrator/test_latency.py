@@ -25,7 +25,8 @@ from specmesh.orchestrator.replicas.latencies.running_medians import (
 )
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
-from specmesh.orchestrator.strategies.base import Capacity, Draft, Verify
+from specmesh.orchestrator.strategies.commands import Draft, Verify
+from specmesh.orchestrator.strategies.events import Capacity
 
 
 def calls_on(mesh: ReplicaPools) -> Calls:

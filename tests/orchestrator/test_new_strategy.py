@@ -9,7 +9,7 @@ from tests.orchestrator.answers import alone, collect, request
 from tests.orchestrator.peers import Drafter, Verifier
 
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.orchestrator.strategies.base import Draft, TaskId
+from specmesh.orchestrator.strategies.commands import Draft, TaskId
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
 from specmesh.v1 import served_model_pb2

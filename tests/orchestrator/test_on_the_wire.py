@@ -25,13 +25,8 @@ from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
-from specmesh.orchestrator.strategies.base import (
-    Commit,
-    Finish,
-    StopReason,
-    Verified,
-    Verify,
-)
+from specmesh.orchestrator.strategies.commands import Commit, Finish, StopReason, Verify
+from specmesh.orchestrator.strategies.events import Verified
 
 ROUNDS = 20
 

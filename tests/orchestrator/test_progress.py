@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from specmesh.orchestrator.strategies.base import Commit, Finish, Goal, StopReason
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import Commit, Finish, StopReason
 from specmesh.orchestrator.strategies.kit.progress import Progress
 
 END, STOP = 90, 91

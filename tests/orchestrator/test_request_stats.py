@@ -5,7 +5,8 @@ from __future__ import annotations
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.driver.stats import RequestStats
-from specmesh.orchestrator.strategies.base import Cancel, Commit, Drafted, Failed, Verified, Verify
+from specmesh.orchestrator.strategies.commands import Cancel, Commit, Verify
+from specmesh.orchestrator.strategies.events import Drafted, Failed, Verified
 
 
 def drafted(task: int, *tokens: int) -> Drafted:

@@ -10,17 +10,16 @@ from specmesh.decoding.predict.lookahead import DEFAULT_LOOKAHEAD
 from specmesh.decoding.predict.platt import Platt
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.autoregressive import Autoregressive
-from specmesh.orchestrator.strategies.base import (
-    Capacity,
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import (
     Commit,
     Draft,
-    Failed,
     Finish,
     GiveUp,
-    Goal,
     StopReason,
     Verify,
 )
+from specmesh.orchestrator.strategies.events import Capacity, Failed
 from specmesh.orchestrator.strategies.speculative import Speculative
 
 END, STOP = 90, 91

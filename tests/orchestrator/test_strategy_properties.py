@@ -16,12 +16,9 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import Drawn, TopK
 from specmesh.decoding.predict.closed_forms import expected_tokens
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.orchestrator.strategies.base import (
-    Capacity,
-    Goal,
-    StopReason,
-    Verify,
-)
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import StopReason, Verify
+from specmesh.orchestrator.strategies.events import Capacity
 
 VOCAB_SIZE = 50
 

@@ -53,9 +53,11 @@ from specmesh.decoding.predict.predictors import PREDICTORS, AlwaysAll, AlwaysNo
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies import LOSSLESS
-from specmesh.orchestrator.strategies.base import Capacity, Goal, Verify
+from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.chains.chain import Chain
 from specmesh.orchestrator.strategies.chains.verifications import Verifications
+from specmesh.orchestrator.strategies.commands import Verify
+from specmesh.orchestrator.strategies.events import Capacity
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree

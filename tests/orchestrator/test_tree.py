@@ -30,19 +30,16 @@ from specmesh.decoding.trees.growth import TreeGrowth
 from specmesh.decoding.trees.siblings import sibling_confidences
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.requests.plan import Defaults
-from specmesh.orchestrator.strategies.base import (
-    Capacity,
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import (
     Commit,
     Draft,
-    Drafted,
-    Failed,
     Finish,
     GiveUp,
-    Goal,
     StopReason,
-    Verified,
     Verify,
 )
+from specmesh.orchestrator.strategies.events import Capacity, Drafted, Failed, Verified
 from specmesh.orchestrator.strategies.options import CALIBRATED, GROWN
 from specmesh.orchestrator.strategies.tree import Tree
 from specmesh.v1 import model_pb2

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.sampling import Distribution
-from specmesh.orchestrator.strategies.base import Drafted, Verified
+from specmesh.orchestrator.strategies.events import Drafted, Verified
 
 
 def drafted(

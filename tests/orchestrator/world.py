@@ -14,24 +14,26 @@ from specmesh.decoding.trees.best_chain import BestChain
 from specmesh.decoding.trees.growth import Guess, is_last, next_level
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.orchestrator.strategies.base import (
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import (
     Assess,
-    Assessed,
     Cancel,
-    Capacity,
     Command,
     Commit,
     Draft,
+    Finish,
+    GiveUp,
+    StopReason,
+    Verify,
+)
+from specmesh.orchestrator.strategies.events import (
+    Assessed,
+    Capacity,
     Drafted,
     Event,
     Failed,
-    Finish,
-    GiveUp,
-    Goal,
     Released,
-    StopReason,
     Verified,
-    Verify,
 )
 
 HEADS = 1

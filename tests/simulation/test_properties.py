@@ -12,23 +12,19 @@ from tests.simulation.meshes import mesh_of
 
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.orchestrator.strategies.base import (
+from specmesh.orchestrator.strategies.base import Goal, Strategy
+from specmesh.orchestrator.strategies.commands import (
     Assess,
-    Assessed,
     Cancel,
-    Capacity,
     Command,
     Commit,
     Draft,
-    Drafted,
-    Event,
     Finish,
-    Goal,
     StopReason,
-    Strategy,
     TaskId,
     Verify,
 )
+from specmesh.orchestrator.strategies.events import Assessed, Capacity, Drafted, Event
 from specmesh.simulation.clock import Clock
 from specmesh.simulation.law import Law
 from specmesh.simulation.mesh import Faults, MeshModel, SimulatedMesh

@@ -8,7 +8,7 @@ from tests.client.spans import committed_round, draft, verification
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.trees.tree import TokenTree as DraftTree
 from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
-from specmesh.orchestrator.strategies.base import Commit
+from specmesh.orchestrator.strategies.commands import Commit
 from specmesh.traces.analysis.token_tree import Fate, token_tree
 from specmesh.traces.spans import AttributeValue
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from specmesh.decoding.drafting import Drawn, TopK
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.trees.growth import Children, Guess, is_last, next_level
-from specmesh.orchestrator.strategies.base import Draft, Drafted
+from specmesh.orchestrator.strategies.commands import Draft
+from specmesh.orchestrator.strategies.events import Drafted
 from specmesh.simulation.models import Context, VirtualModels
 
 

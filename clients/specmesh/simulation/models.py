@@ -15,7 +15,7 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget, chained
 from specmesh.decoding.simulated.overlapping import SimulatedPair, renamed
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.orchestrator.strategies.base import Draft, Verify
+from specmesh.orchestrator.strategies.commands import Draft, Verify
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 
 HEADS = -1

@@ -8,25 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from specmesh.orchestrator.driver.stats import RequestStats
-from specmesh.orchestrator.strategies.base import (
+from specmesh.orchestrator.strategies.base import Strategy
+from specmesh.orchestrator.strategies.commands import (
     Assess,
-    Assessed,
     Cancel,
-    Capacity,
     Command,
     Commit,
     Draft,
+    Finish,
+    GiveUp,
+    StopReason,
+    TaskId,
+    Verify,
+)
+from specmesh.orchestrator.strategies.events import (
+    Assessed,
+    Capacity,
     Drafted,
     Event,
     Failed,
-    Finish,
-    GiveUp,
     Released,
-    StopReason,
-    Strategy,
-    TaskId,
     Verified,
-    Verify,
 )
 from specmesh.simulation.law import ForwardShape
 from specmesh.simulation.levels import DraftedLevels

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from specmesh.orchestrator.strategies.base import Command, Event, Strategy
+from specmesh.orchestrator.strategies.base import Strategy
+from specmesh.orchestrator.strategies.commands import Command
+from specmesh.orchestrator.strategies.events import Event
 from specmesh.simulation.clock import Clock
 from specmesh.simulation.mesh import MeshModel, SimulatedMesh
 from specmesh.simulation.models import VirtualModels

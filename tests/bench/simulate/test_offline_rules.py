@@ -6,7 +6,8 @@ from tests.simulation.meshes import mesh_of
 from specmesh.decoding.predict.closed_forms import required_parallelism
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.orchestrator.strategies.base import Draft, Goal, Verify
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import Draft, Verify
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.run import simulate
 from specmesh.tools.simulate.papers.offline import PROMPT, run_once

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import Drawn, TopK, highest_entropy
 from specmesh.decoding.simulated.hashed import chained
-from specmesh.orchestrator.strategies.base import Draft, Verify
+from specmesh.orchestrator.strategies.commands import Draft, Verify
 from specmesh.simulation.models import Context
 from specmesh.simulation.replay.recorded import RecordedGuess
 

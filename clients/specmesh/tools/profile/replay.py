@@ -24,17 +24,9 @@ from specmesh.orchestrator.replicas.calls.drafts import read_part
 from specmesh.orchestrator.replicas.calls.next_drafts import read_next_draft, write_next_draft
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.orchestrator.strategies.base import (
-    Capacity,
-    Command,
-    Commit,
-    Draft,
-    Drafted,
-    Event,
-    Goal,
-    Verified,
-    Verify,
-)
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import Command, Commit, Draft, Verify
+from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Verified
 from specmesh.serving.codec.wire import write_growth, write_sampling, write_stop, write_tree
 from specmesh.tools.profile.measure.replicas import OpenLine, Replicas
 from specmesh.tools.profile.rounds import Drafting, ProfiledRound, Way

@@ -25,7 +25,7 @@ from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.replicas.transport.peer_model import kind_of
 from specmesh.orchestrator.requests.plan import RequestPlan
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.orchestrator.strategies.base import Finish, StopReason, TokenKind
+from specmesh.orchestrator.strategies.commands import Finish, StopReason, TokenKind
 from specmesh.orchestrator.strategies.kit.progress import Progress
 from specmesh.orchestrator.text.decoder import TextStream
 from specmesh.serving.store.stored_session import Claim, Generated

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from specmesh.decoding.logprobs import Logprobs
 from specmesh.orchestrator.driver.mailbox import Mailbox
 from specmesh.orchestrator.replicas.calls.judged_logprobs import JudgedLogprobs
-from specmesh.orchestrator.strategies.base import Commit, StopReason, TokenKind
+from specmesh.orchestrator.strategies.commands import Commit, StopReason, TokenKind
 from specmesh.orchestrator.text.decoder import TextStream
 
 

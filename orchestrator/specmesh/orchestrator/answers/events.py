@@ -11,7 +11,7 @@ from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.replicas.transport.peer_model import kind_of
 from specmesh.orchestrator.requests.plan import RequestPlan
 from specmesh.orchestrator.requests.prompts import digest_of
-from specmesh.orchestrator.strategies.base import StopReason, TokenKind
+from specmesh.orchestrator.strategies.commands import StopReason, TokenKind
 from specmesh.v1.events_pb2 import (
     FINISH_REASON_END_OF_TEXT,
     FINISH_REASON_LENGTH,

@@ -14,7 +14,7 @@ from specmesh.orchestrator.answers.session_log import SessionLog
 from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.requests.plan import RequestPlan
-from specmesh.orchestrator.strategies.base import StopReason
+from specmesh.orchestrator.strategies.commands import StopReason
 from specmesh.serving import conventions as names
 from specmesh.serving.errors import ServiceError, to_status
 from specmesh.serving.rpc.listening import server_attributes

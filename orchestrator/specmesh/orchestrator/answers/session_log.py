@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
 
-from specmesh.orchestrator.strategies.base import StopReason
+from specmesh.orchestrator.strategies.commands import StopReason
 from specmesh.serving.conventions import COMMIT_SPAN
 from specmesh.serving.errors import AbortedStatus
 from specmesh.serving.metrics import NOT_RESUMABLE

@@ -8,7 +8,7 @@ from specmesh.orchestrator.answers.events import REASONS
 from specmesh.orchestrator.answers.session_codec import described_request
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.requests.prompts import PromptReader
-from specmesh.orchestrator.strategies.base import StopReason
+from specmesh.orchestrator.strategies.commands import StopReason
 from specmesh.orchestrator.text.decoder import TextStream
 from specmesh.serving.store.stored_session import CANCELLED, StoredSession
 from specmesh.v1 import events_pb2, session_pb2

@@ -21,25 +21,27 @@ from specmesh.orchestrator.replicas.calls.cause import Cause, Moment, clock
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
-from specmesh.orchestrator.strategies.base import (
+from specmesh.orchestrator.strategies.base import Strategy
+from specmesh.orchestrator.strategies.commands import (
     Assess,
-    Assessed,
     Cancel,
-    Capacity,
     Command,
     Commit,
     Draft,
+    Finish,
+    GiveUp,
+    StopReason,
+    TaskId,
+    Verify,
+)
+from specmesh.orchestrator.strategies.events import (
+    Assessed,
+    Capacity,
     Drafted,
     Event,
     Failed,
-    Finish,
-    GiveUp,
     Released,
-    StopReason,
-    Strategy,
-    TaskId,
     Verified,
-    Verify,
 )
 from specmesh.serving.errors import (
     FailedPreconditionStatus,

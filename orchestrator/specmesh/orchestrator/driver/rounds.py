@@ -10,7 +10,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
 from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
-from specmesh.orchestrator.strategies.base import Commit
+from specmesh.orchestrator.strategies.commands import Commit
 from specmesh.serving import conventions as names
 from specmesh.serving.telemetry.pipeline import tracer
 

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from specmesh.orchestrator.strategies.base import (
-    Cancel,
-    Commit,
-    Drafted,
-    Event,
-    Failed,
-    Verified,
-    Verify,
-)
+from specmesh.orchestrator.strategies.commands import Cancel, Commit, Verify
+from specmesh.orchestrator.strategies.events import Drafted, Event, Failed, Verified
 
 
 class RequestStats:

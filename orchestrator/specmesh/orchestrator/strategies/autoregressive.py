@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specmesh.decoding.trees.tree import EMPTY
-from specmesh.orchestrator.strategies.base import (
-    Capacity,
-    Command,
-    Event,
-    Failed,
-    GiveUp,
-    Goal,
-    Strategy,
-    Verified,
-    Verify,
-)
+from specmesh.orchestrator.strategies.base import Goal, Strategy
+from specmesh.orchestrator.strategies.commands import Command, GiveUp, Verify
+from specmesh.orchestrator.strategies.events import Capacity, Event, Failed, Verified
 from specmesh.orchestrator.strategies.kit.progress import Progress
 
 

@@ -31,27 +31,15 @@ from specmesh.decoding.predict.acceptance_rate import AcceptanceRate, Exploratio
 from specmesh.decoding.predict.closed_forms import min_draft, optimal_gamma
 from specmesh.decoding.predict.predictors import PREDICTORS, DraftOutcome, Predictor
 from specmesh.decoding.trees.tree import EMPTY
-from specmesh.orchestrator.strategies.base import (
-    Cancel,
-    Capacity,
-    Command,
-    Draft,
-    Drafted,
-    Event,
-    Failed,
-    GiveUp,
-    Goal,
-    Strategy,
-    TaskId,
-    Verified,
-    Verify,
-)
+from specmesh.orchestrator.strategies.base import Goal, Strategy
 from specmesh.orchestrator.strategies.branches import (
     Branch,
     likeliest_branches,
     plant,
     with_second_choices,
 )
+from specmesh.orchestrator.strategies.commands import Cancel, Command, Draft, GiveUp, TaskId, Verify
+from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed, Verified
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 from specmesh.orchestrator.strategies.kit.pace import levels_per_message

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from specmesh.decoding.predict.acceptance_rate import AcceptanceRate, Exploration
 from specmesh.decoding.trees.merge import DrawnTree
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.orchestrator.strategies.base import Drafted, TaskId
+from specmesh.orchestrator.strategies.commands import TaskId
+from specmesh.orchestrator.strategies.events import Drafted
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 
 

@@ -47,20 +47,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.orchestrator.strategies.base import (
-    Cancel,
-    Capacity,
-    Command,
-    Drafted,
-    Event,
-    Failed,
-    GiveUp,
-    Goal,
-    NextDraft,
-    Strategy,
-    Verified,
-    Verify,
-)
+from specmesh.orchestrator.strategies.base import Goal, Strategy
 from specmesh.orchestrator.strategies.branches import with_second_choices
 from specmesh.orchestrator.strategies.chains.chain import HEADS, Chain
 from specmesh.orchestrator.strategies.chains.drafting import DrafterChains
@@ -69,6 +56,8 @@ from specmesh.orchestrator.strategies.chains.verifications import (
     InFlightVerification,
     Verifications,
 )
+from specmesh.orchestrator.strategies.commands import Cancel, Command, GiveUp, NextDraft, Verify
+from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed, Verified
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.progress import Progress
 

@@ -30,22 +30,16 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.predict.lookahead import DraftStop
 from specmesh.decoding.predict.platt import OnlinePlatt
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.orchestrator.strategies.base import (
-    Assess,
+from specmesh.orchestrator.strategies.base import Goal, Strategy
+from specmesh.orchestrator.strategies.commands import Assess, Command, Draft, GiveUp, TaskId, Verify
+from specmesh.orchestrator.strategies.events import (
     Assessed,
     Capacity,
-    Command,
-    Draft,
     Drafted,
     Event,
     Failed,
-    GiveUp,
-    Goal,
     Released,
-    Strategy,
-    TaskId,
     Verified,
-    Verify,
 )
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree

@@ -24,20 +24,9 @@ from specmesh.decoding.trees.growth import TreeGrowth
 from specmesh.decoding.trees.merge import DrawnTree
 from specmesh.decoding.trees.plan import AdaptiveTree, TreeOutcome, TreePlan
 from specmesh.decoding.trees.tree import EMPTY
-from specmesh.orchestrator.strategies.base import (
-    Capacity,
-    Command,
-    Drafted,
-    Event,
-    Failed,
-    GiveUp,
-    Goal,
-    NextDraft,
-    Strategy,
-    TaskId,
-    Verified,
-    Verify,
-)
+from specmesh.orchestrator.strategies.base import Goal, Strategy
+from specmesh.orchestrator.strategies.commands import Command, GiveUp, NextDraft, TaskId, Verify
+from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed, Verified
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 from specmesh.orchestrator.strategies.kit.progress import Progress

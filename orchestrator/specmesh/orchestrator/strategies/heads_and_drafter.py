@@ -31,18 +31,11 @@ from specmesh.decoding.predict.closed_forms import expected_tokens
 from specmesh.decoding.trees.best_chain import BestChain
 from specmesh.decoding.trees.merge import DrawnTree, merge
 from specmesh.decoding.trees.plan import DEFAULT_WIDTH
-from specmesh.orchestrator.strategies.base import (
-    Cancel,
-    Capacity,
-    Command,
-    Draft,
-    Drafted,
-    Event,
-    Failed,
-    Goal,
-)
+from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.chain_ahead import ChainAhead, trials_of
 from specmesh.orchestrator.strategies.chains.reach import DEFAULT_LOOKAHEAD, IN_VAIN
+from specmesh.orchestrator.strategies.commands import Cancel, Command, Draft
+from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed
 from specmesh.orchestrator.strategies.heads import Heads
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.orchestrator.strategies.kit.pace import levels_per_message

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from specmesh.decoding.predict.lookahead import AdaptiveLookahead
 from specmesh.decoding.predict.predictors import DraftOutcome
-from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId, Verified
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import Draft, TaskId
+from specmesh.orchestrator.strategies.events import Verified
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 

@@ -27,7 +27,9 @@ from typing import Final
 
 from specmesh.decoding.trees.plan import AdaptiveTree, TreePlan
 from specmesh.decoding.trees.shape import TreeShape
-from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId, Verified
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import Draft, TaskId
+from specmesh.orchestrator.strategies.events import Verified
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 from specmesh.orchestrator.strategies.options import CALIBRATED

@@ -21,7 +21,9 @@ from specmesh.decoding.predict.closed_forms import (
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.orchestrator.strategies.base import Command, Draft, Event, Goal, Verify
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import Command, Draft, Verify
+from specmesh.orchestrator.strategies.events import Event
 from specmesh.simulation.costs import MeshCosts
 from specmesh.simulation.mesh import MeshModel
 from specmesh.simulation.models import CertainModels

@@ -20,7 +20,8 @@ from specmesh.mesh.v1alpha1 import confidence_pb2
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.transport.peer import Peer
-from specmesh.orchestrator.strategies.base import Assess, Assessed, Released
+from specmesh.orchestrator.strategies.commands import Assess
+from specmesh.orchestrator.strategies.events import Assessed, Released
 from specmesh.serving import conventions as names
 from specmesh.serving.codec.filter_options import write_filter_options
 from specmesh.serving.codec.wire import write_position

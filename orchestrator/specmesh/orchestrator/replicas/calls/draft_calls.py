@@ -21,7 +21,8 @@ from specmesh.orchestrator.replicas.latencies.running_medians import DRAFT_SECON
 from specmesh.orchestrator.replicas.need import Need
 from specmesh.orchestrator.replicas.retries.attempts import Attempts, Quarantined
 from specmesh.orchestrator.replicas.transport.peer import Peer
-from specmesh.orchestrator.strategies.base import Draft, Drafted, TaskId
+from specmesh.orchestrator.strategies.commands import Draft, TaskId
+from specmesh.orchestrator.strategies.events import Drafted
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 from specmesh.serving import conventions as names
 from specmesh.serving.codec.wire import (

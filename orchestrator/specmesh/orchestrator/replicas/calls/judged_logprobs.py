@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.logprobs import Logprobs
-from specmesh.orchestrator.strategies.base import Verify
+from specmesh.orchestrator.strategies.commands import Verify
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,8 @@ from specmesh.orchestrator.replicas.calls.draft_calls import DraftCalls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
 from specmesh.orchestrator.replicas.calls.verify_calls import VerifyCalls
-from specmesh.orchestrator.strategies.base import (
-    Assess,
-    Assessed,
-    Capacity,
-    Draft,
-    Drafted,
-    Released,
-    Verified,
-    Verify,
-)
+from specmesh.orchestrator.strategies.commands import Assess, Draft, Verify
+from specmesh.orchestrator.strategies.events import Assessed, Capacity, Drafted, Released, Verified
 
 
 class Calls:

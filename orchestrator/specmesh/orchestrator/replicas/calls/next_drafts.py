@@ -7,7 +7,8 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.replicas.calls.drafts import read_part
-from specmesh.orchestrator.strategies.base import Drafted, Verify
+from specmesh.orchestrator.strategies.commands import Verify
+from specmesh.orchestrator.strategies.events import Drafted
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 from specmesh.serving.codec.wire import write_growth, write_stop
 

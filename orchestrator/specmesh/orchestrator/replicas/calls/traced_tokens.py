@@ -15,7 +15,7 @@ from opentelemetry.util.types import AttributeValue
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.orchestrator.strategies.base import Commit
+from specmesh.orchestrator.strategies.commands import Commit
 from specmesh.serving import conventions as names
 
 Attributes = Mapping[str, AttributeValue]

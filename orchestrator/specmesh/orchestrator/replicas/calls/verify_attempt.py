@@ -19,7 +19,8 @@ from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.pool.examination import METHOD
 from specmesh.orchestrator.replicas.transport.open_call import call_error
 from specmesh.orchestrator.replicas.transport.peer import Peer
-from specmesh.orchestrator.strategies.base import Drafted, Verified, Verify
+from specmesh.orchestrator.strategies.commands import Verify
+from specmesh.orchestrator.strategies.events import Drafted, Verified
 from specmesh.serving import conventions as names
 from specmesh.serving.codec.verdicts import VerificationRequest, read_verdict
 from specmesh.serving.codec.wire import write_tree

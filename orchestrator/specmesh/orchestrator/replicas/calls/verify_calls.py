@@ -25,7 +25,8 @@ from specmesh.orchestrator.replicas.retries.attempts import Attempts
 from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
 from specmesh.orchestrator.replicas.retries.hedging import Hedge
 from specmesh.orchestrator.replicas.transport.peer import Peer
-from specmesh.orchestrator.strategies.base import Verified, Verify
+from specmesh.orchestrator.strategies.commands import Verify
+from specmesh.orchestrator.strategies.events import Verified
 from specmesh.serving import conventions as names
 from specmesh.serving.errors import DeadlineExceededStatus, FailedPreconditionStatus
 from specmesh.serving.metrics import HEDGES

@@ -13,8 +13,9 @@ from specmesh.decoding.predict.acceptance_rate import AcceptanceRate, Exploratio
 from specmesh.decoding.predict.platt import OnlinePlatt
 from specmesh.decoding.predict.predictors import DraftOutcome, accepted_counts
 from specmesh.decoding.sampling import Distribution
-from specmesh.orchestrator.strategies.base import Drafted, DrafterName, TaskId
 from specmesh.orchestrator.strategies.branches import Branch, likeliest_branches
+from specmesh.orchestrator.strategies.commands import TaskId
+from specmesh.orchestrator.strategies.events import Drafted, DrafterName
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 
 HEADS = -1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from specmesh.orchestrator.strategies.base import Cancel, Capacity, Draft, Drafted, TaskId
 from specmesh.orchestrator.strategies.chains.chain import Chain
 from specmesh.orchestrator.strategies.chains.reach import Reach
+from specmesh.orchestrator.strategies.commands import Cancel, Draft, TaskId
+from specmesh.orchestrator.strategies.events import Capacity, Drafted
 from specmesh.orchestrator.strategies.kit.pace import levels_per_message
 from specmesh.orchestrator.strategies.kit.progress import Progress
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import accumulate
 
 from specmesh.decoding.predict.closed_forms import min_lookahead
-from specmesh.orchestrator.strategies.base import Capacity
 from specmesh.orchestrator.strategies.chains.chain import Chain
+from specmesh.orchestrator.strategies.events import Capacity
 
 DEFAULT_LOOKAHEAD = 4
 """Lookahead until latencies are measured."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.orchestrator.strategies.base import Cancel, Drafted, DrafterName, TaskId
 from specmesh.orchestrator.strategies.chains.chain import Chain
+from specmesh.orchestrator.strategies.commands import Cancel, TaskId
+from specmesh.orchestrator.strategies.events import Drafted, DrafterName
 
 
 @dataclass(slots=True)

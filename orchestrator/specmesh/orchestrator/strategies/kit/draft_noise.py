@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.orchestrator.strategies.base import TaskId
+from specmesh.orchestrator.strategies.commands import TaskId
 
 _SEED_STEP = 0x9E3779B97F4A7C15
 """Separates the seeds of one answer's drafts from those of other answers."""

@@ -5,21 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from specmesh.orchestrator.strategies.base import (
-    Cancel,
-    Capacity,
-    Command,
-    Draft,
-    Drafted,
-    Event,
-    Failed,
-    GiveUp,
-    Goal,
-    Strategy,
-    TaskId,
-    Verified,
-    Verify,
-)
+from specmesh.orchestrator.strategies.base import Goal, Strategy
+from specmesh.orchestrator.strategies.commands import Cancel, Command, Draft, GiveUp, TaskId, Verify
+from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed, Verified
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 from specmesh.orchestrator.strategies.kit.progress import Progress

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.orchestrator.strategies.base import Drafted, TaskId
+from specmesh.orchestrator.strategies.commands import TaskId
+from specmesh.orchestrator.strategies.events import Drafted
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specmesh.orchestrator.strategies.base import Capacity
+from specmesh.orchestrator.strategies.events import Capacity
 
 MESSAGE_S = 2e-3
 """Drafting time covered by one message. A message costs both ends some tenths of a millisecond, in

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.orchestrator.strategies.base import Command, Commit, Finish, Goal, StopReason
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import Command, Commit, Finish, StopReason
 
 
 class Progress:

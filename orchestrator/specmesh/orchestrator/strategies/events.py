@@ -1,0 +1,101 @@
+"""The events that drivers pass to strategies: results of commands, and the mesh's capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.drafting import TopK
+from specmesh.decoding.sampling import Distribution
+from specmesh.orchestrator.strategies.commands import TaskId
+
+DrafterName = str | int
+"""The driver's name of a drafter, which keeps it while other drafters come and go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """More nodes of a draft, numbered on from the previous ones; ``last`` ends the task.
+
+    A task may end with fewer levels than requested, or none. ``distributions`` (rejection mode) and
+    ``choices`` (if requested) are keyed by the parent of the new nodes.
+    """
+
+    task: TaskId
+    token_ids: tuple[int, ...]
+    parents: tuple[int, ...]
+    distributions: Mapping[int, Distribution]
+    last: bool
+    choices: Mapping[int, TopK] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The target's verdict on a tree, and what its heads drafted below ``verdict.next_token``,
+    which is node 0; None if no draft was requested or the replica has no heads."""
+
+    task: TaskId
+    verdict: Verdict
+    next_draft: Drafted | None = None
+    tried: tuple[int, ...] | None = None
+    """The only nodes that were sent to the replica, if it verifies chains only; None means all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assessed:
+    """The decisions whether to keep each of the assessed positions."""
+
+    task: TaskId
+    keeps: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The target may now verify the tokens that were not kept; this ends the task."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A task ended without a result, after every sensible retry."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The capacity of the mesh: known at the start, and sent again when it changes.
+
+    ``num_verifiers`` is the number of live target replicas (speculation parallelism, SP);
+    ``drafters`` are the different drafters, the preferred one first. ``target_s`` is the time of
+    one verification, heads excluded, and ``drafter_s`` that of one drafted level, in seconds; None
+    until measured. ``target_token_s`` is the time that each additional token adds to a
+    verification. ``heads_s`` is the time of one level that the target's heads draft, None if it is
+    unknown or there are no heads; ``heads_depth`` the most levels that they draft, 0 without heads.
+    """
+
+    num_verifiers: int = 1
+    drafters: tuple[DrafterName, ...] = (0,)
+    target_s: float | None = None
+    drafter_s: float | None = None
+    target_token_s: float = 0.0
+    heads_s: float | None = None
+    heads_depth: int = 0
+
+    @property
+    def draft_cost(self) -> float | None:
+        """The cost of drafting a token and verifying it among others, as a share of the time of a
+        verification; None until it is known."""
+        if not self.target_s or self.drafter_s is None:
+            return None
+        return (self.drafter_s + self.target_token_s) / self.target_s
+
+    @property
+    def token_cost(self) -> float:
+        """The time that each token adds to a verification, as a share of a verification's time."""
+        return self.target_token_s / self.target_s if self.target_s else 0.0
+
+
+Event = Drafted | Verified | Assessed | Released | Failed | Capacity
