@@ -44,9 +44,9 @@ from specmesh.v1 import served_model_pb2, session_pb2, tokenizer_pb2
 class AsyncClient:
     """Talks to a mesh through one or more orchestrators (``host:port``).
 
-    ``targets`` default to the addresses in the environment variable SPECMESH_TARGET, separated
-    by spaces, and without it to ``127.0.0.1:50051``. The default port is 50051. Raises
-    ValueError for a target that is not an address, such as a URL.
+    ``targets`` default to the addresses in the environment variable SPECMESH_TARGET, separated by
+    spaces, and without it to ``127.0.0.1:50051``; the default port is 50051. Raises ValueError for
+    a target that is not an address, such as a URL.
 
     Calls start at the targets in turn (round robin) and skip a target that can't be reached. If
     all are unreachable or overloaded, the first call of an answer is retried ``max_retries``
@@ -58,10 +58,9 @@ class AsyncClient:
     Each event loop that uses the client has connections of its own, made on first use, so a
     client may be a global. It is cheap to share and safe to use from many tasks; ``async with``
     closes the connections of its event loop. ``tls``, ``token`` and ``metadata`` identify the
-    caller. Without TLS a token is sent only to this machine, unless
-    ``send_token_in_clear_text`` is set. ``metadata`` may be a function, which is called before
-    each call, in the task that makes it. ``interceptors`` are grpc.aio's; ``channel_options``
-    are gRPC's and override the client's own of the same name.
+    caller. Without TLS a token is sent only to this machine, unless ``send_token_in_clear_text``
+    is set. ``metadata`` may be a function, which is called before each call, in the task that makes
+    it. ``interceptors`` are grpc.aio's; ``channel_options`` are gRPC's and override the client's.
     """
 
     def __init__(

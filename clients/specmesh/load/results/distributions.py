@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean
 
 from specmesh.load.results.histograms import Histogram
-from specmesh.load.results.report import LatencyDistribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyDistribution:
+    """A distribution of times, in milliseconds. ``cdf`` has pairs of a time and the share of times
+    up to it; ``hdr`` is the whole histogram, in HdrHistogram's V2 format."""
+
+    count: int
+    mean: float
+    sd: float
+    min: float
+    max: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    p99_9: float
+    cdf: Sequence[tuple[float, float]]
+    hdr: str
+
 
 _CDF_PERCENTS = (
     *(float(n) for n in range(0, 99)),

@@ -9,26 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specmesh.load.results.distributions import LatencyDistribution
+
 SCHEMA = "specmesh.load/1"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyDistribution:
-    """A distribution of times, in milliseconds. ``cdf`` has pairs of a time and the share of times
-    up to it; ``hdr`` is the whole histogram, in HdrHistogram's V2 format."""
-
-    count: int
-    mean: float
-    sd: float
-    min: float
-    max: float
-    p50: float
-    p90: float
-    p95: float
-    p99: float
-    p99_9: float
-    cdf: Sequence[tuple[float, float]]
-    hdr: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from specmesh.cli.tables import make_table
+from specmesh.load.results.distributions import LatencyDistribution
 from specmesh.load.results.report import (
-    LatencyDistribution,
     Point,
     Result,
     ServerLoad,
