@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,72 +34,71 @@ Targets = Annotated[
     ),
 ]
 _PANEL = "Authentication"
-TlsCa = Annotated[
-    Path | None,
-    typer.Option(
-        envvar="SPECMESH_TLS_CA",
-        exists=True,
-        help="Turn on TLS and trust the CA certificates in this PEM file.",
-        rich_help_panel=_PANEL,
-    ),
-]
-TlsCert = Annotated[
-    Path | None,
-    typer.Option(
-        envvar="SPECMESH_TLS_CERT",
-        exists=True,
-        help="Present the client certificate in this PEM file (mTLS).",
-        rich_help_panel=_PANEL,
-    ),
-]
-TlsKey = Annotated[
-    Path | None,
-    typer.Option(
-        envvar="SPECMESH_TLS_KEY",
-        exists=True,
-        help="Read the key of --tls-cert from this PEM file.",
-        rich_help_panel=_PANEL,
-    ),
-]
-TokenPath = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        envvar="SPECMESH_TOKEN_FILE",
-        exists=True,
-        help="Send the bearer token in this file; or set SPECMESH_TOKEN to the token itself.",
-        rich_help_panel=_PANEL,
-    ),
-]
 
 
-def client_options(
-    targets: Sequence[str],
-    ca: Path | None,
-    cert: Path | None,
-    key: Path | None,
-    token_file: Path | None,
-) -> dict[str, Any]:
-    """Return the keyword arguments of ``Client`` and ``AsyncClient`` for these options. Raises
-    BadParameter."""
-    # Otherwise gRPC would log each failed handshake, which our one-line error already reports.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    if (cert is None) != (key is None):
-        raise typer.BadParameter("requires --tls-key, and vice versa", param_hint="--tls-cert")
-    tls = None
-    if ca or cert:
-        tls = Tls(root_certificates=ca, certificate_chain=cert, private_key=key)
-        try:
-            check_files(tls)
-        except OSError as error:
-            raise typer.BadParameter(
-                f"cannot read a certificate or key: {error}",
-                param_hint="--tls-ca" if cert is None else "--tls-ca, --tls-cert or --tls-key",
-            ) from None
-    token = _token(token_file)
-    if token and tls is None and not all(map(is_loopback, targets)):
-        raise typer.BadParameter("a token is not sent in clear text: pass --tls-ca as well")
-    return {"tls": tls, "token": token}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """What a client trusts, and proves itself by."""
+
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SPECMESH_TLS_CA",
+            exists=True,
+            help="Turn on TLS and trust the CA certificates in this PEM file.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SPECMESH_TLS_CERT",
+            exists=True,
+            help="Present the client certificate in this PEM file (mTLS).",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SPECMESH_TLS_KEY",
+            exists=True,
+            help="Read the key of --tls-cert from this PEM file.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SPECMESH_TOKEN_FILE",
+            exists=True,
+            help="Send the bearer token in this file; or set SPECMESH_TOKEN to the token itself.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+
+    def client_options(self, targets: Sequence[str]) -> dict[str, Any]:
+        """Return the keyword arguments of ``Client`` and ``AsyncClient`` that call ``targets``.
+        Raises BadParameter."""
+        # Otherwise gRPC would log each failed handshake, which our one-line error already reports.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        ca, cert, key = self.tls_ca, self.tls_cert, self.tls_key
+        if (cert is None) != (key is None):
+            raise typer.BadParameter("requires --tls-key, and vice versa", param_hint="--tls-cert")
+        tls = None
+        if ca or cert:
+            tls = Tls(root_certificates=ca, certificate_chain=cert, private_key=key)
+            try:
+                check_files(tls)
+            except OSError as error:
+                raise typer.BadParameter(
+                    f"cannot read a certificate or key: {error}",
+                    param_hint="--tls-ca" if cert is None else "--tls-ca, --tls-cert or --tls-key",
+                ) from None
+        token = _token(self.token_file)
+        if token and tls is None and not all(map(is_loopback, targets)):
+            raise typer.BadParameter("a token is not sent in clear text: pass --tls-ca as well")
+        return {"tls": tls, "token": token}
 
 
 def _token(file: Path | None) -> str | TokenFile | None:

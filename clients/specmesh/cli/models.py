@@ -9,14 +9,7 @@ from typing import Annotated
 
 import typer
 
-from specmesh.cli.connection import (
-    Targets,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    TokenPath,
-    client_options,
-)
+from specmesh.cli.connection import Credentials, Targets
 from specmesh.cli.model_files.commands import fetch, sums, verify
 from specmesh.cli.runner import run
 from specmesh.client import AsyncClient, Model, ServedModel, Strategy
@@ -36,15 +29,13 @@ def models(
     context: typer.Context,
     target: Targets = [DEFAULT_TARGET],  # noqa: B006 - typer copies it
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    token_file: TokenPath = None,
+    *,
+    credentials: Credentials,
 ) -> None:
     """List the served models, their drafters and strategies; or fetch and verify model files."""
     if context.invoked_subcommand is not None:
         return
-    connection = client_options(target, tls_ca, tls_cert, tls_key, token_file)
+    connection = credentials.client_options(target)
 
     async def work() -> int:
         async with AsyncClient(*target, **connection) as client:

@@ -12,31 +12,10 @@ import typer
 from rich.console import Console
 
 from specmesh.cli.answers.input import input_lines
+from specmesh.cli.answers.options import RequestOptions
 from specmesh.cli.answers.output import in_words
-from specmesh.cli.answers.request import (
-    MaxTokens,
-    Mode,
-    ModelName,
-    Seed,
-    Stops,
-    StrategyName,
-    StrategyOptions,
-    Temperature,
-    Timeout,
-    TopK,
-    TopP,
-    check_options,
-    strategy_options,
-)
 from specmesh.cli.answers.waiting import Waiting
-from specmesh.cli.connection import (
-    Targets,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    TokenPath,
-    client_options,
-)
+from specmesh.cli.connection import Credentials, Targets
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import explain
 from specmesh.client import ChatMessage, Client, SpecmeshError
@@ -48,17 +27,8 @@ HELP = "/reset starts over, /exit or Ctrl-D quits, Ctrl-C stops an answer"
 def chat(
     target: Targets = [DEFAULT_TARGET],  # noqa: B006 - typer copies it
     system: Annotated[str, typer.Option(help="Begin with this system message.")] = "",
-    model: ModelName = "",
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    seed: Seed = None,
-    mode: Mode = None,
-    stop: Stops = None,
-    strategy: StrategyName = "",
-    option: StrategyOptions = None,
-    timeout: Timeout = None,
+    *,
+    request: RequestOptions,
     content_as_text: Annotated[
         bool,
         typer.Option(
@@ -69,33 +39,16 @@ def chat(
     stats: Annotated[
         bool, typer.Option("--stats", help="Print the statistics of each answer.")
     ] = False,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    token_file: TokenPath = None,
+    credentials: Credentials,
 ) -> None:
     """Chat with a model that has a chat template, one line per message."""
-    chosen = strategy_options(option or ())
-    options: dict[str, Any] = {
-        "model": model,
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-        "acceptance_mode": mode,
-        "stop_strings": stop or (),
-        "strategy": strategy,
-        "timeout_s": timeout,
-        "content_as_text": content_as_text,
-        **chosen,
-    }
-    connection = client_options(target, tls_ca, tls_cert, tls_key, token_file)
+    options = {**request.arguments, "content_as_text": content_as_text}
+    connection = credentials.client_options(target)
     waiting, explained = Waiting(), partial(explain, targets=target, tls=connection["tls"])
     with Client(*target, hooks=waiting.hooks, **connection) as client:
         try:
-            if chosen:
-                check_options(client.list_models(), model, strategy, chosen)
+            if request.option:
+                request.check(client.list_models())
         except SpecmeshError as error:
             status, message = explained(error)
             typer.echo(f"specmesh: {message}", err=True)

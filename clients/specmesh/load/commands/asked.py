@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import typer
 
-from specmesh.cli.connection import client_options
 from specmesh.client.connections.credentials import is_loopback
 from specmesh.load.commands.options import LoadOptions
 from specmesh.load.commands.pattern import ArrivalPattern
+from specmesh.load.commands.request_options import LoadRequestOptions
 from specmesh.load.runs.conduct import RunPlan
 from specmesh.load.transports.mesh_transport import MeshDoor
 from specmesh.load.transports.openai_parameters import OPTIONAL
@@ -43,8 +43,9 @@ R = TypeVar("R")
 def plan_of(asked: LoadOptions, rate: float | None) -> RunPlan:
     """Return the run that ``asked`` describes, at ``rate`` conversations per second. Raises
     BadParameter."""
-    entries = None if asked.trace is None else _read(read_trace, asked.trace, "--trace")
-    if asked.trace_slowest:
+    requests, trace = asked.requests, asked.arrivals.trace
+    entries = None if trace is None else _read(read_trace, trace, "--trace")
+    if asked.results.trace_slowest:
         try:
             check_environment()
         except InvalidTelemetry as error:
@@ -53,29 +54,30 @@ def plan_of(asked: LoadOptions, rate: float | None) -> RunPlan:
         arrivals=_arrivals(asked, rate, entries),
         conversations=_conversations(asked, entries),
         extent=_extent(asked),
-        variations=_variations(asked),
-        output_tokens=asked.output_tokens,
-        ignore_end=asked.ignore_end,
-        think_s=asked.think,
-        cancelled_share=asked.cancel,
-        cancelled_after=asked.cancel_after if asked.cancel else None,
-        timeout_s=asked.timeout,
-        seed=asked.seed,
+        variations=_variations(requests),
+        output_tokens=requests.output_tokens,
+        ignore_end=requests.ignore_end,
+        think_s=asked.arrivals.think,
+        cancelled_share=requests.cancel,
+        cancelled_after=requests.cancel_after if requests.cancel else None,
+        timeout_s=requests.timeout,
+        seed=requests.seed,
     )
     return RunPlan(
         workload=workload,
         door=_door(asked),
-        processes=asked.processes,
-        objectives=asked.objectives,
-        metrics=tuple(each for each in asked.metrics.split(",") if each),
-        num_slowest=asked.trace_slowest,
+        processes=asked.extent.processes,
+        objectives=asked.results.objectives,
+        metrics=tuple(each for each in asked.server.metrics.split(",") if each),
+        num_slowest=asked.results.trace_slowest,
     )
 
 
 def _arrivals(
     asked: LoadOptions, rate: float | None, entries: tuple[TraceEntry, ...] | None
 ) -> Arrivals | Users:
-    named = {"--rate": rate, "--users": asked.users, "--trace": entries}
+    wanted = asked.arrivals
+    named = {"--rate": rate, "--users": wanted.users, "--trace": entries}
     given = [name for name, value in named.items() if value is not None]
     if len(given) != 1:
         raise typer.BadParameter(
@@ -83,62 +85,65 @@ def _arrivals(
             + (f", not {' and '.join(given)}" if given else "")
         )
     if entries is not None:
-        return ReplayedArrivals(tuple(entry.at_s for entry in entries), asked.speed)
-    if asked.users is not None:
-        return Users(asked.users, asked.think)
+        return ReplayedArrivals(tuple(entry.at_s for entry in entries), wanted.speed)
+    if wanted.users is not None:
+        return Users(wanted.users, wanted.think)
     assert rate is not None
-    match asked.arrivals:
+    match wanted.arrivals:
         case ArrivalPattern.CONSTANT:
             return ConstantArrivals(rate)
         case ArrivalPattern.GAMMA:
-            return Gamma(rate, asked.burstiness)
+            return Gamma(rate, wanted.burstiness)
         case ArrivalPattern.RAMP:
-            if asked.ramp_to is None:
+            if wanted.ramp_to is None:
                 raise typer.BadParameter("it requires --ramp-to", param_hint="--arrivals ramp")
             total_s = _extent(asked).total_s
-            return Ramp(rate, asked.ramp_to, DEFAULT_DURATION_S if total_s is None else total_s)
+            return Ramp(rate, wanted.ramp_to, DEFAULT_DURATION_S if total_s is None else total_s)
         case ArrivalPattern.POISSON:
             return Poisson(rate)
 
 
 def _conversations(asked: LoadOptions, entries: tuple[TraceEntry, ...] | None) -> Conversations:
-    if asked.prompts is not None:
-        listed = _read(read_prompts, asked.prompts, "--prompts")
-        if asked.think and asked.users is None and all(len(each.turns) == 1 for each in listed):
+    requests, arrivals = asked.requests, asked.arrivals
+    if requests.prompts is not None:
+        listed = _read(read_prompts, requests.prompts, "--prompts")
+        one_turn = all(len(each.turns) == 1 for each in listed)
+        if arrivals.think and arrivals.users is None and one_turn:
             raise typer.BadParameter(
-                f"it requires --users: no conversation in {asked.prompts} has several turns",
+                f"it requires --users: no conversation in {requests.prompts} has several turns",
                 param_hint="--think",
             )
         return Listed(listed)
     if entries is not None:
         return RecordedPrompts(entries)
     return Synthetic(
-        prompt_tokens=asked.prompt_tokens,
-        turns=asked.turns,
-        prefix_groups=asked.prefix_groups,
-        prefix_tokens=asked.prefix_tokens if asked.prefix_groups else 0,
+        prompt_tokens=requests.prompt_tokens,
+        turns=requests.turns,
+        prefix_groups=requests.prefix_groups,
+        prefix_tokens=requests.prefix_tokens if requests.prefix_groups else 0,
     )
 
 
 def _extent(asked: LoadOptions) -> RunLength:
-    duration_s = asked.duration
-    if duration_s is None and asked.requests is None and asked.trace is None:
+    extent = asked.extent
+    duration_s = extent.duration
+    if duration_s is None and extent.requests is None and asked.arrivals.trace is None:
         duration_s = DEFAULT_DURATION_S
     return RunLength(
-        warm_up_s=asked.warm_up,
+        warm_up_s=extent.warm_up,
         duration_s=duration_s,
-        cool_down_s=asked.cool_down,
-        max_conversations=asked.requests,
+        cool_down_s=extent.cool_down,
+        max_conversations=extent.requests,
     )
 
 
-def _variations(asked: LoadOptions) -> tuple[Variation, ...]:
-    if asked.mixed:
-        if asked.strategy or asked.option:
+def _variations(requests: LoadRequestOptions) -> tuple[Variation, ...]:
+    if requests.mixed:
+        if requests.strategy or requests.option:
             raise typer.BadParameter("it excludes --strategy and -o", param_hint="--mix")
-        return tuple(asked.mixed)
-    one = Variation(strategy=asked.strategy)
-    for each in asked.option or ():
+        return tuple(requests.mixed)
+    one = Variation(strategy=requests.strategy)
+    for each in requests.option or ():
         name, _, text = each.partition("=")
         try:
             one = one.having(name, text)
@@ -148,34 +153,33 @@ def _variations(asked: LoadOptions) -> tuple[Variation, ...]:
 
 
 def _door(asked: LoadOptions) -> ServerAddress:
-    if not asked.openai:
+    server, credentials = asked.server, asked.credentials
+    if not server.openai:
         return MeshDoor(
             targets=tuple(asked.target),
-            model=asked.model,
-            chat=asked.chat,
-            max_retries=asked.retries,
-            connection=client_options(
-                asked.target, asked.tls_ca, asked.tls_cert, asked.tls_key, asked.token_file
-            ),
+            model=server.model,
+            chat=server.chat,
+            max_retries=server.retries,
+            connection=credentials.client_options(asked.target),
         )
-    parts = urlsplit(asked.openai)
+    parts = urlsplit(server.openai)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise typer.BadParameter(
-            f"{asked.openai!r} is not an http:// or https:// URL", param_hint="--openai"
+            f"{server.openai!r} is not an http:// or https:// URL", param_hint="--openai"
         )
     token = os.environ.get("SPECMESH_TOKEN")
-    if asked.token_file is not None:
-        token = _read(lambda file: file.read_text().strip(), asked.token_file, "--token-file")
+    if credentials.token_file is not None:
+        token = _read(lambda file: file.read_text().strip(), credentials.token_file, "--token-file")
     if token and parts.scheme == "http" and not is_loopback(f"{parts.hostname}:80"):
         raise typer.BadParameter("a token is never sent in clear text: use https://")
     return OpenAiDoor(
-        asked.openai,
-        asked.model,
-        asked.chat,
+        server.openai,
+        server.model,
+        server.chat,
         token,
-        asked.tls_ca,
-        frozenset(_optional(name, "--leave-out") for name in asked.leave_out or ()),
-        dict(_renaming(each) for each in asked.rename or ()),
+        credentials.tls_ca,
+        frozenset(_optional(name, "--leave-out") for name in server.leave_out or ()),
+        dict(_renaming(each) for each in server.rename or ()),
     )
 
 

@@ -9,16 +9,16 @@ import typer
 
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.commands.asked import plan_of
-from specmesh.load.commands.options import LoadOptions, with_load_options
+from specmesh.load.commands.inapplicable import refuse_inapplicable
+from specmesh.load.commands.options import LoadOptions
 from specmesh.load.commands.session import RunSession, carry_out, check_writable
 from specmesh.load.results.csv_file import write_csv
 from specmesh.load.results.report import RunReport
 from specmesh.load.results.tables import show_result
 
 
-@with_load_options
 def run(
-    asked: LoadOptions,
+    context: typer.Context,
     rate: Annotated[
         float | None,
         typer.Option(
@@ -26,6 +26,8 @@ def run(
             help="Open loop: conversations started per second, however long answers take.",
         ),
     ] = None,
+    *,
+    asked: LoadOptions,
     csv: Annotated[
         Path | None,
         typer.Option(
@@ -40,8 +42,9 @@ def run(
     Exactly one of --rate, --users and --trace sets when they are sent. A TIME has a unit: 200ms,
     30s, 5m.
     """
+    refuse_inapplicable(context, asked)
     plan = plan_of(asked, rate)
-    session = RunSession(asked.json_, asked.html)
+    session = RunSession(asked.results)
     check_writable(csv, "--csv")
 
     async def work() -> int:

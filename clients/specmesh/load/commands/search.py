@@ -9,7 +9,8 @@ import typer
 
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.commands.asked import plan_of
-from specmesh.load.commands.options import LoadOptions, with_load_options
+from specmesh.load.commands.inapplicable import refuse_inapplicable
+from specmesh.load.commands.options import LoadOptions
 from specmesh.load.commands.session import RunSession, carry_out
 from specmesh.load.commands.sweep import point
 from specmesh.load.results.report import Point, RunSetting, SearchReport
@@ -17,13 +18,14 @@ from specmesh.load.results.tables import show_points
 from specmesh.load.runs.bisection import Bisection
 
 
-@with_load_options
 def search(
-    asked: LoadOptions,
+    context: typer.Context,
     first_rate: Annotated[
         float,
         typer.Option("--from", min=1e-3, help="First rate to try, in conversations per second."),
     ] = 1.0,
+    *,
+    asked: LoadOptions,
     share: Annotated[
         float,
         typer.Option(
@@ -45,12 +47,13 @@ def search(
     ] = 0.05,
 ) -> None:
     """Find the highest rate that meets the objectives, by bisection."""
-    if asked.objectives is None:
+    refuse_inapplicable(context, asked)
+    if asked.results.objectives is None:
         raise typer.BadParameter(
             "a search requires the objectives that the rate must meet", param_hint="--slo"
         )
     plan = plan_of(asked, first_rate)
-    session = RunSession(asked.json_, asked.html)
+    session = RunSession(asked.results)
     bisection = Bisection(first_rate, within)
 
     async def work() -> int:
@@ -65,24 +68,35 @@ def search(
                 break
             points.append(point(rate, {}, session.setting(done.plan), done.result, share))
             bisection.tried(rate, met=bool(points[-1].meets))
-        points.sort(key=lambda each: each.rate)
-        show_points(session.console, points)
-        _say(session, bisection, share)
         assert setting is not None, "a search tries at least one rate"
-        session.write(
-            SearchReport(
-                setting=setting,
-                share=share,
-                highest_rate=bisection.highest_met,
-                lowest_missed_rate=bisection.lowest_missed,
-                points=points,
-            )
-        )
-        if session.stopped:
-            return ExitStatus.INTERRUPTED
-        return ExitStatus.OK if bisection.highest_met is not None else ExitStatus.FAILED
+        points.sort(key=lambda each: each.rate)
+        return _conclude(session, setting, points, bisection, share)
 
     carry_out(work)
+
+
+def _conclude(
+    session: RunSession,
+    setting: RunSetting,
+    points: list[Point],
+    bisection: Bisection,
+    share: float,
+) -> ExitStatus:
+    """Print and write what was found; return the exit status."""
+    show_points(session.console, points)
+    _say(session, bisection, share)
+    session.write(
+        SearchReport(
+            setting=setting,
+            share=share,
+            highest_rate=bisection.highest_met,
+            lowest_missed_rate=bisection.lowest_missed,
+            points=points,
+        )
+    )
+    if session.stopped:
+        return ExitStatus.INTERRUPTED
+    return ExitStatus.OK if bisection.highest_met is not None else ExitStatus.FAILED
 
 
 def _say(session: RunSession, bisection: Bisection, share: float) -> None:

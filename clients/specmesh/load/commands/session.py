@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from specmesh.cli.exit_status import ExitStatus
+from specmesh.load.commands.options import ResultOptions
 from specmesh.load.generators.fleet import Fleet
 from specmesh.load.html.contents import page
 from specmesh.load.html.document import write_page
@@ -38,7 +39,8 @@ _STATUSES = {
 class RunSession:
     """The consecutive runs of a command. ``stopped`` is set once the user has ended them."""
 
-    def __init__(self, json_file: Path | None, html_file: Path | None) -> None:
+    def __init__(self, results: ResultOptions) -> None:
+        json_file, html_file = results.json_, results.html
         check_writable(json_file, "--json")
         check_writable(html_file, "--html")
         self._json_file = json_file

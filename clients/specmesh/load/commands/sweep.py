@@ -11,7 +11,9 @@ import typer
 
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.commands.asked import plan_of
-from specmesh.load.commands.options import LoadOptions, parsed_by, with_load_options
+from specmesh.load.commands.inapplicable import refuse_inapplicable
+from specmesh.load.commands.options import LoadOptions
+from specmesh.load.commands.parsing import parsed_by
 from specmesh.load.commands.session import RunSession, carry_out
 from specmesh.load.results.report import Point, Result, RunSetting, SweepReport
 from specmesh.load.results.saturation import saturated
@@ -36,9 +38,8 @@ def _settings(text: str) -> tuple[str, tuple[str, ...]]:
     return name, tuple(values.split(","))
 
 
-@with_load_options
 def sweep(
-    asked: LoadOptions,
+    context: typer.Context,
     rates: Annotated[
         tuple,  # type: ignore[type-arg]
         typer.Option(
@@ -48,6 +49,8 @@ def sweep(
             "can't keep up.",
         ),
     ],
+    *,
+    asked: LoadOptions,
     over: Annotated[
         list[tuple] | None,  # type: ignore[type-arg]
         typer.Option(
@@ -60,9 +63,10 @@ def sweep(
     ] = None,
 ) -> None:
     """Run at increasing rates until the server can't keep up."""
+    refuse_inapplicable(context, asked)
     combinations = _combinations(over or ())
     plans = [(each, _changed(plan_of(asked, rates[0]), each)) for each in combinations]
-    session = RunSession(asked.json_, asked.html)
+    session = RunSession(asked.results)
 
     async def work() -> int:
         points: list[Point] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated
@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from specmesh import models
-from specmesh.cli.connection import TlsCa, TlsCert, TlsKey, TokenPath, client_options
+from specmesh.cli.connection import Credentials
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.cores import pinned_to
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
@@ -31,8 +31,7 @@ from specmesh.serving.identity.certificates import Certificate, TlsFiles, watche
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.experiment import SEED, TEMPERATURES
-from specmesh.tools.kit.options import Json, Temperatures
-from specmesh.tools.kit.options import Seed as SeedOption
+from specmesh.tools.kit.options import Json, Seed, Temperatures
 from specmesh.tools.kit.progress import duration
 from specmesh.tools.profile.choose import expectations
 from specmesh.tools.profile.file import Profile, read_profile
@@ -47,17 +46,35 @@ app = App(
     help="Measure the costs of a mesh's forwards and hops, and choose a strategy by them.",
 )
 
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", help="File to write the profile to.", show_default="standard output"),
-]
-Seconds = Annotated[
-    float, typer.Option(min=1, help="Approximate time to measure; a slow mesh takes longer.")
-]
-NumPromptsOption = Annotated[
-    int, typer.Option("--prompts", min=1, help="Maximum number of held-out prompts for acceptance.")
-]
-NumTokens = Annotated[int, typer.Option("--tokens", min=8, help="Tokens of each answer to them.")]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureOptions:
+    """How long and with what to measure, and where to write the profile."""
+
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Approximate time to measure; a slow mesh takes longer.")
+    ] = SECONDS
+    prompts: Annotated[
+        int, typer.Option(min=1, help="Maximum number of held-out prompts for acceptance.")
+    ] = NUM_PROMPTS
+    tokens: Annotated[int, typer.Option(min=8, help="Tokens of each answer to them.")] = NUM_TOKENS
+    temperature: Temperatures = None
+    seed: Seed = SEED
+    output: Annotated[
+        Path | None,
+        typer.Option(help="File to write the profile to.", show_default="standard output"),
+    ] = None
+
+    def plan(self) -> ProfilePlan:
+        """Return what to measure."""
+        texts, _ = parted(models.heldout_prompts(2 * NUM_PROMPTS), self.seed)
+        return ProfilePlan(
+            texts[: self.prompts],
+            tuple(dict.fromkeys(self.temperature or TEMPERATURES)),
+            self.tokens,
+            self.seconds,
+            self.seed,
+        )
 
 
 @app.command()
@@ -66,15 +83,11 @@ def local(
     drafter: DrafterModels = None,
     heads: HeadsFolder = None,
     threads: Threads = 1,
-    seconds: Seconds = SECONDS,
-    prompts: NumPromptsOption = NUM_PROMPTS,
-    tokens: NumTokens = NUM_TOKENS,
-    temperature: Temperatures = None,
-    seed: SeedOption = SEED,
-    output: Output = None,
+    *,
+    measuring: MeasureOptions,
 ) -> None:
     """Start a mesh on this machine and measure its target, heads and drafter."""
-    plan = _plan(prompts, temperature, tokens, seconds, seed)
+    plan = measuring.plan()
     options = MeshOptions(
         models=real_models(target, drafter, threads, heads=heads), threads=threads, drain_s=1.0
     )
@@ -89,9 +102,9 @@ def local(
                 AsyncClient(mesh.address) as client,
             ):
                 placed = replace(plan, placement=mesh.placement)
-                with _telling(seconds):
+                with _telling(measuring.seconds):
                     profile = await measure(replicas, client, placed, _say)
-        return _write(profile, output)
+        return _write(profile, measuring.output)
 
     run(until_signalled(work(), mesh.kill))
 
@@ -106,36 +119,30 @@ def mesh(
         str | None,
         typer.Option(help="Address of an orchestrator, host:port, to measure its time, too."),
     ] = None,
-    ca: TlsCa = None,
-    cert: TlsCert = None,
-    key: TlsKey = None,
-    token_file: TokenPath = None,
-    seconds: Seconds = SECONDS,
-    prompts: NumPromptsOption = NUM_PROMPTS,
-    tokens: NumTokens = NUM_TOKENS,
-    temperature: Temperatures = None,
-    seed: SeedOption = SEED,
-    output: Output = None,
+    *,
+    credentials: Credentials,
+    measuring: MeasureOptions,
 ) -> None:
     """Measure a running mesh, which should be idle otherwise.
 
     With TLS, verifier and drafter are called with an orchestrator's certificate, and the
     orchestrator with the token.
     """
-    plan = _plan(prompts, temperature, tokens, seconds, seed)
-    certificate = _certificate(ca, cert, key)
+    plan = measuring.plan()
+    certificate = _certificate(credentials)
 
     async def work() -> int:
         async with connected(verifier, drafter, certificate) as replicas:
             if orchestrator is None:
-                with _telling(seconds):
+                with _telling(measuring.seconds):
                     profile = await measure(replicas, None, plan, _say)
             else:
-                called = client_options([orchestrator], ca, None, None, token_file)
+                without = replace(credentials, tls_cert=None, tls_key=None)
+                called = without.client_options([orchestrator])
                 async with AsyncClient(orchestrator, **called) as client:
-                    with _telling(seconds):
+                    with _telling(measuring.seconds):
                         profile = await measure(replicas, client, plan, _say)
-        return _write(profile, output)
+        return _write(profile, measuring.output)
 
     run(work())
 
@@ -166,16 +173,8 @@ def choose(
     typer.echo(f"--strategy {expected[0].acceptance.way.text}")
 
 
-def _plan(
-    prompts: int, temperatures: list[float] | None, tokens: int, seconds: float, seed: int
-) -> ProfilePlan:
-    texts, _ = parted(models.heldout_prompts(2 * NUM_PROMPTS), seed)
-    return ProfilePlan(
-        texts[:prompts], tuple(dict.fromkeys(temperatures or TEMPERATURES)), tokens, seconds, seed
-    )
-
-
-def _certificate(ca: Path | None, cert: Path | None, key: Path | None) -> Certificate | None:
+def _certificate(given: Credentials) -> Certificate | None:
+    ca, cert, key = given.tls_ca, given.tls_cert, given.tls_key
     if not (ca or cert or key):
         return None
     if not (ca and cert and key):

@@ -1,4 +1,5 @@
-"""The Typer app of all commands, with help that is never truncated and a check for UTF-8."""
+"""The Typer app of all commands: help that is never truncated, dataclasses of options, a check for
+UTF-8."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import typer
 from typer.core import HAS_RICH, TyperCommand, TyperGroup
 
 from specmesh.serving.process.help import help_of
+from specmesh.serving.process.options import expanded
 
 
 class App(typer.Typer):
@@ -23,8 +25,20 @@ class App(typer.Typer):
         super().__init__(**usual | options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
-        """Register a command, as ``Typer.command`` does."""
-        return super().command(name, **{"cls": _Command} | options)
+        """Register a command, as ``Typer.command`` does; see ``expanded`` for its parameters."""
+        return _expanding(super().command(name, **{"cls": _Command} | options))
+
+    def callback(self, **options: Any) -> Callable[[Any], Any]:
+        """Register the callback of a group in the same way."""
+        return _expanding(super().callback(**options))
+
+
+def _expanding(register: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def registered(command: Any) -> Any:
+        register(expanded(command))
+        return command
+
+    return registered
 
 
 class _Command(TyperCommand):

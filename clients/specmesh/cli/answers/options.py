@@ -1,0 +1,68 @@
+"""The options that ``specmesh generate`` and ``specmesh chat`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specmesh.cli.answers.request import (
+    MaxTokens,
+    Mode,
+    ModelName,
+    Seed,
+    Stops,
+    StrategyName,
+    StrategyOptions,
+    Temperature,
+    Timeout,
+    TopK,
+    TopP,
+    check_options,
+    strategy_options,
+)
+from specmesh.client import ServedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOptions:
+    """What to ask a model for, besides the text."""
+
+    model: ModelName = ""
+    max_tokens: MaxTokens = None
+    temperature: Temperature = None
+    top_k: TopK = None
+    top_p: TopP = None
+    seed: Seed = None
+    mode: Mode = None
+    stop: Stops = None
+    strategy: StrategyName = ""
+    option: StrategyOptions = None
+    timeout: Timeout = None
+
+    @property
+    def of_strategy(self) -> dict[str, Any]:
+        """The values of ``--option`` by name. Raises BadParameter."""
+        return strategy_options(self.option or ())
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of the SDK's ``generate`` and ``chat``. Raises BadParameter."""
+        return {
+            "model": self.model,
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+            "seed": self.seed,
+            "acceptance_mode": self.mode,
+            "stop_strings": self.stop or (),
+            "strategy": self.strategy,
+            "timeout_s": self.timeout,
+            **self.of_strategy,
+        }
+
+    def check(self, served: Sequence[ServedModel]) -> None:
+        """Raise BadParameter for an option that the strategy does not use, as far as the mesh lists
+        its strategies."""
+        check_options(served, self.model, self.strategy, self.of_strategy)
