@@ -4,18 +4,19 @@ import pytest
 import typer
 
 from specmesh import models
+from specmesh.cli.local.model_options import PairOptions, check_revisions
 from specmesh.cli.local.models import EngineBackend, RealModels
-from specmesh.cli.up import check_revisions, real_models
 
 
 def test_heads_are_shipped_for_the_shipped_target_in_our_own_engine_alone():
-    assert real_models(None, None, 1).heads == models.heads()
-    assert real_models("other", None, 1).heads is None
-    assert real_models(None, None, 1, backend=EngineBackend.VLLM).heads is None
+    assert PairOptions().real_models(1).heads == models.heads()
+    assert PairOptions(target="other").real_models(1).heads is None
+    assert PairOptions().real_models(1, backend=EngineBackend.VLLM).heads is None
 
 
 def test_each_process_is_told_what_computes_its_model():
-    chosen = real_models("big", ["small", "ngram"], 1, backend=EngineBackend.VLLM)
+    pair = PairOptions(target="big", drafter=["small", "ngram"])
+    chosen = pair.real_models(1, backend=EngineBackend.VLLM)
     assert chosen.verifier()[:4] == ("--backend", "vllm", "--model", "big")
     small, ngram = chosen.drafters()
     assert small[:4] == ("--backend", "transformers", "--model", "small")

@@ -8,6 +8,7 @@ from tests.load.reports import MIXED, mixed_run, point, run_report, setting, swe
 from typer.testing import CliRunner
 
 from specmesh.load.__main__ import app
+from specmesh.load.commands.options import ResultOptions
 from specmesh.load.commands.session import RunSession
 from specmesh.load.results.report import RunReport
 
@@ -29,7 +30,8 @@ def data(file):
 
 def test_a_finished_run_writes_its_page_beside_its_json(tmp_path):
     json_file, html = tmp_path / "run.json", tmp_path / "run.html"
-    RunSession(json_file, html).write(RunReport(setting=setting(MIXED), result=mixed_run()))
+    results = ResultOptions(json_=json_file, html=html)
+    RunSession(results).write(RunReport(setting=setting(MIXED), result=mixed_run()))
     assert json.loads(json_file.read_text())["kind"] == "run"
     assert data(html)["runs"][0]["counts"]["due"] == 200
 

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
+from specmesh.cli.local.model_options import PairOptions
+from specmesh.cli.local.options import RedisUrl, Threads
 from specmesh.orchestrator.strategies.options import StrategyOptions
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.bench import Bench, Surroundings, conduct
@@ -41,8 +42,8 @@ app = App()
 
 @app.command()
 def main(
-    target: TargetModel = None,
-    drafter: DrafterModels = None,
+    *,
+    pair: PairOptions,
     prompts: PromptsFile = None,
     num_prompts: NumPrompts = 20,
     tokens: Tokens = 128,
@@ -68,7 +69,7 @@ def main(
     """
 
     def make(surroundings: Surroundings) -> LookaheadBench:
-        models = real_models(target, drafter, threads)
+        models = pair.real_models(threads)
         options = MeshOptions(models=models, threads=threads, redis_url=redis_url, drain_s=1.0)
         experiment = Experiment(
             prompts=read_prompts(prompts)[:num_prompts],

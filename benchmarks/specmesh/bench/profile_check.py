@@ -22,7 +22,8 @@ import typer
 from specmesh import models
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.up import DrafterModels, HeadsFolder, TargetModel, Threads, real_models
+from specmesh.cli.local.model_options import HeadsFolder, PairOptions
+from specmesh.cli.local.options import Threads
 from specmesh.client import AsyncClient
 from specmesh.serving.process.typer_app import App
 from specmesh.simulation.costs import MANY
@@ -91,8 +92,8 @@ class Check:
 
 @app.command()
 def main(
-    target: TargetModel = None,
-    drafter: DrafterModels = None,
+    *,
+    pair: PairOptions,
     heads: HeadsFolder = None,
     seconds: Annotated[float, typer.Option(min=1, help="Time for the profile.")] = SECONDS,
     streams: Annotated[
@@ -127,7 +128,7 @@ def main(
     )
 
     def make(surroundings: Surroundings) -> ProfileBench:
-        models = real_models(target, drafter, threads, heads=heads)
+        models = pair.real_models(threads, heads)
         options = MeshOptions(models=models, threads=threads, drain_s=1.0)
         return ProfileBench(check, options, surroundings)
 

@@ -13,15 +13,8 @@ from rich.table import Table
 
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.up import (
-    DrafterModels,
-    HeadsFolder,
-    RedisUrl,
-    TargetModel,
-    Threads,
-    TreesFile,
-    real_models,
-)
+from specmesh.cli.local.model_options import HeadsFolder, PairOptions
+from specmesh.cli.local.options import RedisUrl, Threads, TreesFile
 from specmesh.decoding.trees.plan import MAX_WIDTH
 from specmesh.orchestrator.strategies.options import CALIBRATED, GROWN, StrategyOptions
 from specmesh.serving.process.typer_app import App
@@ -54,8 +47,8 @@ app = App()
 
 @app.command()
 def main(
-    target: TargetModel = None,
-    drafter: DrafterModels = None,
+    *,
+    pair: PairOptions,
     heads: HeadsFolder = None,
     prompts: PromptsFile = None,
     num_prompts: NumPrompts = 20,
@@ -84,7 +77,7 @@ def main(
     """
 
     def make(surroundings: Surroundings) -> TreeBench:
-        models = real_models(target, drafter, threads, heads=heads)
+        models = pair.real_models(threads, heads)
         options = MeshOptions(
             models=models, trees=trees, threads=threads, redis_url=redis_url, drain_s=1.0
         )

@@ -9,16 +9,9 @@ import typer
 
 from specmesh.bench.filter.bench import FilterBench, FilterPlan
 from specmesh.cli.local.mesh import MeshOptions
+from specmesh.cli.local.model_options import PairOptions
+from specmesh.cli.local.options import CalibrationFile, RedisUrl, Threads
 from specmesh.cli.local.process import StartError
-from specmesh.cli.up import (
-    CalibrationFile,
-    DrafterModels,
-    RedisUrl,
-    TargetModel,
-    Threads,
-    real_models,
-    shipped_calibration,
-)
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.bench import Surroundings, conduct
 from specmesh.tools.kit.options import Json, Tokens, Verifiers
@@ -29,8 +22,8 @@ app = App()
 
 @app.command()
 def main(
-    target: TargetModel = None,
-    drafter: DrafterModels = None,
+    *,
+    pair: PairOptions,
     calibration: CalibrationFile = None,
     num_prompts: Annotated[
         int, typer.Option(min=1, help="Number of held-out prompts to sweep.")
@@ -59,7 +52,7 @@ def main(
     """
 
     def make(surroundings: Surroundings) -> FilterBench:
-        file = calibration or shipped_calibration(target, drafter)
+        file = calibration or pair.calibration
         if file is None:
             raise StartError(
                 "no calibration is shipped for this pair: create one with 'specmesh calibrate "
@@ -68,7 +61,7 @@ def main(
         prompts = read_prompts(None)
         unseen = prompts[len(prompts) // 2 :]
         options = MeshOptions(
-            models=real_models(target, drafter, threads),
+            models=pair.real_models(threads),
             num_verifiers=verifiers,
             num_confidence=1,
             calibration=file,

@@ -18,10 +18,11 @@ from specmesh.bench.memory.samples import MemorySample
 from specmesh.bench.memory.summary import NUM_BLOCKS, summarise
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
+from specmesh.cli.local.model_options import PairOptions
 from specmesh.cli.local.models import WaitingModels
+from specmesh.cli.local.options import RedisUrl
 from specmesh.cli.local.process import StartError
 from specmesh.cli.runner import run, until_signalled
-from specmesh.cli.up import RedisUrl, real_models, shipped_calibration
 from specmesh.client import AsyncClient
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.options import Json
@@ -74,11 +75,11 @@ def _options(redis_url: str | None, *, simulated: bool) -> MeshOptions:
         models=(
             WaitingModels(target_ms=0.0, drafter_ms=0.0, acceptance=0.8)
             if simulated
-            else real_models(None, None, threads=1)
+            else PairOptions().real_models(threads=1)
         ),
         num_verifiers=2,
         num_confidence=1,
-        calibration=None if simulated else shipped_calibration(None, None),
+        calibration=None if simulated else PairOptions().calibration,
         redis_url=redis_url,
         drain_s=1.0,
         environment=cached,

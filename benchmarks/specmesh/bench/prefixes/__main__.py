@@ -16,9 +16,9 @@ from specmesh.bench.prefixes.mesh import PrefixMesh, Shape, running
 from specmesh.bench.prefixes.models import PrefillingModels
 from specmesh.bench.prefixes.report import as_json, show
 from specmesh.cli.local.checks import check_strategy
+from specmesh.cli.local.model_options import PairOptions
 from specmesh.cli.local.models import Models
 from specmesh.cli.runner import run, until_signalled
-from specmesh.cli.up import real_models
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.options import Json, Seed
 
@@ -84,7 +84,7 @@ def main(
         drafter_prefill_ms=prefill_ms * drafter_ms / target_ms if target_ms else 0.0,
         acceptance=acceptance,
     )
-    models: Models = real_models(None, None, 1) if shipped else waiting
+    models: Models = PairOptions().real_models(threads=1) if shipped else waiting
     shape = Shape(verifiers=verifiers, orchestrators=orchestrators)
 
     async def work() -> int:

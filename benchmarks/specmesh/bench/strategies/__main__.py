@@ -9,7 +9,8 @@ import typer
 
 from specmesh.bench.strategies.bench import StrategiesBench
 from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.up import DrafterModels, HeadsFolder, RedisUrl, TargetModel, Threads, real_models
+from specmesh.cli.local.model_options import HeadsFolder, PairOptions
+from specmesh.cli.local.options import RedisUrl, Threads
 from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.bench import Surroundings, conduct
@@ -38,8 +39,8 @@ app = App()
 
 @app.command()
 def main(
-    target: TargetModel = None,
-    drafter: DrafterModels = None,
+    *,
+    pair: PairOptions,
     heads: HeadsFolder = None,
     prompts: PromptsFile = None,
     num_prompts: NumPrompts = 20,
@@ -67,7 +68,7 @@ def main(
     speculations = _speculations(strategy or LOSSLESS, option or ())
 
     def make(surroundings: Surroundings) -> StrategiesBench:
-        models = real_models(target, drafter, threads, heads=heads)
+        models = pair.real_models(threads, heads)
         able = (AUTOREGRESSIVE, *(strategy or lossless(models)))
         options = MeshOptions(
             models=models,

@@ -5,25 +5,21 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from specmesh.traces.summary import Outcome
 
-
-def store_option(panel: str | None = None) -> Any:
-    """Return the option ``--store``, in the group ``panel`` of the help."""
-    return typer.Option(
+TraceStore = Annotated[
+    Path | None,
+    typer.Option(
         "--store",
         envvar="SPECMESH_TRACES__STORE",
         help="Use this file as the trace store.",
         show_default="specmesh/traces.sqlite in your state directory",
-        rich_help_panel=panel,
-    )
-
-
-TraceStore = Annotated[Path | None, store_option()]
+    ),
+]
 TraceId = Annotated[
     str,
     typer.Argument(

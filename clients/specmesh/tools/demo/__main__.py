@@ -7,15 +7,8 @@ from typing import Annotated
 import typer
 
 from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.up import (
-    DrafterModels,
-    HeadsFolder,
-    Lookahead,
-    RedisUrl,
-    TargetModel,
-    Threads,
-    real_models,
-)
+from specmesh.cli.local.model_options import HeadsFolder, PairOptions
+from specmesh.cli.local.options import Lookahead, RedisUrl, Threads
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.demo.course import Demo
 from specmesh.tools.kit.bench import Surroundings, conduct
@@ -27,8 +20,8 @@ app = App()
 
 @app.command()
 def main(
-    target: TargetModel = None,
-    drafter: DrafterModels = None,
+    *,
+    pair: PairOptions,
     heads: HeadsFolder = None,
     prompts: PromptsFile = None,
     num_prompts: Annotated[int, typer.Option(min=1, help="Number of prompts, from the first.")] = 5,
@@ -46,7 +39,7 @@ def main(
 
     def make(surroundings: Surroundings) -> Demo:
         options = MeshOptions(
-            models=real_models(target, drafter, threads, heads=heads),
+            models=pair.real_models(threads, heads),
             num_verifiers=verifiers,
             threads=threads,
             lookahead=lookahead,

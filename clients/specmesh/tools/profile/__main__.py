@@ -17,15 +17,10 @@ from specmesh.cli.connection import Credentials
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.cores import pinned_to
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
+from specmesh.cli.local.model_options import HeadsFolder, PairOptions
+from specmesh.cli.local.options import Threads
 from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.silence import lines
-from specmesh.cli.up import (
-    DrafterModels,
-    HeadsFolder,
-    TargetModel,
-    Threads,
-    real_models,
-)
 from specmesh.client import AsyncClient
 from specmesh.serving.identity.certificates import Certificate, TlsFiles, watched_certificate
 from specmesh.serving.identity.watched import UnusableFile
@@ -79,18 +74,15 @@ class MeasureOptions:
 
 @app.command()
 def local(
-    target: TargetModel = None,
-    drafter: DrafterModels = None,
+    *,
+    pair: PairOptions,
     heads: HeadsFolder = None,
     threads: Threads = 1,
-    *,
     measuring: MeasureOptions,
 ) -> None:
     """Start a mesh on this machine and measure its target, heads and drafter."""
     plan = measuring.plan()
-    options = MeshOptions(
-        models=real_models(target, drafter, threads, heads=heads), threads=threads, drain_s=1.0
-    )
+    options = MeshOptions(models=pair.real_models(threads, heads), threads=threads, drain_s=1.0)
     mesh = LocalMesh(options, Path(mkdtemp(prefix="specmesh-")), _say)
 
     async def work() -> int:
