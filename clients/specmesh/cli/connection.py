@@ -38,7 +38,7 @@ _PANEL = "Authentication"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What a client trusts, and proves itself by."""
+    """The files with which a client authenticates the mesh and itself."""
 
     tls_ca: Annotated[
         Path | None,

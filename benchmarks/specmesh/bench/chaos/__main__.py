@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -22,18 +23,37 @@ from specmesh.tools.kit.options import MAX_SEED, Json
 app = App()
 
 
-@app.command()
-def main(
-    minutes: Annotated[float, typer.Option(min=0.1, help="Duration of the faults.")] = 5.0,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChaosOptions:
+    """The extent of the faults and the load, and the models."""
+
+    minutes: Annotated[float, typer.Option(min=0.1, help="Duration of the faults.")] = 5.0
     seed: Annotated[
         int,
         typer.Option(min=0, max=MAX_SEED, help="Seed of faults, requests and simulated models."),
-    ] = 0,
-    streams: Annotated[int, typer.Option(min=1, help="Number of concurrent answers.")] = 8,
-    tokens: Annotated[int, typer.Option(min=1, help="Length of the longest answer.")] = 600,
+    ] = 0
+    streams: Annotated[int, typer.Option(min=1, help="Number of concurrent answers.")] = 8
+    tokens: Annotated[int, typer.Option(min=1, help="Length of the longest answer.")] = 600
     shipped: Annotated[
         bool, typer.Option("--shipped", help="Serve the shipped pair instead of simulated models.")
-    ] = False,
+    ] = False
+
+    @property
+    def plan(self) -> ChaosPlan:
+        """The plan of the run."""
+        return ChaosPlan(
+            duration_s=self.minutes * 60,
+            streams=self.streams,
+            seed=self.seed,
+            pair=ShippedPair() if self.shipped else WaitingPair(self.seed),
+            longest=self.tokens,
+        )
+
+
+@app.command()
+def main(
+    *,
+    given: ChaosOptions,
     keep: Annotated[
         Path | None,
         typer.Option(help="New folder to keep logs and timeline.json in.", show_default="none"),
@@ -63,20 +83,13 @@ def main(
     async def work() -> int:
         with ExitStack() as stack:
             directory = keep or Path(stack.enter_context(TemporaryDirectory(prefix="specmesh-")))
-            plan = ChaosPlan(
-                duration_s=minutes * 60,
-                streams=streams,
-                seed=seed,
-                pair=ShippedPair() if shipped else WaitingPair(seed),
-                longest=tokens,
-            )
             chaos = Chaos(
-                plan,
+                given.plan,
                 directory,
                 lambda line: console.print(line, highlight=False, markup=False),
             )
             status = await until_signalled(chaos.run(), chaos.kill)
-            figures = as_json(seed, chaos.phases)
+            figures = as_json(given.seed, chaos.phases)
             if keep is not None:
                 (keep / "timeline.json").write_text(json.dumps(timeline(chaos.phases)))
         if json_:

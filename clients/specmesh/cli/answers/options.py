@@ -26,7 +26,7 @@ from specmesh.client import ServedModel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOptions:
-    """What to ask a model for, besides the text."""
+    """The settings of a request, besides its text."""
 
     model: ModelName = ""
     max_tokens: MaxTokens = None

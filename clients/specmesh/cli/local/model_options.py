@@ -62,7 +62,7 @@ class PairOptions:
         heads: Path | None = None,
         backend: EngineBackend = EngineBackend.TRANSFORMERS,
     ) -> RealModels:
-        """Return them. The shipped heads fit only the shipped target in the transformers
+        """Return the models. The shipped heads fit only the shipped target in the transformers
         engine."""
         has_own = self.target is None and backend is EngineBackend.TRANSFORMERS
         return RealModels(
@@ -81,7 +81,7 @@ class PairOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """All that ``specmesh up`` can be told about models."""
+    """The models of a mesh, and how they are loaded."""
 
     help_panel: ClassVar = _PANEL
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from rich.table import Table
@@ -14,57 +14,51 @@ from rich.text import Text
 
 from specmesh.cli.tables import make_table
 from specmesh.cli.trace.opening import opened
-from specmesh.cli.trace.options import (
-    AcceptanceBelow,
-    Incomplete,
-    Internal,
-    Json,
-    NodeIs,
-    OutcomeIs,
-    SessionIs,
-    Since,
-    SlowerThan,
-    StrategyIs,
-    TraceStore,
-    since_s,
-)
+from specmesh.cli.trace.options import Json, TraceFilters, TraceStore
 from specmesh.cli.trace.tables import console
-from specmesh.traces.store.query import Order, Query
+from specmesh.traces.store.query import Order
 from specmesh.traces.summary import Outcome, TraceSummary
 
 _STYLES = {Outcome.OK: "", Outcome.CANCELLED: "yellow", Outcome.FAILED: "red"}
 _ID_LETTERS = 8
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListFilters:
+    """More filters, of lists alone."""
+
+    help_panel: ClassVar = "Filters"
+
+    acceptance_below: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Select requests of whose draft tokens a smaller share was accepted.",
+        ),
+    ] = None
+    session: Annotated[str | None, typer.Option(help="Select this session.")] = None
+    incomplete: Annotated[
+        bool, typer.Option("--incomplete", help="Select traces that lack spans.")
+    ] = False
+    internal: Annotated[
+        bool,
+        typer.Option("--internal", help="Include calls inside the mesh that belong to no answer."),
+    ] = False
+
+
 def list_(
-    slower_than: SlowerThan = None,
-    outcome: OutcomeIs = None,
-    strategy: StrategyIs = None,
-    acceptance_below: AcceptanceBelow = None,
-    session: SessionIs = None,
-    node: NodeIs = None,
-    since: Since = None,
-    incomplete: Incomplete = False,
-    internal: Internal = False,
+    *,
+    filters: TraceFilters,
+    more: ListFilters,
     slowest: Annotated[bool, typer.Option("--slowest", help="List the slowest first.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="List at most this many traces.")] = 20,
     store: TraceStore = None,
     json_: Json = False,
 ) -> None:
     """List traces, the newest first by default."""
-    query = Query(
-        min_ms=slower_than,
-        outcome=outcome,
-        strategy=strategy,
-        acceptance_below=acceptance_below,
-        session=session,
-        node=node,
-        since_s=since_s(since),
-        incomplete=incomplete,
-        internal=internal,
-        order=Order.SLOWEST if slowest else Order.NEWEST,
-        limit=limit,
-    )
+    order = Order.SLOWEST if slowest else Order.NEWEST
+    query = replace(filters.query(limit), **asdict(more), order=order)
     with opened(store) as reader:
         found = reader.select(query)
         if json_:

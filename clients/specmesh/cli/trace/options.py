@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
+from specmesh.traces.store.query import Query
 from specmesh.traces.summary import Outcome
 
 TraceStore = Annotated[
@@ -28,71 +30,44 @@ TraceId = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
-_FILTERS = "Filters"
-SlowerThan = Annotated[
-    float | None,
-    typer.Option(
-        "--slower-than",
-        min=0,
-        metavar="MS",
-        help="Select requests that took at least this long.",
-        rich_help_panel=_FILTERS,
-    ),
-]
-OutcomeIs = Annotated[
-    Outcome | None,
-    typer.Option("--outcome", help="Select requests with this outcome.", rich_help_panel=_FILTERS),
-]
-StrategyIs = Annotated[
-    str | None,
-    typer.Option(
-        "--strategy", help="Select requests with this strategy.", rich_help_panel=_FILTERS
-    ),
-]
-AcceptanceBelow = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        max=1,
-        help="Select requests of whose draft tokens a smaller share was accepted.",
-        rich_help_panel=_FILTERS,
-    ),
-]
-SessionIs = Annotated[
-    str | None,
-    typer.Option("--session", help="Select this session.", rich_help_panel=_FILTERS),
-]
-NodeIs = Annotated[
-    str | None,
-    typer.Option(
-        "--node",
-        help="Select requests in which this instance took part.",
-        rich_help_panel=_FILTERS,
-    ),
-]
-Since = Annotated[
-    str | None,
-    typer.Option(
-        metavar="AGO",
-        help="Select requests that began within the last 30s, 10m, 2h or 1d.",
-        rich_help_panel=_FILTERS,
-    ),
-]
-Incomplete = Annotated[
-    bool,
-    typer.Option("--incomplete", help="Select traces that lack spans.", rich_help_panel=_FILTERS),
-]
-Internal = Annotated[
-    bool,
-    typer.Option(
-        "--internal",
-        help="Include calls inside the mesh that belong to no answer.",
-        rich_help_panel=_FILTERS,
-    ),
-]
-
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFilters:
+    """The requests whose traces to select."""
+
+    help_panel: ClassVar = "Filters"
+
+    slower_than: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="MS", help="Select requests that took at least this long."),
+    ] = None
+    outcome: Annotated[Outcome | None, typer.Option(help="Select requests with this outcome.")] = (
+        None
+    )
+    strategy: Annotated[str | None, typer.Option(help="Select requests with this strategy.")] = None
+    node: Annotated[
+        str | None, typer.Option(help="Select requests in which this instance took part.")
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AGO", help="Select requests that began within the last 30s, 10m, 2h or 1d."
+        ),
+    ] = None
+
+    def query(self, limit: int) -> Query:
+        """Return the query for the newest ``limit`` of them. Raises BadParameter."""
+        return Query(
+            min_ms=self.slower_than,
+            outcome=self.outcome,
+            strategy=self.strategy,
+            node=self.node,
+            since_s=since_s(self.since),
+            limit=limit,
+        )
 
 
 def since_s(written: str | None) -> float | None:

@@ -11,27 +11,14 @@ import typer
 from specmesh.cli.tables import make_table
 from specmesh.cli.trace.listing import percent
 from specmesh.cli.trace.opening import load, opened
-from specmesh.cli.trace.options import (
-    Json,
-    NodeIs,
-    OutcomeIs,
-    Since,
-    SlowerThan,
-    StrategyIs,
-    TraceStore,
-    since_s,
-)
+from specmesh.cli.trace.options import Json, TraceFilters, TraceStore
 from specmesh.cli.trace.tables import console, short_name
 from specmesh.traces.analysis.stats import Percentiles, TraceStats, trace_stats
-from specmesh.traces.store.query import Query
 
 
 def stats(
-    slower_than: SlowerThan = None,
-    outcome: OutcomeIs = None,
-    strategy: StrategyIs = None,
-    node: NodeIs = None,
-    since: Since = None,
+    *,
+    filters: TraceFilters,
     limit: Annotated[
         int, typer.Option(min=1, help="Use at most this many traces, the newest.")
     ] = 100,
@@ -39,16 +26,10 @@ def stats(
     json_: Json = False,
 ) -> None:
     """Show percentiles over many traces: of each node's part of the critical path, and of spans."""
-    query = Query(
-        min_ms=slower_than,
-        outcome=outcome,
-        strategy=strategy,
-        node=node,
-        since_s=since_s(since),
-        limit=limit,
-    )
     with opened(store) as reader:
-        found = trace_stats(load(reader, each.trace_id) for each in reader.select(query))
+        found = trace_stats(
+            load(reader, each.trace_id) for each in reader.select(filters.query(limit))
+        )
     if json_:
         typer.echo(json.dumps(None if found is None else asdict(found)))
     elif found is None:

@@ -138,7 +138,7 @@ class ExtentOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultOptions:
-    """What to report, and where."""
+    """The contents of the report, and the files that it is written to."""
 
     help_panel: ClassVar = "Results"
 

@@ -44,7 +44,7 @@ app = App(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureOptions:
-    """How long and with what to measure, and where to write the profile."""
+    """The extent of the measurements, and the file for their profile."""
 
     seconds: Annotated[
         float, typer.Option(min=1, help="Approximate time to measure; a slow mesh takes longer.")

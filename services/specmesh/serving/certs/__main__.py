@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from specmesh.serving.certs.authority import CA_DAYS
+from specmesh.serving.certs.authority import CA_DAYS, CertificateSubject
 from specmesh.serving.certs.folder import CA, KEY, FolderError, bearers, make, renew
 from specmesh.serving.identity.roles import CLIENT, ROLES, TRUST_DOMAIN
 from specmesh.serving.process.typer_app import App
@@ -24,20 +25,21 @@ A client:                  the same with ROLE = client
 Keep {0}/ca-key.pem off these machines: it can sign certificates for any role."""
 
 
-@app.command()
-def main(
-    out: Annotated[Path, typer.Option(help="Folder to write to.")],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertifiedNames:
+    """The bearers of certificates besides the mesh's roles, and their names."""
+
     host: Annotated[
         list[str] | None,
         typer.Option(
             help="Name or address at which clients reach orchestrators and gateways, besides "
             "loopback; may be repeated."
         ),
-    ] = None,
+    ] = None
     client: Annotated[
         list[str] | None,
         typer.Option(help="Name of a client with its own identity; may be repeated."),
-    ] = None,
+    ] = None
     service: Annotated[
         list[str] | None,
         typer.Option(
@@ -45,7 +47,7 @@ def main(
             help="A server outside the mesh's roles, such as Redis or the trace collector, and its "
             "host names; may be repeated.",
         ),
-    ] = None,
+    ] = None
     trust_domain: Annotated[
         str | None,
         typer.Option(
@@ -53,7 +55,28 @@ def main(
             "CA signs.",
             show_default=TRUST_DOMAIN,
         ),
-    ] = None,
+    ] = None
+
+    def bearers(self) -> dict[str, CertificateSubject]:
+        """Return whom to certify. Raises BadParameter."""
+        return bearers(
+            self.domain,
+            [_host(each) for each in self.host or ()],
+            [_client(each) for each in self.client or ()],
+            dict(map(_service, self.service or ())),
+        )
+
+    @property
+    def domain(self) -> str:
+        """The trust domain. Raises BadParameter."""
+        return _name(TRUST_DOMAIN if self.trust_domain is None else self.trust_domain).lower()
+
+
+@app.command()
+def main(
+    out: Annotated[Path, typer.Option(help="Folder to write to.")],
+    *,
+    names: CertifiedNames,
     days: Annotated[
         int, typer.Option(min=1, max=CA_DAYS, help="Validity of the certificates, in days.")
     ] = 90,
@@ -68,20 +91,16 @@ def main(
     """Make a development CA and a certificate for each role of a mesh."""
     if renew_ and force:
         raise typer.BadParameter("--renew and --force can't be combined")
-    if renew_ and (host or client or service or trust_domain):
+    if renew_ and names != CertifiedNames():
         raise typer.BadParameter(
             "--renew can't change hosts, clients, services or the trust domain"
         )
-    domain = _name(TRUST_DOMAIN if trust_domain is None else trust_domain).lower()
-    certified = bearers(
-        domain,
-        [_host(h) for h in host or ()],
-        [_client(c) for c in client or ()],
-        dict(map(_service, service or ())),
-    )
-    valid = timedelta(days=days)
+    certified, valid = names.bearers(), timedelta(days=days)
     try:
-        written = renew(out, valid) if renew_ else make(out, domain, certified, valid, force=force)
+        if renew_:
+            written = renew(out, valid)
+        else:
+            written = make(out, names.domain, certified, valid, force=force)
     except (FolderError, OSError) as error:
         typer.echo(f"specmesh: {error}", err=True)
         raise typer.Exit(1) from error

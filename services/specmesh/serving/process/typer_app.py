@@ -1,5 +1,5 @@
-"""The Typer app of all commands: help that is never truncated, dataclasses of options, a check for
-UTF-8."""
+"""The Typer app of all commands, with help that is never truncated, dataclasses of options and a
+check for UTF-8."""
 
 from __future__ import annotations
 
