@@ -6,6 +6,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Annotated
+
+import typer
 
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
@@ -17,6 +20,7 @@ from specmesh.simulation.run import simulate
 from specmesh.tools.kit.experiment import HEADS, SPECULATIVE
 from specmesh.tools.profile.choose import nearest
 from specmesh.tools.profile.rounds import ProfiledAcceptance
+from specmesh.tools.simulate.options import finite, positive
 
 DRAFTER_MS = 3.0
 HOP_MS = 0.5
@@ -31,13 +35,56 @@ _EQUAL = MeshCosts.fixed(1.0, 1.0, 1.0)
 class GivenCosts:
     """The times in milliseconds that the user gave."""
 
-    target_ms: float | None = None
-    target_token_ms: float | None = None
-    first_ms: float | None = None
-    drafter_ms: float | None = None
-    heads_ms: float | None = None
-    hop_ms: float | None = None
-    """One way."""
+    target_ms: Annotated[
+        float | None,
+        typer.Option(
+            callback=positive,
+            help="Time of one target forward, of any batch.",
+            show_default="the profile's",
+        ),
+    ] = None
+    target_token_ms: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="Additional time for each token in a forward after the first.",
+            show_default="the profile's, or a hundredth of --target-ms",
+        ),
+    ] = None
+    first_ms: Annotated[
+        float | None,
+        typer.Option(
+            callback=positive,
+            help="Time of a target forward that reads an uncached prompt.",
+            show_default="as any other",
+        ),
+    ] = None
+    drafter_ms: Annotated[
+        float | None,
+        typer.Option(
+            callback=positive,
+            help="Time of one drafter forward.",
+            show_default=f"the profile's, or {DRAFTER_MS:g}",
+        ),
+    ] = None
+    heads_ms: Annotated[
+        float | None,
+        typer.Option(
+            callback=positive,
+            help="Time in which the target's heads draft one level.",
+            show_default="the profile's, or no heads",
+        ),
+    ] = None
+    hop_ms: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="One-way latency between processes.",
+            show_default=f"the profile's, or {HOP_MS:g}",
+        ),
+    ] = None
 
     def over(self, measured: MeshCosts | None) -> MeshCosts:
         """Return ``measured``, or the defaults, with what was given instead. Without ``measured``,

@@ -29,6 +29,13 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+def positive(value: float | None) -> float | None:
+    """Refuse what is not finite and above 0."""
+    if finite(value) is not None and value is not None and value <= 0:
+        raise typer.BadParameter("must be above 0")
+    return value
+
+
 def grid_step(value: float) -> float:
     """Refuse steps that don't divide 1, because both ends must be on the grid."""
     if not MIN_STEP <= value <= 1 / 2 or not math.isclose(round(1 / value) * value, 1):

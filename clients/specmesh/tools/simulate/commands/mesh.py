@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -68,19 +69,22 @@ def modes(
     show(found, json_, report.modes)
 
 
-def run_mesh(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomMesh:
+    """A mesh of one's own choice, and its load."""
+
     target_ms: Annotated[
         float | None, typer.Option(callback=finite, help="Time of one target forward.")
-    ] = None,
+    ] = None
     drafter_ms: Annotated[
         float | None, typer.Option(callback=finite, help="Time of one drafter forward.")
-    ] = None,
+    ] = None
     heads_ms: Annotated[
         float | None,
         typer.Option(
             min=0, callback=finite, help="Time in which the target's heads draft one level."
         ),
-    ] = None,
+    ] = None
     heads_acceptance: Annotated[
         float | None,
         typer.Option(
@@ -89,77 +93,87 @@ def run_mesh(
             callback=finite,
             help="Acceptance rate of the heads' tokens; default: the drafter's.",
         ),
-    ] = None,
+    ] = None
     target_token_ms: Annotated[
         float,
         typer.Option(
             min=0, callback=finite, help="Additional time of a target forward per draft token."
         ),
-    ] = 0.0,
+    ] = 0.0
     target_histogram: Annotated[
         Path | None, typer.Option(help='JSON file of times instead: {"SECONDS": count}.')
-    ] = None,
-    drafter_histogram: Annotated[
-        Path | None, typer.Option(help="The same for the drafter.")
-    ] = None,
+    ] = None
+    drafter_histogram: Annotated[Path | None, typer.Option(help="The same for the drafter.")] = None
     acceptance: Annotated[
         float,
         typer.Option(min=0, max=1, callback=finite, help="Acceptance rate of draft tokens."),
-    ] = 0.8,
+    ] = 0.8
     runner_up: Annotated[
         float,
         typer.Option(
             min=0, max=1, callback=finite, help="P(second choice is right | first is not)."
         ),
-    ] = 0.5,
+    ] = 0.5
     strategy: Annotated[
         list[str] | None,
         typer.Option(callback=strategy_names, help="Strategy to simulate. May be repeated."),
-    ] = None,
-    verifiers: Verifiers = 1,
-    option: GivenOptions = None,
-    tokens: Tokens = 50,
+    ] = None
+    verifiers: Verifiers = 1
+    option: GivenOptions = None
+    tokens: Tokens = 50
     requests: Annotated[
         int, typer.Option(min=1, max=MAX_TOKENS, help="Number of answers to simulate.")
-    ] = 1,
+    ] = 1
     rate: Annotated[
         float | None,
         typer.Option(
             callback=finite, help="Requests per second (Poisson); default: all start together."
         ),
-    ] = None,
-    hop_ms: HopMs = 0.0,
-    seed: Seed = 0,
-    json_: Json = False,
-) -> None:
-    """Simulate a custom mesh: latency, throughput, waste, utilisation."""
-    target = law("target", target_ms, target_histogram, target_token_ms)
-    names = strategy or ["dsi"]
-    options = read_options(names, option or ())
-    needs_drafter = any(STRATEGIES[name].needs_drafter for name in names)
-    given = drafter_ms is not None or drafter_histogram is not None
-    drafters = (law("drafter", drafter_ms, drafter_histogram),) if needs_drafter or given else ()
-    if rate is not None and rate <= 0:
-        raise typer.BadParameter("must be above 0", param_hint="--rate")
-    heads, hop = None if heads_ms is None else Law.fixed(heads_ms), Hop(2 * hop_ms)
-    costs = MeshCosts(target, drafters, heads, hop, hop)
-    require_drafting(names, costs)
-    model = MeshModel(costs, verifiers)
-    rates = AcceptanceRates(acceptance, runner_up, heads_acceptance)
-    found = {
-        "num_verifiers": verifiers,
-        "num_requests": requests,
-        "strategies": {
-            name: asdict(
-                run_load(
-                    SimulatedLoad(
-                        *(name, Goal(tokens, **asdict(options[name])), requests, rate),
-                        *(rates, seed),
-                    ),
-                    model,
-                )
+    ] = None
+    hop_ms: HopMs = 0.0
+    seed: Seed = 0
+
+    @property
+    def strategies(self) -> Sequence[str]:
+        """The names of the strategies to simulate."""
+        return self.strategy or ("dsi",)
+
+    def loads(self) -> Mapping[str, SimulatedLoad]:
+        """Return the load of each strategy. Raises BadParameter."""
+        if self.rate is not None and self.rate <= 0:
+            raise typer.BadParameter("must be above 0", param_hint="--rate")
+        options = read_options(self.strategies, self.option or ())
+        rates = AcceptanceRates(self.acceptance, self.runner_up, self.heads_acceptance)
+        return {
+            name: SimulatedLoad(
+                *(name, Goal(self.tokens, **asdict(options[name])), self.requests, self.rate),
+                *(rates, self.seed),
             )
-            for name in names
-        },
+            for name in self.strategies
+        }
+
+    def model(self) -> MeshModel:
+        """Return the mesh. Raises BadParameter."""
+        target = law("target", self.target_ms, self.target_histogram, self.target_token_ms)
+        heads = None if self.heads_ms is None else Law.fixed(self.heads_ms)
+        hop = Hop(2 * self.hop_ms)
+        costs = MeshCosts(target, self._drafters(), heads, hop, hop)
+        require_drafting(self.strategies, costs)
+        return MeshModel(costs, self.verifiers)
+
+    def _drafters(self) -> tuple[Law, ...]:
+        given = self.drafter_ms is not None or self.drafter_histogram is not None
+        if not given and not any(STRATEGIES[name].needs_drafter for name in self.strategies):
+            return ()
+        return (law("drafter", self.drafter_ms, self.drafter_histogram),)
+
+
+def run_mesh(*, mesh: CustomMesh, json_: Json = False) -> None:
+    """Simulate a custom mesh: latency, throughput, waste, utilisation."""
+    model, loads = mesh.model(), mesh.loads()
+    found = {
+        "num_verifiers": mesh.verifiers,
+        "num_requests": mesh.requests,
+        "strategies": {name: asdict(run_load(load, model)) for name, load in loads.items()},
     }
     show(found, json_, report.load)
