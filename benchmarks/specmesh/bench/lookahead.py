@@ -19,9 +19,7 @@ from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.bench import Bench, Surroundings, conduct
 from specmesh.tools.kit.experiment import (
     AUTOREGRESSIVE,
-    SEED,
     SPECULATIVE,
-    TEMPERATURES,
     Experiment,
     Run,
     Speculation,
@@ -29,8 +27,8 @@ from specmesh.tools.kit.experiment import (
     differing_prompts,
     tokens_per_s,
 )
-from specmesh.tools.kit.options import Json, NumPrompts, PromptsFile, Seed, Temperatures, Tokens
-from specmesh.tools.kit.prompts import read_prompts
+from specmesh.tools.kit.experiment_options import ExperimentOptions
+from specmesh.tools.kit.options import Json
 from specmesh.tools.kit.setting import describe_setting, setting_json
 from specmesh.tools.kit.tables import same, table_of
 
@@ -44,9 +42,7 @@ app = App()
 def main(
     *,
     pair: PairOptions,
-    prompts: PromptsFile = None,
-    num_prompts: NumPrompts = 20,
-    tokens: Tokens = 128,
+    asked: ExperimentOptions,
     lookahead: Annotated[
         list[int] | None,
         typer.Option(
@@ -56,8 +52,6 @@ def main(
             show_default=", ".join(map(str, LOOKAHEADS)),
         ),
     ] = None,
-    temperature: Temperatures = None,
-    seed: Seed = SEED,
     threads: Threads = 1,
     redis_url: RedisUrl = None,
     json_: Json = False,
@@ -71,13 +65,7 @@ def main(
     def make(surroundings: Surroundings) -> LookaheadBench:
         models = pair.real_models(threads)
         options = MeshOptions(models=models, threads=threads, redis_url=redis_url, drain_s=1.0)
-        experiment = Experiment(
-            prompts=read_prompts(prompts)[:num_prompts],
-            speculations=speculations(tuple(dict.fromkeys(lookahead or LOOKAHEADS))),
-            temperatures=tuple(dict.fromkeys(temperature or TEMPERATURES)),
-            num_tokens=tokens,
-            seed=seed,
-        )
+        experiment = asked.experiment(speculations(tuple(dict.fromkeys(lookahead or LOOKAHEADS))))
         return LookaheadBench(experiment, options, surroundings)
 
     conduct(make, as_json=json_)

@@ -23,9 +23,7 @@ from specmesh.tools.kit.experiment import (
     AUTOREGRESSIVE,
     HEADS,
     HEADS_AND_DRAFTER,
-    SEED,
     SPECULATIVE,
-    TEMPERATURES,
     TREE,
     Experiment,
     Run,
@@ -34,8 +32,8 @@ from specmesh.tools.kit.experiment import (
     differing_prompts,
     tokens_per_s,
 )
-from specmesh.tools.kit.options import Json, NumPrompts, PromptsFile, Seed, Temperatures, Tokens
-from specmesh.tools.kit.prompts import read_prompts
+from specmesh.tools.kit.experiment_options import ExperimentOptions
+from specmesh.tools.kit.options import Json
 from specmesh.tools.kit.setting import describe_setting, setting_json
 from specmesh.tools.kit.tables import same, table_of
 
@@ -50,9 +48,7 @@ def main(
     *,
     pair: PairOptions,
     heads: HeadsFolder = None,
-    prompts: PromptsFile = None,
-    num_prompts: NumPrompts = 20,
-    tokens: Tokens = 128,
+    asked: ExperimentOptions,
     width: Annotated[
         list[int] | None,
         typer.Option(
@@ -63,8 +59,6 @@ def main(
         ),
     ] = None,
     trees: TreesFile = None,
-    temperature: Temperatures = None,
-    seed: Seed = SEED,
     threads: Threads = 1,
     redis_url: RedisUrl = None,
     json_: Json = False,
@@ -81,16 +75,12 @@ def main(
         options = MeshOptions(
             models=models, trees=trees, threads=threads, redis_url=redis_url, drain_s=1.0
         )
-        experiment = Experiment(
-            prompts=read_prompts(prompts)[:num_prompts],
-            speculations=speculations(
+        experiment = asked.experiment(
+            speculations(
                 tuple(dict.fromkeys(width or WIDTHS)),
                 (GROWN,) if trees is None else (GROWN, CALIBRATED),
                 with_heads=models.heads is not None,
-            ),
-            temperatures=tuple(dict.fromkeys(temperature or TEMPERATURES)),
-            num_tokens=tokens,
-            seed=seed,
+            )
         )
         return TreeBench(experiment, options, surroundings)
 

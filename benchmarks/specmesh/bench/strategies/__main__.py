@@ -16,22 +16,11 @@ from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.bench import Surroundings, conduct
 from specmesh.tools.kit.experiment import (
     AUTOREGRESSIVE,
-    SEED,
-    TEMPERATURES,
-    Experiment,
     Speculation,
     lossless,
 )
-from specmesh.tools.kit.options import (
-    Json,
-    NumPrompts,
-    PromptsFile,
-    Seed,
-    Temperatures,
-    Tokens,
-    Verifiers,
-)
-from specmesh.tools.kit.prompts import read_prompts
+from specmesh.tools.kit.experiment_options import ExperimentOptions
+from specmesh.tools.kit.options import Json, Verifiers
 from specmesh.tools.kit.strategy_options import GivenOptions, read_options
 
 app = App()
@@ -42,9 +31,7 @@ def main(
     *,
     pair: PairOptions,
     heads: HeadsFolder = None,
-    prompts: PromptsFile = None,
-    num_prompts: NumPrompts = 20,
-    tokens: Tokens = 128,
+    asked: ExperimentOptions,
     verifiers: Verifiers = 1,
     strategy: Annotated[
         list[str] | None,
@@ -55,8 +42,6 @@ def main(
         ),
     ] = None,
     option: GivenOptions = None,
-    temperature: Temperatures = None,
-    seed: Seed = SEED,
     threads: Threads = 1,
     redis_url: RedisUrl = None,
     json_: Json = False,
@@ -77,13 +62,7 @@ def main(
             redis_url=redis_url,
             drain_s=1.0,
         )
-        experiment = Experiment(
-            prompts=read_prompts(prompts)[:num_prompts],
-            speculations=tuple(each for each in speculations if each.strategy in able),
-            temperatures=tuple(dict.fromkeys(temperature or TEMPERATURES)),
-            num_tokens=tokens,
-            seed=seed,
-        )
+        experiment = asked.experiment(tuple(each for each in speculations if each.strategy in able))
         return StrategiesBench(experiment, options, surroundings)
 
     conduct(make, as_json=json_)

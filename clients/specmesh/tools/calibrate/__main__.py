@@ -16,17 +16,10 @@ from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.calibrate.collect import Position, collect
 from specmesh.tools.calibrate.judged import judge
-from specmesh.tools.calibrate.pair import (
-    TEMPERATURES,
-    DrafterModel,
-    NumPrompts,
-    TargetModel,
-    load_pair,
-    prompts_in_halves,
-)
+from specmesh.tools.calibrate.pair import CalibrationOptions
 from specmesh.tools.calibrate.report import as_json, show
 from specmesh.tools.calibrate.tree import tree
-from specmesh.tools.kit.options import Json, Temperatures, Threads, Tokens
+from specmesh.tools.kit.options import Json, Tokens
 
 app = App(
     no_args_is_help=True,
@@ -48,12 +41,9 @@ def group() -> None:
 
 @app.command()
 def confidence(
-    target_model: TargetModel = None,
-    drafter_model: DrafterModel = None,
-    prompts: NumPrompts = 64,
+    *,
+    asked: CalibrationOptions,
     tokens: Tokens = 128,
-    temperature: Temperatures = None,
-    threads: Threads = 2,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -67,13 +57,12 @@ def confidence(
     The first half of the held-out prompts is used for the fit, the second half to judge it; no file
     has prompts in both.
     """
-    temperatures = tuple(dict.fromkeys(temperature or TEMPERATURES))
     try:
-        pair = load_pair(target_model, drafter_model, threads)
+        pair = asked.load_pair()
     except ModelNotLoadable as error:
         typer.echo(f"specmesh: {error}", err=True)
         raise typer.Exit(2) from error
-    halves = _observe(pair, prompts_in_halves(prompts), temperatures, tokens)
+    halves = _observe(pair, asked.prompts_in_halves(), asked.temperatures, tokens)
     positions = [position for group in halves.fit.values() for position in group]
     try:
         calibration = Calibration.fit(*zip(*positions, strict=True))

@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specmesh import models
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.calibrated import CalibratedTree, CalibratedTrees
 from specmesh.decoding.trees.plan import MAX_WIDTH
@@ -22,17 +21,10 @@ from specmesh.decoding.trees.replay import Replay
 from specmesh.decoding.trees.search import best_trees, expected_length, places
 from specmesh.decoding.trees.shape import RankPath, TreeShape
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
-from specmesh.tools.calibrate.pair import (
-    TEMPERATURES,
-    DrafterModel,
-    NumPrompts,
-    TargetModel,
-    load_pair,
-    prompts_in_halves,
-)
+from specmesh.tools.calibrate.pair import CalibrationOptions
 from specmesh.tools.calibrate.ranks import RankedGuesses
 from specmesh.tools.calibrate.tree_report import CalibratedTreeRow, show
-from specmesh.tools.kit.options import Json, Temperatures, Threads, Tokens
+from specmesh.tools.kit.options import Json, Tokens
 
 NUM_RANDOM = 20
 """Number of random trees of each width."""
@@ -43,18 +35,15 @@ TEXTS = ("calibration", "held-out")
 
 
 def tree(
-    target_model: TargetModel = None,
-    drafter_model: DrafterModel = None,
+    *,
+    asked: CalibrationOptions,
     heads: Annotated[
         str | None,
         typer.Option(
             help="Folder of heads to measure instead of the drafter.", show_default="none"
         ),
     ] = None,
-    prompts: NumPrompts = 64,
     tokens: Tokens = 256,
-    temperature: Temperatures = None,
-    threads: Threads = 2,
     output: Annotated[
         Path | None,
         typer.Option(help="File to write, for --trees of an orchestrator.", show_default="none"),
@@ -69,16 +58,15 @@ def tree(
     if heads is not None and output is not None:
         reason = "strategy 'heads' grows its own trees and uses no calibrated ones; leave out"
         raise typer.BadParameter(f"{reason} --output or --heads", param_hint="--output")
-    temperatures = tuple(dict.fromkeys(temperature or TEMPERATURES))
     try:
-        target, drafter = load_pair(target_model, drafter_model, threads)
-        guesses = _guesses(drafter, heads, target_model)
+        target, drafter = asked.load_pair()
+        guesses = _guesses(drafter, heads, asked.target)
     except ModelNotLoadable as error:
         typer.echo(f"specmesh: {error}", err=True)
         raise typer.Exit(2) from error
     texts = {
-        each: _replays(target, guesses, prompts_in_halves(prompts), each, tokens)
-        for each in temperatures
+        each: _replays(target, guesses, asked.prompts_in_halves(), each, tokens)
+        for each in asked.temperatures
     }
     trees = {each: best_trees(own, MAX_WIDTH) for each, (own, _) in texts.items()}
     if output is not None:
@@ -91,14 +79,14 @@ def tree(
         show(rows, Console())
 
 
-def _guesses(drafter: LanguageModel, heads: str | None, target_name: str | None) -> RankedGuesses:
+def _guesses(drafter: LanguageModel, heads: str | None, target: str) -> RankedGuesses:
     from specmesh.tools.calibrate.ranks import DrafterGuesses
 
     if heads is None:
         return DrafterGuesses(drafter)
     from specmesh.tools.calibrate.head_ranks import HeadGuesses
 
-    return HeadGuesses(heads, target_name or str(models.path(models.TARGET)))
+    return HeadGuesses(heads, target)
 
 
 def _replays(
