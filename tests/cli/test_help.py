@@ -34,7 +34,7 @@ def service_app(program):
         for each in vars(module(program)).values()
         if isinstance(each, type)
         and issubclass(each, BaseSettings)
-        and (each.__module__ == module(program).__name__ or program.name in {"traces", "gateway"})
+        and each.__module__.startswith(program.module)
     ]
     (settings,) = [each for each in found if each.model_config.get("env_prefix")]
     return make_app(settings, lambda **_: None)

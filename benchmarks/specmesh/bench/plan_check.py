@@ -42,6 +42,8 @@ from specmesh.tools.simulate.options import HopMs, Seed, require_drafting, strat
 
 app = App()
 
+_STRATEGIES = ("autoregressive", "speculative")
+
 _WARM_UP_S = 5.0
 _PROMPT_TOKENS = 8
 
@@ -96,7 +98,7 @@ def main(
         typer.Option(
             callback=strategy_names,
             help="Strategy to check. May be repeated.",
-            show_default="autoregressive, speculative",
+            show_default=", ".join(_STRATEGIES),
         ),
     ] = None,
     hop_ms: HopMs = 0.5,
@@ -110,7 +112,7 @@ def main(
     of a verification besides the forward. Nothing else may run on the machine meanwhile.
     """
     console = Console(stderr=True, highlight=False)
-    names = strategy or ("autoregressive", "speculative")
+    names = strategy or _STRATEGIES
     costs = MeshCosts.fixed(target_ms, drafter_ms, heads_ms, hop_ms)
     require_drafting(names, costs)
     setting = PlanSetting(
@@ -124,13 +126,7 @@ def main(
     )
 
     async def work() -> int:
-        rows = []
-        for name in names:
-            planned = plan(setting, name)
-            for prediction in (planned.best, planned.fewer):
-                if prediction is not None:
-                    measured = await _measure(setting, prediction, duration, console)
-                    rows.append(_row(prediction, measured))
+        rows = await _rows(setting, names, duration, console)
         if json_:
             typer.echo(json.dumps(rows))
         else:
@@ -138,6 +134,18 @@ def main(
         return ExitStatus.OK
 
     run(work())
+
+
+async def _rows(
+    setting: PlanSetting, names: Sequence[str], duration_s: float, console: Console
+) -> list[dict[str, Any]]:
+    """Measure the plans of the strategies. Raises StartError."""
+    return [
+        _row(each, await _measure(setting, each, duration_s, console))
+        for planned in (plan(setting, name) for name in names)
+        for each in (planned.best, planned.fewer)
+        if each is not None
+    ]
 
 
 async def _measure(
