@@ -10,7 +10,7 @@ import typer
 from specmesh.cli.answers.input import read_input
 from specmesh.cli.answers.options import RequestOptions
 from specmesh.cli.answers.output import Form, in_words, write
-from specmesh.cli.answers.request import SPECULATION, STOPPING
+from specmesh.cli.answers.request import SPECULATION
 from specmesh.cli.answers.waiting import Waiting
 from specmesh.cli.connection import Credentials, Targets
 from specmesh.cli.runner import run
@@ -121,14 +121,6 @@ def generate(
     target: Targets = [DEFAULT_TARGET],  # noqa: B006 - typer copies it
     *,
     request: RequestOptions,
-    ignore_end_of_text: Annotated[
-        bool,
-        typer.Option(
-            "--ignore-end-of-text",
-            help="Continue to --max-tokens even if the model ends its answer.",
-            rich_help_panel=STOPPING,
-        ),
-    ] = False,
     given: GivenFilter,
     request_id: Annotated[
         str, typer.Option(help="Continue the answer that was begun under this id, if any.")
@@ -141,7 +133,6 @@ def generate(
     form = output.form
     options = {
         **request.arguments,
-        "ignore_end_of_text": ignore_end_of_text,
         "filter": given.filter,
         "num_top_logprobs": output.logprobs,
         "request_id": request_id,

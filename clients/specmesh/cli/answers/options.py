@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from specmesh.cli.answers.request import (
-    MaxTokens,
-    Mode,
+    FieldOptions,
     ModelName,
-    Seed,
-    Stops,
     StrategyName,
     StrategyOptions,
-    Temperature,
     Timeout,
-    TopK,
-    TopP,
     check_options,
     strategy_options,
 )
@@ -29,13 +23,7 @@ class RequestOptions:
     """The settings of a request, besides its text."""
 
     model: ModelName = ""
-    max_tokens: MaxTokens = None
-    temperature: Temperature = None
-    top_k: TopK = None
-    top_p: TopP = None
-    seed: Seed = None
-    mode: Mode = None
-    stop: Stops = None
+    fields: FieldOptions
     strategy: StrategyName = ""
     option: StrategyOptions = None
     timeout: Timeout = None
@@ -49,14 +37,8 @@ class RequestOptions:
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of the SDK's ``generate`` and ``chat``. Raises BadParameter."""
         return {
+            **asdict(self.fields),
             "model": self.model,
-            "max_tokens": self.max_tokens,
-            "temperature": self.temperature,
-            "top_k": self.top_k,
-            "top_p": self.top_p,
-            "seed": self.seed,
-            "acceptance_mode": self.mode,
-            "stop_strings": self.stop or (),
             "strategy": self.strategy,
             "timeout_s": self.timeout,
             **self.of_strategy,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from dataclasses import dataclass, make_dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specmesh.client import AcceptanceMode, ServedModel
+from specmesh.client import ServedModel
 from specmesh.client.requests.sampling import (
     SAMPLING_FIELDS,
     STOPPING_FIELDS,
@@ -19,10 +20,10 @@ from specmesh.client.requests.sampling import (
 )
 from specmesh.client.requests.speculation import STRATEGY_OPTIONS, read_option
 
-SAMPLING, STOPPING, SPECULATION = "Sampling", "Stopping", "Speculation"
-"""Groups of options in the help."""
+SPECULATION = "Speculation"
+"""A group of options in the help."""
 
-_FLAGS = flags(SamplingOptions) | flags(StoppingOptions)
+_FLAGS = flags(StoppingOptions) | flags(SamplingOptions)
 
 
 def _flag(name: str) -> str:
@@ -30,30 +31,34 @@ def _flag(name: str) -> str:
     return _FLAGS[name].name or f"--{name.replace('_', '-')}"
 
 
-def request_option(name: str) -> Any:
-    """Return the option for the sampling or stopping field ``name``."""
+def _option(name: str) -> tuple[str, Any, Any]:
+    """Return the dataclass field for the request's field ``name``, with its default."""
     flag, field = _FLAGS[name], SAMPLING_FIELDS.get(name) or STOPPING_FIELDS[name]
-    whole = VALUE_TYPES[field.cpp_type] is int
-    return typer.Option(
+    kind: Any = VALUE_TYPES[field.cpp_type]
+    option = typer.Option(
         _flag(name),
-        min=flag.least if whole else None,
-        max=flag.most if whole else None,
+        min=flag.least if kind is int else None,
+        max=flag.most if kind is int else None,
         help=flag.help,
-        rich_help_panel=SAMPLING if name in SAMPLING_FIELDS else STOPPING,
+        rich_help_panel="Sampling" if name in SAMPLING_FIELDS else "Stopping",
     )
+    if kind is bool:
+        return name, Annotated[bool, option], False
+    return name, Annotated[(list[kind] if field.is_repeated else kind) | None, option], None
 
+
+if TYPE_CHECKING:
+
+    @dataclass(frozen=True)
+    class FieldOptions:
+        """The sampling and stopping fields of a request."""
+else:
+    FieldOptions = make_dataclass("FieldOptions", map(_option, _FLAGS), frozen=True, kw_only=True)
 
 ModelName = Annotated[
     str,
     typer.Option("--model", help="Use this target model; may be omitted if only one is served."),
 ]
-MaxTokens = Annotated[int | None, request_option("max_tokens")]
-Temperature = Annotated[float | None, request_option("temperature")]
-TopK = Annotated[int | None, request_option("top_k")]
-TopP = Annotated[float | None, request_option("top_p")]
-Seed = Annotated[int | None, request_option("seed")]
-Mode = Annotated[AcceptanceMode | None, request_option("acceptance_mode")]
-Stops = Annotated[list[str] | None, request_option("stop_strings")]
 StrategyName = Annotated[
     str,
     typer.Option(
