@@ -1,4 +1,4 @@
-"""What has been received of one answer, and the requests that continue it.
+"""The part of one answer that has been received, and the requests that continue it.
 
 Each request has a higher epoch than those before it, so a call that hung, even the first one, can't
 take the session back from a later call.
