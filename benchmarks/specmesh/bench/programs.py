@@ -60,6 +60,12 @@ BENCHMARKS = (
         "Count how often a coupled token depends on the shape of its forward.",
     ),
     Program(
+        "bench sampling",
+        "specmesh.bench.sampling",
+        "local",
+        "Time the choice and acceptance of tokens by the size of the vocabulary.",
+    ),
+    Program(
         "bench hcmp",
         "specmesh.bench.hcmp",
         "inference",
