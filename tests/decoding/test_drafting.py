@@ -9,13 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmesh.decoding.drafting import MAX_CANDIDATES, draw_children, highest_entropy
-from specmesh.decoding.sampling import (
-    AcceptanceMode,
-    Sampling,
-    choose,
-    coupled_scores,
-    warp,
-)
+from specmesh.decoding.noise import Purpose, gumbel
+from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose, warp
 
 REJECTION = Sampling(mode=AcceptanceMode.REJECTION)
 ROWS = st.builds(
@@ -134,9 +129,11 @@ def test_coupled_choices_weigh_the_noise_that_the_target_uses(row, sampling, pos
         temperature=sampling.temperature + 0.5, top_k=sampling.top_k, seed=sampling.seed
     )
     drawn = draw_children(row, sampling, position, 2, num_choices=8)
-    token_ids, scores = coupled_scores(row, sampling, position)
+    warped = warp(row, sampling)
+    noise = gumbel(sampling.seed, position, Purpose.COUPLED, warped.token_ids)
+    scores = np.log(warped.probabilities) + noise
     best = np.argsort(-scores, kind="stable")[:8]
-    assert drawn.choices.token_ids == tuple(token_ids[best].tolist())
+    assert drawn.choices.token_ids == tuple(warped.token_ids[best].tolist())
     np.testing.assert_allclose(drawn.choices.probabilities, softmax(scores)[best], rtol=1e-9)
     assert drawn.children == drawn.choices.token_ids[:2]
 

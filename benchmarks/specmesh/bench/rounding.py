@@ -17,7 +17,7 @@ import numpy.typing as npt
 import typer
 
 from specmesh import models
-from specmesh.decoding.sampling import Sampling, coupled_scores
+from specmesh.decoding.sampling import Sampling, choose, warp
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import (
     Cancellation,
@@ -76,8 +76,8 @@ class DrawnTokens(NamedTuple):
     @classmethod
     def of(cls, logits: Logits, sampling: Sampling, position: int) -> DrawnTokens:
         """Draw from ``logits`` ``[vocab]``."""
-        left, scores = coupled_scores(logits, sampling, position)
-        return cls(int(left[scores.argmax()]), _ALL if left.size == logits.size else left)
+        left = warp(logits, sampling).token_ids
+        return cls(choose(logits, sampling, position), _ALL if left.size == logits.size else left)
 
     def has(self, token: int) -> bool:
         """Return whether top-k and top-p left ``token``."""

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.bonus import Bonus, draw_own
+from specmesh.decoding.bonus import Bonus
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.logits_row import LogitsRow
 from specmesh.decoding.logprobs import Logprobs
 from specmesh.decoding.noise import Purpose, uniforms
-from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose, warp
+from specmesh.decoding.race import Race
+from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose, kept
 from specmesh.decoding.trees.tree import TokenTree
 
 NO_DISTRIBUTIONS: Mapping[int, Distribution] = MappingProxyType({})
@@ -112,63 +114,48 @@ def _follow_accepted(
     while True:
         children = tree.children(node)
         at = position + len(accepted)
-        target_probs = _dense(warp(logits[node], sampling), logits.shape[1])
+        row = kept(logits[node], sampling)
         if children:
             tokens = tree.tokens_on(children)
-            noise = uniforms(sampling.seed, at, Purpose.ACCEPT, np.array(tokens))
-            taken, target_probs = _try_in_turn(
-                tokens, target_probs, draft_distributions[node], noise
-            )
-            if taken is not None:
-                node = children[taken]
-                accepted.append(node)
-                continue
-        if num_bonus_candidates and not children:
-            bonus = Bonus.summarise(target_probs, sampling.seed, at, num_bonus_candidates)
+            taken, token = _try_in_turn(tokens, row, draft_distributions[node], sampling.seed, at)
+            if taken is None:
+                return Verdict(tuple(accepted), token, recovered=True)
+            node = children[taken]
+            accepted.append(node)
+            continue
+        if num_bonus_candidates:
+            bonus = Bonus.summarise(row, sampling.seed, at, num_bonus_candidates)
             return Verdict(tuple(accepted), bonus.meet([]), recovered=False, bonus=bonus)
-        token = _draw(target_probs, sampling.seed, at)
-        return Verdict(tuple(accepted), token, recovered=bool(children))
+        (token,) = Race(row, sampling.seed, at, Purpose.RESIDUAL, 1).token_ids.tolist()
+        return Verdict(tuple(accepted), token, recovered=False)
 
 
 def _try_in_turn(
-    tokens: tuple[int, ...],
-    target_probs: NDArray[np.float64],
-    draft: Distribution,
-    noise: NDArray[np.float64],
-) -> tuple[int | None, NDArray[np.float64]]:
-    """Return the index of the accepted token of ``tokens``, None if all are rejected, and the
-    target's distribution ``[vocab]`` after the rejections.
-
-    ``target_probs`` is ``[vocab]``; ``noise`` holds one uniform number for each token.
-    """
-    listed = draft.token_ids.tolist()
-    draft_probs = draft.probabilities
-    for i, token in enumerate(tokens):
-        drawn = listed.index(token)
-        if noise[i] * draft_probs[drawn] < target_probs[token]:
-            return i, target_probs
-        residual = target_probs.copy()
-        residual[draft.token_ids] -= draft_probs
-        residual.clip(min=0, out=residual)
+    tokens: tuple[int, ...], row: LogitsRow, draft: Distribution, seed: int, position: int
+) -> tuple[int | None, int]:
+    """Return the index of the accepted one of ``tokens``, None if all are rejected, and the
+    accepted or recovered token."""
+    noise = uniforms(seed, position, Purpose.ACCEPT, np.array(tokens))
+    order = draft.token_ids.argsort()
+    listed, draft_probs = draft.token_ids[order], draft.probabilities[order]
+    at = listed.searchsorted(tokens)
+    if row.outweighs(tokens[0], float(noise[0] * draft_probs[at[0]])):
+        return 0, tokens[0]
+    # Only the draft's tokens change their probability; all others are one outcome, the tail.
+    target = Bonus.of(row, listed, seed, position)
+    left = target.outcomes
+    for i, drawn in enumerate(at):
+        if noise[i] * draft_probs[drawn] < left[drawn]:
+            return i, tokens[i]
+        residual = (left - np.append(draft_probs, 0)).clip(min=0)
         mass = residual.sum()
         if mass > 0:  # otherwise the two are equal except for rounding
-            target_probs = residual / mass
+            left = residual / mass
         draft_probs = draft_probs.copy()
         draft_probs[drawn] = 0
         if i + 1 < len(tokens):
             draft_probs /= draft_probs.sum()
-    return None, target_probs
-
-
-def _draw(target_probs: NDArray[np.float64], seed: int, position: int) -> int:
-    token_ids = np.flatnonzero(target_probs)
-    return draw_own(token_ids, target_probs[token_ids], seed, position)
-
-
-def _dense(distribution: Distribution, vocab_size: int) -> NDArray[np.float64]:
-    probabilities = np.zeros(vocab_size)
-    probabilities[distribution.token_ids] = distribution.probabilities
-    return probabilities
+    return None, target.draw(left)
 
 
 def _check_draws(

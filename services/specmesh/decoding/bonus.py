@@ -25,8 +25,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from specmesh.decoding.logits_row import LogitsRow
 from specmesh.decoding.noise import Purpose, gumbel, uniforms
-from specmesh.decoding.sampling import Distribution, likeliest
+from specmesh.decoding.race import Race
+from specmesh.decoding.sampling import Distribution
 
 MAX_BONUS_CANDIDATES = 64
 """As many tokens as in a draft distribution: draft tokens would rarely be among further ones."""
@@ -50,22 +52,25 @@ class Bonus:
     tail_token_probability: float = 0.0
 
     @classmethod
-    def summarise(
-        cls, probabilities: NDArray[np.float64], seed: int, position: int, num_candidates: int
-    ) -> Bonus:
-        """List the ``num_candidates`` likeliest tokens of p, ``probabilities`` ``[vocab]``, and
-        draw one from the rest."""
-        listed = np.sort(likeliest(probabilities, num_candidates))
-        listed = listed[probabilities[listed] > 0]
-        rest = probabilities.copy()
-        rest[listed] = 0
-        tail_mass = float(rest.sum())
-        if not tail_mass:
-            return cls(seed, position, listed, probabilities[listed])
-        tail_token = draw_own(np.flatnonzero(rest), rest[rest > 0], seed, position)
+    def summarise(cls, row: LogitsRow, seed: int, position: int, num_candidates: int) -> Bonus:
+        """List the ``num_candidates`` likeliest tokens of ``row``, and draw one from the rest."""
+        listed = np.sort(row.likeliest(num_candidates))
+        return cls.of(row, listed[np.exp(row.log_weights(listed)) > 0], seed, position)
+
+    @classmethod
+    def of(cls, row: LogitsRow, listed: NDArray[np.int64], seed: int, position: int) -> Bonus:
+        """List the tokens ``listed``, ascending, some of which may have probability 0, and draw one
+        from the rest."""
+        rest = row.without(listed)
+        weights = np.exp(row.log_weights(listed))
+        total = float(weights.sum()) + rest.total
+        if not rest.total:
+            return cls(seed, position, listed, weights / total)
+        (tail_token,) = Race(rest, seed, position, Purpose.RESIDUAL, 1).token_ids
+        (tail_weight,) = np.exp(row.log_weights(np.array([tail_token])))
         return cls(
-            *(seed, position, listed, probabilities[listed]),
-            *(tail_mass, tail_token, float(rest[tail_token])),
+            *(seed, position, listed, weights / total),
+            *(rest.total / total, int(tail_token), float(tail_weight / total)),
         )
 
     def meet(self, drafts: Sequence[tuple[int, Distribution]]) -> int:
@@ -77,7 +82,7 @@ class Bonus:
         choice of drafts must not depend on the noise at this position (see ``verify``), so not on
         whether a drafter continued after the token that it drew here.
         """
-        left = np.append(self.probabilities, self.tail_mass)
+        left = self.outcomes
         for token, draft in drafts:
             drawn_from = self._image(draft)
             (outcome,) = self._outcomes(np.array([token]))
@@ -88,7 +93,12 @@ class Bonus:
             mass = residual.sum()
             if mass > 0:  # otherwise the two are equal except for rounding
                 left = residual / mass
-        return self._draw(left)
+        return self.draw(left)
+
+    @property
+    def outcomes(self) -> NDArray[np.float64]:
+        """The probabilities of the listed tokens and of the tail, ``[n + 1]``."""
+        return np.append(self.probabilities, self.tail_mass)
 
     def _image(self, draft: Distribution) -> NDArray[np.float64]:
         """Return the probabilities of the listed tokens and of the tail, ``[n + 1]``, under
@@ -103,9 +113,8 @@ class Bonus:
         nearest = np.minimum(self.token_ids.searchsorted(tokens), len(self.token_ids) - 1)
         return np.where(self.token_ids[nearest] == tokens, nearest, len(self.token_ids))
 
-    def _draw(self, left: NDArray[np.float64]) -> int:
-        """Draw from ``left`` ``[n + 1]``, the remainder of p. The draw equals that of ``verify`` if
-        no draft has any probability in the tail."""
+    def draw(self, left: NDArray[np.float64]) -> int:
+        """Draw from ``left`` ``[n + 1]``, what remains of ``outcomes``."""
         token_ids, weights = self.token_ids, left[:-1]
         if left[-1] > 0 and self.tail_mass > 0:
             # It has the highest score of the tail, so in a Gumbel-max it represents the tail.
@@ -113,16 +122,7 @@ class Bonus:
             token_ids = np.append(token_ids, self.tail_token)
             weights = np.append(weights, left[-1] * share)
         kept = weights > 0
-        return draw_own(token_ids[kept], weights[kept], self.seed, self.position)
-
-
-def draw_own(
-    token_ids: NDArray[np.int64], weights: NDArray[np.float64], seed: int, position: int
-) -> int:
-    """Draw the target's own token in rejection mode, in proportion to ``weights`` ``[n]`` above 0.
-
-    This uses Gumbel-max, under which replicas whose logits differ by rounding still agree;
-    inverting the cumulative sum would add up the differences.
-    """
-    noise = gumbel(seed, position, Purpose.RESIDUAL, token_ids)
-    return int(token_ids[(np.log(weights) + noise).argmax()])
+        # By Gumbel-max, under which replicas whose logits differ by rounding still agree; inverting
+        # the cumulative sum would add up the differences.
+        noise = gumbel(self.seed, self.position, Purpose.RESIDUAL, token_ids[kept])
+        return int(token_ids[kept][(np.log(weights[kept]) + noise).argmax()])

@@ -10,17 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specmesh.decoding.logits_row import LogitsRow, likeliest
 from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.predict.platt import Platt
-from specmesh.decoding.sampling import (
-    AcceptanceMode,
-    Distribution,
-    Sampling,
-    coupled_scores,
-    likeliest,
-    require_peak,
-    warp,
-)
+from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, coupled, kept
 
 MAX_CANDIDATES = 64
 """The most tokens in a draft distribution, which is sent with every verification."""
@@ -34,8 +27,6 @@ with the shipped pair at temperature 0.8, where tokens drawn with a probability 
 accepted in 37 of 100 cases, from 0.2 to 0.5 in 55, and above 0.95 in 97."""
 _STEPS = 1 << 24
 _LEAST = float(np.finfo(np.float32).tiny)
-_NO_WEIGHT = -750.0
-"""A log-weight whose exponential is 0; unlike minus infinity it can be multiplied by that 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +82,18 @@ def draw_children(
     """
     if sampling.mode is AcceptanceMode.REJECTION:
         return _draw_at_random(logits, sampling, position, count, num_choices)
+    most = max(count, num_choices)
     if sampling.mode is AcceptanceMode.GREEDY:
-        require_peak(logits.max())
-        best = likeliest(logits, max(count, num_choices))
-        best = best[logits[best] > -np.inf]
-        choices = _choices(best[:num_choices], best, logits) if num_choices else None
+        row = LogitsRow(logits, temperature=1.0)
+        best, weights = _weighed(row, most)
+        choices = _choices(row, best[:num_choices], weights) if num_choices else None
         return Drawn(tuple(best[:count].tolist()), None, choices)
-    token_ids, scores = coupled_scores(logits, sampling, position)
-    best = likeliest(scores, max(count, num_choices))
-    choices = _choices(token_ids[best[:num_choices]], best, scores) if num_choices else None
-    return Drawn(tuple(token_ids[best[:count]].tolist()), None, choices)
+    race = coupled(logits, sampling, position, most)
+    choices = None
+    if num_choices:
+        probabilities, entropy = race.softmax()
+        choices = _listed(race.token_ids[:num_choices], probabilities[:num_choices], entropy)
+    return Drawn(tuple(race.token_ids[:count].tolist()), None, choices)
 
 
 def _draw_at_random(
@@ -110,33 +103,25 @@ def _draw_at_random(
     count: int,
     num_choices: int,
 ) -> Drawn:
-    warped = warp(logits, sampling)
-    draft = _fit_for_wire(warped)
+    row = kept(logits, sampling)
+    best, weights = _weighed(row, max(MAX_CANDIDATES, num_choices))
+    draft = _fit_for_wire(best[:MAX_CANDIDATES], weights[:MAX_CANDIDATES])
     noise = gumbel(sampling.seed, position, Purpose.DRAFT, draft.token_ids)
     drawn = likeliest(np.log(draft.probabilities) + noise, count)
-    choices = None
-    if num_choices:
-        best = likeliest(warped.probabilities, num_choices)
-        entropy = -float(np.einsum("i,i", warped.probabilities, np.log(warped.probabilities)))
-        choices = _listed(warped.token_ids[best], warped.probabilities[best], entropy)
+    choices = _choices(row, best[:num_choices], weights) if num_choices else None
     return Drawn(tuple(draft.token_ids[drawn].tolist()), draft, choices)
 
 
-def _choices(
-    token_ids: NDArray[np.int64],
-    best: NDArray[np.int64],
-    scores: NDArray[np.floating[Any]],
-) -> TopK:
-    """Return ``token_ids`` ``[n]`` with the softmax of ``scores``; ``scores[best[:n]]`` are those
-    of ``token_ids``."""
-    below = scores.astype(np.float64)
-    below -= below[best[0]]
-    np.maximum(below, _NO_WEIGHT, out=below)
-    weights = np.exp(below)
-    total = weights.sum()
-    # Not with BLAS, whose threads stall for milliseconds when the cores are busy.
-    entropy = math.log(total) - float(np.einsum("i,i", weights, below)) / total
-    return _listed(token_ids, weights[best[: token_ids.size]] / total, entropy)
+def _weighed(row: LogitsRow, count: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the ``count`` likeliest tokens, best first, and their weights, which may be 0."""
+    best = row.likeliest(count)
+    return best, np.exp(row.log_weights(best))
+
+
+def _choices(row: LogitsRow, token_ids: NDArray[np.int64], weights: NDArray[np.float64]) -> TopK:
+    """Return ``token_ids`` ``[n]``, whose weights are the first of ``weights``."""
+    total, entropy = row.total_and_entropy()
+    return _listed(token_ids, weights[: token_ids.size] / total, entropy)
 
 
 def _listed(
@@ -180,20 +165,18 @@ def highest_entropy(probabilities: Sequence[float], vocab_size: int) -> float:
     return max(0.0, entropy)
 
 
-def _fit_for_wire(warped: Distribution) -> Distribution:
-    """Truncate ``warped`` to its ``MAX_CANDIDATES`` likeliest tokens, rounded to multiples of
-    2**-24 with sum 1.
+def _fit_for_wire(token_ids: NDArray[np.int64], weights: NDArray[np.float64]) -> Distribution:
+    """Return the distribution in proportion to ``weights`` ``[n]``, those of the likeliest tokens,
+    rounded to multiples of 2**-24 with sum 1.
 
     Such numbers are exact in float32, so a verifier that normalises the numbers it receives gets
     exactly the probabilities used for drawing here. Neither step costs exactness: the acceptance
     rule yields the target's distribution for *any* q, as long as the draft tokens were drawn from
-    that same q. The cost is acceptance, at most the truncated probability.
+    that same q. The cost is acceptance, at most the probability of the tokens left out.
     """
-    token_ids, probabilities = warped.token_ids, warped.probabilities
-    if token_ids.size > MAX_CANDIDATES:
-        kept = np.sort(likeliest(probabilities, MAX_CANDIDATES))
-        token_ids, probabilities = token_ids[kept], probabilities[kept]
-    steps = np.rint(probabilities * (_STEPS / probabilities.sum()))
+    order = token_ids.argsort()
+    token_ids, weights = token_ids[order], weights[order]
+    steps = np.rint(weights * (_STEPS / weights.sum()))
     # The remainder, at most half a step a token and perhaps negative, goes to the likeliest.
     steps[steps.argmax()] += _STEPS - steps.sum()
     drawable = steps > 0

@@ -6,6 +6,7 @@ tokens are drawn, not how likely the target finds them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.sampling import likeliest, require_peak
+from specmesh.decoding.logits_row import LogitsRow
 from specmesh.decoding.trees.tree import TokenTree
 
 MAX_TOP_LOGPROBS = 20
@@ -38,15 +39,11 @@ def logprobs_at(logits: NDArray[np.floating[Any]], token: int, num_top: int) -> 
 
     Raises ``FloatingPointError`` if the logits hold NaN or no finite maximum.
     """
-    peak = logits.max()
-    require_peak(peak)
-    shifted = logits.astype(np.float64) - float(peak)
-    logprobs = (shifted - np.log(np.exp(shifted).sum())).astype(np.float32)
-    top = likeliest(logits, num_top) if num_top else np.empty(0, np.int64)
-    top = top[logits[top] > -np.inf]
-    return Logprobs(
-        float(logprobs[token]), tuple(top.tolist()), tuple(logprobs[top].astype(float).tolist())
-    )
+    row = LogitsRow(logits, temperature=1.0)
+    top = row.likeliest(num_top) if num_top else np.empty(0, np.int64)
+    log_weights = row.log_weights(np.append(top, token))
+    *top_logprobs, logprob = (log_weights - math.log(row.total)).astype(np.float32).tolist()
+    return Logprobs(logprob, tuple(top.tolist()), tuple(top_logprobs))
 
 
 def logprobs_along(

@@ -4,23 +4,57 @@ Every number is a pure function of (seed, position, purpose, id), so every repli
 noise, at any time and in any order. The generator is SplitMix64 (Steele, Lea, Flood: "Fast
 Splittable Pseudorandom Number Generators", OOPSLA 2014), read at random access.
 
-The uniforms are equal bit for bit on every machine. Gumbel noise goes through ``log``, which
-may differ in the last bit between kinds of CPU; that matters only where two tokens tie to
-within 1e-15.
+Gumbel noise is G = -log E, where E is an exponential variable of each id, and comes in blocks of 64
+ids, so that the highest noise of a block is known without that of its ids: one draw of a block is
+the least E of its ids, M, which is exponential with rate 64, and which id has it; the E of any
+other id is M plus an exponential variable of its own. The E of all ids are independent and
+exponential with rate 1. Proof: let E_1 ... E_n be so, M their minimum and J its index. For t >= 0,
+P(J = j, M > t) is the integral of exp(-s) exp(-(n - 1) s) over s > t, which is exp(-n t) / n: M and
+J are independent, M exponential with rate n, J uniform. Given J = j and M = m, the others are
+independent and exceed m, so by memorylessness the excesses E_i - m are independent exponential
+variables with rate 1, whatever j and m are. So the joint law of (M, J, excesses) is that of the
+draws here; they determine the E, whose joint law is therefore that of E_1 ... E_n.
+
+The draws and the uniforms are equal bit for bit on every machine. Gumbel noise goes through
+``log``, which may differ in the last bit between kinds of CPU; that matters only where two tokens
+tie to within 1e-15. So a device may look for the tokens that can win, with any ``log`` and some
+slack, and the host decides among these few in float64.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+BLOCK_IDS = 64
+"""The number of ids in a block."""
+
+BLOCK_STRIDE = 512
+"""The distance of a block's ids, which are those of its tile that have one remainder: thus the
+blocks of a row of logits are the columns of matrices, whose maxima are found fastest."""
+
+TILE_IDS = BLOCK_IDS * BLOCK_STRIDE
+
+_STRIDE_BITS = 9
+_TILE_BITS = 15
+
+_FIRST_BLOCK = 1 << 32
+"""The number of the first block's draw; those below are draws of ids, which fit in 32 bits."""
+
 _MASK = (1 << 64) - 1
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
+
+# Of numpy's own type, which spares a conversion with every use.
+_GAMMA = np.uint64(_GOLDEN_GAMMA)
+_ROUNDS = ((np.uint64(30), np.uint64(_MIX_1)), (np.uint64(27), np.uint64(_MIX_2)))
+_LAST_SHIFT = np.uint64(31)
+_PLACE, _LOW_BITS, _LAST_BIT = np.uint64(BLOCK_IDS - 1), np.uint64(11), np.uint64(1)
 
 
 class Purpose(IntEnum):
@@ -46,29 +80,98 @@ def uniforms(
 
     ``seed`` is any uint64, ``position`` counts tokens from the start of the text.
     """
-    bits = _splitmix64(_stream_key(seed, position, purpose), ids)
-    # Keep the top 53 bits with the last one set: midpoints of 2**52 equal cells are exact in
-    # float64 and touch neither 0 nor 1.
-    bits >>= np.uint64(11)
-    bits |= np.uint64(1)
-    noise = bits.astype(np.float64)
-    noise *= 2.0**-53
-    return noise
+    return _uniform(_mixed(_stream_key(seed, position, purpose), _counters(ids)))
 
 
 def gumbel(
-    seed: int, position: int, purpose: Purpose, ids: NDArray[np.integer[Any]]
+    seed: int, position: int, purpose: Purpose, ids: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return standard Gumbel noise, one number for each of ``ids`` ``[n]``, between -3.7 and 36.8.
+    """Return standard Gumbel noise, one number for each of ``ids`` ``[n]``, between -3.7 and 40.9.
 
     argmax(log p + Gumbel) is a draw from p, and the k largest are k draws without
     replacement (Yellott 1977; Kool et al. 2019).
     """
-    noise = uniforms(seed, position, purpose, ids)
-    np.log(noise, out=noise)
-    np.negative(noise, out=noise)
-    np.log(noise, out=noise)
-    return np.negative(noise, out=noise)
+    numbers = np.concatenate([blocks_of(ids) | _FIRST_BLOCK, ids])
+    bits = _mixed(_stream_key(seed, position, purpose), _counters(numbers))
+    least, excess = _logs(bits).reshape(2, -1)
+    excess[_places(bits[: ids.size]) == (ids >> _STRIDE_BITS & BLOCK_IDS - 1)] = 0
+    return _gumbel(least, excess)
+
+
+def gumbel_below(seed: int, position: int, purpose: Purpose, num_ids: int) -> NDArray[np.float64]:
+    """Return the ``gumbel`` noise of the ids below ``num_ids``, of which there is at most a
+    tile."""
+    num_rows = -(-num_ids // BLOCK_STRIDE)
+    bits = _mixed(_stream_key(seed, position, purpose), _tile_counters(num_rows))
+    logs, places = _logs(bits), _places(bits[:BLOCK_STRIDE])
+    excess = logs[BLOCK_STRIDE:].reshape(num_rows, BLOCK_STRIDE)
+    inside = np.flatnonzero(places < num_rows)
+    excess[places[inside], inside] = 0
+    return _gumbel(logs[:BLOCK_STRIDE], excess).ravel()[:num_ids]
+
+
+class BlockNoise:
+    """The ``gumbel`` noise of a purpose at a position, for the first ``num_blocks`` blocks of ids.
+
+    ``highest`` ``[num_blocks]`` is the highest noise in each block, ``winners`` the id that has it
+    and ``least`` its exponential variable.
+    """
+
+    def __init__(self, seed: int, position: int, purpose: Purpose, num_blocks: int) -> None:
+        self._key = _stream_key(seed, position, purpose)
+        bits = _mixed(self._key, _block_counters(num_blocks))
+        self.winners = first_ids(num_blocks) + (_places(bits) << _STRIDE_BITS)
+        self._logs = _logs(bits)
+        self.least = self._logs * (-1 / BLOCK_IDS)
+        self.highest = -np.log(self.least)
+
+    def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the noise of ``ids`` ``[n]`` in these blocks, equal to that of ``gumbel``."""
+        blocks = blocks_of(ids)
+        excess = _logs(_mixed(self._key, _counters(ids)))
+        excess[self.winners[blocks] == ids] = 0
+        return _gumbel(self._logs[blocks], excess)
+
+
+def blocks_of(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of the block of each of ``ids``."""
+    return ids >> _TILE_BITS << _STRIDE_BITS | ids & BLOCK_STRIDE - 1
+
+
+@lru_cache(maxsize=16)
+def first_ids(num_blocks: int) -> NDArray[np.int64]:
+    """Return the first id of each of the first blocks; the others follow at ``BLOCK_STRIDE``."""
+    blocks = np.arange(num_blocks)
+    return _fixed((blocks >> _STRIDE_BITS << _TILE_BITS) + (blocks & BLOCK_STRIDE - 1))
+
+
+def _places(bits: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the places of the ids with the least exponential variables of their blocks: the low 6
+    bits, of which the uniform numbers have none."""
+    return (bits & _PLACE).view(np.int64)
+
+
+def _logs(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
+    noise = _uniform(bits)
+    return np.log(noise, out=noise)
+
+
+def _gumbel(least: NDArray[np.float64], excess: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the noise -log E, given the logarithms of the uniform noise of the blocks and of the
+    ids. Writes to ``excess``."""
+    np.subtract(least * (-1 / BLOCK_IDS), excess, out=excess)
+    np.log(excess, out=excess)
+    return np.negative(excess, out=excess)
+
+
+def _uniform(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
+    # Keep the top 53 bits with the last one set: midpoints of 2**52 equal cells are exact in
+    # float64 and touch neither 0 nor 1.
+    cells = bits >> _LOW_BITS
+    cells |= _LAST_BIT
+    noise = cells.astype(np.float64)
+    noise *= 2.0**-53
+    return noise
 
 
 def _stream_key(seed: int, position: int, purpose: Purpose) -> int:
@@ -84,14 +187,36 @@ def _finalise(z: int) -> int:
     return z ^ (z >> 31)
 
 
-def _splitmix64(key: int, ids: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
-    """Return outputs number ``ids`` (from 0) of the SplitMix64 stream seeded with ``key``."""
-    z = ids.astype(np.uint64)
-    z *= np.uint64(_GOLDEN_GAMMA)
-    z += np.uint64((key + _GOLDEN_GAMMA) & _MASK)
-    z ^= z >> np.uint64(30)
-    z *= np.uint64(_MIX_1)
-    z ^= z >> np.uint64(27)
-    z *= np.uint64(_MIX_2)
-    z ^= z >> np.uint64(31)
+def _counters(numbers: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
+    """Return the states of SplitMix64, seeded with 0, at outputs ``numbers`` (from 0)."""
+    counters = numbers.astype(np.uint64)
+    counters *= _GAMMA
+    counters += _GAMMA
+    return counters
+
+
+@lru_cache(maxsize=16)
+def _block_counters(num_blocks: int) -> NDArray[np.uint64]:
+    return _fixed(_counters(np.arange(num_blocks) | _FIRST_BLOCK))
+
+
+@lru_cache(maxsize=16)
+def _tile_counters(num_rows: int) -> NDArray[np.uint64]:
+    """Return the counters of the first blocks and of their ids at the first ``num_rows`` places."""
+    ids = _counters(np.arange(num_rows * BLOCK_STRIDE))
+    return _fixed(np.concatenate([_block_counters(BLOCK_STRIDE), ids]))
+
+
+def _fixed(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
+
+def _mixed(key: int, counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the outputs of SplitMix64, seeded with ``key``, at ``counters``."""
+    z = counters + np.uint64(key)
+    for shift, factor in _ROUNDS:
+        z ^= z >> shift
+        z *= factor
+    z ^= z >> _LAST_SHIFT
     return z

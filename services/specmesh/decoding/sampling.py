@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -11,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.noise import Purpose, gumbel
+from specmesh.decoding.logits_row import LogitsRow, require_peak
+from specmesh.decoding.noise import Purpose
+from specmesh.decoding.race import Race
 
 MAX_TEMPERATURE = 100.0
 
@@ -83,12 +84,21 @@ def warp(logits: NDArray[np.floating[Any]], sampling: Sampling) -> Distribution:
     """
     if sampling.mode is AcceptanceMode.GREEDY:
         return Distribution(np.array([_likeliest_one(logits)]), np.ones(1))
-    token_ids = _support(logits, sampling)
-    probabilities = np.exp(_log_weights(logits, token_ids, sampling.temperature))
-    probabilities /= probabilities.sum()
-    if not probabilities.all():  # far below the peak, exp underflows
-        token_ids, probabilities = token_ids[probabilities > 0], probabilities[probabilities > 0]
-    return Distribution(token_ids, probabilities)
+    row = kept(logits, sampling)
+    token_ids = np.arange(row.logits.size) if row.token_ids is None else row.token_ids
+    weights = np.exp(row.scaled(row.logits))
+    token_ids, weights = token_ids[weights > 0], weights[weights > 0]  # exp may underflow
+    return Distribution(token_ids, weights / weights.sum())
+
+
+def kept(logits: NDArray[np.floating[Any]], sampling: Sampling) -> LogitsRow:
+    """Return the tokens of ``logits`` ``[vocab]`` that ``warp`` keeps, above temperature 0."""
+    row = LogitsRow(logits, sampling.temperature)
+    if 0 < sampling.top_k < logits.size:
+        row = row.top_k(sampling.top_k)
+    if sampling.top_p < 1:
+        row = row.top_p(sampling.top_p)
+    return row
 
 
 def choose(logits: NDArray[np.floating[Any]], sampling: Sampling, position: int) -> int:
@@ -106,87 +116,18 @@ def choose(logits: NDArray[np.floating[Any]], sampling: Sampling, position: int)
         raise ValueError("in rejection mode the token depends on the draft")
     if sampling.mode is AcceptanceMode.GREEDY:
         return _likeliest_one(logits)
-    token_ids, scores = coupled_scores(logits, sampling, position)
-    return int(token_ids[scores.argmax()])
+    return int(coupled(logits, sampling, position, 1).token_ids[0])
 
 
-def coupled_scores(
-    logits: NDArray[np.floating[Any]], sampling: Sampling, position: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return log-probability + noise of every token that warping keeps, ids ascending.
-
-    Target and drafter use the same noise. The scores omit a constant, which does not affect the
-    choice of a token.
-    """
-    token_ids = _support(logits, sampling)
-    scores = _log_weights(logits, token_ids, sampling.temperature)
-    scores += gumbel(sampling.seed, position, Purpose.COUPLED, token_ids)
-    return token_ids, scores
-
-
-def _support(logits: NDArray[np.floating[Any]], sampling: Sampling) -> NDArray[np.int64]:
-    """Return the tokens that top-k and top-p keep, ascending; never one with logit -inf."""
-    require_peak(logits.max())
-    if 0 < sampling.top_k < logits.size:
-        token_ids = np.sort(likeliest(logits, sampling.top_k))
-        token_ids = token_ids[logits[token_ids] > -np.inf]
-    else:
-        token_ids = np.flatnonzero(logits > -np.inf)
-    if sampling.top_p < 1:
-        weights = _log_weights(logits, token_ids, sampling.temperature)
-        token_ids = np.sort(token_ids[_nucleus(weights, sampling.top_p)])
-    return token_ids
-
-
-def likeliest(scores: NDArray[np.floating[Any]], count: int) -> NDArray[np.int64]:
-    """Return the indices of the ``count`` highest ``scores`` (all, if fewer), highest first.
-
-    Ties go to the lower index.
-    """
-    if count >= scores.size:
-        return np.argsort(-scores, kind="stable")
-    if count == 1:
-        return np.array([scores.argmax()])
-    lowest = np.partition(scores, scores.size - count)[scores.size - count]
-    above = np.flatnonzero(scores > lowest)
-    tied = np.flatnonzero(scores == lowest)[: count - above.size]
-    return np.concatenate([above[np.argsort(-scores[above], kind="stable")], tied])
-
-
-def _nucleus(log_weights: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
-    """Return the indices of the smallest set of likeliest tokens with at least ``top_p`` in sum."""
-    probabilities = np.exp(log_weights)
-    probabilities /= probabilities.sum()
-    size = 64  # usually enough: sorting the whole vocabulary is the slow part
-    while True:
-        order = likeliest(log_weights, size)
-        mass = probabilities[order].cumsum()
-        if mass[-1] >= top_p or order.size == log_weights.size:
-            return order[: int(mass.searchsorted(top_p)) + 1]
-        size *= 8
-
-
-def _log_weights(
-    logits: NDArray[np.floating[Any]], token_ids: NDArray[np.int64], temperature: float
-) -> NDArray[np.float64]:
-    """Return log-probabilities up to a constant, the likeliest at 0, in float64."""
-    kept = logits if token_ids.size == logits.size else logits[token_ids]
-    weights = kept.astype(np.float64)
-    weights -= weights.max()
-    weights /= temperature
-    return weights
+def coupled(
+    logits: NDArray[np.floating[Any]], sampling: Sampling, position: int, count: int
+) -> Race:
+    """Return the ``count`` tokens with the highest log-probability + noise of those that ``warp``
+    keeps. Target and drafter use the same noise."""
+    return Race(kept(logits, sampling), sampling.seed, position, Purpose.COUPLED, count)
 
 
 def _likeliest_one(logits: NDArray[np.floating[Any]]) -> int:
     token_id = int(logits.argmax())
     require_peak(logits[token_id])
     return token_id
-
-
-def require_peak(peak: np.floating[Any]) -> None:
-    """Raise ``FloatingPointError`` unless ``peak``, the highest logit, is finite.
-
-    Otherwise the argmax of overflowed logits would look like a choice of token 0.
-    """
-    if not math.isfinite(peak):
-        raise FloatingPointError(f"logits have no finite maximum: {peak}")

@@ -12,7 +12,7 @@ from specmesh.v1.model_pb2 import (
     ModelFeature,
 )
 
-PROTOCOL_REVISION = 1
+PROTOCOL_REVISION = 2
 """Raise it with every change of the protocol between the processes of a mesh
 (``specmesh.mesh.v1alpha1``, ``ModelInfo``). A change that an older process would silently answer
 differently needs a ``ModelFeature`` as well: programs decide by features, people read the number.

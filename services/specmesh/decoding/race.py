@@ -1,0 +1,135 @@
+"""The race of a row's tokens: which have the highest log-probability + noise, found exactly without
+the noise of most tokens.
+
+A block's highest noise and its likeliest token bound what any of its tokens can reach. The tokens
+that have the highest noise of their blocks are scored first. They are a fair sample, so the best of
+them come close to the best of all: the k-th best of them is a threshold that about 64 k tokens can
+reach, only these are scored, and the k best are among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmesh.decoding.logits_row import LogitsRow, likeliest
+from specmesh.decoding.noise import (
+    BLOCK_IDS,
+    BLOCK_STRIDE,
+    BlockNoise,
+    Purpose,
+    gumbel,
+    gumbel_below,
+)
+
+_SLACK, _RELATIVE_SLACK = 1e-9, 1e-14
+"""More than the rounding errors of scores, and of logits near their largest number."""
+
+_LEAST = -1e300
+"""A score below that of any token that can be drawn."""
+
+_SAMPLED = 8
+"""One of so many tokens stands for the others of its block where scores are estimated."""
+
+_CUT = math.exp(-np.euler_gamma)
+_TINY, _NO_LOG = 1e-30, -750.0
+
+
+class Race:
+    """The ``count`` tokens of ``row`` with the highest score, log-weight + Gumbel noise.
+
+    ``token_ids`` are best first (ties go to the lower id), fewer if the row has fewer, and
+    ``scores`` are theirs.
+    """
+
+    def __init__(
+        self, row: LogitsRow, seed: int, position: int, purpose: Purpose, count: int
+    ) -> None:
+        self._row = row
+        stream = (seed, position, purpose)
+        self._scored = row.token_ids
+        """The tokens whose score is computed; None stands for all of the vocabulary."""
+        if row.is_large:
+            self._noise = BlockNoise(*stream, row.maxima.size)
+            self._scored = self._contenders(count)
+            scores = self._noise.at(self._scored)
+            scores += row.log_weights(self._scored)
+        else:
+            if self._scored is None:
+                scores = gumbel_below(*stream, row.logits.size)
+            else:
+                scores = gumbel(*stream, self._scored)
+            scores += row.logs
+        self._all_scores = scores
+        best = likeliest(scores, count)
+        best = best[scores[best] > -np.inf]
+        self.token_ids = best if self._scored is None else self._scored[best]
+        self.scores = scores[best]
+
+    def softmax(self) -> tuple[NDArray[np.float64], float]:
+        """Return the softmax of all tokens' scores, for ``token_ids``, and its entropy in nats.
+
+        In a large vocabulary most tokens have no score. Their terms p / E are exact for those with
+        the least E of their block, M, and estimated for the others: p / E has the expectation
+        p exp(M) E1(M), about p log(1 + exp(-gamma) / M), and the sum of these p is estimated from a
+        sample of each block. The probabilities are thus within a few percent of the exact ones,
+        without bias, and the entropy is within 0.3.
+        """
+        weights = np.exp(self._all_scores)
+        total = float(weights.sum())
+        # Not with BLAS, whose threads stall for milliseconds when the cores are busy.
+        energy = float(np.einsum("i,i", weights, np.maximum(self._all_scores, _NO_LOG)))
+        if self._row.is_large:
+            for terms, scores in self._estimated():
+                total += float(terms.sum())
+                energy += float(np.einsum("i,i", terms, scores))
+        return np.exp(self.scores) / total, math.log(total) - energy / total
+
+    def _contenders(self, count: int) -> NDArray[np.int64]:
+        """Return all tokens that can be among the ``count`` best, ascending."""
+        row, noise = self._row, self._noise
+        self._won = won = row.scaled(row.logits.take(noise.winners, mode="clip"))
+        won[noise.winners >= row.logits.size] = -np.inf
+        won += noise.highest
+        self._threshold = _LEAST
+        if count <= won.size:
+            highest = won.max() if count == 1 else np.partition(won, won.size - count)[-count]
+            self._threshold = max(float(highest), _LEAST)
+        below_peak = row.temperature * self._threshold
+        slack = row.temperature * _SLACK + (abs(row.peak) + abs(below_peak)) * _RELATIVE_SLACK
+        floors = (row.peak + below_peak - slack) - row.temperature * noise.highest
+        blocks = np.flatnonzero(row.maxima >= floors)
+        return row.members(blocks, floors[blocks])
+
+    def _estimated(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Yield exp(score) and the score of the tokens that are not scored: of those with their
+        blocks' highest noise one by one, then of the others by block, with a typical score."""
+        noise = self._noise
+        passed = self._won < self._threshold
+        won = np.where(passed, np.maximum(self._won, _NO_LOG), _NO_LOG)
+        yield np.exp(won), won
+        sample, num_each = self._sample(np.concatenate([self._scored, noise.winners[passed]]))
+        rest = sample.sum(axis=1).ravel().astype(np.float64) * num_each + _TINY
+        mean = rest * (self._won.size / self._row.logits.size)
+        typical = np.log(mean * sample.max(axis=1).ravel() + _TINY)
+        yield rest * np.log1p(_CUT / noise.least), (typical + noise.highest) / 2
+
+    def _sample(self, left_out: NDArray[np.int64]) -> tuple[NDArray[np.float32], float]:
+        """Return the weights of one of ``_SAMPLED`` tokens of each block, ``[tiles, places,
+        columns]``, 0 for those in ``left_out``; and the number of tokens that each stands for."""
+        logits = self._row.logits
+        step = _SAMPLED * BLOCK_STRIDE
+        whole, num_places = logits.size // step, BLOCK_IDS // _SAMPLED
+        rest = logits[whole * step :][:BLOCK_STRIDE]
+        num_tiles = self._row.maxima.size // BLOCK_STRIDE
+        sample = np.full((num_tiles * num_places, BLOCK_STRIDE), -np.inf, np.float32)
+        sample[:whole] = logits[: whole * step].reshape(whole, step)[:, :BLOCK_STRIDE]
+        sample.ravel()[whole * BLOCK_STRIDE :][: rest.size] = rest
+        left_out = left_out[left_out % step < BLOCK_STRIDE]
+        sample[left_out // step, left_out % BLOCK_STRIDE] = -np.inf
+        np.exp(self._row.rough_logs(sample, sample), out=sample)
+        num_each = logits.size / (whole * BLOCK_STRIDE + rest.size)
+        return sample.reshape(num_tiles, num_places, BLOCK_STRIDE), num_each
