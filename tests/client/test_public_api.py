@@ -98,6 +98,7 @@ def test_packages_are_marked_as_typed():
 COMMANDS_TAKE = (
     *("specmesh.models", "specmesh.simulation", "specmesh.serving.conventions"),
     *(
+        "specmesh.serving.process.options",
         "specmesh.serving.process.typer_app",
         "specmesh.serving.store.redis_url",
         "specmesh.serving.templates.model_names",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -59,18 +60,18 @@ class Receiver(TraceReceiver):
 
     def __init__(self) -> None:
         super().__init__()
-        self._arrival = asyncio.Condition()
+        self._arrival = asyncio.Event()
 
-    async def Export(self, request, context):  # noqa: N802
-        response = await super().Export(request, context)
-        async with self._arrival:
-            self._arrival.notify_all()
-        return response
+    def _take(self, resource_spans: Iterable[ResourceSpans]) -> None:
+        super()._take(resource_spans)
+        self._arrival.set()
 
     async def wait_until(self, complete: Callable[[Sequence[Span]], bool]) -> list[Span]:
-        async with asyncio.timeout(ARRIVAL_SECONDS), self._arrival:
-            await self._arrival.wait_for(lambda: complete(self.spans))
-            return list(self.spans)
+        async with asyncio.timeout(ARRIVAL_SECONDS):
+            while not complete(self.spans):
+                self._arrival.clear()
+                await self._arrival.wait()
+        return list(self.spans)
 
 
 @dataclass(frozen=True, slots=True)
