@@ -9,7 +9,7 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,7 +19,9 @@ from urllib.request import urlopen
 
 import grpc
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 from tests.e2e.processes import Process, Processes, launch
 from tests.forks import surroundings
 from tests.ports import free_port
@@ -86,14 +88,20 @@ class Relay(TraceReceiver):
     def __init__(self, addresses: Sequence[str]) -> None:
         super().__init__()
         self._channels = [grpc.aio.insecure_channel(each) for each in addresses]
+        self._passing_on: list[asyncio.Task[None]] = []
 
-    async def Export(self, request, context):  # noqa: N802
+    def _take(self, resource_spans: Iterable[ResourceSpans]) -> None:
+        request = ExportTraceServiceRequest(resource_spans=resource_spans)
+        super()._take(request.resource_spans)
+        self._passing_on.append(asyncio.create_task(self._pass_on(request)))
+
+    async def _pass_on(self, request: ExportTraceServiceRequest) -> None:
         for channel in self._channels:
             await TraceServiceStub(channel).Export(request, wait_for_ready=True, timeout=10)
-        return await super().Export(request, context)
 
     async def __aexit__(self, *exc_info):
         await super().__aexit__(*exc_info)
+        await asyncio.gather(*self._passing_on)
         for channel in self._channels:
             await channel.close()
 
