@@ -10,10 +10,13 @@ from typer.testing import CliRunner
 
 from specmesh.cli.app import app
 from specmesh.client.testing import FakeMesh
+from specmesh.decoding.predict.confidence import SCORERS
+from specmesh.orchestrator.strategies import STRATEGIES
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
 README = REPOSITORY / "README.md"
+STRATEGY_PAGE = (DOCS / "strategies.md").read_text()
 PAGES = [README, REPOSITORY / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -60,6 +63,11 @@ def test_every_link_leads_somewhere(page):
 def test_the_readme_and_the_architecture_stay_short():
     assert len(README.read_text().splitlines()) <= 130
     assert len((DOCS / "architecture.md").read_text().splitlines()) <= 350
+
+
+@pytest.mark.parametrize("name", [*STRATEGIES, *SCORERS])
+def test_the_tables_of_strategies_and_scorers_have_a_row_for_each(name):
+    assert re.search(rf"^\| [^|]*`{name}`[^|]*\|", STRATEGY_PAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", [README, DOCS / "sdk.md"], ids=lambda page: page.name)

@@ -69,7 +69,7 @@ def test_without_targets_the_environment_names_them(monkeypatch):
         ({"max_new_tokens": 1}, "did you mean 'max_tokens'?"),
         ({"timeout": 1}, "did you mean 'timeout_s'?"),
         ({"n": 2}, "no option 'n': call once per answer, or use generate_many"),
-        ({"min_p": 0.1}, "no option 'min_p'; the options are: .*lookahead.*temperature"),
+        ({"no_such": 0.1}, "no option 'no_such'; the options are: .*lookahead.*temperature"),
         ({"add_generation_prompt": True}, "no option 'add_generation_prompt'"),
         ({"stop_strings": "."}, "stop_strings: expected a sequence of strings, got one string"),
         ({"stop_strings": ["a", 1]}, "stop_strings: expected strings, got 1"),

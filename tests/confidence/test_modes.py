@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
+from functools import cache
+from statistics import median
 
 import numpy as np
 import pytest
@@ -19,8 +20,6 @@ DRAFTER = {7: 0.8, 8: 0.15, 9: 0.05}
 """What the drafter thinks at the place, by token."""
 POSITION = 40
 NUM_SEEDS = 2_000
-BETWEEN = {"log-probability": math.log(0.85), "margin": 0.7, "entropy": -0.5}
-"""A threshold for each scorer that, with the noise in, some seeds pass and some don't."""
 
 
 def draws(mode: AcceptanceMode) -> list[Drawn]:
@@ -33,9 +32,16 @@ def draws(mode: AcceptanceMode) -> list[Drawn]:
     ]
 
 
+@cache
+def between(scorer: str) -> float:
+    """A threshold that, with the noise in, half of the seeds pass."""
+    choices = [each.choices for each in draws(AcceptanceMode.COUPLED) if each.choices is not None]
+    return median(map(SCORERS[scorer], choices))
+
+
 def kept(drawn: Drawn, scorer: str) -> bool:
     assert drawn.choices is not None
-    assessor = Assessor(scorer, Constant(BETWEEN[scorer]), None)
+    assessor = Assessor(scorer, Constant(between(scorer)), None)
     return assessor.assess([drawn.choices], FilterOptions(), 0.0).keeps[0]
 
 

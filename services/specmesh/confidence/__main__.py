@@ -59,8 +59,8 @@ class ConfidenceSettings(ServerSettings):
 
     scorer: Annotated[str, AfterValidator(_check_scorer)] = Field(
         "log-probability",
-        description="scorer for requests that name none: log-probability, margin, "
-        "entropy, or calibrated, which needs --calibration",
+        description=f"scorer for requests that name none: {', '.join(SCORERS)}, "
+        f"or {CALIBRATED}, which needs --calibration",
     )
     calibration: Path | None = Field(
         None, description="file written by 'specmesh calibrate confidence'"
