@@ -76,7 +76,7 @@ class Race:
         the least E of their block, M, and estimated for the others: p / E has the expectation
         p exp(M) E1(M), about p log(1 + exp(-gamma) / M), and the sum of these p is estimated from a
         sample of each block. The probabilities are thus within a few percent of the exact ones,
-        without bias, and the entropy is within 0.3.
+        without bias, and the entropy is within 0.5.
         """
         weights = np.exp(self._all_scores)
         total = float(weights.sum())
