@@ -96,7 +96,7 @@ Timeout = Annotated[
 ]
 
 FLAGS = {
-    **{f"sampling.{name}": _flag(name) for name in SAMPLING_FIELDS},
+    **{f"sampling.{name}": _flag(name) for name in SAMPLING_FIELDS if name in _FLAGS},
     **{f"stopping.{name}": _flag(name) for name in STOPPING_FIELDS if name in _FLAGS},
     "speculation.strategy": "--strategy",
     "speculation.filter": "--scorer, --threshold or --escalation-rate",
