@@ -1,4 +1,4 @@
-"""What is timed of choosing tokens, and in which form it is told."""
+"""The benchmark of choosing tokens: its rows and their form."""
 
 import json
 

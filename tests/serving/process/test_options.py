@@ -29,7 +29,7 @@ class Drawing:
 
 @pytest.fixture
 def drawn():
-    """What the command was called with, and its app."""
+    """An app, and the arguments with which its command was called."""
     seen = {}
     app = App()
 

@@ -49,28 +49,29 @@ def sampler() -> Sampler | None:
 
 class RateLimited(Sampler):
     """Records at most ``per_second`` traces per second on average, and `BURST_SECONDS` of them in
-    a burst. ``clock`` returns seconds."""
+    a burst, of each name of a first span: calls that a client repeats, such as ListModels, do not
+    use up the traces of answers. ``clock`` returns seconds."""
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_second
         self._clock = clock
         self._most = max(1.0, per_second * BURST_SECONDS)
-        self._allowance = self._most
-        self._at = clock()
+        self._allowances: dict[str, tuple[float, float]] = {}
+        """What is left for each name, and when it was computed. Names are those of methods."""
         self._lock = threading.Lock()
 
     def should_sample(
         self,
         parent_context: Context | None,  # noqa: ARG002
         trace_id: int,  # noqa: ARG002
-        name: str,  # noqa: ARG002
+        name: str,
         kind: SpanKind | None = None,  # noqa: ARG002
         attributes: Attributes | None = None,
         links: Sequence[Link] | None = None,  # noqa: ARG002
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
-        """Record and sample the trace if the allowance holds one more."""
-        if not self._take():
+        """Record and sample the trace if the allowance of ``name`` holds one more."""
+        if not self._take(name):
             return SamplingResult(Decision.DROP, trace_state=trace_state)
         return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes, trace_state)
 
@@ -78,13 +79,11 @@ class RateLimited(Sampler):
         """Return the sampler's name and rate."""
         return f"RateLimited{{{self._per_second}}}"
 
-    def _take(self) -> bool:
+    def _take(self, name: str) -> bool:
         with self._lock:
             now = self._clock()
-            renewed = (now - self._at) * self._per_second
-            self._allowance = min(self._most, self._allowance + renewed)
-            self._at = now
-            if self._allowance < 1:
-                return False
-            self._allowance -= 1
-            return True
+            left, at = self._allowances.get(name, (self._most, now))
+            left = min(self._most, left + (now - at) * self._per_second)
+            is_enough = left >= 1
+            self._allowances[name] = (left - is_enough, now)
+            return is_enough
