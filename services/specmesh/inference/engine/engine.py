@@ -2,9 +2,10 @@
 
 A forward pass blocks, so it must not run on the event loop; and two concurrent passes would only
 compete for the same cores. So calls share passes: jobs join and leave between two forward passes,
-and each pass serves all running jobs (continuous batching, Yu et al., "Orca", OSDI 2022). A
-cancelled job is ended between two forward passes, or within one that no other job needs; its call
-ends once the job has stopped.
+and each pass serves all running jobs (continuous batching, Yu et al., "Orca", OSDI 2022). Where it
+pays, a pass waits a moment for the calls that the last one answered (``returns.py``). A cancelled
+job is ended between two forward passes, or within one that no other job needs; its call ends once
+the job has stopped.
 
 A forward pass that fails is run again for each of its jobs alone, so that only the jobs that cause
 the failure fail. If the thread itself dies, the engine is broken for good, and ``broken`` returns
@@ -15,13 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import queue
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from specmesh.inference.engine.arrivals import Arrivals
 from specmesh.inference.engine.blocks import NoRoom
 from specmesh.inference.engine.job import End, Job, Work
 from specmesh.inference.engine.pulse import LOOK_SECONDS, Pulse
@@ -57,7 +59,7 @@ class Engine:
         self._waiting: deque[Job[Any]] = deque()
         self._lock = threading.Lock()
         # Wakes the thread when it is idle; its work is in ``_waiting`` and ``_stopping``.
-        self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._arrivals = Arrivals()
         self._stopping = False
         self.is_broken = False
         """True once the thread has died or hangs: no job will be answered any more. A plain flag,
@@ -129,7 +131,7 @@ class Engine:
         """
         with self._lock:
             self._stopping = True
-        self._signals.put(None)
+        self._arrivals.wake()
         if not self.is_broken and not self.is_loading:
             self._thread.join()
 
@@ -145,7 +147,7 @@ class Engine:
             if self._stopping:
                 raise UnavailableStatus("DRAINING", "this replica is shutting down")
             self._waiting.append(job)
-        self._signals.put(None)
+        self._arrivals.arrived(job.cancellation.arrived_s)
         return job
 
     async def _leave(self, job: Job[Any]) -> None:
@@ -184,20 +186,24 @@ class Engine:
     def _step(self, model: LanguageModel) -> None:
         self._pulse.beat()
         running = self._running
-        running[:] = [job for job in running if not _ended_if_cancelled(job)]
+        self._gather(model.max_batch)
+        running[:] = [job for job in running if not job.ended_if_cancelled()]
         self._admit(running, model.max_batch)
         if running:
             running[:] = self._forward(model, running)
 
     def _forward(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
         """Run one forward pass for all of ``running``; return the jobs that want another."""
+        began_s = time.perf_counter()
         results = _results(model, running)
         if not isinstance(results, BaseException):
-            return [
-                job for job, result in zip(running, results, strict=True) if _go_on(job, result)
-            ]
+            ended_s = time.perf_counter()
+            self._arrivals.forward_ended(_num_rows(running, results), began_s, ended_s)
+            left = [job for job, each in zip(running, results, strict=True) if job.go_on(each)]
+            self._arrivals.answered(len(running) - len(left), ended_s)
+            return left
         if len(running) == 1 or isinstance(results, Interrupted):
-            return [job for job in running if _fail(job, results)]
+            return [job for job in running if job.throw(results)]
         log.warning(
             "forward pass failed; its jobs now run one by one", extra={"error": repr(results)}
         )
@@ -208,7 +214,7 @@ class Engine:
         """Run a forward pass for each job alone, after one for all has failed."""
         following = []
         for job in running:
-            if _ended_if_cancelled(job):
+            if job.ended_if_cancelled():
                 continue
             self._pulse.beat()
             following += self._forward(model, [job])
@@ -226,7 +232,7 @@ class Engine:
             self._waiting.clear()
         for job in lost:
             job.fail(_engine_broken())
-        self._signals.put(None)  # a thread without jobs ends
+        self._arrivals.wake()  # a thread without jobs ends
 
     def _awaits_job(self) -> bool:
         """Block until a job waits; False if there will be none."""
@@ -234,13 +240,19 @@ class Engine:
             if self._stopping or self.is_broken:
                 return False
             self._pulse.rest()
-            self._signals.get()
+            self._arrivals.sleep()
         return True
+
+    def _gather(self, max_batch: int) -> None:
+        """Wait for the callers that are about to return, while there is room for them."""
+        while len(self._running) + len(self._waiting) < max_batch:
+            if not self._arrivals.waited_for_another():
+                return
 
     def _admit(self, running: list[Job[Any]], max_batch: int) -> None:
         """Start waiting jobs while there is room for them."""
         while len(running) < max_batch and (job := self._pop()):
-            if _ended_if_cancelled(job):
+            if job.ended_if_cancelled():
                 continue
             running.append(job)  # now, so that it fails if starting it kills the thread
             try:
@@ -262,13 +274,6 @@ class Engine:
             return self._waiting.popleft() if self._waiting else None
 
 
-def _ended_if_cancelled(job: Job[Any]) -> bool:
-    if not job.cancellation.is_set():
-        return False
-    job.close()
-    return True
-
-
 def _results(model: LanguageModel, running: list[Job[Any]]) -> list[Logits | None] | BaseException:
     """Return the logits of a forward pass for all of ``running``, or the error it raised."""
     try:
@@ -279,12 +284,11 @@ def _results(model: LanguageModel, running: list[Job[Any]]) -> list[Logits | Non
         return error
 
 
-def _go_on(job: Job[Any], logits: Logits | None) -> bool:
-    return not _ended_if_cancelled(job) and (logits is None or job.resume(logits))
-
-
-def _fail(job: Job[Any], error: BaseException) -> bool:
-    return not _ended_if_cancelled(job) and job.throw(error)
+def _num_rows(running: list[Job[Any]], results: list[Logits | None]) -> int | None:
+    """Return the rows of logits of a forward pass; None if some jobs must wait for theirs."""
+    if any(each is None for each in results):
+        return None
+    return sum(len(job.request.tree) + 1 for job in running)
 
 
 def _engine_broken() -> UnavailableStatus:

@@ -112,14 +112,22 @@ class Job(Generic[T]):
         self._steps = steps = self._work(self)
         return self._proceed(steps, lambda: next(steps), passes=(NoRoom,))
 
-    def resume(self, logits: Logits) -> bool:
-        """Run from the answered request to the next; False if the job ended before."""
+    def go_on(self, logits: Logits | None) -> bool:
+        """Run from the answered request to the next, or wait on if ``logits`` are None; False if
+        the job ended before, or is cancelled."""
+        if self.ended_if_cancelled():
+            return False
+        if logits is None:
+            return True
         assert self._steps is not None
         steps = self._steps
         return self._proceed(steps, lambda: steps.send(logits))
 
     def throw(self, error: BaseException) -> bool:
-        """Raise ``error`` where the job waits for logits; False if it makes no further request."""
+        """Raise ``error`` where the job waits for logits; False if it makes no further request, or
+        is cancelled."""
+        if self.ended_if_cancelled():
+            return False
         assert self._steps is not None
         steps = self._steps
         return self._proceed(steps, lambda: steps.throw(error))
@@ -128,9 +136,12 @@ class Job(Generic[T]):
         """Tell the caller that the job failed with ``error``."""
         self._tell([End(error)])
 
-    def close(self) -> None:
-        """End a cancelled job at its current step."""
+    def ended_if_cancelled(self) -> bool:
+        """End the job at its current step if it is cancelled; return whether it is."""
+        if not self.cancellation.is_set():
+            return False
         self._tell([self._closed()])
+        return True
 
     @property
     def request(self) -> ForwardRequest:

@@ -1,0 +1,64 @@
+"""The time of a forward pass by its number of rows, learnt from the passes that were seen."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+WINDOW: Final = 64
+"""The number of latest forwards that count."""
+ENOUGH: Final = 8
+"""The fewest forwards that say anything; the law is fitted anew after so many more."""
+
+
+class ForwardTimes:
+    """Forward times as ``fixed_s`` + rows x ``row_s`` seconds, neither below 0; 0 until known.
+
+    A GPU reads all weights for a single row, so that further rows are nearly free until it is busy
+    computing; on a small CPU they are not. The slope is the median of the slopes between any two of
+    the latest forwards, weighted by the difference of their rows (Theil 1950, Sen 1968; Jaeckel
+    1972 for the weights), so that no pause of a busy machine moves it.
+    """
+
+    def __init__(self) -> None:
+        self.row_s = 0.0
+        """Seconds that each additional row takes."""
+        self.fixed_s = 0.0
+        """Seconds of a forward besides those of its rows."""
+        self.typical_s = 0.0
+        """The median time of the latest forwards."""
+        self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
+        self._num_new = 0
+
+    def add(self, num_rows: int, seconds: float) -> None:
+        """Record a forward."""
+        self._latest.append((num_rows, seconds))
+        self._num_new += 1
+        if self._num_new >= ENOUGH:
+            self._num_new = 0
+            self._fit()
+
+    def _fit(self) -> None:
+        rows, seconds = np.array(self._latest).T
+        first, second = np.triu_indices(len(rows), 1)
+        more_rows = rows[second] - rows[first]
+        differ = more_rows != 0
+        self.typical_s = float(np.median(seconds))
+        if differ.any():
+            more_rows = more_rows[differ]
+            slopes = (seconds[second] - seconds[first])[differ] / more_rows
+            self.row_s = max(0.0, _weighted_median(slopes, np.abs(more_rows)))
+        elif rows[0] <= 1:
+            # No call has draft tokens any more, maybe because of this slope: without a reset, none
+            # would ever have any again.
+            self.row_s = 0.0
+        self.fixed_s = max(0.0, float(np.median(seconds - self.row_s * rows)))
+
+
+def _weighted_median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    order = np.argsort(values)
+    passed = weights[order].cumsum()
+    return float(values[order[passed.searchsorted(passed[-1] / 2)]])

@@ -1,0 +1,63 @@
+"""The arrivals of calls at the engine's thread, which sleeps until there is one."""
+
+from __future__ import annotations
+
+import queue
+import time
+from contextlib import suppress
+
+from specmesh.inference.engine.returns import Returns
+
+
+class Arrivals:
+    """Wakes the engine's thread, and tells it how long to wait for more calls."""
+
+    def __init__(self) -> None:
+        self._signals: queue.SimpleQueue[float | None] = queue.SimpleQueue()
+        self._returns = Returns()
+
+    # On any thread.
+
+    def arrived(self, at: float) -> None:
+        """Wake the engine's thread for a call that arrived at ``at``, by ``time.perf_counter``."""
+        self._signals.put(at)
+
+    def wake(self) -> None:
+        """Wake the engine's thread."""
+        self._signals.put(None)
+
+    # On the engine's thread.
+
+    def sleep(self) -> None:
+        """Return after the next signal, or at once if there have been any."""
+        self._hear(None)
+
+    def waited_for_another(self) -> bool:
+        """Wait for another call; return False, at once, if the next forward should begin."""
+        self._hear(0.0)
+        left_s = self._returns.awaited_until() - time.perf_counter()
+        if left_s <= 0:
+            return False
+        self._hear(left_s)
+        return True
+
+    def forward_ended(self, num_rows: int | None, began_s: float, ended_s: float) -> None:
+        """Record a forward of ``num_rows``; None if some calls need more than that one. To be
+        called before it is told to anybody: calls that came before that were not in reply."""
+        self._hear(0.0)
+        if num_rows is not None:
+            self._returns.computed(num_rows, ended_s - began_s)
+
+    def answered(self, num_calls: int, ended_s: float) -> None:
+        """Record that ``num_calls`` have been answered by the forward that ended at ``ended_s``."""
+        self._returns.answered(num_calls, ended_s)
+
+    def _hear(self, patience_s: float | None) -> None:
+        """Take in the signals that have come, or else wait for one; None means for ever."""
+        with suppress(queue.Empty):
+            block = patience_s != 0.0
+            while True:
+                arrived_s = self._signals.get(block, patience_s)
+                if arrived_s is not None:
+                    self._returns.arrived(arrived_s)
+                block = False

@@ -1,0 +1,75 @@
+"""How long a forward pass waits for the calls that the last one answered.
+
+A caller comes back with its next tokens a millisecond or two after it was answered. If other calls
+wait already, the next forward would begin without it, and it would wait for all of that one: two
+groups of callers would take turns for ever, each with half the batch that all of them would have
+together, and each would wait for the other's forwards. So the next forward waits for them, but not
+for long, and only where that pays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Final
+
+from specmesh.decoding.predict.forward_times import ForwardTimes
+
+LONGEST_SHARE: Final = 0.15
+"""The longest wait, as a share of a forward: the calls that are ready lose no more than that."""
+FIXED_SHARE: Final = 0.5
+"""The longest wait as a share of a forward's fixed time, which is what sharing it saves. Where
+forwards grow with their rows, as on a small CPU, there is little to save."""
+WINDOW: Final = 64
+"""The number of latest answers from which the time of return is learnt."""
+ENOUGH: Final = 8
+"""The fewest returns within the longest wait that justify one."""
+MOST: Final = 0.5
+"""The share of callers that must come back within the longest wait."""
+TAIL: Final = 0.9
+SLACK: Final = 1.5
+"""A wait ends after this multiple of the time in which the share ``TAIL`` of them come back."""
+
+
+class Returns:
+    """Learns when answered callers come back. No clock: times are passed in, in seconds.
+
+    The time of return is seen whether or not a forward waited for it. A new caller counts as one
+    that came back, which ends a wait earlier, never later.
+    """
+
+    def __init__(self) -> None:
+        self._forwards = ForwardTimes()
+        self._after_s: deque[float] = deque(maxlen=WINDOW)
+        """The times of return; infinite for callers that were not back when the next were
+        answered."""
+        self._answered_at = -math.inf
+        self._num_missing = 0
+
+    def computed(self, num_rows: int, seconds: float) -> None:
+        """Record the time of a forward."""
+        self._forwards.add(num_rows, seconds)
+
+    def answered(self, num_calls: int, at: float) -> None:
+        """Record that a forward that ended at ``at`` has answered ``num_calls``."""
+        if num_calls:
+            self._after_s.extend([math.inf] * self._num_missing)
+            self._num_missing, self._answered_at = num_calls, at
+
+    def arrived(self, at: float) -> None:
+        """Record a call that arrived at ``at``."""
+        if self._num_missing:
+            self._num_missing -= 1
+            self._after_s.append(at - self._answered_at)
+
+    def awaited_until(self) -> float:
+        """Return the time until which the next forward waits for another call to arrive."""
+        return self._answered_at + self._patience_s() if self._num_missing else -math.inf
+
+    def _patience_s(self) -> float:
+        forwards = self._forwards
+        longest_s = min(LONGEST_SHARE * forwards.typical_s, FIXED_SHARE * forwards.fixed_s)
+        in_time = sorted(seconds for seconds in self._after_s if seconds <= longest_s)
+        if len(in_time) < max(ENOUGH, MOST * len(self._after_s)):
+            return 0.0
+        return min(longest_s, SLACK * in_time[int(TAIL * (len(in_time) - 1))])

@@ -1,0 +1,51 @@
+"""The law of forward times that is learnt from the forwards seen."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from specmesh.decoding.predict.forward_times import WINDOW, ForwardTimes
+
+
+def learnt(law, rows, noise=lambda: 0.0) -> ForwardTimes:
+    times = ForwardTimes()
+    for each in rows:
+        times.add(each, law(each) + noise())
+    return times
+
+
+def test_a_line_is_found():
+    times = learnt(lambda rows: 0.03 + 0.002 * rows, [1 + n % 9 for n in range(WINDOW)])
+    assert times.row_s == pytest.approx(0.002)
+    assert times.fixed_s == pytest.approx(0.03)
+
+
+def test_pauses_of_a_busy_machine_do_not_move_it():
+    rng = random.Random(1)
+    times = learnt(
+        lambda rows: 0.03 + 0.002 * rows,
+        [rng.randint(30, 40) for _ in range(WINDOW)],
+        lambda: 0.2 if rng.random() < 0.1 else rng.uniform(0, 0.002),
+    )
+    assert times.row_s == pytest.approx(0.002, rel=0.15)
+
+
+def test_forwards_that_get_faster_with_rows_cost_nothing_by_the_row():
+    assert learnt(lambda rows: 0.03 - 0.001 * rows, [1, 5] * 32).row_s == 0
+
+
+def test_equal_forwards_leave_what_is_known():
+    times = learnt(lambda rows: 0.03 + 0.002 * rows, [4, 8] * 8)
+    for _ in range(WINDOW):
+        times.add(8, 0.046)
+    assert times.row_s == pytest.approx(0.002)
+
+
+def test_forwards_of_one_row_forget_what_a_row_costs():
+    times = learnt(lambda rows: 0.03 + 0.02 * rows, [1, 4] * 8)
+    for _ in range(WINDOW):
+        times.add(1, 0.05)
+    assert times.row_s == 0
+    assert times.fixed_s == pytest.approx(0.05)
