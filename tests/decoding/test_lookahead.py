@@ -20,8 +20,14 @@ from specmesh.decoding.predict.lookahead import (
     AdaptiveLookahead,
 )
 from specmesh.decoding.predict.predictors import DraftOutcome
+from specmesh.decoding.predict.round_costs import RoundCosts
 
 TARGET_S = 10.0
+
+
+def costs(drafter_s: float, token_s: float = 0.0) -> RoundCosts:
+    return RoundCosts(TARGET_S, drafter_s, token_s, alone_s=TARGET_S)
+
 
 Draw = Callable[[], tuple[float, bool]]
 """The drafter's confidence in the next token, and whether the target agrees."""
@@ -37,7 +43,7 @@ def decode(
     """Tokens per second, in a world where every time is known."""
     lookahead, tokens, seconds = lookahead or AdaptiveLookahead(), 0, 0.0
     for _ in range(num_rounds):
-        plan = lookahead.plan(TARGET_S, drafter_s, token_s)
+        plan = lookahead.plan(costs(drafter_s, token_s))
         drafted: list[tuple[float, bool]] = []
         reached = 1.0
         while len(drafted) < plan.depth:
@@ -89,7 +95,7 @@ def test_drafter_that_knows_when_it_is_right_is_followed_further_then(drafter_s,
 
 
 def test_dearer_tokens_end_drafts_sooner():
-    plans = [AdaptiveLookahead().plan(TARGET_S, *costs) for costs in ((1, 0), (2, 0), (2, 1))]
+    plans = [AdaptiveLookahead().plan(costs(*each)) for each in ((1, 0), (2, 0), (2, 1))]
     below = [plan.stop.below for plan in plans]
     assert below == sorted(set(below))
 
@@ -115,15 +121,13 @@ def test_drafting_goes_on_once_it_pays_again(drafter_s):
 
 @given(
     st.lists(st.tuples(st.lists(st.floats(0, 1), max_size=9), st.integers(0, 9))),
-    st.none() | st.floats(0, 1e3),
-    st.none() | st.floats(0, 1e3),
-    st.floats(0, 1e3),
+    st.none() | st.builds(RoundCosts, *[st.floats(0, 1e3)] * 4),
 )
-def test_whatever_happens_a_plan_can_be_sent(rounds, target_s, drafter_s, token_s):
+def test_whatever_happens_a_plan_can_be_sent(rounds, costs):
     lookahead = AdaptiveLookahead()
     for confidences, accepted in rounds:
         lookahead.observe(DraftOutcome(min(accepted, len(confidences)), tuple(confidences)))
-    plan = lookahead.plan(target_s, drafter_s, token_s)
+    plan = lookahead.plan(costs)
     assert 0 <= plan.depth <= MAX_LOOKAHEAD
     assert plan.stop is None or 0 <= plan.stop.below <= 1
 
@@ -133,7 +137,7 @@ def test_drafts_are_let_grow_only_as_whole_ones_are_accepted():
     sure = (1.0,) * DEFAULT_LOOKAHEAD
 
     def depth() -> int:
-        return lookahead.plan(TARGET_S, 0.1).depth
+        return lookahead.plan(costs(0.1)).depth
 
     lookahead.observe(DraftOutcome(DEFAULT_LOOKAHEAD - 1, sure))
     assert depth() == DEFAULT_LOOKAHEAD

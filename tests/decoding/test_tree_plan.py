@@ -13,6 +13,7 @@ from tests.decoding.test_lookahead import decode as decode_chains
 
 from specmesh.decoding.drafting import Drawn, TopK
 from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
+from specmesh.decoding.predict.round_costs import RoundCosts
 from specmesh.decoding.trees.growth import Guess, is_last, next_level
 from specmesh.decoding.trees.plan import (
     DEFAULT_WIDTH,
@@ -30,7 +31,7 @@ Draw = Callable[[], tuple[float, ...]]
 
 def one_round(adaptive: AdaptiveTree, draw: Draw, rng: random.Random, times) -> TreeOutcome:
     """Draft by the next plan and verify, in a world where a choice is right as often as is said."""
-    plan = adaptive.plan(*times)
+    plan = adaptive.plan(RoundCosts(*times, alone_s=times[0]))
     siblings: list[Siblings] = []
     num_nodes = num_levels = 0
     tips = [(1.0, True)]
@@ -144,7 +145,7 @@ def test_a_lookahead_is_drafted_to_its_depth_whatever_it_costs():
     adaptive = AdaptiveTree(lookahead=3)
     for _ in range(50):
         adaptive.observe(TreeOutcome(1, 1, (Siblings((0.9,), None),)))
-    plan = adaptive.plan(1.0, 50.0, 0.1)
+    plan = adaptive.plan(RoundCosts(1.0, 50.0, 0.1, alone_s=1.0))
     assert plan is not None
     assert (plan.depth, plan.stop.below) == (3, 0.0)
 
@@ -177,17 +178,13 @@ outcomes = st.builds(
     st.lists(outcomes, max_size=20),
     st.none() | st.integers(1, MAX_LOOKAHEAD),
     st.none() | st.integers(1, MAX_WIDTH),
-    st.none() | st.floats(0, 1e3),
-    st.none() | st.floats(0, 1e3),
-    st.floats(0, 1e3),
+    st.none() | st.builds(RoundCosts, *[st.floats(0, 1e3)] * 4),
 )
-def test_whatever_happens_a_plan_can_be_sent(
-    rounds, lookahead, width, target_s, drafter_s, token_s
-):
+def test_whatever_happens_a_plan_can_be_sent(rounds, lookahead, width, costs):
     adaptive = AdaptiveTree(lookahead, width)
     for each in rounds:
         adaptive.observe(each)
-    plan = adaptive.plan(target_s, drafter_s, token_s)
+    plan = adaptive.plan(costs)
     if plan is not None:
         assert 1 <= plan.depth <= MAX_LOOKAHEAD
         assert 1 <= plan.growth.max_nodes <= (width or DEFAULT_WIDTH)

@@ -16,22 +16,19 @@ from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
-from specmesh.orchestrator.replicas.latencies.running_medians import (
-    MIN_HALF,
-    WINDOW,
-    Latencies,
-    RunningMedian,
-    RunningSlope,
-)
+from specmesh.orchestrator.replicas.latencies.prefill import LEAST_TOKENS
+from specmesh.orchestrator.replicas.latencies.running_medians import Latencies
+from specmesh.orchestrator.replicas.latencies.sliding import WINDOW, RunningMedian
+from specmesh.orchestrator.replicas.latencies.token_price import TokenPrice
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.strategies.commands import Draft, Verify
 from specmesh.orchestrator.strategies.events import Capacity
 
 
-def calls_on(mesh: ReplicaPools) -> Calls:
+def calls_on(mesh: ReplicaPools, num_prompt_tokens: int = 3) -> Calls:
     deadline = asyncio.get_running_loop().time() + 10
-    prefix = CommittedPrefix("s", (1, 2, 3))
+    prefix = CommittedPrefix("s", [1] * num_prompt_tokens)
     return Calls(RequestContext(mesh, prefix, Sampling(), vocab_size=VOCAB_SIZE, deadline=deadline))
 
 
@@ -67,42 +64,50 @@ def test_old_values_are_forgotten():
     assert median.value == 2.0
 
 
-def slope_of(calls: Iterable[tuple[int, float]]) -> float:
-    slope = RunningSlope()
-    for num_tokens, seconds in calls:
-        slope.add(num_tokens, seconds)
-    return slope.value
+def price_of(calls: Iterable[tuple[int, int, float, float]]) -> TokenPrice:
+    """The price after calls of so many in a forward, so many rows, a forward and a queue time."""
+    price = TokenPrice()
+    for call in calls:
+        price.add(*call)
+    return price
 
 
-def test_wider_calls_tell_what_a_token_costs():
-    widths = [1, 5, 2, 8, 3, 3, 7, 1] * 4
-    assert slope_of((width, 0.01 + 0.0004 * width) for width in widths) == 0.0004
+def test_a_token_of_an_answer_alone_costs_the_time_of_its_row():
+    price = price_of((1, rows, 0.01 + 0.0004 * rows, 0.0) for rows in [1, 5, 2, 8] * 8)
+    assert price.token_s == 0.0004
 
 
-def test_slow_calls_are_not_taken_for_wide_ones():
-    widths = [1, 5, 2, 8, 3, 3, 7, 1] * 4
-    calls = [(width, 0.01 + 0.0004 * width) for width in widths]
-    calls[3], calls[10] = (8, 1.0), (2, 1.0)
-    assert slope_of(calls) == 0.0004
+def test_a_token_costs_all_answers_that_share_its_forward():
+    batches = [(calls, calls * drafted) for drafted in (1, 2, 3) * 8 for calls in [8] * 8]
+    price = price_of((calls, rows, 0.01 + 0.001 * rows, 0.0) for calls, rows in batches)
+    assert price.token_s == pytest.approx(0.008)
 
 
-def test_calls_that_get_faster_as_they_get_wider_cost_nothing_more():
-    assert slope_of((width, 0.1 - 0.001 * width) for width in range(30)) == 0.0
+def test_a_token_costs_those_too_that_queue_for_the_next_forward():
+    price = price_of(
+        (1, rows, 0.01 + 0.001 * rows, 3 * (0.01 + 0.001 * rows)) for rows in [1, 5] * 16
+    )
+    assert price.token_s == pytest.approx(0.004)
 
 
-@pytest.mark.parametrize("num_calls", [0, 1, 2 * MIN_HALF - 1])
-def test_a_few_calls_tell_nothing(num_calls):
-    assert slope_of((width, 0.01 * width) for width in range(num_calls)) == 0.0
+def test_how_long_calls_queue_does_not_make_their_tokens_seem_slow():
+    price = price_of((1, rows, 0.01, 0.01 * rows) for rows in [1, 5] * 16)
+    assert price.token_s == 0
 
 
-def test_a_slope_that_lets_nobody_draft_is_forgotten():
-    calls = [(width, 0.01 * width) for width in range(WINDOW)]
-    assert slope_of([*calls, *[(1, 0.01)] * WINDOW]) == 0.0
+def test_what_the_target_would_take_without_drafts_is_told():
+    price = price_of((1, rows, 0.01 + 0.001 * rows, 0.0) for rows in [3, 5, 7] * 16)
+    assert price.without_drafts(0.015) == pytest.approx(0.011)
+    assert price.without_drafts(0.030) == pytest.approx(0.022)
 
 
-def test_calls_of_one_width_leave_what_is_known():
-    calls = [(width, 0.01 * width) for width in range(WINDOW)]
-    assert slope_of([*calls, *[(4, 0.04)] * WINDOW]) == 0.01
+def test_before_anything_is_known_tokens_are_free():
+    price = price_of([(4, 20, 0.02, 0.0)])
+    assert (price.token_s, price.without_drafts(0.02)) == (0.0, 0.02)
+
+
+def test_a_call_without_a_forward_tells_nothing():
+    assert price_of([(0, 0, 0.0, 0.1)] * 64).token_s == 0
 
 
 def test_models_are_told_apart():
@@ -138,28 +143,32 @@ async def test_draft_that_is_shorter_than_asked_for_is_not_taken_for_a_fast_one(
 
 async def test_verifications_of_all_widths_tell_what_a_token_costs(connect, monkeypatch):
     calls = calls_on((await connect([Verifier()])).mesh)
-    added: list[int] = []
-    monkeypatch.setattr(RunningSlope, "add", lambda self, width, seconds: added.append(width))
+    added: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        TokenPrice, "add", lambda self, calls, rows, *_: added.append((calls, rows))
+    )
     for task, width in enumerate((0, 3, 1)):
         command = Verify(task, (), TokenTree.chain(range(width)))
         await calls.verify(command, calls.command_context(Context(), START))
-    assert added == [0, 3, 1]
+    assert added == [(1, 1), (1, 4), (1, 2)]
 
 
-async def test_tokens_of_a_prompt_are_not_charged_to_the_draft(connect, monkeypatch):
+async def test_forwards_that_read_a_long_prefix_do_not_tell_what_a_token_costs(
+    connect, monkeypatch
+):
     verifier = Verifier()
 
     def read_the_prompt(message: verifier_pb2.VerifyResponse) -> None:
-        message.cost.num_computed_tokens = 4
+        message.cost.num_computed_tokens = 3 + LEAST_TOKENS
 
     verifier.corrupt = read_the_prompt
-    calls = calls_on((await connect([verifier])).mesh)
+    calls = calls_on((await connect([verifier])).mesh, num_prompt_tokens=2 * LEAST_TOKENS)
     added: list[int] = []
-    monkeypatch.setattr(RunningSlope, "add", lambda self, width, seconds: added.append(width))
+    monkeypatch.setattr(TokenPrice, "add", lambda *_: added.append(1))
     await calls.verify(
         Verify(1, (), TokenTree.chain((1, 2))), calls.command_context(Context(), START)
     )
-    assert added == [4]
+    assert not added
 
 
 @pytest.mark.parametrize(("num_read", "counts"), [(4, True), (60, False)])

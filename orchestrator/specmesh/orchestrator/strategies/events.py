@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
+from specmesh.decoding.predict.round_costs import RoundCosts
 from specmesh.decoding.sampling import Distribution
 from specmesh.orchestrator.strategies.commands import TaskId
 
@@ -71,9 +72,11 @@ class Capacity:
     ``num_verifiers`` is the number of live target replicas (speculation parallelism, SP);
     ``drafters`` are the different drafters, the preferred one first. ``target_s`` is the time of
     one verification, heads excluded, and ``drafter_s`` that of one drafted level, in seconds; None
-    until measured. ``target_token_s`` is the time that each additional token adds to a
-    verification. ``heads_s`` is the time of one level that the target's heads draft, None if it is
-    unknown or there are no heads; ``heads_depth`` the most levels that they draft, 0 without heads.
+    until measured. ``target_alone_s`` is the time of a verification if none had draft tokens;
+    ``target_token_s`` the time that one more token takes from all answers together that wait for
+    its replica (``RoundCosts``). ``heads_s`` is the time of one level that the target's heads
+    draft, None if it is unknown or there are no heads; ``heads_depth`` the most levels that they
+    draft, 0 without heads.
     """
 
     num_verifiers: int = 1
@@ -81,21 +84,43 @@ class Capacity:
     target_s: float | None = None
     drafter_s: float | None = None
     target_token_s: float = 0.0
+    target_alone_s: float | None = None
     heads_s: float | None = None
     heads_depth: int = 0
 
     @property
+    def drafter_costs(self) -> RoundCosts | None:
+        """The times of a round with a drafter; None until they are known."""
+        return self._costs(self.drafter_s)
+
+    @property
+    def heads_costs(self) -> RoundCosts | None:
+        """The times of a round with the target's heads; None until they are known."""
+        return self._costs(self.heads_s)
+
+    @property
     def draft_cost(self) -> float | None:
         """The cost of drafting a token and verifying it among others, as a share of the time of a
-        verification; None until it is known."""
-        if not self.target_s or self.drafter_s is None:
+        verification without draft tokens; None until it is known."""
+        costs = self.drafter_costs
+        if costs is None or not costs.alone_s:
             return None
-        return (self.drafter_s + self.target_token_s) / self.target_s
+        return (costs.level_s + costs.token_s) / costs.alone_s
 
     @property
     def token_cost(self) -> float:
-        """The time that each token adds to a verification, as a share of a verification's time."""
-        return self.target_token_s / self.target_s if self.target_s else 0.0
+        """The time that one more token takes in a verification, as a share of the time of one
+        without draft tokens."""
+        return self.target_token_s / self._alone_s if self._alone_s else 0.0
+
+    @property
+    def _alone_s(self) -> float | None:
+        return self.target_s if self.target_alone_s is None else self.target_alone_s
+
+    def _costs(self, level_s: float | None) -> RoundCosts | None:
+        if self.target_s is None or self._alone_s is None or level_s is None:
+            return None
+        return RoundCosts(self.target_s, level_s, self.target_token_s, self._alone_s)
 
 
 Event = Drafted | Verified | Assessed | Released | Failed | Capacity

@@ -113,10 +113,7 @@ class Heads(Strategy):
     def _next_draft(self) -> NextDraft | None:
         """Return the request for a draft below the verdict, which commits at least one token."""
         room = self._room - 1
-        capacity = self._capacity
-        self._next_plan = plan = self._adaptive.plan(
-            capacity.target_s, capacity.heads_s, capacity.target_token_s
-        )
+        self._next_plan = plan = self._adaptive.plan(self._capacity.heads_costs)
         if plan is None or room < 1:
             return None
         growth = TreeGrowth(min(plan.growth.max_nodes, room), plan.growth.least_worth)

@@ -30,8 +30,7 @@ class Speculative(DraftThenVerify):
         if self._fixed:
             depth = min(self._fixed, room)
             return Draft(task, (), depth, levels_per_message=depth)
-        capacity = self._capacity
-        plan = self._adaptive.plan(capacity.target_s, capacity.drafter_s, capacity.target_token_s)
+        plan = self._adaptive.plan(self._capacity.drafter_costs)
         if not plan.depth:
             return None
         depth = min(plan.depth, room)

@@ -54,9 +54,7 @@ class Tree(DraftThenVerify):
     def _draft(self, task: TaskId, room: int) -> Draft | None:
         if self._calibrated:
             return self._fixed_draft(task, self._calibrated[:room][-1])
-        capacity = self._capacity
-        plan = self._adaptive.plan(capacity.target_s, capacity.drafter_s, capacity.target_token_s)
-        self._plan = plan
+        plan = self._plan = self._adaptive.plan(self._capacity.drafter_costs)
         if plan is None:
             return None
         depth = min(plan.depth, room)

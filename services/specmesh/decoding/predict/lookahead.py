@@ -19,6 +19,7 @@ from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRat
 from specmesh.decoding.predict.closed_forms import expected_tokens
 from specmesh.decoding.predict.platt import OnlinePlatt, Platt
 from specmesh.decoding.predict.predictors import DraftOutcome
+from specmesh.decoding.predict.round_costs import RoundCosts
 
 DEFAULT_LOOKAHEAD: Final = 4
 """The length of drafts until latencies have been measured."""
@@ -59,10 +60,11 @@ class AdaptiveLookahead:
     a token.
 
     Drafting pays at all if alpha > c, the time of a draft token over that of a verification
-    (Leviathan et al. 2023, Corollary 3.9). Otherwise the target works alone, except for drafts that
-    ``Exploration`` allows. Invariant: no plan is longer than ``_limit``, which doubles only when
-    that many draft tokens were accepted in one round, so an overconfident drafter is not followed
-    far before its confidences have been tested.
+    (Leviathan et al. 2023, Corollary 3.9), here with all that a token costs (``RoundCosts``).
+    Otherwise the target works alone, except for drafts that ``Exploration`` allows. Invariant: no
+    plan is longer than ``_limit``, which doubles only when that many draft tokens were accepted in
+    one round, so an overconfident drafter is not followed far before its confidences have been
+    tested.
     """
 
     def __init__(self) -> None:
@@ -75,28 +77,24 @@ class AdaptiveLookahead:
         self._num_drafted = _PRIOR_ROUNDS * DEFAULT_LOOKAHEAD
         self._num_tokens = _PRIOR_ROUNDS * expected_tokens(PRIOR_ALPHA, DEFAULT_LOOKAHEAD)
 
-    def plan(
-        self, target_s: float | None, drafter_s: float | None, target_token_s: float = 0.0
-    ) -> DraftPlan:
-        """Plan the next round's draft. A verification takes ``target_s`` seconds and a draft token
-        ``drafter_s`` (None: not known yet); each token in a verification adds ``target_token_s``
-        seconds."""
+    def plan(self, costs: RoundCosts | None) -> DraftPlan:
+        """Plan the next round's draft; ``costs`` are None if they are not known yet."""
         self._exploring = False
-        if target_s is None or drafter_s is None:
+        if costs is None:
             return DraftPlan(self._limit)
-        token_s = drafter_s + target_token_s
-        if self._acceptance.alpha * target_s <= token_s:
-            cost = token_s / target_s if target_s else math.inf
+        token_s = costs.level_s + costs.token_s
+        if self._acceptance.alpha * costs.alone_s <= token_s:
+            cost = token_s / costs.alone_s if costs.alone_s else math.inf
             self._exploring = self._exploration.tries(cost)
             return DraftPlan(1 if self._exploring else 0)
-        below = self._tokens_per_s(target_s, drafter_s) * token_s / self._acceptance.alpha
+        below = self._tokens_per_s(costs) * token_s / self._acceptance.alpha
         return DraftPlan(self._limit, DraftStop(min(1.0, below), self._calibration.latest))
 
-    def _tokens_per_s(self, target_s: float, drafter_s: float) -> float:
+    def _tokens_per_s(self, costs: RoundCosts) -> float:
         """Return the rate of the rounds so far, or that of the target alone, one token per
         verification, if that is higher."""
-        seconds = self._num_rounds * target_s + self._num_drafted * drafter_s
-        return max(self._num_tokens / seconds, 1 / target_s)
+        seconds = self._num_rounds * costs.target_s + self._num_drafted * costs.level_s
+        return max(self._num_tokens / seconds, 1 / costs.alone_s)
 
     def observe(self, outcome: DraftOutcome) -> None:
         """Learn from a round that was verified."""

@@ -18,6 +18,7 @@ from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRat
 from specmesh.decoding.predict.closed_forms import expected_tokens
 from specmesh.decoding.predict.lookahead import DEFAULT_LOOKAHEAD, MAX_LOOKAHEAD, DraftStop
 from specmesh.decoding.predict.platt import OnlinePlatt
+from specmesh.decoding.predict.round_costs import RoundCosts
 from specmesh.decoding.trees.growth import TreeGrowth
 
 DEFAULT_WIDTH: Final = 16
@@ -101,28 +102,23 @@ class AdaptiveTree:
         child."""
         self._exploration = Exploration()
         self._num_rounds = _PRIOR_ROUNDS
-        self._num_levels = self._num_nodes = _PRIOR_ROUNDS * DEFAULT_LOOKAHEAD
+        self._num_levels = _PRIOR_ROUNDS * DEFAULT_LOOKAHEAD
         self._num_tokens = _PRIOR_ROUNDS * expected_tokens(PRIOR_ALPHA, DEFAULT_LOOKAHEAD)
 
-    def plan(
-        self, target_s: float | None, drafter_s: float | None, target_token_s: float = 0.0
-    ) -> TreePlan | None:
-        """Plan the next round's tree; None if drafting doesn't pay. A verification takes
-        ``target_s`` seconds and a level ``drafter_s`` (None: not known yet); each token in a
-        verification adds ``target_token_s`` seconds."""
-        if not target_s or drafter_s is None:
+    def plan(self, costs: RoundCosts | None) -> TreePlan | None:
+        """Plan the next round's tree; None if drafting doesn't pay. ``costs`` are None if they are
+        not known yet."""
+        if costs is None or not costs.alone_s:
             return self._tree(below=0.0, price=0.0)
-        if self._fills:
-            target_token_s = 0.0
-        alone_s = self._alone_s(target_s, target_token_s)
-        level_s = drafter_s + target_token_s
-        if not self._lookahead and self._acceptance.alpha * alone_s <= level_s:
-            if not self._exploration.tries(level_s / alone_s):
+        token_s = 0.0 if self._fills else costs.token_s
+        level_s = costs.level_s + token_s
+        if not self._lookahead and self._acceptance.alpha * costs.alone_s <= level_s:
+            if not self._exploration.tries(level_s / costs.alone_s):
                 return None
             stop = DraftStop(0.0, self._calibration.latest)
             return TreePlan(1, TreeGrowth(1, 0.0), stop, trial=True)
-        rate = self._tokens_per_s(target_s, drafter_s, alone_s)
-        price = min(1.0, rate * target_token_s)
+        rate = self._tokens_per_s(costs)
+        price = min(1.0, rate * token_s)
         return self._tree(min(1.0, rate * level_s / self._acceptance.alpha), price)
 
     def observe(self, outcome: TreeOutcome, plan: TreePlan | None = None) -> None:
@@ -138,7 +134,6 @@ class AdaptiveTree:
             self._exploration.won()
         self._num_rounds = self._num_rounds * _DECAY + 1
         self._num_levels = self._num_levels * _DECAY + outcome.num_levels
-        self._num_nodes = self._num_nodes * _DECAY + outcome.num_nodes
         self._num_tokens = self._num_tokens * _DECAY + num_accepted + 1
         if num_accepted >= self._limit:
             self._limit = min(2 * self._limit, MAX_LOOKAHEAD)
@@ -154,16 +149,7 @@ class AdaptiveTree:
         stop = DraftStop(below, self._calibration.latest)
         return TreePlan(self._lookahead or self._limit, growth, stop, price)
 
-    def _alone_s(self, target_s: float, target_token_s: float) -> float:
-        """Estimate the time of a verification without draft tokens, since most of the measured ones
-        had some."""
-        return max(
-            target_s - target_token_s * self._num_nodes / self._num_rounds,
-            target_token_s,
-            target_s / (1 + self._width),
-        )
-
-    def _tokens_per_s(self, target_s: float, drafter_s: float, alone_s: float) -> float:
+    def _tokens_per_s(self, costs: RoundCosts) -> float:
         """Return the rate of the rounds so far, or that of the target alone if that is higher."""
-        seconds = self._num_rounds * target_s + self._num_levels * drafter_s
-        return max(self._num_tokens / seconds, 1 / alone_s)
+        seconds = self._num_rounds * costs.target_s + self._num_levels * costs.level_s
+        return max(self._num_tokens / seconds, 1 / costs.alone_s)

@@ -54,12 +54,14 @@ class Calls:
         mesh = self._request.mesh
         kinds, latencies = mesh.drafters.kinds, mesh.latencies
         verifiers = mesh.verifiers.usable(self._request.need)
+        target_s, price = latencies.target_s.value, latencies.price
         return Capacity(
             num_verifiers=len(verifiers),
             drafters=tuple(kinds) or (0,),
-            target_s=latencies.target_s.value,
+            target_s=target_s,
+            target_alone_s=None if target_s is None else price.without_drafts(target_s),
             drafter_s=latencies.drafter_s(kinds[0]).value if kinds else None,
-            target_token_s=latencies.target_token_s.value,
+            target_token_s=price.token_s,
             heads_s=latencies.heads_s.value,
             heads_depth=max((peer.heads_depth for peer in verifiers), default=0),
         )

@@ -19,6 +19,7 @@ from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.next_drafts import seconds_per_level
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.calls.verify_attempt import VerifyAttempt
+from specmesh.orchestrator.replicas.latencies.prefill import LEAST_TOKENS
 from specmesh.orchestrator.replicas.pool.examination import is_healthy
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.retries.attempts import Attempts
@@ -198,9 +199,14 @@ class VerifyCalls:
         num_computed = min(cost.num_computed_tokens, max_tokens)
         target_s = max(0.0, seconds - heads_s)
         latencies.target_s.add(target_s)
-        latencies.target_token_s.add(num_computed or num_drafted, target_s)
+        num_read = num_computed - num_drafted - 1
+        if num_read < LEAST_TOKENS:
+            latencies.price.add(
+                *(cost.num_batch_calls or 1, cost.num_batch_tokens or num_drafted + 1),
+                *(cost.forward_ms / 1e3, cost.queue_ms / 1e3),
+            )
         latencies.target_load.add(_load(cost))
-        latencies.prefill.add(num_computed - num_drafted - 1, cost.forward_ms / 1e3)
+        latencies.prefill.add(num_read, cost.forward_ms / 1e3)
         num_sent = len(request.prefix.token_ids) + num_drafted
         return latencies.verifications.add(peer.address, num_computed or num_sent, seconds)
 

@@ -2,71 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Sequence
-from operator import itemgetter
-from statistics import median
+from collections import defaultdict
 
 from specmesh.orchestrator.replicas.latencies.patience import CallPatience
 from specmesh.orchestrator.replicas.latencies.prefill import PrefillCost
-from specmesh.orchestrator.replicas.latencies.sliding import SlidingWindow
-
-WINDOW = 64
-"""Number of the latest calls that count."""
-MIN_HALF = 8
-"""Fewest calls in each half; with fewer the slope would be noise."""
-EVERY = 8
-"""Calls between updates of the slope, the slowest of all updates for a call."""
-
-_WIDTH = itemgetter(0)
-
-
-class RunningMedian:
-    """The median of the latest ``WINDOW`` values, rounded to two digits to hide small changes."""
-
-    def __init__(self) -> None:
-        self.value: float | None = None
-        """None before the first value."""
-        self._latest = SlidingWindow(WINDOW)
-
-    def add(self, value: float) -> None:
-        """Add a value."""
-        self._latest.add(value)
-        self.value = float(f"{self._latest.median:.1e}")
-
-
-class RunningSlope:
-    """The time that each additional token adds to a call: the slope between the medians of the
-    narrower and the wider half of the latest calls, to one digit. Never negative."""
-
-    def __init__(self) -> None:
-        self.value = 0.0
-        """Seconds per token; 0 until calls of different widths have been seen."""
-        self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
-        self._num_new = 0
-
-    def add(self, num_tokens: int, seconds: float) -> None:
-        """Add a call."""
-        self._latest.append((num_tokens, seconds))
-        self._num_new += 1
-        if self._num_new >= EVERY:
-            self._num_new = 0
-            self._decide()
-
-    def _decide(self) -> None:
-        by_width = sorted(self._latest, key=_WIDTH)
-        half = len(by_width) // 2
-        if half < MIN_HALF:
-            return
-        narrow, wide = (_medians(calls) for calls in (by_width[:half], by_width[-half:]))
-        if wide[0] > narrow[0]:
-            slope = (wide[1] - narrow[1]) / (wide[0] - narrow[0])
-            self.value = float(f"{max(0.0, slope):.0e}")
-        elif wide[0] <= 1:
-            # No call has draft tokens any more, maybe because of this slope: without a reset, no
-            # call would ever have any again.
-            self.value = 0.0
-
+from specmesh.orchestrator.replicas.latencies.sliding import RunningMedian
+from specmesh.orchestrator.replicas.latencies.token_price import TokenPrice
 
 VERIFY_SECONDS = 60.0
 """Longest timeout of one Verify, and its timeout until latencies are known."""
@@ -84,7 +25,7 @@ class Latencies:
 
     def __init__(self) -> None:
         self.target_s = RunningMedian()
-        self.target_token_s = RunningSlope()
+        self.price = TokenPrice()
         self.heads_s = RunningMedian()
         """Seconds per level that the target's heads draft."""
         self.prefill = PrefillCost()
@@ -107,11 +48,6 @@ class Latencies:
         """Forget a process that is gone: its successor may be faster or slower."""
         for patience in (self.verifications, *self._drafts.values()):
             patience.forget(replica)
-
-
-def _medians(calls: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    widths, seconds = zip(*calls, strict=True)
-    return median(widths), median(seconds)
 
 
 def _draft_patience() -> CallPatience:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 
+WINDOW = 64
+"""The number of latest values that a running median is of."""
+
 
 class SlidingWindow:
     """The latest ``size`` values, kept sorted, so that a quantile takes constant time."""
@@ -32,3 +35,17 @@ class SlidingWindow:
         if odd:
             return self._sorted[half]
         return (self._sorted[half - 1] + self._sorted[half]) / 2
+
+
+class RunningMedian:
+    """The median of the latest ``WINDOW`` values, rounded to two digits to hide small changes."""
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+        """None before the first value."""
+        self._latest = SlidingWindow(WINDOW)
+
+    def add(self, value: float) -> None:
+        """Add a value."""
+        self._latest.add(value)
+        self.value = float(f"{self._latest.median:.1e}")

@@ -1,0 +1,53 @@
+"""The price of a token in a verification: the time that it takes from all answers that wait.
+
+A forward pass takes a fixed time and some time for each of its rows. A draft token adds a row, and
+not only its own answer waits for it but all that share the forward, and all that queue for the next
+one. So speculation gives way as the mesh fills up, as in SmartSpec (Liu et al. 2024), which chooses
+the length of drafts by the goodput of the whole batch.
+
+The price follows from the times and sizes of forwards, never from how long an answer's own calls
+queue: else load would make verifications seem slow and drafts worth their time, which is more load.
+"""
+
+from __future__ import annotations
+
+from specmesh.decoding.predict.forward_times import ForwardTimes
+from specmesh.orchestrator.replicas.latencies.sliding import RunningMedian
+
+
+class TokenPrice:
+    """Learns the price from verifications that read no long prefix."""
+
+    def __init__(self) -> None:
+        self._forwards = ForwardTimes()
+        self._num_due = 0.0
+        self._sharers = RunningMedian()
+        self._num_drafted = RunningMedian()
+        """Rows of a forward besides one for each of its calls."""
+
+    def add(self, num_calls: int, num_rows: int, forward_s: float, queue_s: float) -> None:
+        """Record a verification that waited ``queue_s`` for a forward of ``num_calls`` with
+        ``num_rows`` in all."""
+        if forward_s <= 0 or num_calls < 1:
+            return
+        self._num_due += 1 / num_calls  # all calls of a forward report it, and it counts once
+        if self._num_due >= 1:
+            self._num_due -= 1
+            self._forwards.add(num_rows, forward_s)
+        self._sharers.add(num_calls * (1 + queue_s / forward_s))
+        self._num_drafted.add(max(0, num_rows - num_calls))
+
+    @property
+    def token_s(self) -> float:
+        """The seconds that one more token takes from all answers together, rounded to hide small
+        changes; 0 until forwards of different sizes have been seen."""
+        return float(f"{self._forwards.row_s * (self._sharers.value or 1.0):.0e}")
+
+    def without_drafts(self, target_s: float) -> float:
+        """Return the seconds of a verification that usually takes ``target_s`` if no call had any
+        draft tokens."""
+        typical_s = self._forwards.typical_s
+        if not typical_s:
+            return target_s
+        drafted_s = self._forwards.row_s * (self._num_drafted.value or 0.0)
+        return float(f"{target_s * max(0.0, 1 - drafted_s / typical_s):.1e}")
