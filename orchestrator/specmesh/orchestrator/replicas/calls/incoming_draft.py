@@ -12,8 +12,10 @@ import grpc
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2
+from specmesh.orchestrator.replicas.calls.costs import read_cost
 from specmesh.orchestrator.replicas.calls.drafts import DraftPart, read_part
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
+from specmesh.orchestrator.replicas.latencies.observations import TimedDraft
 from specmesh.orchestrator.replicas.transport.open_call import call_error
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.commands import Draft
@@ -23,9 +25,6 @@ log = logging.getLogger(__name__)
 
 Deliver: TypeAlias = Callable[[Drafted], None]
 """Receives levels of a draft."""
-
-MAX_READ_TOKENS = 8
-"""Prefix tokens that a drafter may have computed in a draft that still counts for its speed."""
 
 
 class IncomingDraft:
@@ -113,16 +112,10 @@ class IncomingDraft:
             raise call_error(grpc.StatusCode.INTERNAL, f"bad draft: {error}") from error
 
     def _observe(self, cost: cost_pb2.ComputeCost, size: int) -> None:
-        """Record the time per level, from the levels added to ``size`` nodes.
-
-        Skip this if the drafter first had to compute much of the prefix: a rarely used drafter
-        always has to, and would look too slow ever to be used again.
-        """
+        """Record the time of the levels added to ``size`` nodes."""
         num_levels, num_nodes = _num_levels(self._tree, size), len(self._tree) - size
-        computed_prefix = cost.num_computed_tokens > 2 * num_nodes + MAX_READ_TOKENS
-        if cost.forward_ms > 0 and num_levels and not computed_prefix:  # 0: not reported
-            drafter_s = self._request.mesh.latencies.drafter_s(self._peer.kind)
-            drafter_s.add(cost.forward_ms / 1e3 / num_levels)
+        draft = TimedDraft(num_levels, num_nodes, read_cost(cost))
+        self._request.mesh.latencies.drafted(self._peer.kind, draft)
 
 
 def _most_in_a_message(request: drafter_pb2.DraftRequest) -> int:

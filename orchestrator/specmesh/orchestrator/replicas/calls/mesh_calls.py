@@ -52,19 +52,9 @@ class Calls:
     def capacity(self) -> Capacity:
         """Return the replicas and latencies that strategies may currently count on."""
         mesh = self._request.mesh
-        kinds, latencies = mesh.drafters.kinds, mesh.latencies
         verifiers = mesh.verifiers.usable(self._request.need)
-        target_s, price = latencies.target_s.value, latencies.price
-        return Capacity(
-            num_verifiers=len(verifiers),
-            drafters=tuple(kinds) or (0,),
-            target_s=target_s,
-            target_alone_s=None if target_s is None else price.without_drafts(target_s),
-            drafter_s=latencies.drafter_s(kinds[0]).value if kinds else None,
-            target_token_s=price.token_s,
-            heads_s=latencies.heads_s.value,
-            heads_depth=max((peer.heads_depth for peer in verifiers), default=0),
-        )
+        heads_depth = max((peer.heads_depth for peer in verifiers), default=0)
+        return mesh.latencies.capacity(len(verifiers), mesh.drafters.kinds, heads_depth)
 
     @contextmanager
     def watched(self, watcher: Callable[[], None]) -> Iterator[None]:

@@ -54,10 +54,10 @@ def read_next_draft(
     )
 
 
-def seconds_per_level(response: drafter_pb2.DraftResponse) -> float | None:
-    """Return the seconds that each level of such a draft took; None for an empty draft. Its parents
-    must be valid; its last node is on the last level."""
-    node, num_levels = len(response.parents), 0
+def num_levels(response: drafter_pb2.DraftResponse) -> int:
+    """Return the number of levels of such a draft. Its parents must be valid; its last node is on
+    the last level."""
+    node, number = len(response.parents), 0
     while node:
-        node, num_levels = response.parents[node - 1], num_levels + 1
-    return response.cost.forward_ms / 1e3 / num_levels if num_levels else None
+        node, number = response.parents[node - 1], number + 1
+    return number

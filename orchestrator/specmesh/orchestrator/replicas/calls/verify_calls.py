@@ -13,13 +13,14 @@ from dataclasses import replace
 
 import grpc.aio
 
-from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
+from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.admission.controller import Spent
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
-from specmesh.orchestrator.replicas.calls.next_drafts import seconds_per_level
+from specmesh.orchestrator.replicas.calls.costs import read_cost
+from specmesh.orchestrator.replicas.calls.next_drafts import num_levels
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.calls.verify_attempt import VerifyAttempt
-from specmesh.orchestrator.replicas.latencies.prefill import LEAST_TOKENS
+from specmesh.orchestrator.replicas.latencies.observations import TimedVerification
 from specmesh.orchestrator.replicas.pool.examination import is_healthy
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.retries.attempts import Attempts
@@ -189,26 +190,18 @@ class VerifyCalls:
         seconds: float,
     ) -> float:
         """Record the time that a call took, and return its pace."""
-        latencies, num_drafted, cost = self._latencies, len(request.tree.token_ids), response.cost
-        heads_s = response.next_draft.cost.forward_ms / 1e3
-        level_s = seconds_per_level(response.next_draft)
-        if level_s is not None:
-            latencies.heads_s.add(level_s)
-        max_tokens = request.prefix.base_length + len(request.prefix.token_ids) + num_drafted
-        # Prefix tokens that the replica lacked take as long to compute as those of the tree.
-        num_computed = min(cost.num_computed_tokens, max_tokens)
-        target_s = max(0.0, seconds - heads_s)
-        latencies.target_s.add(target_s)
-        num_read = num_computed - num_drafted - 1
-        if num_read < LEAST_TOKENS:
-            latencies.price.add(
-                *(cost.num_batch_calls or 1, cost.num_batch_tokens or num_drafted + 1),
-                *(cost.forward_ms / 1e3, cost.queue_ms / 1e3),
-            )
-        latencies.target_load.add(_load(cost))
-        latencies.prefill.add(num_read, cost.forward_ms / 1e3)
+        num_drafted = len(request.tree.token_ids)
         num_sent = len(request.prefix.token_ids) + num_drafted
-        return latencies.verifications.add(peer.address, num_computed or num_sent, seconds)
+        cost = read_cost(response.cost, request.prefix.base_length + num_sent)
+        self._latencies.verified(
+            TimedVerification(
+                *(seconds, num_drafted, cost),
+                heads_s=response.next_draft.cost.forward_ms / 1e3,
+                num_heads_levels=num_levels(response.next_draft),
+            )
+        )
+        num_computed = cost.num_computed_tokens or num_sent
+        return self._latencies.verifications.add(peer.address, num_computed, seconds)
 
     def _admit(self, response: verifier_pb2.VerifyResponse, seconds: float) -> None:
         """Report the time of a verification, failed attempts included, to admission control."""
@@ -222,8 +215,3 @@ def _wanted(command: Verify) -> model_pb2.ModelFeature.ValueType | None:
     if command.next_draft:
         return model_pb2.MODEL_FEATURE_HEADS
     return None if command.tree.is_chain else model_pb2.MODEL_FEATURE_TREES
-
-
-def _load(cost: cost_pb2.ComputeCost) -> float:
-    """Return the time that a call waited at the replica divided by its forward time, at most 1."""
-    return cost.queue_ms / cost.forward_ms if cost.queue_ms < cost.forward_ms else 1.0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
+from specmesh.orchestrator.replicas.latencies.observations import TimedDraft, TimedVerification
 from specmesh.orchestrator.replicas.latencies.patience import CallPatience
-from specmesh.orchestrator.replicas.latencies.prefill import PrefillCost
+from specmesh.orchestrator.replicas.latencies.prefill import LEAST_TOKENS, PrefillCost
 from specmesh.orchestrator.replicas.latencies.sliding import RunningMedian
 from specmesh.orchestrator.replicas.latencies.token_price import TokenPrice
+from specmesh.orchestrator.strategies.events import Capacity
 
 VERIFY_SECONDS = 60.0
 """Longest timeout of one Verify, and its timeout until latencies are known."""
@@ -43,6 +46,40 @@ class Latencies:
     def drafter_s(self, kind: str) -> RunningMedian:
         """Return the seconds per drafted level of drafters that serve the model ``kind``."""
         return self._drafter_s[kind]
+
+    def verified(self, verification: TimedVerification) -> None:
+        """Learn from an answered verification."""
+        cost = verification.cost
+        if verification.num_heads_levels:
+            self.heads_s.add(verification.heads_s / verification.num_heads_levels)
+        target_s = max(0.0, verification.seconds - verification.heads_s)
+        self.target_s.add(target_s)
+        self.target_load.add(cost.load)
+        num_read = cost.num_computed_tokens - verification.num_drafted - 1
+        if num_read < LEAST_TOKENS:
+            num_rows = cost.num_batch_tokens or verification.num_drafted + 1
+            self.price.add(cost.num_batch_calls or 1, num_rows, cost.forward_s, cost.queue_s)
+        self.prefill.add(num_read, cost.forward_s)
+
+    def drafted(self, kind: str, draft: TimedDraft) -> None:
+        """Learn from levels that a drafter of the model ``kind`` has answered."""
+        if draft.cost.forward_s > 0 and draft.num_levels and not draft.read_the_prefix:
+            self.drafter_s(kind).add(draft.cost.forward_s / draft.num_levels)
+
+    def capacity(self, num_verifiers: int, kinds: Sequence[str], heads_depth: int) -> Capacity:
+        """Return what strategies may count on in a mesh of so many usable verifiers, drafters of
+        the models ``kinds``, and heads of that depth."""
+        target_s = self.target_s.value
+        return Capacity(
+            num_verifiers=num_verifiers,
+            drafters=tuple(kinds) or (0,),
+            target_s=target_s,
+            target_alone_s=None if target_s is None else self.price.without_drafts(target_s),
+            drafter_s=self.drafter_s(kinds[0]).value if kinds else None,
+            target_token_s=self.price.token_s,
+            heads_s=self.heads_s.value,
+            heads_depth=heads_depth,
+        )
 
     def forget(self, replica: str) -> None:
         """Forget a process that is gone: its successor may be faster or slower."""

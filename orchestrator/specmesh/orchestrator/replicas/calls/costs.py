@@ -1,0 +1,18 @@
+"""The parsing of what calls took at their replicas."""
+
+from __future__ import annotations
+
+from specmesh.mesh.v1alpha1 import cost_pb2
+from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost
+
+
+def read_cost(message: cost_pb2.ComputeCost, max_tokens: int | None = None) -> ReplicaCost:
+    """Return the cost in ``message``; a call that has ``max_tokens`` cannot have computed more."""
+    num_computed = message.num_computed_tokens
+    return ReplicaCost(
+        queue_s=message.queue_ms / 1e3,
+        forward_s=message.forward_ms / 1e3,
+        num_computed_tokens=num_computed if max_tokens is None else min(num_computed, max_tokens),
+        num_batch_calls=message.num_batch_calls,
+        num_batch_tokens=message.num_batch_tokens,
+    )

@@ -1,0 +1,59 @@
+"""The times of answered calls, from which an orchestrator learns how fast its mesh is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_READ_TOKENS = 8
+"""Prefix tokens that a drafter may have computed in a draft that still counts for its speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCost:
+    """What a replica reports of a call: the message ComputeCost, in seconds."""
+
+    queue_s: float = 0.0
+    """Time from the call's arrival to its first forward."""
+    forward_s: float = 0.0
+    """Time in forwards; 0 if it was not reported."""
+    num_computed_tokens: int = 0
+    """Tokens that forwards computed: the prefix's last token, the draft's tokens, and prefix tokens
+    that the replica lacked. 0 if it was not reported."""
+    num_batch_calls: int = 0
+    """Calls that shared the last forward, this one included; 0 if it was not reported."""
+    num_batch_tokens: int = 0
+    """Tokens of all these calls in that forward."""
+
+    @property
+    def load(self) -> float:
+        """The time that the call waited at the replica divided by its forward time, at most 1."""
+        return self.queue_s / self.forward_s if self.queue_s < self.forward_s else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TimedVerification:
+    """A verification of ``num_drafted`` draft tokens that took ``seconds`` from the request to the
+    answer, draft of the target's heads included."""
+
+    seconds: float
+    num_drafted: int
+    cost: ReplicaCost
+    heads_s: float = 0.0
+    """Time in which the target's heads drafted."""
+    num_heads_levels: int = 0
+    """Levels that they drafted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedDraft:
+    """The levels of a draft that came with one message, and what they took."""
+
+    num_levels: int
+    num_nodes: int
+    cost: ReplicaCost
+
+    @property
+    def read_the_prefix(self) -> bool:
+        """Whether the drafter first had to compute much of the prefix. A rarely used drafter always
+        has to, and would look too slow ever to be used again."""
+        return self.cost.num_computed_tokens > 2 * self.num_nodes + MAX_READ_TOKENS
