@@ -38,6 +38,7 @@ from specmesh.orchestrator.strategies.branches import (
     plant,
     with_second_choices,
 )
+from specmesh.orchestrator.strategies.chains.reach import IN_VAIN
 from specmesh.orchestrator.strategies.commands import Cancel, Command, Draft, GiveUp, TaskId, Verify
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed, Verified
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
@@ -143,7 +144,8 @@ class BranchPrediction(Strategy):
         if depth < 1:
             return []
         limit = MAX_NODES // depth
-        branches = outcomes[: min(self._num_branches or limit, limit)]
+        likely = [each for each in outcomes if each.probability >= IN_VAIN]
+        branches = likely[: min(self._num_branches or limit, limit)]
         if not branches:  # the drafter reported no choices where the predictor expects a rejection
             return []
         tree, from_nodes = plant(self._chain, branches)
@@ -250,12 +252,15 @@ class BranchPrediction(Strategy):
 
     @property
     def _draft_ahead(self) -> int:
-        """Longest branch: n = ⌈T/t⌉ (Eq. 14) tokens are free while the target works."""
+        """Longest branch: n = ⌈T/t⌉ (Eq. 14) tokens are free while the target works, but only those
+        that are likely enough to be used are drafted."""
         target_s, drafter_s = self._capacity.target_s, self._capacity.drafter_s
         if target_s is None or drafter_s is None:
             return self._goal.lookahead or DEFAULT_LOOKAHEAD
         free = min(min_draft(target_s, drafter_s), MAX_DEPTH)
-        return max(self._goal.lookahead or 1, free)
+        if self._goal.lookahead is not None:
+            return max(self._goal.lookahead, free)
+        return max(1, int(min(free, self._acceptance.num_worth(IN_VAIN))))
 
     def _new_task(self) -> TaskId:
         self._last_task += 1
@@ -263,6 +268,6 @@ class BranchPrediction(Strategy):
 
 
 class Exhaustive(BranchPrediction):
-    """Drafts on from every outcome that the drafter can name."""
+    """Drafts on from every outcome that the drafter can name and that is not most unlikely."""
 
     default_branches = None

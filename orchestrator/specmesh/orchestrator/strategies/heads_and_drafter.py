@@ -81,7 +81,8 @@ class HeadsAndDrafter(Heads):
             if self._ahead.task is not None:
                 commands.append(Cancel(self._ahead.task))
             self._ahead.start_over()
-        num_nodes = min(self._width or DEFAULT_WIDTH, max(0, self._room))
+        # Without a width each part has as many nodes as are worth it.
+        num_nodes = min(self._width or DEFAULT_WIDTH + MAX_AHEAD, max(0, self._room))
         chain = self._ahead.first(min(self._num_worth, num_nodes))
         self._heads_acceptance.learn(trials_of(self._first_choices, said))
         self._first_choices = BestChain.of(drafted.tree, {}).tree.token_ids
