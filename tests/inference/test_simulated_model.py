@@ -16,7 +16,7 @@ from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.inference.model import Cancellation, Interrupted
+from specmesh.inference.model import Cancellation, ForwardRequest, ForwardSize, Interrupted
 from specmesh.inference.models.simulated.model import ForwardLatency, SimulatedModel
 from specmesh.inference.service.growth import DraftShape
 from specmesh.serving.templates.tokenizers import fingerprint
@@ -176,6 +176,44 @@ def test_cancellation_ends_a_forward_at_once_and_leaves_nothing_cached():
     assert time.perf_counter() - began < 5
     sequence.close(())
     assert model.open(PREFIX, Cancellation()).num_cached_tokens == 0
+
+
+def test_calls_that_share_a_forward_get_what_they_would_get_alone():
+    model = SimulatedModel(TARGET, AT_ONCE, max_batch=8)
+    asked = [(PREFIX, TREE), (PREFIX[:20], EMPTY), ([1, 2], TokenTree.chain([7]))]
+    sharing = [ForwardRequest(model.open(prefix, Cancellation()), tree) for prefix, tree in asked]
+    together = model.forward(sharing)
+    for (prefix, tree), logits, request in zip(asked, together, sharing, strict=True):
+        alone, sequence = score_once(SimulatedModel(TARGET, AT_ONCE), prefix, tree)
+        assert np.array_equal(logits, alone)
+        assert request.sequence.num_computed_tokens == sequence.num_computed_tokens
+        assert request.sequence.latest_forward == ForwardSize(3, 5 + 1 + 2)
+
+
+def test_a_shared_forward_takes_its_time_once():
+    model = SimulatedModel(TARGET, ForwardLatency(0.15, 0.15), max_batch=8)
+
+    def took_s() -> float:
+        began = time.perf_counter()
+        model.forward([ForwardRequest(model.open(PREFIX, Cancellation()), EMPTY) for _ in range(8)])
+        return time.perf_counter() - began
+
+    assert 0.15 <= min(took_s() for _ in range(NUM_TRIES)) < 0.3
+
+
+def test_a_shared_forward_ends_early_only_if_no_call_wants_it():
+    model = SimulatedModel(TARGET, ForwardLatency(0.05, 0.05), max_batch=8)
+    cancellations = Cancellation(), Cancellation()
+    requests = [ForwardRequest(model.open(PREFIX, each), EMPTY) for each in cancellations]
+    cancellations[0].set()
+    began = time.perf_counter()
+    assert len(model.forward(requests)) == 2
+    assert time.perf_counter() - began >= 0.05 - 0.001
+    slow = SimulatedModel(TARGET, ForwardLatency(60, 60), max_batch=8)
+    requests = [ForwardRequest(slow.open(PREFIX, each), EMPTY) for each in cancellations]
+    threading.Timer(0.02, cancellations[1].set).start()
+    with pytest.raises(Interrupted):
+        slow.forward(requests)
 
 
 @pytest.mark.parametrize("seconds", [0, 60])

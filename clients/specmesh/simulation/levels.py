@@ -26,9 +26,12 @@ class DraftedLevels:
         accepted."""
         self._num_nodes = 0
         """Number of nodes drafted so far."""
+        self.num_levels = 0
+        """Number of levels with nodes since the last message."""
         self._begin_message()
 
     def _begin_message(self) -> None:
+        self.num_levels = 0
         self._tokens: list[int] = []
         self._parents: list[int] = []
         self._distributions: dict[int, Distribution] = {}
@@ -46,9 +49,10 @@ class DraftedLevels:
         drawn = [self._models.guess(context, self._command, count) for _, context, _ in self._tips]
         guesses = [Guess(tip[2], each) for tip, each in zip(self._tips, drawn, strict=True)]
         level = next_level(guesses, stop, growth, self._num_nodes)
-        tips, self._tips = self._tips, []
+        tips, self._tips, num_before = self._tips, [], self._num_nodes
         for (node, context, _), each, children in zip(tips, drawn, level, strict=True):
             self._add(node, context, each, children)
+        self.num_levels += self._num_nodes > num_before
         self.ended = not self._tips or is_last(level, stop, growth, self._num_nodes)
 
     def _add(self, node: int, context: Context, drawn: Drawn, children: Children) -> None:

@@ -6,10 +6,16 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from specmesh.orchestrator.replicas.latencies.observations import TimedDraft, TimedVerification
+from specmesh.orchestrator.replicas.latencies.running_medians import Latencies
+from specmesh.orchestrator.strategies.events import Capacity
 from specmesh.simulation.clock import Clock
 from specmesh.simulation.costs import MeshCosts
-from specmesh.simulation.law import Law
+from specmesh.simulation.law import ForwardShape, Law
 from specmesh.simulation.servers import SimulatedJob, SimulatedServer
+
+_SEVERAL = 8
+"""Size of the forward by which an omniscient orchestrator knows what a token adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,9 @@ class MeshModel:
     jitter: float = 0.0
     """Maximum relative variation of a forward."""
     faults: Faults = field(default_factory=Faults)
+    measures: bool = False
+    """Whether the orchestrator learns latencies from its calls, as real ones do. Otherwise it knows
+    those of calls that share their forward and their server with no other."""
 
 
 class SimulatedMesh:
@@ -65,6 +74,9 @@ class SimulatedMesh:
         """The servers of the first drafter, then those of the next."""
         self.on_change: list[Callable[[], None]] = []
         """Called when a replica has left or joined."""
+        self.latencies = Latencies()
+        """What the orchestrator has learnt; it is of no account unless the model measures."""
+        self._known = _known(model)
         self._stranded: list[SimulatedJob] = []
         for time_s, replica, alive in model.faults.outages:
             clock.after(time_s, lambda r=replica, a=alive: self._set_alive(r, a))  # type: ignore[misc]
@@ -78,6 +90,26 @@ class SimulatedMesh:
     def num_live_verifiers(self) -> int:
         """Return the number of live replicas."""
         return sum(server.alive for server in self.verifiers)
+
+    def capacity(self, num_drafters: int) -> Capacity:
+        """Return what the orchestrator tells strategies, with ``num_drafters`` different
+        drafters."""
+        num_verifiers, kinds = self.num_live_verifiers, range(num_drafters)
+        if not self.model.measures:
+            return replace(self._known, num_verifiers=num_verifiers, drafters=tuple(kinds))
+        return self.latencies.capacity(
+            num_verifiers, [str(kind) for kind in kinds], self._known.heads_depth
+        )
+
+    def verified(self, verification: TimedVerification) -> None:
+        """Let the orchestrator learn from an answered verification."""
+        if self.model.measures:
+            self.latencies.verified(verification)
+
+    def drafted(self, drafter: int, draft: TimedDraft) -> None:
+        """Let the orchestrator learn from levels that a drafter has answered."""
+        if self.model.measures:
+            self.latencies.drafted(str(drafter), draft)
 
     def verify(self, job: SimulatedJob) -> None:
         """Send a job to the least busy live replica; if there is none, the job waits for one."""
@@ -111,5 +143,19 @@ class SimulatedMesh:
                 self.verify(job)
         else:
             server.die()
-        for callback in self.on_change:
+        for callback in list(self.on_change):
             callback()
+
+
+def _known(model: MeshModel) -> Capacity:
+    """Return the capacity of an idle mesh, but for the number of its servers."""
+    costs = model.costs
+    one, several = (ForwardShape(tokens=tokens) for tokens in (1, _SEVERAL))
+    alone_ms, several_ms = costs.target.ms(one), costs.target.ms(several)
+    return Capacity(
+        target_s=(alone_ms + costs.verify_hop.ms(0)) / 1e3,
+        target_token_s=max(0.0, several_ms - alone_ms) / (_SEVERAL - 1) / 1e3,
+        drafter_s=costs.drafters[0].ms(one) / 1e3 if costs.drafters else None,
+        heads_s=costs.heads.ms(one) / 1e3 if costs.heads else None,
+        heads_depth=model.heads_depth if costs.heads else 0,
+    )

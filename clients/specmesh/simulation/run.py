@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, count
 from random import Random
 
 from specmesh.orchestrator.strategies.base import Strategy
-from specmesh.orchestrator.strategies.commands import Command
+from specmesh.orchestrator.strategies.commands import Command, Commit, Finish
 from specmesh.orchestrator.strategies.events import Event
 from specmesh.simulation.clock import Clock
 from specmesh.simulation.mesh import MeshModel, SimulatedMesh
@@ -76,6 +76,41 @@ def simulate_on(
 
     mesh.clock.run(done)
     return [_answered(request) for request in requests]
+
+
+def crowd_tokens_per_s(
+    mesh: SimulatedMesh,
+    strategies: Iterator[Strategy],
+    models: VirtualModels,
+    *,
+    begin_s: Sequence[float],
+    num_tokens: int,
+) -> float:
+    """Return the tokens per second of a crowd: each of its members, the first time at one of
+    ``begin_s``, asks again as soon as it has an answer. It ends with ``num_tokens`` tokens of all
+    together, so that no member is ever idle.
+
+    Answers take their strategies from ``strategies``, which must not end, and differ in their
+    prompts."""
+    prompts = count()
+    left = num_tokens
+
+    def begin() -> None:
+        number = next(prompts)
+        SimulatedRequest(number, next(strategies), models, mesh, (number,), observe).start()
+
+    def observe(_now: float, what: Command | Event) -> None:
+        nonlocal left
+        match what:
+            case Commit(token_ids=token_ids):
+                left -= len(token_ids)
+            case Finish():
+                mesh.clock.after(0.0, begin)
+
+    for at_s in begin_s:
+        mesh.clock.after(at_s, begin)
+    mesh.clock.run(lambda: left <= 0)
+    return (num_tokens - left) / mesh.clock.now
 
 
 def poisson_s(number: int, rate_per_s: float, rng: Random) -> list[float]:

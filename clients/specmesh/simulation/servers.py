@@ -23,6 +23,15 @@ class Step:
     """Whether the target's heads work instead of the target."""
 
 
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A forward that was made: its time, the jobs that shared it, and their tokens."""
+
+    seconds: float = 0.0
+    calls: int = 0
+    tokens: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class SimulatedJob:
     """Consecutive forwards for one request. ``work`` yields the job's part in each of them, and
@@ -36,6 +45,12 @@ class SimulatedJob:
     """The step to do or being done; None before it is sent, and when it is done."""
     server: SimulatedServer | None = None
     """The server that has it; None before it is sent."""
+    arrived_s: float = 0.0
+    """When it arrived there."""
+    queue_s: float = 0.0
+    """Time from then to its first forward."""
+    forward: Forward = Forward()
+    """The latest of its forwards that was made."""
 
 
 class SimulatedServer:
@@ -72,6 +87,8 @@ class SimulatedServer:
         """Jobs that have begun and are not in the current forward."""
         self._batch: list[SimulatedJob] = []
         """Jobs in the current forward."""
+        self._size = ForwardShape()
+        """The shape of the current forward when it began."""
         self._timer: Timer | None = None
         self._began = self._since = 0.0
         """When the current forward began, and since when it has had its current speed."""
@@ -93,7 +110,7 @@ class SimulatedServer:
 
     def submit(self, job: SimulatedJob) -> None:
         """Queue a job; not to be called by its, or another job's, ``work``."""
-        job.server = self
+        job.server, job.arrived_s = self, self._clock.now
         job.step = job.step or next(job.work, None)
         if job.step is None:
             return
@@ -146,7 +163,9 @@ class SimulatedServer:
         else:
             self._batch, self._between = self._between, []
             while self._waiting and len(self._batch) < self._max_batch:
-                self._batch.append(self._waiting.popleft())
+                job = self._waiting.popleft()
+                job.queue_s = self._clock.now - job.arrived_s
+                self._batch.append(job)
         if self._batch:
             self._began = self._clock.now
             self._left_s = self._duration_ms() / 1e3
@@ -158,7 +177,7 @@ class SimulatedServer:
         steps = [job.step for job in jobs if job.step is not None]
         law = self._heads if steps[0].heads else self._law
         calls = len(steps)
-        size = ForwardShape(
+        size = self._size = ForwardShape(
             calls, sum(each.tokens for each in steps), sum(each.context for each in steps) / calls
         )
         quantile = self._quantile()
@@ -177,7 +196,10 @@ class SimulatedServer:
     def _forwarded(self) -> None:
         self.busy_s += self._clock.now - self._began
         ended, self._batch = self._batch, []
+        seconds, size = self._clock.now - self._began, self._size
+        forward = Forward(seconds, int(size.calls), int(size.tokens))
         for job in ended:
+            job.forward = forward
             self._seen.add(job.request)
             job.step = next(job.work, None)
             if job.step is not None:

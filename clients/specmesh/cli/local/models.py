@@ -84,7 +84,7 @@ def _of(revision: str) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingModels:
     """Simulated models that wait instead of computing; ``acceptance`` and ``seed`` determine where
-    drafter and target agree.
+    drafter and target agree. Up to ``batch`` calls share a forward pass.
 
     If ``heads_ms`` is set, the target has heads, which take this long per level and draft up to
     ``heads_depth`` levels.
@@ -97,6 +97,7 @@ class WaitingModels:
     heads_ms: float | None = None
     heads_depth: int = 5
     heads_acceptance: float = 0.8
+    batch: int = 1
 
     def verifier(self) -> Sequence[str]:
         """Return the arguments of a verifier whose forward passes take ``target_ms``."""
@@ -113,5 +114,5 @@ class WaitingModels:
         return [(*drafter, "--simulated-acceptance", str(self.acceptance))]
 
     def _simulated(self, each_ms: float) -> tuple[str, ...]:
-        seed = ("--simulated-seed", str(self.seed))
+        seed = ("--simulated-seed", str(self.seed), "--simulated-batch", str(self.batch))
         return ("--backend", "simulated", *seed, "--simulated-each-ms", str(each_ms))

@@ -10,8 +10,8 @@ from statistics import median
 from pydantic import PositiveFloat, PositiveInt
 
 from specmesh.decoding.trees.tree import TokenTree
+from specmesh.simulation.calls import FIRST_DRAFT_TOKENS
 from specmesh.simulation.costs import MeshCosts
-from specmesh.simulation.request import FIRST_DRAFT_TOKENS
 from specmesh.tools.kit.experiment import AUTOREGRESSIVE, HEADS
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, chained
 from specmesh.inference.model import Logits
+from specmesh.inference.models.simulated.clock import pass_time
 from specmesh.inference.models.simulated.model import Hidden, logits_of
 
 
@@ -30,7 +31,7 @@ class SimulatedHeads:
         depths: Sequence[int],  # noqa: ARG002 - they know as much at any depth
     ) -> tuple[Logits, Sequence[Hidden]]:
         """Step as in ``EngineHeads``, once the time has passed. Raises ``Interrupted``."""
-        states[0].clock.pass_time(self._level_s)
+        pass_time([hidden.clock for hidden in states], self._level_s)
         after = [
             replace(hidden, state=chained(hidden.state, token))
             for hidden, token in zip(states, token_ids, strict=True)

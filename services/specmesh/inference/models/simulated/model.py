@@ -7,7 +7,6 @@ processes, gRPC, cancellation and scheduling run at any model's speed on a small
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
@@ -23,19 +22,16 @@ from specmesh.inference.model import (
     Cancellation,
     ForwardRequest,
     ForwardSize,
-    Interrupted,
     Logits,
     ModelDescription,
-    score_alone,
+    SequenceState,
 )
 from specmesh.inference.models.digests import digest_of
 from specmesh.inference.models.prefix_cache import PrefixCache
+from specmesh.inference.models.simulated.clock import CallClock, SimulatedProcessor, pass_time
 
 CACHED_TOKENS = 1 << 18
 CONTEXT_TOKENS = 1 << 20
-
-WAKE_UP_S = 0.5e-3
-"""The time before a deadline at which the waiting thread first wakes."""
 
 CHOICE_LOGITS = np.array([0, -45, -100], dtype=np.float32)
 """The logits of the first choice, the second, and every other token. At temperature 2 noise lifts
@@ -55,16 +51,20 @@ class ForwardLatency:
 
 
 class SimulatedModel:
-    """A ``LanguageModel`` without arithmetic; it caches the hashes after each token of a prefix."""
+    """A ``LanguageModel`` without arithmetic; it caches the hashes after each token of a prefix.
 
-    max_batch = 1
+    Requests that share a forward pass take as long as the one that would take longest alone.
+    """
+
     pool = None
 
     def __init__(
         self,
         speaker: SimulatedTarget | SimulatedDrafter,
         latency: ForwardLatency,
+        max_batch: int = 1,
     ) -> None:
+        self.max_batch = max_batch
         if isinstance(speaker, SimulatedTarget):
             self._target, name, context_tokens = speaker, "simulated-target", CONTEXT_TOKENS
             self._choices: Choices = lambda state: (speaker.token(state),)
@@ -84,7 +84,7 @@ class SimulatedModel:
         )
         self._latency = latency
         self._cache: PrefixCache[list[int]] = PrefixCache(CACHED_TOKENS)
-        self._processor = _Processor()
+        self._processor = SimulatedProcessor()
 
     def open(
         self,
@@ -99,8 +99,8 @@ class SimulatedModel:
         )
 
     def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """Return the logits of the one request, after the time of the forward pass."""
-        return score_alone(requests)
+        """Return the logits of all requests, after the time of the forward pass."""
+        return list(_score([(_own(each.sequence), each.tree) for each in requests]))
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
         """Return the base if a recent prefix begins with it, else None."""
@@ -112,7 +112,7 @@ Choices = Callable[[int], tuple[int, ...]]
 
 
 class SimulatedSequence:
-    """A ``SequenceState`` of hashes. An interrupted ``score`` leaves it as it was."""
+    """A ``SequenceState`` of hashes. An interrupted forward pass leaves it as it was."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class SimulatedSequence:
         self._vocab_size = target.vocab_size
         self._cache = cache
         self._latency = latency
-        self._clock = clock
+        self.clock = clock
         self._chain = PrefixChain(prefix)
         self._origin, self._shared = cache.longest(self._chain)
         known = [target.start]
@@ -139,41 +139,46 @@ class SimulatedSequence:
         """The hash after each number of prefix tokens, from 0 on."""
         self._node_states = [self._states[-1]]
         self._tree = EMPTY
-        self._num_rows = 0
+        self.num_rows = 0
         self.num_cached_tokens = min(self._shared, len(prefix) - 1)
         self.num_computed_tokens = 0
         self.latest_forward = ForwardSize()
 
     def score(self, tree: TokenTree) -> Logits:
         """Return the logits of the new nodes, after waiting for the time of their forward pass."""
-        first_row, num_rows = self._num_rows, len(tree) + 1
-        if num_rows == first_row:
-            return np.empty((0, self._vocab_size), np.float32)
-        seconds = self._latency.each_s
-        if not first_row and self._is_cold():
-            seconds = self._latency.first_s
-        if not first_row:
-            seconds += self._latency.token_s * self._num_uncached
+        (logits,) = _score([(self, tree)])
+        return logits
+
+    def seconds(self) -> float:
+        """Return the time that the next forward pass takes alone."""
+        if self.num_rows:
+            return self._latency.each_s
+        each_s = self._latency.first_s if self._is_cold() else self._latency.each_s
+        return each_s + self._latency.token_s * self._num_uncached
+
+    def prepare(self, tree: TokenTree) -> tuple[Logits, list[int]]:
+        """Return what the next forward pass computes: the logits of the new nodes, and the hashes
+        after all nodes."""
         states = self._node_states[:]
-        for node in range(len(states), num_rows):
+        for node in range(len(states), len(tree) + 1):
             states.append(chained(states[tree.parents[node - 1]], tree.token_ids[node - 1]))
-        rows = self._rows(states[first_row:])
-        self._clock.pass_time(seconds)
-        self._node_states, self._tree, self._num_rows = states, tree, num_rows
-        new = num_rows - first_row
-        self.latest_forward = ForwardSize(1, new)
-        if not first_row:
-            new += self._num_uncached
-        self.num_computed_tokens += new
-        return rows
+        choices = [self._choices(state) for state in states[self.num_rows :]]
+        return logits_of(choices, self._vocab_size), states
+
+    def extend(self, tree: TokenTree, states: list[int], forward: ForwardSize) -> None:
+        """Take over what ``prepare`` has computed, now that the forward pass is over."""
+        new = len(states) - self.num_rows
+        self.num_computed_tokens += new if self.num_rows else new + self._num_uncached
+        self._node_states, self._tree = states, tree
+        self.num_rows, self.latest_forward = len(states), forward
 
     def hidden_at(self, node: int) -> Hidden:
         """Return the state that simulated heads begin from."""
-        return Hidden(self._node_states[node], self._clock)
+        return Hidden(self._node_states[node], self.clock)
 
     def close(self, keep: Sequence[int]) -> None:
         """Cache the hashes of the prefix and of the path ``keep``."""
-        if not self._num_rows:
+        if not self.num_rows:
             return
         self._chain.append(self._tree.tokens_on(keep))
         self._states += [self._node_states[node] for node in keep]
@@ -188,8 +193,28 @@ class SimulatedSequence:
         less than half of it. So prompts that only share their first letters count as different."""
         return self._shared < min(BLOCK_TOKENS, len(self._chain) / 2)
 
-    def _rows(self, states: Sequence[int]) -> Logits:
-        return logits_of([self._choices(state) for state in states], self._vocab_size)
+
+def _own(sequence: SequenceState) -> SimulatedSequence:
+    assert isinstance(sequence, SimulatedSequence)
+    return sequence
+
+
+def _score(requests: Sequence[tuple[SimulatedSequence, TokenTree]]) -> list[Logits]:
+    """Return the logits of each request's new nodes, after one forward pass for all that have
+    any."""
+    prepared = [sequence.prepare(tree) for sequence, tree in requests]
+    asking = [
+        (sequence, tree, states)
+        for (sequence, tree), (logits, states) in zip(requests, prepared, strict=True)
+        if len(logits)
+    ]
+    if asking:
+        seconds = max(sequence.seconds() for sequence, _, _ in asking)
+        pass_time([sequence.clock for sequence, _, _ in asking], seconds)
+    forward = ForwardSize(len(asking), sum(len(logits) for logits, _ in prepared))
+    for sequence, tree, states in asking:
+        sequence.extend(tree, states, forward)
+    return [logits for logits, _ in prepared]
 
 
 def logits_of(choices: Sequence[tuple[int, ...]], vocab_size: int) -> Logits:
@@ -209,44 +234,6 @@ class Hidden:
 
     state: int
     clock: CallClock
-
-
-@dataclass(slots=True)
-class _Processor:
-    """The simulated processor, which runs one forward pass at a time."""
-
-    free_since_s: float = 0.0
-
-
-class CallClock:
-    """A clock for successive forward passes, each ending at an absolute time.
-
-    The first begins when the call has arrived and the processor is free. Time spent between two
-    forward passes counts as part of the second, so that delays do not add up.
-    """
-
-    def __init__(self, cancellation: Cancellation, processor: _Processor) -> None:
-        self.cancellation = cancellation
-        self._processor = processor
-        self._ended = max(cancellation.arrived_s, processor.free_since_s)
-
-    def pass_time(self, seconds: float) -> None:
-        """Return once a forward pass of ``seconds`` that follows the one before is over.
-
-        Returns immediately if that time has passed. If it has passed by more than another forward
-        pass, the consumer was stalled, and the pass begins now. Raises ``Interrupted``.
-        """
-        now = time.perf_counter()
-        self._ended += seconds
-        if now - self._ended > seconds:
-            self._ended = now + seconds
-        # A core that has slept long wakes late, so it is woken a moment earlier.
-        for until in (self._ended - WAKE_UP_S, self._ended):
-            wait = max(0.0, until - time.perf_counter())
-            if self.cancellation.wait(wait):
-                self._processor.free_since_s = time.perf_counter()
-                raise Interrupted
-        self._processor.free_since_s = self._ended
 
 
 def simulated_tokenizer(vocab_size: int) -> Tokenizer:

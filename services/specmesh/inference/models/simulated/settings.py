@@ -56,6 +56,9 @@ class SimulatedSettings(BaseSettings):
         description="additional time of a simulated forward pass for each uncached token of the "
         "prefix",
     )
+    simulated_batch: int = Field(
+        1, ge=1, le=1024, description="most calls that share a simulated forward pass"
+    )
 
     @property
     def _target(self) -> SimulatedTarget:
@@ -97,7 +100,7 @@ class SimulatedTargetSettings(SimulatedSettings):
 
     def simulated_target(self) -> LanguageModel:
         """Return the target with these settings."""
-        target = SimulatedModel(self._target, self._latency)
+        target = SimulatedModel(self._target, self._latency, self.simulated_batch)
         if not self.simulated_heads_depth:
             return target
         speaker = SimulatedDrafter(
@@ -136,4 +139,4 @@ class SimulatedDrafterSettings(SimulatedSettings):
             runner_up=self.simulated_runner_up,
             salt=self.simulated_salt,
         )
-        return SimulatedModel(drafter, self._latency)
+        return SimulatedModel(drafter, self._latency, self.simulated_batch)
