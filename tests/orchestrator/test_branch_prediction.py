@@ -24,6 +24,7 @@ from specmesh.orchestrator.strategies.branch_prediction import (
     BranchPrediction,
     Exhaustive,
 )
+from specmesh.orchestrator.strategies.chains.reach import IN_VAIN
 from specmesh.orchestrator.strategies.commands import (
     Cancel,
     Commit,
@@ -307,7 +308,14 @@ def test_length_has_a_limit_however_slow_the_target():
     assert draft.depth <= MAX_DEPTH
     _, draft = strategy.handle(drafted(1, *range(draft.depth)))
     assert isinstance(draft, Draft)
-    assert draft.depth == MAX_DEPTH
+    assert draft.depth <= MAX_DEPTH
+
+
+def test_a_branch_ends_where_its_tokens_are_hardly_used():
+    strategy = BranchPrediction(Goal(2_000, predictor="always-all"))
+    (draft,) = strategy.start(Capacity(target_s=1.0, drafter_s=1e-5))
+    _, branch = strategy.handle(drafted(1, *range(draft.depth)))
+    assert branch.depth == int(AcceptanceRate().num_worth(IN_VAIN))
 
 
 def test_predictor_is_told_every_outcome(monkeypatch):

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from specmesh.inference.engine.returns import Returns
 from specmesh.simulation.clock import Clock, Timer
 from specmesh.simulation.law import ForwardShape, Law
 
@@ -56,9 +57,10 @@ class SimulatedJob:
 class SimulatedServer:
     """A server of up to ``max_batch`` concurrent jobs, first come, first served, as in an engine.
 
-    Jobs share each forward; those that arrive meanwhile wait for the next one. Heads draft before
-    the next forward, all jobs together. ``quantile`` returns numbers in [0, 1) for what is drawn,
-    also for the relative variation of each forward of up to ``jitter``.
+    Jobs share each forward; those that arrive meanwhile wait for the next one, which waits a moment
+    for the jobs of callers that are about to return (``Returns``). Heads draft before the next
+    forward, all jobs together. ``quantile`` returns numbers in [0, 1) for what is drawn, also for
+    the relative variation of each forward of up to ``jitter``.
     """
 
     def __init__(
@@ -89,6 +91,9 @@ class SimulatedServer:
         """Jobs in the current forward."""
         self._size = ForwardShape()
         """The shape of the current forward when it began."""
+        self._returns = Returns()
+        self._gathering: Timer | None = None
+        """Ends the wait of the next forward for jobs that are about to come."""
         self._timer: Timer | None = None
         self._began = self._since = 0.0
         """When the current forward began, and since when it has had its current speed."""
@@ -115,6 +120,7 @@ class SimulatedServer:
         if job.step is None:
             return
         self._waiting.append(job)
+        self._returns.arrived(self._clock.now)
         if not self._batch:
             self._forward()
 
@@ -160,7 +166,7 @@ class SimulatedServer:
         if heads:
             self._batch = heads
             self._between = [job for job in self._between if job.step and not job.step.heads]
-        else:
+        elif not self._gathers():
             self._batch, self._between = self._between, []
             while self._waiting and len(self._batch) < self._max_batch:
                 job = self._waiting.popleft()
@@ -171,6 +177,21 @@ class SimulatedServer:
             self._left_s = self._duration_ms() / 1e3
             self._run()
         self._tell()
+
+    def _gathers(self) -> bool:
+        """Return whether the next forward waits for more jobs, as an engine's does."""
+        if self._gathering is not None:
+            self._gathering.cancelled = True
+        left_s = self._returns.awaited_until() - self._clock.now
+        num_ready = len(self._between) + len(self._waiting)
+        if left_s <= 0 or not 0 < num_ready < self._max_batch:
+            return False
+        self._gathering = self._clock.after(left_s, self._gathered)
+        return True
+
+    def _gathered(self) -> None:
+        if not self._batch:
+            self._forward()
 
     def _duration_ms(self) -> float:
         jobs = self._batch
@@ -198,12 +219,18 @@ class SimulatedServer:
         ended, self._batch = self._batch, []
         seconds, size = self._clock.now - self._began, self._size
         forward = Forward(seconds, int(size.calls), int(size.tokens))
+        if not any(job.step and job.step.heads for job in ended):
+            self._returns.computed(int(size.tokens), seconds)
+        num_answered = 0
         for job in ended:
             job.forward = forward
             self._seen.add(job.request)
             job.step = next(job.work, None)
             if job.step is not None:
                 self._between.append(job)
+            else:
+                num_answered += 1
+        self._returns.answered(num_answered, self._clock.now)
         self._forward()
 
     def _stop(self) -> None:

@@ -126,7 +126,11 @@ class Answer:
                 return reason
             if isinstance(last, Finish):
                 return last.reason
-        goal = replace(self._plan.goal, max_tokens=progress.remaining)
+        goal = replace(
+            self._plan.goal,
+            max_tokens=progress.remaining,
+            acceptance=mesh.acceptances[self._plan.strategy],
+        )
         strategy = STRATEGIES[self._plan.strategy](goal)
         text = self._target.token_bytes if mesh.records_content else None
         request = RequestContext(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from dataclasses import dataclass, field
 
+from specmesh.decoding.predict.acceptance_rate import MeshAcceptance
 from specmesh.orchestrator.admission.controller import Admission
 from specmesh.orchestrator.replicas.latencies.running_medians import Latencies
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
@@ -23,6 +25,10 @@ class ReplicaPools:
     confidence: Pool
     """Replicas of the confidence service."""
     latencies: Latencies = field(default_factory=Latencies)
+    acceptances: defaultdict[str, MeshAcceptance] = field(
+        default_factory=lambda: defaultdict(MeshAcceptance)
+    )
+    """How often draft tokens are accepted, by strategy."""
     admission: Admission = field(default_factory=Admission)
     hedges: HedgeBudget = field(default_factory=HedgeBudget)
     """Budget for hedged verifications."""

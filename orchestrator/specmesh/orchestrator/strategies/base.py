@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from specmesh.decoding.predict.acceptance_rate import MeshAcceptance
 from specmesh.decoding.trees.shape import TreeShape
 from specmesh.orchestrator.strategies.commands import Command
 from specmesh.orchestrator.strategies.events import Capacity, Event
@@ -41,6 +42,7 @@ class Goal(StrategyOptions):
     ``max_tokens`` is at least 1 and fits the context; ``end_of_text_ids`` is empty if they are to
     be ignored. ``seed``, any uint64, is the answer's, for predictors that guess at random.
     ``calibrated_trees`` has the best shape with 1 node, with 2 and so on, if any were calibrated.
+    ``acceptance`` is what the strategy has learnt from all answers: it affects only speed.
     """
 
     max_tokens: int
@@ -48,6 +50,9 @@ class Goal(StrategyOptions):
     stop_token_ids: frozenset[int] = frozenset()
     seed: int = field(default=0, kw_only=True)
     calibrated_trees: Sequence[TreeShape] = field(default=(), kw_only=True)
+    acceptance: MeshAcceptance = field(
+        default_factory=MeshAcceptance, kw_only=True, compare=False, repr=False
+    )
 
 
 class Strategy(ABC):

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.predict.acceptance_rate import AcceptanceRate, Exploration
+from specmesh.decoding.predict.acceptance_rate import Exploration
 from specmesh.decoding.predict.closed_forms import min_draft, optimal_gamma
 from specmesh.decoding.predict.predictors import PREDICTORS, DraftOutcome, Predictor
 from specmesh.decoding.trees.tree import EMPTY
@@ -75,7 +75,7 @@ class BranchPrediction(Strategy):
         self._capacity = Capacity()
         self._last_task: TaskId = 0
         self._round = 0
-        self._acceptance = AcceptanceRate()
+        self._acceptance = goal.acceptance.rate()
         self._exploration = Exploration()
         self._exploring = False
         self._growth = GrowingTree(task=0)

@@ -23,10 +23,10 @@ class ChainAhead:
     """A drafter's guess at the tokens after the committed ones. It stands as long as it agrees with
     the tokens that are committed next and is not behind them."""
 
-    def __init__(self) -> None:
+    def __init__(self, acceptance: AcceptanceRate) -> None:
         self.task: TaskId | None = None
         """The current draft, if any."""
-        self.acceptance = AcceptanceRate()
+        self.acceptance = acceptance
         """The rate at which the target agrees with the drafter's tokens."""
         self.exploration = Exploration()
         self.exploring = False

@@ -82,8 +82,8 @@ class DSI(Strategy):
         self._text = self._progress.token_ids
         self._reach = Reach(goal.lookahead)
         self._task_ids = count(1)
-        self._chains = DrafterChains(self._progress, self._reach, self._task_ids)
-        self._heads = Chain(HEADS)
+        self._chains = DrafterChains(self._progress, self._reach, self._task_ids, goal.acceptance)
+        self._heads = Chain(HEADS, acceptance=goal.acceptance.rate(HEADS))
         """The chain that came with a verdict; it is not extended."""
         self._checks = Verifications()
 

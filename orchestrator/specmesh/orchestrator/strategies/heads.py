@@ -46,7 +46,7 @@ class Heads(Strategy):
     def __init__(self, goal: Goal) -> None:
         self._progress = Progress(goal)
         self._capacity = Capacity()
-        self._adaptive = AdaptiveTree(goal.lookahead, goal.width)
+        self._adaptive = AdaptiveTree(goal.lookahead, goal.width, goal.acceptance.rate("heads"))
         self._last_task: TaskId = 0
         self._check: TaskId = 0
         """The current verification."""

@@ -24,7 +24,7 @@ class Speculative(DraftThenVerify):
     def __init__(self, goal: Goal) -> None:
         super().__init__(goal)
         self._fixed = goal.lookahead
-        self._adaptive = AdaptiveLookahead()
+        self._adaptive = AdaptiveLookahead(goal.acceptance.rate())
 
     def _draft(self, task: TaskId, room: int) -> Draft | None:
         if self._fixed:

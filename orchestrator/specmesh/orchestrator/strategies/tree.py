@@ -45,7 +45,7 @@ class Tree(DraftThenVerify):
 
     def __init__(self, goal: Goal) -> None:
         super().__init__(goal)
-        self._adaptive = AdaptiveTree(goal.lookahead, goal.width)
+        self._adaptive = AdaptiveTree(goal.lookahead, goal.width, goal.acceptance.rate())
         self._lookahead = goal.lookahead
         wanted = goal.shape == CALIBRATED and goal.width is not None
         self._calibrated = goal.calibrated_trees[: goal.width] if wanted else ()

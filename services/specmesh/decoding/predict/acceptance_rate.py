@@ -4,7 +4,8 @@ rate."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
 from typing import Final
 
 PRIOR_ALPHA: Final = 0.7
@@ -12,6 +13,8 @@ PRIOR_ALPHA: Final = 0.7
 _PRIOR_TRIALS: Final = 4.0
 _DECAY: Final = 0.97
 """The factor on a trial's weight for each later trial: text may change within thirty tokens."""
+_MESH_DECAY: Final = 0.999
+"""The same for the trials of all answers together."""
 _OPTIMISTIC_TRIALS: Final = 2.0
 """Accepted trials that ``num_worth`` adds to those observed."""
 _EXPLORED_SHARE: Final = 0.02
@@ -19,10 +22,15 @@ _EXPLORED_SHARE: Final = 0.02
 
 
 class AcceptanceRate:
-    """An estimate of alpha from the trials of one answer, each weighted down by every later one."""
+    """An estimate of alpha from the trials of one answer, each weighted down by every later one.
 
-    def __init__(self) -> None:
-        self._accepted = PRIOR_ALPHA * _PRIOR_TRIALS
+    It begins with what ``everyone`` has, the estimate from the trials of all answers.
+    """
+
+    def __init__(self, everyone: AcceptanceRate | None = None, decay: float = _DECAY) -> None:
+        self._everyone = everyone
+        self._decay = decay
+        self._accepted = (everyone.alpha if everyone else PRIOR_ALPHA) * _PRIOR_TRIALS
         self._tried = _PRIOR_TRIALS
 
     @property
@@ -45,8 +53,23 @@ class AcceptanceRate:
     def learn(self, trials: Iterable[bool]) -> None:
         """Record, in order, whether each tried token was accepted."""
         for accepted in trials:
-            self._accepted = self._accepted * _DECAY + accepted
-            self._tried = self._tried * _DECAY + 1
+            self._accepted = self._accepted * self._decay + accepted
+            self._tried = self._tried * self._decay + 1
+            if self._everyone is not None:
+                self._everyone.learn([accepted])
+
+
+class MeshAcceptance:
+    """The acceptance rates of all answers of one strategy, by the source of their drafts."""
+
+    def __init__(self) -> None:
+        self._rates: defaultdict[Hashable, AcceptanceRate] = defaultdict(
+            lambda: AcceptanceRate(decay=_MESH_DECAY)
+        )
+
+    def rate(self, source: Hashable = "") -> AcceptanceRate:
+        """Return the rate of a new answer's drafts from ``source``, from which all others learn."""
+        return AcceptanceRate(self._rates[source])
 
 
 class Exploration:

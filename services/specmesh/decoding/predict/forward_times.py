@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 WINDOW: Final = 64
 """The number of latest forwards that count."""
 ENOUGH: Final = 8
-"""The fewest forwards that say anything; the law is fitted anew after so many more."""
+"""The law is fitted anew after so many more forwards, and at first after each."""
 
 
 class ForwardTimes:
@@ -37,7 +37,7 @@ class ForwardTimes:
         """Record a forward."""
         self._latest.append((num_rows, seconds))
         self._num_new += 1
-        if self._num_new >= ENOUGH:
+        if self._num_new >= ENOUGH or len(self._latest) <= ENOUGH:
             self._num_new = 0
             self._fit()
 

@@ -67,10 +67,10 @@ class AdaptiveLookahead:
     tested.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, acceptance: AcceptanceRate | None = None) -> None:
         self._limit = DEFAULT_LOOKAHEAD
         self._calibration = OnlinePlatt()
-        self._acceptance = AcceptanceRate()
+        self._acceptance = acceptance or AcceptanceRate()
         self._exploration = Exploration()
         self._exploring = False
         self._num_rounds = _PRIOR_ROUNDS

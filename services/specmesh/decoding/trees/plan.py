@@ -88,7 +88,12 @@ class AdaptiveTree:
     it rises with each full tree, and falls with each other tree.
     """
 
-    def __init__(self, lookahead: int | None = None, width: int | None = None) -> None:
+    def __init__(
+        self,
+        lookahead: int | None = None,
+        width: int | None = None,
+        acceptance: AcceptanceRate | None = None,
+    ) -> None:
         self._lookahead = lookahead
         self._fills = width is not None
         self._width = width or DEFAULT_WIDTH
@@ -97,7 +102,7 @@ class AdaptiveTree:
         """The depth limit, as in ``AdaptiveLookahead``: it doubles when a path of that length was
         accepted."""
         self._calibration = OnlinePlatt()
-        self._acceptance = AcceptanceRate()
+        self._acceptance = acceptance or AcceptanceRate()
         """The acceptance rate of levels: the rate at which an accepted node has an accepted
         child."""
         self._exploration = Exploration()

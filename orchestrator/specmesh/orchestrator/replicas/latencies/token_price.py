@@ -41,7 +41,7 @@ class TokenPrice:
     def token_s(self) -> float:
         """The seconds that one more token takes from all answers together, rounded to hide small
         changes; 0 until forwards of different sizes have been seen."""
-        return float(f"{self._forwards.row_s * (self._sharers.value or 1.0):.0e}")
+        return float(f"{self._forwards.row_s * (self._sharers.value or 1.0):.1e}")
 
     def without_drafts(self, target_s: float) -> float:
         """Return the seconds of a verification that usually takes ``target_s`` if no call had any

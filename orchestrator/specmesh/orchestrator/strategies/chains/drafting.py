@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from specmesh.decoding.predict.acceptance_rate import MeshAcceptance
 from specmesh.orchestrator.strategies.chains.chain import Chain
 from specmesh.orchestrator.strategies.chains.reach import Reach
 from specmesh.orchestrator.strategies.commands import Cancel, Draft, TaskId
-from specmesh.orchestrator.strategies.events import Capacity, Drafted
+from specmesh.orchestrator.strategies.events import Capacity, Drafted, DrafterName
 from specmesh.orchestrator.strategies.kit.pace import levels_per_message
 from specmesh.orchestrator.strategies.kit.progress import Progress
 
@@ -16,10 +17,17 @@ MAX_DRAFT_TOKENS = 256
 
 
 class DrafterChains:
-    """The chains, the preferred drafter's first. ``task_ids`` numbers the drafts, and ``reach``
-    limits them."""
+    """The chains, the preferred drafter's first. ``task_ids`` numbers the drafts, ``reach`` limits
+    them, and ``acceptance`` is how often those of all answers are right."""
 
-    def __init__(self, progress: Progress, reach: Reach, task_ids: Iterator[TaskId]) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        reach: Reach,
+        task_ids: Iterator[TaskId],
+        acceptance: MeshAcceptance,
+    ) -> None:
+        self._acceptance = acceptance
         self._progress = progress
         self._reach = reach
         self._task_ids = task_ids
@@ -37,7 +45,7 @@ class DrafterChains:
         two drafters would then draft the same, but its tokens are verified."""
         former = {chain.drafter: chain for chain in self._chains}
         self._chains = [
-            former.pop(drafter) if drafter in former else Chain(drafter, start=self._position)
+            former.pop(drafter) if drafter in former else self._new_chain(drafter)
             for drafter in capacity.drafters
         ]
         left = list(former.values())
@@ -46,6 +54,10 @@ class DrafterChains:
         for chain in left:
             chain.task = None
         return [Cancel(task) for task in cancelled]
+
+    def _new_chain(self, drafter: DrafterName) -> Chain:
+        acceptance = self._acceptance.rate(drafter)
+        return Chain(drafter, start=self._position, acceptance=acceptance)
 
     def extend(self, event: Drafted) -> None:
         """Add the drafted tokens to their chain. A draft without any ends the drafting until the
