@@ -74,9 +74,10 @@ class Capacity:
     one verification, heads excluded, and ``drafter_s`` that of one drafted level, in seconds; None
     until measured. ``target_alone_s`` is the time of a verification if none had draft tokens;
     ``target_token_s`` the time that one more token takes from all answers together that wait for
-    its replica (``RoundCosts``). ``heads_s`` is the time of one level that the target's heads
-    draft, None if it is unknown or there are no heads; ``heads_depth`` the most levels that they
-    draft, 0 without heads.
+    its replica; ``period_s`` that between two forwards of a replica that answers share
+    (``RoundCosts``). ``heads_s`` is the time of one level that the target's heads draft, None if it
+    is unknown or there are no heads; ``heads_depth`` the most levels that they draft, 0 without
+    heads.
     """
 
     num_verifiers: int = 1
@@ -85,6 +86,7 @@ class Capacity:
     drafter_s: float | None = None
     target_token_s: float = 0.0
     target_alone_s: float | None = None
+    period_s: float = 0.0
     heads_s: float | None = None
     heads_depth: int = 0
 
@@ -120,7 +122,7 @@ class Capacity:
     def _costs(self, level_s: float | None) -> RoundCosts | None:
         if self.target_s is None or self._alone_s is None or level_s is None:
             return None
-        return RoundCosts(self.target_s, level_s, self.target_token_s, self._alone_s)
+        return RoundCosts(self.target_s, level_s, self.target_token_s, self._alone_s, self.period_s)
 
 
 Event = Drafted | Verified | Assessed | Released | Failed | Capacity

@@ -82,19 +82,20 @@ class AdaptiveLookahead:
         self._exploring = False
         if costs is None:
             return DraftPlan(self._limit)
-        token_s = costs.level_s + costs.token_s
-        if self._acceptance.alpha * costs.alone_s <= token_s:
-            cost = token_s / costs.alone_s if costs.alone_s else math.inf
+        depth = costs.best_depth(self._acceptance.alpha, self._limit)
+        if not depth:
+            cost = costs.explored_s / costs.alone_s if costs.alone_s else math.inf
             self._exploring = self._exploration.tries(cost)
             return DraftPlan(1 if self._exploring else 0)
-        below = self._tokens_per_s(costs) * token_s / self._acceptance.alpha
-        return DraftPlan(self._limit, DraftStop(min(1.0, below), self._calibration.latest))
+        below = self._tokens_per_s(costs) * costs.marginal_s / self._acceptance.alpha
+        stop = DraftStop(min(1.0, below), self._calibration.latest)
+        return DraftPlan(costs.deepest(depth, self._limit), stop)
 
     def _tokens_per_s(self, costs: RoundCosts) -> float:
         """Return the rate of the rounds so far, or that of the target alone, one token per
         verification, if that is higher."""
         seconds = self._num_rounds * costs.target_s + self._num_drafted * costs.level_s
-        return max(self._num_tokens / seconds, 1 / costs.alone_s)
+        return max(self._num_tokens / seconds if seconds else 0.0, 1 / costs.alone_s)
 
     def observe(self, outcome: DraftOutcome) -> None:
         """Learn from a round that was verified."""

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Final
+
+_QUICK: Final = 0.1
+"""A draft that takes no more than this share of a period is ready for the next forward, since the
+replica waits that long for calls that are about to return; for a later one it must be ready earlier
+by this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,12 +17,61 @@ class RoundCosts:
     """The times of one round in seconds.
 
     A verification takes ``target_s`` as drafts usually are, and ``alone_s`` if no call has any
-    draft tokens. Drafting another level takes ``level_s`` of this answer's time. One more draft
-    token takes ``token_s`` in its verification: the sum of the times by which it delays this answer
-    and all others that wait for the same replica.
+    draft tokens. Drafting another level takes ``level_s``. One more draft token takes ``token_s``
+    in its verification: the sum of the times by which it delays this answer and all others that
+    wait for the same replica.
+
+    A replica that answers share begins a forward every ``period_s``; 0 stands for one that begins
+    whenever this answer asks. A draft that is not ready when the other answers are waits for the
+    next forward.
     """
 
     target_s: float
     level_s: float
     token_s: float
     alone_s: float
+    period_s: float = 0.0
+
+    @property
+    def explored_s(self) -> float:
+        """The time that a draft of one token takes from this answer and others."""
+        return self.token_s + self.wait_s(1)
+
+    @property
+    def marginal_s(self) -> float:
+        """The time that another level with one token takes from this answer and others. Where
+        drafts wait for the next forward in any case, drafting itself takes none."""
+        return self.token_s if self.period_s else self.token_s + self.level_s
+
+    def wait_s(self, num_levels: int) -> float:
+        """Return the time from the beginning of a draft until it can be verified."""
+        drafting_s, quick_s = num_levels * self.level_s, _QUICK * self.period_s
+        if drafting_s <= quick_s or not self.period_s:
+            return drafting_s
+        return self.period_s * math.ceil((drafting_s + quick_s) / self.period_s)
+
+    def best_depth(self, alpha: float, limit: int) -> int:
+        """Return the number of levels, up to ``limit``, with the most tokens in a given time if
+        ``alpha`` of them are accepted: Theorem 3.8 of Leviathan et al. 2023 with these costs. 0 if
+        the target alone is as fast."""
+        if not self.alone_s:
+            return 0
+        best, best_rate = 0, 1.0 / self.alone_s
+        tokens = another = 1.0
+        for depth in range(1, limit + 1):
+            another *= alpha
+            tokens += another
+            rate = tokens / (self.alone_s + depth * self.token_s + self.wait_s(depth))
+            if rate > best_rate:
+                best, best_rate = depth, rate
+        return best
+
+    def deepest(self, depth: int, limit: int) -> int:
+        """Return the number of levels, up to ``limit``, that a draft may have which is worth
+        ``depth`` of them: as long as its drafter is sure, all that are ready at the same time."""
+        if not self.period_s or not self.level_s:
+            return limit
+        quick_s = _QUICK * self.period_s
+        ready_s = self.wait_s(depth)
+        in_time_s = quick_s if ready_s <= quick_s else ready_s - quick_s
+        return max(depth, min(limit, int(in_time_s / self.level_s)))

@@ -11,7 +11,7 @@ drafter's step and a node: stop as soon as S < R * t / a, since S only falls.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRate, Exploration
@@ -114,17 +114,19 @@ class AdaptiveTree:
         """Plan the next round's tree; None if drafting doesn't pay. ``costs`` are None if they are
         not known yet."""
         if costs is None or not costs.alone_s:
-            return self._tree(below=0.0, price=0.0)
-        token_s = 0.0 if self._fills else costs.token_s
-        level_s = costs.level_s + token_s
-        if not self._lookahead and self._acceptance.alpha * costs.alone_s <= level_s:
-            if not self._exploration.tries(level_s / costs.alone_s):
+            return self._tree(self._limit, below=0.0, price=0.0)
+        if self._fills:
+            costs = replace(costs, token_s=0.0)
+        depth = costs.best_depth(self._acceptance.alpha, self._limit)
+        if not self._lookahead and not depth:
+            if not self._exploration.tries(costs.explored_s / costs.alone_s):
                 return None
             stop = DraftStop(0.0, self._calibration.latest)
             return TreePlan(1, TreeGrowth(1, 0.0), stop, trial=True)
         rate = self._tokens_per_s(costs)
-        price = min(1.0, rate * token_s)
-        return self._tree(min(1.0, rate * level_s / self._acceptance.alpha), price)
+        below = min(1.0, rate * costs.marginal_s / self._acceptance.alpha)
+        deepest = costs.deepest(depth, self._limit)
+        return self._tree(deepest, below, price=min(1.0, rate * costs.token_s))
 
     def observe(self, outcome: TreeOutcome, plan: TreePlan | None = None) -> None:
         """Learn from a round that was verified; ``plan`` is that of its draft, None if there was
@@ -147,14 +149,14 @@ class AdaptiveTree:
         elif self._shadow_price >= price and not trial:
             self._shadow_price = max(_CHEAPEST, self._shadow_price * _CHEAPER)
 
-    def _tree(self, below: float, price: float) -> TreePlan:
+    def _tree(self, depth: int, below: float, price: float) -> TreePlan:
         growth = TreeGrowth(self._width, max(price, self._shadow_price))
         if self._lookahead:
             below = 0.0
         stop = DraftStop(below, self._calibration.latest)
-        return TreePlan(self._lookahead or self._limit, growth, stop, price)
+        return TreePlan(self._lookahead or depth, growth, stop, price)
 
     def _tokens_per_s(self, costs: RoundCosts) -> float:
         """Return the rate of the rounds so far, or that of the target alone if that is higher."""
         seconds = self._num_rounds * costs.target_s + self._num_levels * costs.level_s
-        return max(self._num_tokens / seconds, 1 / costs.alone_s)
+        return max(self._num_tokens / seconds if seconds else 0.0, 1 / costs.alone_s)

@@ -41,10 +41,10 @@ class Returns:
     def __init__(self) -> None:
         self._forwards = ForwardTimes()
         self._after_s: deque[float] = deque(maxlen=WINDOW)
-        """The times of return; infinite for callers that were not back when the next were
-        answered."""
-        self._answered_at = -math.inf
-        self._num_missing = 0
+        """The times of return; infinite for callers that were not back within a forward."""
+        self._missing: deque[float] = deque()
+        """The times at which those were answered who are not back, in order. The first that comes
+        is taken for the first of them."""
 
     def computed(self, num_rows: int, seconds: float) -> None:
         """Record the time of a forward."""
@@ -52,19 +52,19 @@ class Returns:
 
     def answered(self, num_calls: int, at: float) -> None:
         """Record that a forward that ended at ``at`` has answered ``num_calls``."""
-        if num_calls:
-            self._after_s.extend([math.inf] * self._num_missing)
-            self._num_missing, self._answered_at = num_calls, at
+        while self._missing and at - self._missing[0] > self._forwards.typical_s:
+            self._missing.popleft()
+            self._after_s.append(math.inf)
+        self._missing.extend([at] * num_calls)
 
     def arrived(self, at: float) -> None:
         """Record a call that arrived at ``at``."""
-        if self._num_missing:
-            self._num_missing -= 1
-            self._after_s.append(at - self._answered_at)
+        if self._missing:
+            self._after_s.append(at - self._missing.popleft())
 
     def awaited_until(self) -> float:
         """Return the time until which the next forward waits for another call to arrive."""
-        return self._answered_at + self._patience_s() if self._num_missing else -math.inf
+        return self._missing[-1] + self._patience_s() if self._missing else -math.inf
 
     def _patience_s(self) -> float:
         forwards = self._forwards

@@ -14,6 +14,9 @@ from __future__ import annotations
 from specmesh.decoding.predict.forward_times import ForwardTimes
 from specmesh.orchestrator.replicas.latencies.sliding import RunningMedian
 
+SHARED_CALLS = 1.5
+"""Calls in a typical forward from which on replicas count as shared."""
+
 
 class TokenPrice:
     """Learns the price from verifications that read no long prefix."""
@@ -22,8 +25,9 @@ class TokenPrice:
         self._forwards = ForwardTimes()
         self._num_due = 0.0
         self._sharers = RunningMedian()
-        self._num_drafted = RunningMedian()
-        """Rows of a forward besides one for each of its calls."""
+        self._num_calls = RunningMedian()
+        self._num_rows = RunningMedian()
+        self._queue_s = RunningMedian()
 
     def add(self, num_calls: int, num_rows: int, forward_s: float, queue_s: float) -> None:
         """Record a verification that waited ``queue_s`` for a forward of ``num_calls`` with
@@ -35,7 +39,9 @@ class TokenPrice:
             self._num_due -= 1
             self._forwards.add(num_rows, forward_s)
         self._sharers.add(num_calls * (1 + queue_s / forward_s))
-        self._num_drafted.add(max(0, num_rows - num_calls))
+        self._num_calls.add(num_calls)
+        self._num_rows.add(num_rows)
+        self._queue_s.add(queue_s)
 
     @property
     def token_s(self) -> float:
@@ -43,11 +49,21 @@ class TokenPrice:
         changes; 0 until forwards of different sizes have been seen."""
         return float(f"{self._forwards.row_s * (self._sharers.value or 1.0):.1e}")
 
+    @property
+    def period_s(self) -> float:
+        """The seconds between two forwards of a replica that several answers share, rounded; 0 if
+        replicas are not shared."""
+        shared = (self._num_calls.value or 1.0) >= SHARED_CALLS
+        return float(f"{self._forwards.typical_s:.1e}") if shared else 0.0
+
     def without_drafts(self, target_s: float) -> float:
         """Return the seconds of a verification that usually takes ``target_s`` if no call had any
-        draft tokens."""
-        typical_s = self._forwards.typical_s
-        if not typical_s:
+        draft tokens. Calls that share forwards then all return in time for the next one."""
+        forwards, num_calls = self._forwards, self._num_calls.value or 1.0
+        as_usual_s = forwards.fixed_s + forwards.row_s * (self._num_rows.value or 1.0)
+        if not as_usual_s:
             return target_s
-        drafted_s = self._forwards.row_s * (self._num_drafted.value or 0.0)
-        return float(f"{target_s * max(0.0, 1 - drafted_s / typical_s):.1e}")
+        share = (forwards.fixed_s + forwards.row_s * num_calls) / as_usual_s
+        queue_s = (self._queue_s.value or 0.0) if self.period_s else 0.0
+        alone_s = max(target_s - queue_s, target_s / 2) * min(1.0, share)
+        return float(f"{alone_s:.1e}")
