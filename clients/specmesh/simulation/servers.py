@@ -24,7 +24,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
+class SharedForward:
     """A forward that was made: its time, the jobs that shared it, and their tokens."""
 
     seconds: float = 0.0
@@ -49,7 +49,7 @@ class SimulatedJob:
     """When it arrived there."""
     queue_s: float = 0.0
     """Time from then to its first forward."""
-    forward: Forward = Forward()
+    forward: SharedForward = SharedForward()
     """The latest of its forwards that was made."""
 
 
@@ -197,7 +197,7 @@ class SimulatedServer:
         self.busy_s += self._clock.now - self._began
         ended, self._batch = self._batch, []
         seconds, size = self._clock.now - self._began, self._size
-        forward = Forward(seconds, int(size.calls), int(size.tokens))
+        forward = SharedForward(seconds, int(size.calls), int(size.tokens))
         for job in ended:
             job.forward = forward
             self._seen.add(job.request)
