@@ -9,7 +9,7 @@ from specmesh.simulation.law import ForwardShape, Law
 from specmesh.simulation.mesh import Faults, SimulatedMesh
 from specmesh.simulation.models import CertainModels
 from specmesh.simulation.run import simulate
-from specmesh.simulation.servers import SimulatedJob, SimulatedServer, Step
+from specmesh.simulation.servers import SharedForward, SimulatedJob, SimulatedServer, Step
 
 
 class Log:
@@ -174,3 +174,22 @@ def test_drafts_go_to_the_least_busy_replica_of_their_drafter():
         mesh.draft(1, log.job(name))
     run_out(clock)
     assert log.forwards == [(2.0, "a"), (2.0, "b"), (4.0, "c")]
+
+
+def test_a_job_knows_how_long_it_waited_and_which_forward_it_shared():
+    clock = Clock()
+    server, log = (
+        SimulatedServer(clock, Law.fixed(1000, 500), quantile=lambda: 0.0, max_batch=2),
+        Log(clock),
+    )
+    first = log.job("first")
+    wide, narrow = (
+        SimulatedJob(0, log.work(name, Step(tokens), 1), lambda: None)
+        for name, tokens in (("wide", 3), ("narrow", 1))
+    )
+    for job in (first, wide, narrow):
+        server.submit(job)
+    run_out(clock)
+    assert (first.queue_s, first.forward) == (0.0, SharedForward(1.0, 1, 1))
+    assert (wide.queue_s, wide.forward) == (1.0, SharedForward(2.5, 2, 4))
+    assert (narrow.queue_s, narrow.forward) == (1.0, SharedForward(2.5, 2, 4))

@@ -36,6 +36,12 @@ BENCHMARKS = (
         "Repeat DSI's Table 2 on real processes whose models wait instead of computing.",
     ),
     Program(
+        "bench crowd",
+        "specmesh.bench.crowd",
+        "local",
+        "Compare the strategies with the target alone while many answers are under way.",
+    ),
+    Program(
         "bench filter",
         "specmesh.bench.filter",
         "local",

@@ -25,7 +25,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
+class SharedForward:
     """A forward that was made: its time, the jobs that shared it, and their tokens."""
 
     seconds: float = 0.0
@@ -50,7 +50,7 @@ class SimulatedJob:
     """When it arrived there."""
     queue_s: float = 0.0
     """Time from then to its first forward."""
-    forward: Forward = Forward()
+    forward: SharedForward = SharedForward()
     """The latest of its forwards that was made."""
 
 
@@ -218,7 +218,7 @@ class SimulatedServer:
         self.busy_s += self._clock.now - self._began
         ended, self._batch = self._batch, []
         seconds, size = self._clock.now - self._began, self._size
-        forward = Forward(seconds, int(size.calls), int(size.tokens))
+        forward = SharedForward(seconds, int(size.calls), int(size.tokens))
         if not any(job.step and job.step.heads for job in ended):
             self._returns.computed(int(size.tokens), seconds)
         num_answered = 0

@@ -118,7 +118,7 @@ class Experiment:
             for number in range(len(self.prompts)):
                 first = number % len(self.speculations)
                 for each in (*self.speculations[first:], *self.speculations[:first]):
-                    yield await self._time(client, number, each, temperature)
+                    yield await self.timed(client, number, each, temperature)
 
     async def runs(self, client: AsyncClient, console: Console) -> list[Run]:
         """Warm up, make the runs, and show their progress."""
@@ -130,9 +130,10 @@ class Experiment:
                 advance()
         return runs
 
-    async def _time(
+    async def timed(
         self, client: AsyncClient, number: int, speculation: Speculation, temperature: float
     ) -> Run:
+        """Answer prompt ``number`` and time it."""
         began = time.perf_counter()
         stream = self.ask(client, self.prompts[number], speculation, temperature)
         await stream

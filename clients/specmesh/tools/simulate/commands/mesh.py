@@ -153,13 +153,15 @@ class CustomMesh:
         }
 
     def model(self) -> MeshModel:
-        """Return the mesh. Raises BadParameter."""
+        """Return the mesh. Its orchestrator measures if answers share the mesh, since it can only
+        know by measuring how long they wait for each other. A single answer shows what a mesh does
+        that is known already. Raises BadParameter."""
         target = law("target", self.target_ms, self.target_histogram, self.target_token_ms)
         heads = None if self.heads_ms is None else Law.fixed(self.heads_ms)
         hop = Hop(2 * self.hop_ms)
         costs = MeshCosts(target, self._drafters(), heads, hop, hop)
         require_drafting(self.strategies, costs)
-        return MeshModel(costs, self.verifiers)
+        return MeshModel(costs, self.verifiers, measures=self.requests > 1)
 
     def _drafters(self) -> tuple[Law, ...]:
         given = self.drafter_ms is not None or self.drafter_histogram is not None
