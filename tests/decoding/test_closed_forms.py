@@ -14,7 +14,6 @@ from specmesh.decoding.predict.closed_forms import (
     expected_tokens,
     min_draft,
     min_lookahead,
-    optimal_gamma,
     required_parallelism,
     speculative_throughput,
     walltime_factor,
@@ -61,22 +60,6 @@ def test_a_perfect_drafter_commits_one_more_than_it_drafts():
 def test_a_drafter_as_dear_as_the_target_slows_down_unless_it_is_perfect():
     assert walltime_factor(1.0, 4, 1.0) == 1
     assert walltime_factor(0.9, 4, 1.0) < 1
-
-
-@settings(deadline=None)
-@given(RATES, st.floats(0, 2), st.integers(0, 30))
-def test_optimal_gamma_is_the_best_of_all(alpha, cost_ratio, max_gamma):
-    best = optimal_gamma(alpha, cost_ratio, max_gamma)
-    assert 0 <= best <= max_gamma
-    for gamma in range(max_gamma + 1):
-        ahead = walltime_factor(alpha, best, cost_ratio) - walltime_factor(alpha, gamma, cost_ratio)
-        assert ahead > 0 if gamma < best else ahead >= 0
-
-
-def test_drafting_pays_exactly_when_alpha_exceeds_the_cost():
-    # Corollary 3.9 of Leviathan et al.
-    assert optimal_gamma(0.5, 0.49, 20) > 0
-    assert optimal_gamma(0.5, 0.51, 20) == 0
 
 
 def test_acceptance_rate_is_one_less_the_total_variation():

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from specmesh.decoding.predict.closed_forms import (
     expected_tokens,
-    optimal_gamma,
     speculative_throughput,
 )
 from specmesh.decoding.predict.lookahead import (
@@ -78,7 +77,7 @@ def test_drafter_that_is_never_surer_gets_the_best_fixed_length(alpha, drafter_s
     def draw() -> tuple[float, bool]:
         return confidence or alpha, rng.random() < alpha
 
-    gamma = optimal_gamma(alpha, drafter_s / TARGET_S, MAX_LOOKAHEAD)
+    gamma = costs(drafter_s).best_depth(alpha, MAX_LOOKAHEAD)
     best = speculative_throughput(TARGET_S, drafter_s, gamma, alpha)
     assert decode(draw, drafter_s, num_rounds=4_000) > 0.96 * best
 
@@ -115,7 +114,7 @@ def test_drafting_goes_on_once_it_pays_again(drafter_s):
     speed = decode(
         lambda: (0.9, rng.random() < 0.95), drafter_s, num_rounds=600, lookahead=lookahead
     )
-    gamma = optimal_gamma(0.95, drafter_s / TARGET_S, MAX_LOOKAHEAD)
+    gamma = costs(drafter_s).best_depth(0.95, MAX_LOOKAHEAD)
     assert speed > 0.8 * speculative_throughput(TARGET_S, drafter_s, gamma, 0.95)
 
 

@@ -12,8 +12,8 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.bonus import Bonus
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRate
-from specmesh.decoding.predict.closed_forms import optimal_gamma
 from specmesh.decoding.predict.predictors import PREDICTORS, AlwaysAll, DraftOutcome
+from specmesh.decoding.predict.round_costs import RoundCosts
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import Goal
@@ -221,12 +221,12 @@ def test_choices_that_are_only_the_token_itself_give_no_guess():
 def test_first_draft_is_as_long_as_plain_speculation_would_have_it():
     strategy = BranchPrediction(Goal(20))
     capacity = Capacity(target_s=0.1, drafter_s=0.01)
-    best = optimal_gamma(PRIOR_ALPHA, 0.1, 10)
+    best = RoundCosts(0.1, 0.01, 0.0, alone_s=0.1).best_depth(PRIOR_ALPHA, 10)
     assert strategy.start(capacity) == [first_draft(1, best)]
     strategy.handle(drafted(1, *range(best)))
     acceptance = AcceptanceRate()
     acceptance.learn([False])
-    shorter = optimal_gamma(acceptance.alpha, 0.1, 10)
+    shorter = RoundCosts(0.1, 0.01, 0.0, alone_s=0.1).best_depth(acceptance.alpha, 10)
     assert shorter < best
     assert strategy.handle(verified(2, says=50))[-1] == first_draft(4, shorter)
 
@@ -274,7 +274,7 @@ def test_drafter_slower_than_the_target_is_only_tried_now_and_then():
         drafts = [each for each in commands if isinstance(each, Draft)]
         assert all(each.depth == 1 for each in drafts)
         num_drafts += len(drafts)
-    assert num_drafts == 600 * 0.02 // 1.2
+    assert num_drafts == 600 * 0.01 // 1.2
 
 
 def test_no_more_of_a_branch_is_verified_than_is_worth_it():

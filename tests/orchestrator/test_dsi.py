@@ -506,7 +506,7 @@ def test_drafter_that_is_never_right_is_only_tried_now_and_then():
         alone = next(each.task for each in commands if isinstance(each, Verify))
         chain = next((each.task for each in commands if isinstance(each, Draft)), None)
         num_drafts += chain is not None and n >= 200
-    assert num_drafts == pytest.approx(800 * 0.02 / 0.1, abs=1)
+    assert num_drafts == pytest.approx(800 * 0.01 / 0.1, abs=1)
 
 
 SLOW_DRAFTER = Capacity(target_s=0.1, drafter_s=0.12)
@@ -522,7 +522,7 @@ def test_drafter_slower_than_the_target_is_only_tried_now_and_then():
         drafts = [each for each in commands if isinstance(each, Draft)]
         assert all(each.depth == 1 for each in drafts)
         num_drafts += len(drafts)
-    assert num_drafts == 600 * 0.02 // 1.2
+    assert num_drafts == 600 * 0.01 // 1.2
 
 
 def test_drafter_that_has_become_quick_is_let_draft_on():

@@ -151,9 +151,9 @@ def test_without_a_lookahead_drafts_end_where_going_on_does_not_pay():
     assert third.stop.below > 1.5 * second.stop.below
 
 
-def test_without_a_lookahead_or_a_latency_drafts_have_the_default_length():
+def test_without_a_lookahead_or_a_latency_drafts_have_one_token():
     (first,) = Speculative(Goal(max_tokens=200)).start(Capacity(target_s=0.01))
-    assert (first.depth, first.stop) == (DEFAULT_LOOKAHEAD, None)
+    assert (first.depth, first.stop) == (1, None)
 
 
 def test_lookahead_that_was_asked_for_stays():

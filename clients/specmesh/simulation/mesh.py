@@ -73,7 +73,7 @@ class SimulatedMesh:
         ]
         """The servers of the first drafter, then those of the next."""
         self.on_change: list[Callable[[], None]] = []
-        """Called when a replica has left or joined."""
+        """Called when a replica has left or joined, one for each answer under way."""
         self.latencies = Latencies()
         """What the orchestrator has learnt; it is of no account unless the model measures."""
         self._known = _known(model)
@@ -97,9 +97,8 @@ class SimulatedMesh:
         num_verifiers, kinds = self.num_live_verifiers, range(num_drafters)
         if not self.model.measures:
             return replace(self._known, num_verifiers=num_verifiers, drafters=tuple(kinds))
-        return self.latencies.capacity(
-            num_verifiers, [str(kind) for kind in kinds], self._known.heads_depth
-        )
+        names, num_answers = [str(kind) for kind in kinds], len(self.on_change)
+        return self.latencies.capacity(num_verifiers, names, self._known.heads_depth, num_answers)
 
     def verified(self, verification: TimedVerification) -> None:
         """Let the orchestrator learn from an answered verification."""

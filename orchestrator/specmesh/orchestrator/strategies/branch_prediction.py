@@ -28,7 +28,7 @@ from typing import ClassVar
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.predict.acceptance_rate import Exploration
-from specmesh.decoding.predict.closed_forms import min_draft, optimal_gamma
+from specmesh.decoding.predict.closed_forms import min_draft
 from specmesh.decoding.predict.predictors import PREDICTORS, DraftOutcome, Predictor
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.strategies.base import Goal, Strategy
@@ -230,10 +230,10 @@ class BranchPrediction(Strategy):
         """
         if self._goal.lookahead is not None:
             return self._goal.lookahead
-        cost = self._capacity.draft_cost
-        if cost is None:
+        costs = self._capacity.drafter_costs
+        if costs is None:
             return DEFAULT_LOOKAHEAD
-        return optimal_gamma(self._acceptance.alpha, cost, self._draft_ahead)
+        return costs.best_depth(self._acceptance.alpha, self._draft_ahead)
 
     @property
     def _num_worth(self) -> int:

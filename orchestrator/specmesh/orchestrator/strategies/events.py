@@ -69,15 +69,15 @@ class Failed:
 class Capacity:
     """The capacity of the mesh: known at the start, and sent again when it changes.
 
-    ``num_verifiers`` is the number of live target replicas (speculation parallelism, SP);
-    ``drafters`` are the different drafters, the preferred one first. ``target_s`` is the time of
-    one verification, heads excluded, and ``drafter_s`` that of one drafted level, in seconds; None
-    until measured. ``target_alone_s`` is the time of a verification if none had draft tokens;
-    ``target_token_s`` the time that one more token takes from all answers together that wait for
-    its replica; ``period_s`` that between two forwards of a replica that answers share
-    (``RoundCosts``). ``heads_s`` is the time of one level that the target's heads draft, None if it
-    is unknown or there are no heads; ``heads_depth`` the most levels that they draft, 0 without
-    heads.
+    ``num_verifiers`` is the number of target replicas that this answer may keep busy (speculation
+    parallelism, SP): all of them, or its share if calls don't share forwards. ``drafters`` are the
+    different drafters, the preferred one first. ``target_s`` is the time of one verification, heads
+    excluded, and ``drafter_s`` that of one drafted level, in seconds; None until measured.
+    ``target_alone_s`` is the time of a verification if none had draft tokens; ``target_token_s``
+    the time that one more token takes from all answers together that wait for its replica;
+    ``period_s`` that between two forwards of a replica that answers share (``RoundCosts``).
+    ``heads_s`` is the time of one level that the target's heads draft, None if it is unknown or
+    there are no heads; ``heads_depth`` the most levels that they draft, 0 without heads.
     """
 
     num_verifiers: int = 1
@@ -113,16 +113,17 @@ class Capacity:
     def token_cost(self) -> float:
         """The time that one more token takes in a verification, as a share of the time of one
         without draft tokens."""
-        return self.target_token_s / self._alone_s if self._alone_s else 0.0
+        return self.target_token_s / self.alone_s if self.alone_s else 0.0
 
     @property
-    def _alone_s(self) -> float | None:
+    def alone_s(self) -> float | None:
+        """The time of a verification if none had draft tokens; None until it is known."""
         return self.target_s if self.target_alone_s is None else self.target_alone_s
 
     def _costs(self, level_s: float | None) -> RoundCosts | None:
-        if self.target_s is None or self._alone_s is None or level_s is None:
+        if self.target_s is None or self.alone_s is None or level_s is None:
             return None
-        return RoundCosts(self.target_s, level_s, self.target_token_s, self._alone_s, self.period_s)
+        return RoundCosts(self.target_s, level_s, self.target_token_s, self.alone_s, self.period_s)
 
 
 Event = Drafted | Verified | Assessed | Released | Failed | Capacity

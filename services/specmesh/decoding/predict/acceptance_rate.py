@@ -17,7 +17,7 @@ _MESH_DECAY: Final = 0.999
 """The same for the trials of all answers together."""
 _OPTIMISTIC_TRIALS: Final = 2.0
 """Accepted trials that ``num_worth`` adds to those observed."""
-_EXPLORED_SHARE: Final = 0.02
+_EXPLORED_SHARE: Final = 0.01
 """The share of the target's time that may go to drafts which are not expected to pay."""
 
 

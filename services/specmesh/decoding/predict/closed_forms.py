@@ -57,25 +57,6 @@ def walltime_factor(alpha: float, gamma: int, cost_ratio: float) -> float:
     return expected_tokens(alpha, gamma) / (gamma * cost_ratio + 1)
 
 
-def optimal_gamma(alpha: float, cost_ratio: float, max_gamma: int) -> int:
-    """Return the gamma in [0, ``max_gamma``] with the highest ``walltime_factor``, the smallest on
-    ties.
-
-    0 means that drafting does not pay. The time grows linearly with gamma and the tokens ever more
-    slowly, so once another token adds less than the best rate for its time, none after it does.
-    """
-    best, best_factor, tokens, another = 0, 1.0, 1.0, 1.0
-    for gamma in range(1, max_gamma + 1):
-        another *= alpha
-        tokens += another
-        factor = tokens / (gamma * cost_ratio + 1)
-        if factor > best_factor:
-            best, best_factor = gamma, factor
-        elif another < best_factor * cost_ratio:
-            break
-    return best
-
-
 def estimate_alpha(accepted_counts: Sequence[int], gamma: int) -> float:
     """Return the maximum-likelihood alpha, given the number of ``gamma`` draft tokens that each
     round accepted.

@@ -78,10 +78,11 @@ class AdaptiveLookahead:
         self._num_tokens = _PRIOR_ROUNDS * expected_tokens(PRIOR_ALPHA, DEFAULT_LOOKAHEAD)
 
     def plan(self, costs: RoundCosts | None) -> DraftPlan:
-        """Plan the next round's draft; ``costs`` are None if they are not known yet."""
+        """Plan the next round's draft. A single token if ``costs`` are None, that is not known
+        yet: a crowd that meets a mesh that has just started must not fill its forwards."""
         self._exploring = False
         if costs is None:
-            return DraftPlan(self._limit)
+            return DraftPlan(1)
         depth = costs.best_depth(self._acceptance.alpha, self._limit)
         if not depth:
             cost = costs.explored_s / costs.alone_s if costs.alone_s else math.inf

@@ -111,8 +111,11 @@ class AdaptiveTree:
         self._num_tokens = _PRIOR_ROUNDS * expected_tokens(PRIOR_ALPHA, DEFAULT_LOOKAHEAD)
 
     def plan(self, costs: RoundCosts | None) -> TreePlan | None:
-        """Plan the next round's tree; None if drafting doesn't pay. ``costs`` are None if they are
-        not known yet."""
+        """Plan the next round's tree; None if drafting doesn't pay. A single node if ``costs`` are
+        None, that is not known yet (see ``AdaptiveLookahead``), unless a request asks for more."""
+        asked = self._fills or self._lookahead is not None
+        if costs is None and not asked:
+            return TreePlan(1, TreeGrowth(1, 0.0), DraftStop(0.0, self._calibration.latest))
         if costs is None or not costs.alone_s:
             return self._tree(self._limit, below=0.0, price=0.0)
         if self._fills:

@@ -54,7 +54,9 @@ class Calls:
         mesh = self._request.mesh
         verifiers = mesh.verifiers.usable(self._request.need)
         heads_depth = max((peer.heads_depth for peer in verifiers), default=0)
-        return mesh.latencies.capacity(len(verifiers), mesh.drafters.kinds, heads_depth)
+        return mesh.latencies.capacity(
+            len(verifiers), mesh.drafters.kinds, heads_depth, mesh.admission.num_running
+        )
 
     @contextmanager
     def watched(self, watcher: Callable[[], None]) -> Iterator[None]:

@@ -66,10 +66,14 @@ class Latencies:
         if draft.cost.forward_s > 0 and draft.num_levels and not draft.read_the_prefix:
             self.drafter_s(kind).add(draft.cost.forward_s / draft.num_levels)
 
-    def capacity(self, num_verifiers: int, kinds: Sequence[str], heads_depth: int) -> Capacity:
-        """Return what strategies may count on in a mesh of so many usable verifiers, drafters of
-        the models ``kinds``, and heads of that depth."""
+    def capacity(
+        self, num_verifiers: int, kinds: Sequence[str], heads_depth: int, num_answers: int
+    ) -> Capacity:
+        """Return what each of ``num_answers`` may count on in a mesh of so many usable verifiers,
+        drafters of the models ``kinds``, and heads of that depth."""
         target_s = self.target_s.value
+        if not self.price.period_s:  # a call has its replica to itself
+            num_verifiers = min(num_verifiers, max(1, num_verifiers // max(1, num_answers)))
         return Capacity(
             num_verifiers=num_verifiers,
             drafters=tuple(kinds) or (0,),

@@ -53,7 +53,7 @@ class Reach:
         """Return how many levels heads draft with each verdict, in case it rejects a token of
         ``chain``, the first drafter's; 0 where that does not pay."""
         capacity = self.capacity
-        if not capacity.target_s or capacity.heads_s is None:
+        if not capacity.alone_s or capacity.heads_s is None:
             return min(DEFAULT_LOOKAHEAD, capacity.heads_depth)
         alpha, drafter_s = 0.0, 0.0
         if chain and capacity.drafter_s is not None and self.is_worth_drafting(chain):
@@ -61,13 +61,15 @@ class Reach:
         depth = best_heads_depth(
             *(heads.acceptance.alpha, alpha),
             level_s=capacity.heads_s + capacity.target_token_s,
-            token_s=(1 - alpha) * capacity.target_s + drafter_s,
+            token_s=(1 - alpha) * capacity.alone_s + drafter_s,
             limit=capacity.heads_depth,
         )
         if depth or not capacity.heads_depth:
             return depth
         # Exploration tries are not refunded: such a token seldom saves a verification.
-        return int(heads.exploration.tries(capacity.heads_s / capacity.target_s))
+        return int(
+            heads.exploration.tries((capacity.heads_s + capacity.target_token_s) / capacity.alone_s)
+        )
 
     def explores(self, chain: Chain) -> bool:
         """Return whether to draft a token nevertheless, to see if drafting pays again."""
