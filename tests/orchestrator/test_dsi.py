@@ -7,7 +7,8 @@ import pytest
 from tests.orchestrator.transcripts import drafted, verified
 
 from specmesh.decoding.drafting import TopK
-from specmesh.decoding.predict.acceptance_rate import AcceptanceRate
+from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRate
+from specmesh.decoding.predict.round_costs import RoundCosts
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import Goal
@@ -497,7 +498,7 @@ def test_chain_goes_no_further_than_it_is_likely_to_stand():
 
 def test_drafter_that_is_never_right_is_only_tried_now_and_then():
     strategy = DSI(Goal(2_000))
-    strategy.start(Capacity(target_s=0.1, drafter_s=0.01))
+    strategy.start(Capacity(2, target_s=0.1, drafter_s=0.01))
     alone, chain, num_drafts = ALONE, CHAIN, 0
     for n in range(1_000):
         if chain:
@@ -507,6 +508,38 @@ def test_drafter_that_is_never_right_is_only_tried_now_and_then():
         chain = next((each.task for each in commands if isinstance(each, Draft)), None)
         num_drafts += chain is not None and n >= 200
     assert num_drafts == pytest.approx(800 * 0.01 / 0.1, abs=1)
+
+
+def test_a_single_replica_waits_for_the_draft_that_pays_and_no_longer():
+    strategy = DSI(Goal(100))
+    quick = Capacity(target_s=0.1, drafter_s=0.002)
+    commands = strategy.start(quick)
+    assert [type(each) for each in commands] == [Draft]
+    depth = RoundCosts(0.1, 0.002, 0.0, alone_s=0.1).best_depth(PRIOR_ALPHA, 64)
+    task = commands[0].task
+    assert strategy.handle(drafted(task, *range(depth - 1), last=False)) == []
+    (verify,) = strategy.handle(drafted(task, 99, parent=depth - 1, last=False))
+    assert len(verify.tree) == depth
+
+
+def test_a_single_replica_does_not_wait_for_a_draft_that_has_ended():
+    strategy = DSI(Goal(100))
+    (draft,) = strategy.start(Capacity(target_s=0.1, drafter_s=0.002))
+    commands = strategy.handle(Failed(draft.task))
+    assert [each.tree for each in commands if isinstance(each, Verify)] == [EMPTY]
+
+
+@pytest.mark.parametrize(
+    "capacity",
+    [
+        Capacity(2, target_s=0.1, drafter_s=0.002),
+        Capacity(target_s=0.1, drafter_s=0.03),
+        Capacity(target_s=0.1, drafter_s=0.002, period_s=0.1),
+    ],
+)
+def test_where_the_target_loses_nothing_it_begins_at_once(capacity):
+    commands = DSI(Goal(100)).start(capacity)
+    assert any(isinstance(each, Verify) for each in commands)
 
 
 SLOW_DRAFTER = Capacity(target_s=0.1, drafter_s=0.12)

@@ -6,7 +6,9 @@ tasks here:
 - each of the m - 1 drafters drafts a chain of its own (``Chain``), without pause, until one of its
   tokens is rejected;
 - the target starts on every known prefix immediately (lines 2 and 6: C_(J,m)), with no draft token
-  to verify yet, so that the answer is never slower than the target alone (Theorem 1);
+  to verify yet, so that the answer is never slower than the target alone (Theorem 1). Only a single
+  replica waits for a draft where that is clearly faster: it would have no time for another
+  verification meanwhile;
 - whenever ``lookahead`` more tokens of a chain are drafted and a replica is free, a verification of
   them is sent (``InFlightVerification``). If no replica is free, the tokens join the next
   verification, so there are never more verifications than live replicas;
@@ -71,7 +73,8 @@ UNSURE = 0.5
 
 class DSI(Strategy):
     """Keeps every chain and every verification in agreement with the answer so far: all others are
-    terminated when tokens are committed. There is always a current verifier.
+    terminated when tokens are committed. There is always a current verifier, or a draft that it
+    waits for.
     """
 
     options = frozenset({"lookahead", "width"})
@@ -187,10 +190,13 @@ class DSI(Strategy):
 
     def _go_on(self) -> list[Command]:
         commands: list[Command] = []
-        if self._checks.current(len(self._text)) is None:
+        missing, least = self._checks.current(len(self._text)) is None, self._least_tokens()
+        if missing and not least:
             commands.append(self._verify(self._preferred_chain(), len(self._text)))
         # Drafts come first, because their tokens have to be verified in turn.
         commands[:0] = [*self._chains.pause(), *self._chains.draft_on(self._num_choices)]
+        if missing and least and not self._is_drafting(least):
+            commands.append(self._verify(self._preferred_chain(), len(self._text)))
         for chain in self._chains:
             while self._checks.num_running < self._reach.capacity.num_verifiers:
                 start = self._checks.verified_up_to(chain, len(self._text))
@@ -198,6 +204,18 @@ class DSI(Strategy):
                     break
                 commands.append(self._verify(chain, start))
         return commands
+
+    def _least_tokens(self) -> int:
+        """Return the number of draft tokens that the current verifier waits for."""
+        chain = next(iter(self._chains), None)
+        if chain is None or self._heads.end > len(self._text):
+            return 0
+        return self._reach.least_tokens(chain)
+
+    def _is_drafting(self, least: int) -> bool:
+        """Return whether the first chain is being drafted and lacks some of ``least`` tokens."""
+        chain = next(iter(self._chains))
+        return chain.task is not None and chain.end - len(self._text) < least
 
     def _may_leave(self, chain: Chain, start: int) -> bool:
         """Return whether to verify the chain's tokens from ``start`` on now."""

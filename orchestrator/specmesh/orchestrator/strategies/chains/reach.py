@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from specmesh.decoding.predict.closed_forms import min_lookahead
+from specmesh.decoding.predict.closed_forms import expected_tokens, min_lookahead
+from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
 from specmesh.orchestrator.strategies.chains.chain import Chain
 from specmesh.orchestrator.strategies.events import Capacity
 
@@ -15,6 +16,10 @@ IN_VAIN = 0.03
 the drafter, and an answer that has it to itself loses at most 2 % of its time. Eight concurrent
 requests on two replicas whose forward takes as long as 13 of the drafter's (`specmesh simulate
 run`, acceptance 0.8) end in two thirds of the time that they take without this bound."""
+
+WORTH_WAITING = 1.1
+"""The factor by which an answer must be expected to be faster if its verifications wait for drafts:
+the estimate leaves out that drafts go on during verifications."""
 
 
 class Reach:
@@ -70,6 +75,24 @@ class Reach:
         return int(
             heads.exploration.tries((capacity.heads_s + capacity.target_token_s) / capacity.alone_s)
         )
+
+    def least_tokens(self, chain: Chain) -> int:
+        """Return the number of draft tokens that the current verifier waits for, if ``chain`` is
+        being drafted. It is 0 unless there is a single replica, which a verification of a single
+        token would occupy for as long as one of a whole draft."""
+        costs = self.capacity.drafter_costs
+        if self._given is not None or self._parallelism > 1 or costs is None or costs.period_s:
+            return 0
+        alpha = chain.acceptance.alpha
+        depth = costs.best_depth(alpha, MAX_LOOKAHEAD)
+        held_s = costs.alone_s + depth * (costs.level_s + costs.token_s)
+        free = costs.alone_s / costs.level_s if costs.level_s else MAX_LOOKAHEAD
+        num_meanwhile = int(min(self.beyond_committed(chain), free))
+        # Without waiting: a token, and if it is the drafter's, all that was drafted meanwhile.
+        tokens = 1 + alpha * expected_tokens(alpha, max(0, num_meanwhile - 1))
+        at_once = tokens / (costs.alone_s * (1 + alpha))
+        pays = expected_tokens(alpha, depth) / held_s > WORTH_WAITING * at_once
+        return depth if pays else 0
 
     def explores(self, chain: Chain) -> bool:
         """Return whether to draft a token nevertheless, to see if drafting pays again."""
