@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from random import Random
 
 from specmesh.bench.crowd.targets import TARGETS
@@ -45,8 +44,14 @@ class CrowdGrid:
     def cells(self, most: int) -> list[CrowdCell]:
         """Return all combinations; of more than ``most``, always the same random ones, the largest
         crowds first."""
-        properties = self.forwards, self.acceptances, self.costs, self.answers, self.replicas
-        every = [CrowdCell(*values) for values in product(*map(dict.fromkeys, properties))]
+        every = [
+            CrowdCell(forward, acceptance, cost, answers, replicas)
+            for forward in dict.fromkeys(self.forwards)
+            for acceptance in dict.fromkeys(self.acceptances)
+            for cost in dict.fromkeys(self.costs)
+            for answers in dict.fromkeys(self.answers)
+            for replicas in dict.fromkeys(self.replicas)
+        ]
         if len(every) > most:
             every = Random(0).sample(every, most)  # noqa: S311 - a benchmark must repeat
         return sorted(every, key=lambda cell: -cell.answers)
