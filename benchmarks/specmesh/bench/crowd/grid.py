@@ -45,8 +45,16 @@ class CrowdGrid:
     def cells(self, most: int) -> list[CrowdCell]:
         """Return all combinations; of more than ``most``, always the same random ones, the largest
         crowds first."""
-        properties = self.forwards, self.acceptances, self.costs, self.answers, self.replicas
-        every = [CrowdCell(*values) for values in product(*map(dict.fromkeys, properties))]
+        every = [
+            CrowdCell(*values)
+            for values in product(
+                dict.fromkeys(self.forwards),
+                dict.fromkeys(self.acceptances),
+                dict.fromkeys(self.costs),
+                dict.fromkeys(self.answers),
+                dict.fromkeys(self.replicas),
+            )
+        ]
         if len(every) > most:
             every = Random(0).sample(every, most)  # noqa: S311 - a benchmark must repeat
         return sorted(every, key=lambda cell: -cell.answers)
