@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from random import Random
 
 from specmesh.bench.crowd.targets import TARGETS
@@ -45,12 +46,14 @@ class CrowdGrid:
         """Return all combinations; of more than ``most``, always the same random ones, the largest
         crowds first."""
         every = [
-            CrowdCell(forward, acceptance, cost, answers, replicas)
-            for forward in dict.fromkeys(self.forwards)
-            for acceptance in dict.fromkeys(self.acceptances)
-            for cost in dict.fromkeys(self.costs)
-            for answers in dict.fromkeys(self.answers)
-            for replicas in dict.fromkeys(self.replicas)
+            CrowdCell(*values)
+            for values in product(
+                dict.fromkeys(self.forwards),
+                dict.fromkeys(self.acceptances),
+                dict.fromkeys(self.costs),
+                dict.fromkeys(self.answers),
+                dict.fromkeys(self.replicas),
+            )
         ]
         if len(every) > most:
             every = Random(0).sample(every, most)  # noqa: S311 - a benchmark must repeat
