@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specmesh.decoding.logits_row import SMALL, LogitsRow
 from specmesh.decoding.noise import Purpose, gumbel
-from specmesh.decoding.race import Race
+from specmesh.decoding.race import Race, winner
 from specmesh.decoding.sampling import Sampling, choose
 
 SIZES = [1, 5, 513, SMALL, SMALL + 1, 32_768, 70_000]
@@ -52,6 +52,19 @@ def test_race_finds_what_the_dense_form_finds_with_the_same_scores(shape, size, 
         expected = np.argsort(-scores, kind="stable")[: min(count, np.isfinite(scores).sum())]
         assert race.token_ids.tolist() == expected.tolist()
         assert race.scores.tolist() == scores[expected].tolist()
+
+
+@pytest.mark.parametrize("size", [1, 5, 513, 2_048, 2_049, 4_096, SMALL - 1, SMALL, 70_000])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_winner_is_the_best_of_the_dense_form(shape, size):
+    row = logits_of(shape, size)
+    for position, temperature in enumerate((1e-30, 1e-6, 0.05, 0.8, 5.0, 5.0, 5.0)):
+        whole = LogitsRow(row, temperature)
+        scores = dense_scores(row, temperature, 9, position)
+        assert winner(whole, 9, position, Purpose.COUPLED) == scores.argmax()
+        some = whole.top_k(40)
+        best = some.token_ids[scores[some.token_ids].argmax()]
+        assert winner(some, 9, position, Purpose.COUPLED) == best
 
 
 @settings(deadline=None, max_examples=50)
