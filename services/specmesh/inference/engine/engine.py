@@ -193,9 +193,13 @@ class Engine:
         """Run one forward pass for all of ``running``; return the jobs that want another."""
         results = _results(model, running)
         if not isinstance(results, BaseException):
-            return [
+            following = [
                 job for job, result in zip(running, results, strict=True) if _go_on(job, result)
             ]
+            # Only now, so that the event loop does not compete with the jobs for the interpreter.
+            for job in running:
+                job.deliver()
+            return following
         if len(running) == 1 or isinstance(results, Interrupted):
             return [job for job in running if _fail(job, results)]
         log.warning(

@@ -48,6 +48,7 @@ class Job(Generic[T]):
         self._arrival: asyncio.Future[None] | None = None
         self._ended = False
         self._steps: Steps[T] | None = None
+        self._outgoing: list[T | End] = []
         self.cancellation = Cancellation()
         self.queue_ms = 0.0
         """The time in ms that the job waited for its first step."""
@@ -113,16 +114,22 @@ class Job(Generic[T]):
         return self._proceed(steps, lambda: next(steps), passes=(NoRoom,))
 
     def resume(self, logits: Logits) -> bool:
-        """Run from the answered request to the next; False if the job ended before."""
+        """Run from the answered request to the next; False if the job ended before. Its items wait
+        for ``deliver``."""
         assert self._steps is not None
         steps = self._steps
-        return self._proceed(steps, lambda: steps.send(logits))
+        return self._proceed(steps, lambda: steps.send(logits), delivers=False)
 
     def throw(self, error: BaseException) -> bool:
         """Raise ``error`` where the job waits for logits; False if it makes no further request."""
         assert self._steps is not None
         steps = self._steps
         return self._proceed(steps, lambda: steps.throw(error))
+
+    def deliver(self) -> None:
+        """Send the caller the items that wait for it."""
+        items, self._outgoing = self._outgoing, []
+        self._tell(items)
 
     def fail(self, error: BaseException) -> None:
         """Tell the caller that the job failed with ``error``."""
@@ -142,6 +149,8 @@ class Job(Generic[T]):
         steps: Steps[T],
         step: Callable[[], ForwardRequest | T],
         passes: tuple[type[Exception], ...] = (),
+        *,
+        delivers: bool = True,
     ) -> bool:
         """Run from ``step`` to the next request. Errors go to the caller, except for those in
         ``passes``.
@@ -170,7 +179,9 @@ class Job(Generic[T]):
         except BaseException as error:  # the caller decides what to do with it
             items.append(End(error))
         finally:
-            self._tell(items)
+            self._outgoing += items
+            if delivers:
+                self.deliver()
         return False
 
     def _closed(self) -> End:
