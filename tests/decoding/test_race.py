@@ -67,6 +67,20 @@ def test_winner_is_the_best_of_the_dense_form(shape, size):
         assert winner(some, 9, position, Purpose.COUPLED) == best
 
 
+def test_winner_of_a_row_without_its_likeliest_tokens_is_found():
+    row = np.full(20_000, -100, np.float32)
+    row[[7, 9]] = 0, -50
+    rest = LogitsRow(row, 0.8).without(np.array([7]))
+    assert winner(rest, 1, 2, Purpose.RESIDUAL) == 9
+
+
+def test_noise_of_tokens_that_are_too_unlikely_is_not_computed(monkeypatch):
+    monkeypatch.delattr("specmesh.decoding.race.BlockNoise")
+    row = logits_of("peaked", 70_000)
+    scores = dense_scores(row, 0.02, 9, 3)
+    assert winner(LogitsRow(row, 0.02), 9, 3, Purpose.COUPLED) == scores.argmax()
+
+
 @settings(deadline=None, max_examples=50)
 @given(
     st.integers(1, 70_000),

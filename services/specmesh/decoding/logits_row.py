@@ -70,7 +70,7 @@ class LogitsRow:
 
     def top_k(self, count: int) -> LogitsRow:
         """Return the row with the ``count`` likeliest tokens alone."""
-        return self._only(self._top(count))
+        return self.only(self._top(count))
 
     def top_p(self, share: float) -> LogitsRow:
         """Return the row with the smallest set of likeliest tokens that has ``share`` of the
@@ -89,7 +89,7 @@ class LogitsRow:
             kept = values >= lowest
             kept[left_out] = False
             near = near[kept]
-        return self._only(near)
+        return self.only(near)
 
     def without(self, token_ids: NDArray[np.int64]) -> LogitsRow:
         """Return the row without ``token_ids``; weights still refer to the same ``peak``."""
@@ -194,7 +194,8 @@ class LogitsRow:
             return near
         return near[np.sort(likeliest(self.logits[near], count))]
 
-    def _only(self, indices: NDArray[np.int64]) -> LogitsRow:
+    def only(self, indices: NDArray[np.int64]) -> LogitsRow:
+        """Return the row with the tokens at ``indices`` alone, ascending."""
         return LogitsRow(self.logits[indices], self.temperature, self._ids(indices), self.peak)
 
     def _ids(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -259,13 +260,17 @@ def likeliest(scores: Values, count: int) -> NDArray[np.int64]:
 
 def block_maxima(logits: Values) -> Values:
     """Return the highest of ``logits`` ``[vocab]`` in each block of the noise."""
-    whole = logits.size - logits.size % TILE_IDS
-    tiles: Values = logits[:whole].reshape(-1, BLOCK_IDS, BLOCK_STRIDE).max(axis=1).ravel()
-    if whole == logits.size:
-        return tiles
-    rest = np.full(-(-(logits.size - whole) // BLOCK_STRIDE) * BLOCK_STRIDE, -np.inf, logits.dtype)
-    rest[: logits.size - whole] = logits[whole:]
-    return np.append(tiles, rest.reshape(-1, BLOCK_STRIDE).max(axis=0))
+    num_tiles, whole = -(-logits.size // TILE_IDS), logits.size - logits.size % TILE_IDS
+    maxima = np.empty((num_tiles, BLOCK_STRIDE), logits.dtype)
+    tiles = logits[:whole].reshape(-1, BLOCK_IDS, BLOCK_STRIDE)
+    np.maximum.reduce(tiles, axis=1, out=maxima[: len(tiles)])
+    if whole != logits.size:
+        num_rows = (logits.size - whole) // BLOCK_STRIDE
+        rows, last = np.split(logits[whole:], [num_rows * BLOCK_STRIDE])
+        rest = rows.reshape(num_rows, BLOCK_STRIDE)
+        np.maximum.reduce(rest, axis=0, out=maxima[-1], initial=-np.inf)
+        np.maximum(maxima[-1, : last.size], last, out=maxima[-1, : last.size])
+    return maxima.ravel()
 
 
 @lru_cache

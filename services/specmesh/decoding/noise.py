@@ -39,6 +39,10 @@ blocks of a row of logits are the columns of matrices, whose maxima are found fa
 
 TILE_IDS = BLOCK_IDS * BLOCK_STRIDE
 
+SPAN = 45.0
+"""More than the difference of any two numbers of ``gumbel``, which are between -3.7 and 40.9: a
+token that is less likely than another by more nats never beats it."""
+
 _STRIDE_BITS = 9
 _TILE_BITS = 15
 

@@ -19,6 +19,7 @@ from specmesh.decoding.logits_row import LogitsRow, likeliest
 from specmesh.decoding.noise import (
     BLOCK_IDS,
     BLOCK_STRIDE,
+    SPAN,
     BlockNoise,
     Purpose,
     gumbel,
@@ -38,6 +39,8 @@ _CUT = math.exp(-np.euler_gamma)
 _TINY, _NO_LOG = 1e-30, -750.0
 
 
+_FEW_BLOCKS = 32
+"""The number of blocks whose tokens are all scored, if those of other blocks are too unlikely."""
 _FEW = 1 << 11
 """The size up to which vocabularies are scored in full for their best token: searching costs
 more."""
@@ -47,7 +50,11 @@ def winner(row: LogitsRow, seed: int, position: int, purpose: Purpose) -> int:
     """Return the token of ``row`` with the highest score, log-weight + Gumbel noise; ties go to the
     lower id."""
     if row.is_large:
-        return int(Race(row, seed, position, purpose, 1).token_ids[0])
+        floor = float(row.maxima.max()) - row.temperature * SPAN  # below a peak that is left out
+        blocks = np.flatnonzero(row.maxima >= floor)
+        if blocks.size > _FEW_BLOCKS:
+            return int(Race(row, seed, position, purpose, 1).token_ids[0])
+        row = row.only(row.members(blocks, floor))
     if row.token_ids is not None:
         scores = gumbel(seed, position, purpose, row.token_ids)
         scores += row.logs
