@@ -175,9 +175,7 @@ async def test_jobs_that_wait_together_share_a_forward(model, jobs):
     assert model.batches == [["a"], ["b", "c"]]
 
 
-async def test_callers_are_woken_once_all_jobs_of_a_forward_have_used_it(
-    model, jobs, monkeypatch
-):
+async def test_callers_are_woken_once_all_jobs_of_a_forward_have_used_it(model, jobs, monkeypatch):
     deliver = Job.deliver
 
     def noted(job: Job) -> None:
