@@ -54,7 +54,10 @@ def winner(row: LogitsRow, seed: int, position: int, purpose: Purpose) -> int:
         blocks = np.flatnonzero(row.maxima >= floor)
         if blocks.size > _FEW_BLOCKS:
             return int(Race(row, seed, position, purpose, 1).token_ids[0])
-        row = row.only(row.members(blocks, floor))
+        able = row.members(blocks, floor)
+        if able.size == 1:
+            return int(able[0])
+        row = row.only(able)
     if row.token_ids is not None:
         scores = gumbel(seed, position, purpose, row.token_ids)
         scores += row.logs
