@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specmesh.decoding.logits_row import SMALL, LogitsRow
 from specmesh.decoding.noise import Purpose, gumbel
-from specmesh.decoding.race import Race
+from specmesh.decoding.race import Race, winner
 from specmesh.decoding.sampling import Sampling, choose
 
 SIZES = [1, 5, 513, SMALL, SMALL + 1, 32_768, 70_000]
@@ -52,6 +52,33 @@ def test_race_finds_what_the_dense_form_finds_with_the_same_scores(shape, size, 
         expected = np.argsort(-scores, kind="stable")[: min(count, np.isfinite(scores).sum())]
         assert race.token_ids.tolist() == expected.tolist()
         assert race.scores.tolist() == scores[expected].tolist()
+
+
+@pytest.mark.parametrize("size", [1, 5, 513, 2_048, 2_049, 4_096, SMALL - 1, SMALL, 70_000])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_winner_is_the_best_of_the_dense_form(shape, size):
+    row = logits_of(shape, size)
+    for position, temperature in enumerate((1e-30, 1e-6, 0.05, 0.8, 5.0, 5.0, 5.0)):
+        whole = LogitsRow(row, temperature)
+        scores = dense_scores(row, temperature, 9, position)
+        assert winner(whole, 9, position, Purpose.COUPLED) == scores.argmax()
+        some = whole.top_k(40)
+        best = some.token_ids[scores[some.token_ids].argmax()]
+        assert winner(some, 9, position, Purpose.COUPLED) == best
+
+
+def test_winner_of_a_row_without_its_likeliest_tokens_is_found():
+    row = np.full(20_000, -100, np.float32)
+    row[[7, 9]] = 0, -50
+    rest = LogitsRow(row, 0.8).without(np.array([7]))
+    assert winner(rest, 1, 2, Purpose.RESIDUAL) == 9
+
+
+def test_noise_of_tokens_that_are_too_unlikely_is_not_computed(monkeypatch):
+    monkeypatch.delattr("specmesh.decoding.race.BlockNoise")
+    row = logits_of("peaked", 70_000)
+    scores = dense_scores(row, 0.02, 9, 3)
+    assert winner(LogitsRow(row, 0.02), 9, 3, Purpose.COUPLED) == scores.argmax()
 
 
 @settings(deadline=None, max_examples=50)

@@ -92,7 +92,7 @@ def test_random_tokens_vary_by_position_alone():
     guess = RandomTokens(50)
     assert np.array_equal(guess([1, 2, 3]), guess([4, 5, 6]))
     assert len({int(guess([0] * length).argmax()) for length in range(1, 20)}) > 10
-    assert np.ptp(guess([1])) < 1e-3
+    assert np.ptp(guess([1])) < 2e-3
 
 
 def test_scorer_gives_each_node_the_guess_after_its_path():

@@ -175,6 +175,24 @@ async def test_jobs_that_wait_together_share_a_forward(model, jobs):
     assert model.batches == [["a"], ["b", "c"]]
 
 
+async def test_callers_are_woken_once_all_jobs_of_a_forward_have_used_it(model, jobs, monkeypatch):
+    deliver = Job.deliver
+
+    def noted(job: Job) -> None:
+        jobs.closed.append("woken")
+        deliver(job)
+
+    model.hold()
+    first = jobs.begin("a")
+    await model.began()
+    others = await jobs.queue("b", "c")
+    monkeypatch.setattr(Job, "deliver", noted)
+    model.go_on(for_ever=True)
+    await asyncio.gather(first, *others)
+    used = [name for name in jobs.closed if name in {"b", "c"}]
+    assert jobs.closed[-4:] == [*used, "woken", "woken"]
+
+
 async def test_a_job_joins_between_two_forwards_of_another_and_leaves_it_to_go_on(model, jobs):
     model.hold()
     long = jobs.begin("long", 4)

@@ -16,7 +16,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.logits_row import LogitsRow
 from specmesh.decoding.logprobs import Logprobs
 from specmesh.decoding.noise import Purpose, uniforms
-from specmesh.decoding.race import Race
+from specmesh.decoding.race import winner
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose, kept
 from specmesh.decoding.trees.tree import TokenTree
 
@@ -126,7 +126,7 @@ def _follow_accepted(
         if num_bonus_candidates:
             bonus = Bonus.summarise(row, sampling.seed, at, num_bonus_candidates)
             return Verdict(tuple(accepted), bonus.meet([]), recovered=False, bonus=bonus)
-        (token,) = Race(row, sampling.seed, at, Purpose.RESIDUAL, 1).token_ids.tolist()
+        token = winner(row, sampling.seed, at, Purpose.RESIDUAL)
         return Verdict(tuple(accepted), token, recovered=False)
 
 

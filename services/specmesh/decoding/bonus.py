@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from specmesh.decoding.logits_row import LogitsRow
 from specmesh.decoding.noise import Purpose, gumbel, uniforms
-from specmesh.decoding.race import Race
+from specmesh.decoding.race import winner
 from specmesh.decoding.sampling import Distribution
 
 MAX_BONUS_CANDIDATES = 64
@@ -66,11 +66,11 @@ class Bonus:
         total = float(weights.sum()) + rest.total
         if not rest.total:
             return cls(seed, position, listed, weights / total)
-        (tail_token,) = Race(rest, seed, position, Purpose.RESIDUAL, 1).token_ids
+        tail_token = winner(rest, seed, position, Purpose.RESIDUAL)
         (tail_weight,) = np.exp(row.log_weights(np.array([tail_token])))
         return cls(
             *(seed, position, listed, weights / total),
-            *(rest.total / total, int(tail_token), float(tail_weight / total)),
+            *(rest.total / total, tail_token, float(tail_weight / total)),
         )
 
     def meet(self, drafts: Sequence[tuple[int, Distribution]]) -> int:

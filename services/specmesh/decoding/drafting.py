@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from specmesh.decoding.logits_row import LogitsRow, likeliest
 from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.predict.platt import Platt
-from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, coupled, kept
+from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose, coupled, kept
 
 MAX_CANDIDATES = 64
 """The most tokens in a draft distribution, which is sent with every verification."""
@@ -83,6 +83,8 @@ def draw_children(
     if sampling.mode is AcceptanceMode.REJECTION:
         return _draw_at_random(logits, sampling, position, count, num_choices)
     most = max(count, num_choices)
+    if most == 1 and not num_choices:
+        return Drawn((choose(logits, sampling, position),), None, None)
     if sampling.mode is AcceptanceMode.GREEDY:
         row = LogitsRow(logits, temperature=1.0)
         best, weights = _weighed(row, most)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -70,12 +70,12 @@ class LogitsRow:
 
     def top_k(self, count: int) -> LogitsRow:
         """Return the row with the ``count`` likeliest tokens alone."""
-        return self._only(self._top(count))
+        return self.only(self._top(count))
 
     def top_p(self, share: float) -> LogitsRow:
         """Return the row with the smallest set of likeliest tokens that has ``share`` of the
         total."""
-        for count in (64, self.maxima.size // 4):
+        for count in (512, self.maxima.size // 2):
             near = self._at_least(self._floor(count))
             ordered, size = self._reach(near, share)
             if size <= near.size:
@@ -89,7 +89,7 @@ class LogitsRow:
             kept = values >= lowest
             kept[left_out] = False
             near = near[kept]
-        return self._only(near)
+        return self.only(near)
 
     def without(self, token_ids: NDArray[np.int64]) -> LogitsRow:
         """Return the row without ``token_ids``; weights still refer to the same ``peak``."""
@@ -105,7 +105,7 @@ class LogitsRow:
     ) -> NDArray[np.int64]:
         """Return the tokens of ``blocks`` ``[n]`` whose finite logits reach ``floors`` ``[n]``,
         ascending; only of a large vocabulary."""
-        floors = np.maximum(floors, float(np.finfo(self.logits.dtype).min))
+        floors = np.maximum(floors, _lowest(self.logits.dtype))
         ids = first_ids(self.maxima.size)[blocks] + _PLACES
         reached = np.flatnonzero(self.logits.take(ids, mode="clip") >= floors)
         found = np.sort(ids.ravel()[reached])
@@ -194,7 +194,8 @@ class LogitsRow:
             return near
         return near[np.sort(likeliest(self.logits[near], count))]
 
-    def _only(self, indices: NDArray[np.int64]) -> LogitsRow:
+    def only(self, indices: NDArray[np.int64]) -> LogitsRow:
+        """Return the row with the tokens at ``indices`` alone, ascending."""
         return LogitsRow(self.logits[indices], self.temperature, self._ids(indices), self.peak)
 
     def _ids(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -202,7 +203,7 @@ class LogitsRow:
 
     def _at_least(self, floor: float) -> NDArray[np.int64]:
         """Return the indices of the finite logits that reach ``floor``."""
-        floor = max(floor, float(np.finfo(self.logits.dtype).min))
+        floor = max(floor, _lowest(self.logits.dtype))
         if self.is_large:
             blocks = np.flatnonzero(self.maxima >= floor)
             if 8 * blocks.size < self.maxima.size:
@@ -259,13 +260,23 @@ def likeliest(scores: Values, count: int) -> NDArray[np.int64]:
 
 def block_maxima(logits: Values) -> Values:
     """Return the highest of ``logits`` ``[vocab]`` in each block of the noise."""
-    whole = logits.size - logits.size % TILE_IDS
-    tiles: Values = logits[:whole].reshape(-1, BLOCK_IDS, BLOCK_STRIDE).max(axis=1).ravel()
-    if whole == logits.size:
-        return tiles
-    rest = np.full(-(-(logits.size - whole) // BLOCK_STRIDE) * BLOCK_STRIDE, -np.inf, logits.dtype)
-    rest[: logits.size - whole] = logits[whole:]
-    return np.append(tiles, rest.reshape(-1, BLOCK_STRIDE).max(axis=0))
+    num_tiles, whole = -(-logits.size // TILE_IDS), logits.size - logits.size % TILE_IDS
+    maxima = np.empty((num_tiles, BLOCK_STRIDE), logits.dtype)
+    tiles = logits[:whole].reshape(-1, BLOCK_IDS, BLOCK_STRIDE)
+    np.maximum.reduce(tiles, axis=1, out=maxima[: len(tiles)])
+    if whole != logits.size:
+        num_rows = (logits.size - whole) // BLOCK_STRIDE
+        rows, last = np.split(logits[whole:], [num_rows * BLOCK_STRIDE])
+        rest = rows.reshape(num_rows, BLOCK_STRIDE)
+        np.maximum.reduce(rest, axis=0, out=maxima[-1], initial=-np.inf)
+        np.maximum(maxima[-1, : last.size], last, out=maxima[-1, : last.size])
+    return maxima.ravel()
+
+
+@lru_cache
+def _lowest(dtype: np.dtype[Any]) -> float:
+    """Return the lowest finite number of ``dtype``; numpy takes a microsecond to find it."""
+    return float(np.finfo(dtype).min)
 
 
 def require_peak(peak: float | np.floating[Any]) -> None:

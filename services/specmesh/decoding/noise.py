@@ -39,6 +39,10 @@ blocks of a row of logits are the columns of matrices, whose maxima are found fa
 
 TILE_IDS = BLOCK_IDS * BLOCK_STRIDE
 
+SPAN = 45.0
+"""More than the difference of any two numbers of ``gumbel``, which are between -3.7 and 40.9: a
+token that is less likely than another by more nats never beats it."""
+
 _STRIDE_BITS = 9
 _TILE_BITS = 15
 
@@ -80,7 +84,7 @@ def uniforms(
 
     ``seed`` is any uint64, ``position`` counts tokens from the start of the text.
     """
-    return _uniform(_mixed(_stream_key(seed, position, purpose), _counters(ids)))
+    return _uniform(_outputs(_stream_key(seed, position, purpose), ids))
 
 
 def gumbel(
@@ -92,9 +96,10 @@ def gumbel(
     replacement (Yellott 1977; Kool et al. 2019).
     """
     numbers = np.concatenate([blocks_of(ids) | _FIRST_BLOCK, ids])
-    bits = _mixed(_stream_key(seed, position, purpose), _counters(numbers))
-    least, excess = _logs(bits).reshape(2, -1)
-    excess[_places(bits[: ids.size]) == (ids >> _STRIDE_BITS & BLOCK_IDS - 1)] = 0
+    bits = _outputs(_stream_key(seed, position, purpose), numbers)
+    logs = _logs(bits)
+    least, excess = logs[: ids.size], logs[ids.size :]
+    excess[_places(bits[: ids.size] ^ (ids >> _STRIDE_BITS).view(np.uint64)) == 0] = 0
     return _gumbel(least, excess)
 
 
@@ -128,7 +133,7 @@ class BlockNoise:
     def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the noise of ``ids`` ``[n]`` in these blocks, equal to that of ``gumbel``."""
         blocks = blocks_of(ids)
-        excess = _logs(_mixed(self._key, _counters(ids)))
+        excess = _logs(_outputs(self._key, ids))
         excess[self.winners[blocks] == ids] = 0
         return _gumbel(self._logs[blocks], excess)
 
@@ -187,23 +192,28 @@ def _finalise(z: int) -> int:
     return z ^ (z >> 31)
 
 
-def _counters(numbers: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
-    """Return the states of SplitMix64, seeded with 0, at outputs ``numbers`` (from 0)."""
-    counters = numbers.astype(np.uint64)
-    counters *= _GAMMA
-    counters += _GAMMA
-    return counters
+def _outputs(key: int, numbers: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
+    """Return the outputs ``numbers`` (from 0) of SplitMix64, seeded with ``key``."""
+    return _mixed_in_place(_states(key, numbers))
+
+
+def _states(key: int, numbers: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
+    """Return the states of SplitMix64, seeded with ``key``, at outputs ``numbers`` (from 0)."""
+    states = numbers.astype(np.uint64)
+    states *= _GAMMA
+    states += np.uint64(key + _GOLDEN_GAMMA & _MASK)
+    return states
 
 
 @lru_cache(maxsize=16)
 def _block_counters(num_blocks: int) -> NDArray[np.uint64]:
-    return _fixed(_counters(np.arange(num_blocks) | _FIRST_BLOCK))
+    return _fixed(_states(0, np.arange(num_blocks) | _FIRST_BLOCK))
 
 
 @lru_cache(maxsize=16)
 def _tile_counters(num_rows: int) -> NDArray[np.uint64]:
     """Return the counters of the first blocks and of their ids at the first ``num_rows`` places."""
-    ids = _counters(np.arange(num_rows * BLOCK_STRIDE))
+    ids = _states(0, np.arange(num_rows * BLOCK_STRIDE))
     return _fixed(np.concatenate([_block_counters(BLOCK_STRIDE), ids]))
 
 
@@ -213,8 +223,12 @@ def _fixed(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _mixed(key: int, counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the outputs of SplitMix64, seeded with ``key``, at ``counters``."""
-    z = counters + np.uint64(key)
+    """Return the outputs of SplitMix64, seeded with ``key``, at the states ``counters`` of the seed
+    0."""
+    return _mixed_in_place(counters + np.uint64(key))
+
+
+def _mixed_in_place(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     for shift, factor in _ROUNDS:
         z ^= z >> shift
         z *= factor

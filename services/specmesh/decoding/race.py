@@ -19,6 +19,7 @@ from specmesh.decoding.logits_row import LogitsRow, likeliest
 from specmesh.decoding.noise import (
     BLOCK_IDS,
     BLOCK_STRIDE,
+    SPAN,
     BlockNoise,
     Purpose,
     gumbel,
@@ -36,6 +37,47 @@ _SAMPLED = 8
 
 _CUT = math.exp(-np.euler_gamma)
 _TINY, _NO_LOG = 1e-30, -750.0
+
+
+_FEW_BLOCKS = 32
+"""The number of blocks whose tokens are all scored, if those of other blocks are too unlikely."""
+_FEW = 1 << 11
+"""The size up to which vocabularies are scored in full for their best token: searching costs
+more."""
+
+
+def winner(row: LogitsRow, seed: int, position: int, purpose: Purpose) -> int:
+    """Return the token of ``row`` with the highest score, log-weight + Gumbel noise; ties go to the
+    lower id."""
+    if row.is_large:
+        floor = float(row.maxima.max()) - row.temperature * SPAN  # below a peak that is left out
+        blocks = np.flatnonzero(row.maxima >= floor)
+        if blocks.size > _FEW_BLOCKS:
+            return int(Race(row, seed, position, purpose, 1).token_ids[0])
+        able = row.members(blocks, floor)
+        if able.size == 1:
+            return int(able[0])
+        row = row.only(able)
+    if row.token_ids is not None:
+        scores = gumbel(seed, position, purpose, row.token_ids)
+        scores += row.logs
+        return int(row.token_ids[scores.argmax()])
+    if row.logits.size <= _FEW:
+        scores = gumbel_below(seed, position, purpose, row.logits.size)
+        scores += row.logs
+        return int(scores.argmax())
+    # As in a large vocabulary, but there are few tokens in each block, so it bounds each of them.
+    noise = BlockNoise(seed, position, purpose, BLOCK_STRIDE)
+    size = row.logits.size
+    present = np.flatnonzero(noise.winners < size)
+    won = row.logs[noise.winners[present]] + noise.highest[present]
+    threshold = float(won.max(initial=-np.inf))
+    bounds = row.logs + np.resize(noise.highest, size)
+    slack = _SLACK + abs(threshold) * _RELATIVE_SLACK
+    contenders = np.flatnonzero(bounds >= threshold - slack)
+    scores = noise.at(contenders)
+    scores += row.logs[contenders]
+    return int(contenders[scores.argmax()])
 
 
 class Race:
@@ -104,18 +146,21 @@ class Race:
         blocks = np.flatnonzero(row.maxima >= floors)
         return row.members(blocks, floors[blocks])
 
-    def _estimated(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    def _estimated(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
         """Yield exp(score) and the score of the tokens that are not scored: of those with their
         blocks' highest noise one by one, then of the others by block, with a typical score."""
         noise = self._noise
         passed = self._won < self._threshold
-        won = np.where(passed, np.maximum(self._won, _NO_LOG), _NO_LOG)
+        won = np.maximum(self._won, _NO_LOG).astype(np.float32)
+        won[~passed] = _NO_LOG
         yield np.exp(won), won
         sample, num_each = self._sample(np.concatenate([self._scored, noise.winners[passed]]))
-        rest = sample.sum(axis=1).ravel().astype(np.float64) * num_each + _TINY
+        rest = sample.sum(axis=1).ravel() * np.float32(num_each) + _TINY
         mean = rest * (self._won.size / self._row.logits.size)
         typical = np.log(mean * sample.max(axis=1).ravel() + _TINY)
-        yield rest * np.log1p(_CUT / noise.least), (typical + noise.highest) / 2
+        typical += noise.highest.astype(np.float32)
+        # Not log1p, which has no fast kernel; 1 is less than the other term.
+        yield rest * np.log(1 + _CUT / noise.least.astype(np.float32)), typical / 2
 
     def _sample(self, left_out: NDArray[np.int64]) -> tuple[NDArray[np.float32], float]:
         """Return the weights of one of ``_SAMPLED`` tokens of each block, ``[tiles, places,

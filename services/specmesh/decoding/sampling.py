@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.logits_row import LogitsRow, require_peak
 from specmesh.decoding.noise import Purpose
-from specmesh.decoding.race import Race
+from specmesh.decoding.race import Race, winner
 
 MAX_TEMPERATURE = 100.0
 
@@ -116,7 +116,7 @@ def choose(logits: NDArray[np.floating[Any]], sampling: Sampling, position: int)
         raise ValueError("in rejection mode the token depends on the draft")
     if sampling.mode is AcceptanceMode.GREEDY:
         return _likeliest_one(logits)
-    return int(coupled(logits, sampling, position, 1).token_ids[0])
+    return winner(kept(logits, sampling), sampling.seed, position, Purpose.COUPLED)
 
 
 def coupled(

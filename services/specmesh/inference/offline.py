@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from specmesh.decoding.logits_row import LogitsRow
 from specmesh.decoding.sampling import Sampling, choose
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel, Logits
@@ -95,8 +97,9 @@ def score(model: LanguageModel, prompt: Sequence[int], answer: Sequence[int]) ->
 def log_probabilities(logits: Logits, tokens: Sequence[int]) -> npt.NDArray[np.float64]:
     """Return log-probabilities of ``tokens`` ``[n]`` at temperature 1, from ``logits`` ``[n,
     vocab]``."""
-    shifted = logits.astype(np.float64)
-    shifted -= shifted.max(axis=1, keepdims=True)
-    own = shifted[np.arange(len(tokens)), np.asarray(tokens)]
-    found: npt.NDArray[np.float64] = own - np.log(np.exp(shifted).sum(axis=1))
+    found = np.empty(len(tokens))
+    for number, (row, token) in enumerate(zip(logits, tokens, strict=True)):
+        weights = LogitsRow(row, temperature=1.0)
+        (own,) = weights.log_weights(np.array([token]))
+        found[number] = own - math.log(weights.total)
     return found

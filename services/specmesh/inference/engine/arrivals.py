@@ -41,16 +41,16 @@ class Arrivals:
         self._hear(left_s)
         return True
 
-    def forward_ended(self, num_rows: int | None, began_s: float, ended_s: float) -> None:
+    def forward_ended(self, num_rows: int | None, seconds: float) -> None:
         """Record a forward of ``num_rows``; None if some calls need more than that one. To be
-        called before it is told to anybody: calls that came before that were not in reply."""
+        called before its callers are told: the calls that have come by then are no replies."""
         self._hear(0.0)
         if num_rows is not None:
-            self._returns.computed(num_rows, ended_s - began_s)
+            self._returns.computed(num_rows, seconds)
 
-    def answered(self, num_calls: int, ended_s: float) -> None:
-        """Record that ``num_calls`` have been answered by the forward that ended at ``ended_s``."""
-        self._returns.answered(num_calls, ended_s)
+    def answered(self, num_calls: int, at: float) -> None:
+        """Record that ``num_calls`` are answered at ``at``."""
+        self._returns.answered(num_calls, at)
 
     def _hear(self, patience_s: float | None) -> None:
         """Take in the signals that have come, or else wait for one; None means for ever."""

@@ -52,8 +52,9 @@ class BlockRegistry:
         """Return the blocks registered for the full blocks of ``chain[:num_tokens]``, up to the
         first gap."""
         blocks = []
-        for end in range(self._block_tokens, num_tokens + 1, self._block_tokens):
-            block = self._by_digest.get(chain.digest_at(end))
+        step = self._block_tokens // BLOCK_TOKENS
+        for digest in chain.digests[step - 1 : num_tokens // BLOCK_TOKENS : step]:
+            block = self._by_digest.get(digest)
             if block is None:
                 break
             blocks.append(block)
@@ -77,6 +78,10 @@ class BlockRegistry:
     def num_shared(self, block: int, wanted: Sequence[int]) -> int:
         """Count the leading tokens of ``wanted`` that are also those of ``block``."""
         return _num_shared(self._entries[block].tokens, wanted)
+
+    def holds(self, digest: bytes) -> bool:
+        """Return whether a full block is registered for the tokens up to ``digest``."""
+        return digest in self._by_digest
 
     def base(self, length: int, digest: bytes) -> PrefixChain | None:
         """Return the prefix of ``length`` tokens with that ``digest``, if all its blocks are

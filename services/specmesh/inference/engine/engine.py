@@ -197,10 +197,13 @@ class Engine:
         began_s = time.perf_counter()
         results = _results(model, running)
         if not isinstance(results, BaseException):
-            ended_s = time.perf_counter()
-            self._arrivals.forward_ended(_num_rows(running, results), began_s, ended_s)
+            forward_s = time.perf_counter() - began_s
             left = [job for job, each in zip(running, results, strict=True) if job.go_on(each)]
-            self._arrivals.answered(len(running) - len(left), ended_s)
+            self._arrivals.forward_ended(_num_rows(running, results), forward_s)
+            self._arrivals.answered(len(running) - len(left), time.perf_counter())
+            # Only now, so that the event loop does not compete with the jobs for the interpreter.
+            for job in running:
+                job.deliver()
             return left
         if len(running) == 1 or isinstance(results, Interrupted):
             return [job for job in running if job.throw(results)]

@@ -48,6 +48,7 @@ class Job(Generic[T]):
         self._arrival: asyncio.Future[None] | None = None
         self._ended = False
         self._steps: Steps[T] | None = None
+        self._outgoing: list[T | End] = []
         self.cancellation = Cancellation()
         self.queue_ms = 0.0
         """The time in ms that the job waited for its first step."""
@@ -114,14 +115,14 @@ class Job(Generic[T]):
 
     def go_on(self, logits: Logits | None) -> bool:
         """Run from the answered request to the next, or wait on if ``logits`` are None; False if
-        the job ended before, or is cancelled."""
+        the job ended before, or is cancelled. Its items wait for ``deliver``."""
         if self.ended_if_cancelled():
             return False
         if logits is None:
             return True
         assert self._steps is not None
         steps = self._steps
-        return self._proceed(steps, lambda: steps.send(logits))
+        return self._proceed(steps, lambda: steps.send(logits), delivers=False)
 
     def throw(self, error: BaseException) -> bool:
         """Raise ``error`` where the job waits for logits; False if it makes no further request, or
@@ -131,6 +132,11 @@ class Job(Generic[T]):
         assert self._steps is not None
         steps = self._steps
         return self._proceed(steps, lambda: steps.throw(error))
+
+    def deliver(self) -> None:
+        """Send the caller the items that wait for it."""
+        items, self._outgoing = self._outgoing, []
+        self._tell(items)
 
     def fail(self, error: BaseException) -> None:
         """Tell the caller that the job failed with ``error``."""
@@ -153,6 +159,8 @@ class Job(Generic[T]):
         steps: Steps[T],
         step: Callable[[], ForwardRequest | T],
         passes: tuple[type[Exception], ...] = (),
+        *,
+        delivers: bool = True,
     ) -> bool:
         """Run from ``step`` to the next request. Errors go to the caller, except for those in
         ``passes``.
@@ -181,7 +189,9 @@ class Job(Generic[T]):
         except BaseException as error:  # the caller decides what to do with it
             items.append(End(error))
         finally:
-            self._tell(items)
+            self._outgoing += items
+            if delivers:
+                self.deliver()
         return False
 
     def _closed(self) -> End:

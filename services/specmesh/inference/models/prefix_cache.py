@@ -24,10 +24,15 @@ SUPERSEDED_WITHIN_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Generic[State]):
-    """The ``state`` computed for exactly the tokens of ``chain``."""
+    """The ``state`` computed for exactly the tokens of ``chain``.
+
+    A snapshot that replaces another inherits its ``line``, by which its blocks are indexed: there
+    may be thousands, of which few are new.
+    """
 
     chain: PrefixChain
     state: State
+    line: int
 
 
 class PrefixCache(Generic[State]):
@@ -40,15 +45,17 @@ class PrefixCache(Generic[State]):
         self._max_tokens = max_tokens
         self._num_tokens = 0
         self._entries: OrderedDict[int, Snapshot[State]] = OrderedDict()
-        # Tuples, the latest key last: find_base reads them from another thread.
+        # The lines with a block; tuples, since find_base reads them from another thread.
         self._by_digest: dict[bytes, tuple[int, ...]] = {}
+        self._keys: dict[int, int] = {}
+        """The key of each line's snapshot."""
         self._next_key = 0
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
         """Return the first ``base_length`` tokens of a snapshot, as a new chain, if they have that
         digest."""
-        for key in self._by_digest.get(digest, ()):
-            snapshot = self._entries.get(key)
+        for line in self._by_digest.get(digest, ()):
+            snapshot = self._entries.get(self._keys.get(line, -1))
             if snapshot is None or len(snapshot.chain) < base_length:
                 continue
             if snapshot.chain.digest_at(base_length) == digest:
@@ -66,7 +73,7 @@ class PrefixCache(Generic[State]):
         length, holders = 0, tuple(self._entries)
         for longer in range(len(chain) // BLOCK_TOKENS * BLOCK_TOKENS, 0, -BLOCK_TOKENS):
             if found := self._by_digest.get(chain.digest_at(longer)):
-                length, holders = longer, found
+                length, holders = longer, tuple(self._keys[line] for line in found)
                 break
         shared, key = max(
             (
@@ -89,26 +96,31 @@ class PrefixCache(Generic[State]):
         It replaces that entry, unless the entry has more than ``SUPERSEDED_WITHIN_TOKENS`` other
         tokens.
         """
+        key = line = self._next_key
+        self._next_key += 1
+        num_indexed = 0
         origin = self._entries.get(grown_from) if grown_from is not None else None
         if origin is not None and len(origin.chain) - shared <= SUPERSEDED_WITHIN_TOKENS:
+            line, num_indexed = origin.line, shared // BLOCK_TOKENS
+        self._entries[key] = Snapshot(chain, state, line)
+        self._keys[line] = key  # Now find_base finds this one, which has the common blocks too.
+        if line != key:
             assert grown_from is not None
-            self._drop(grown_from)
-        key = self._next_key
-        self._next_key += 1
-        self._entries[key] = Snapshot(chain, state)
+            self._remove(grown_from, num_indexed)
         self._num_tokens += len(chain)
-        for length in range(BLOCK_TOKENS, len(chain) + 1, BLOCK_TOKENS):
-            digest = chain.digest_at(length)
-            self._by_digest[digest] = (*self._by_digest.get(digest, ()), key)
+        for digest in chain.digests[num_indexed:]:
+            self._by_digest[digest] = (*self._by_digest.get(digest, ()), line)
         while self._num_tokens > self._max_tokens and len(self._entries) > 1:
-            self._drop(next(iter(self._entries)))
+            key = next(iter(self._entries))
+            del self._keys[self._entries[key].line]
+            self._remove(key, 0)
 
-    def _drop(self, key: int) -> None:
+    def _remove(self, key: int, num_indexed: int) -> None:
+        """Remove a snapshot; its first ``num_indexed`` blocks stay indexed."""
         snapshot = self._entries.pop(key)
         self._num_tokens -= len(snapshot.chain)
-        for length in range(BLOCK_TOKENS, len(snapshot.chain) + 1, BLOCK_TOKENS):
-            digest = snapshot.chain.digest_at(length)
-            others = tuple(other for other in self._by_digest[digest] if other != key)
+        for digest in snapshot.chain.digests[num_indexed:]:
+            others = tuple(other for other in self._by_digest[digest] if other != snapshot.line)
             if others:
                 self._by_digest[digest] = others
             else:

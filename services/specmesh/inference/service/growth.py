@@ -101,7 +101,7 @@ class GrowingDraft:
         tips, guesses = [], []
         for tip in self._frontier:
             row = rows[tip.node - self._first_row][: self._shape.vocab_size]
-            if row.max() == -np.inf:
+            if row[0] == -np.inf and row.max() == -np.inf:
                 continue  # the model has no guess here
             tips.append(tip)
             guesses.append(Guess(tip.chance, self._drawn(row, tip)))

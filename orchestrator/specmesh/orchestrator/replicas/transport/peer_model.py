@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,7 +42,8 @@ async def fetch(stub: ModelServiceAsyncStub, info: model_pb2.ModelInfo) -> PeerM
     ``stub``."""
     request = model_service_pb2.GetTokenizerRequest()
     pieces = [piece async for piece in stub.GetTokenizer(request, timeout=HANDSHAKE_SECONDS)]
-    tokenizer_json = b"".join(piece.data for piece in pieces).decode()
+    # Interned, so that all peers share one copy: a tokenizer may take 10 MB.
+    tokenizer_json = sys.intern(b"".join(piece.data for piece in pieces).decode())
     return PeerModel(info, tokenizer_json, _chat_template(pieces))
 
 

@@ -7,6 +7,7 @@ processes, gRPC, cancellation and scheduling run at any model's speed on a small
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
@@ -83,7 +84,7 @@ class SimulatedModel:
             interruptible=True,
         )
         self._latency = latency
-        self._cache: PrefixCache[list[int]] = PrefixCache(CACHED_TOKENS)
+        self._cache: PrefixCache[array[int]] = PrefixCache(CACHED_TOKENS)
         self._processor = SimulatedProcessor()
 
     def open(
@@ -118,7 +119,7 @@ class SimulatedSequence:
         self,
         target: SimulatedTarget,
         choices: Choices,
-        cache: PrefixCache[list[int]],
+        cache: PrefixCache[array[int]],
         prefix: Sequence[int],
         latency: ForwardLatency,
         clock: CallClock,
@@ -131,12 +132,12 @@ class SimulatedSequence:
         self.clock = clock
         self._chain = PrefixChain(prefix)
         self._origin, self._shared = cache.longest(self._chain)
-        known = [target.start]
-        if self._origin is not None:
-            known = cache.use(self._origin).state[: self._shared + 1]
-        *before, last = known
-        self._states = [*before, *accumulate(prefix[self._shared :], chained, initial=last)]
+        self._states = array("Q", [target.start])
         """The hash after each number of prefix tokens, from 0 on."""
+        if self._origin is not None:
+            self._states = cache.use(self._origin).state[: self._shared + 1]
+        last = self._states.pop()
+        self._states.extend(accumulate(prefix[self._shared :], chained, initial=last))
         self._node_states = [self._states[-1]]
         self._tree = EMPTY
         self.num_rows = 0
@@ -181,7 +182,7 @@ class SimulatedSequence:
         if not self.num_rows:
             return
         self._chain.append(self._tree.tokens_on(keep))
-        self._states += [self._node_states[node] for node in keep]
+        self._states.extend(self._node_states[node] for node in keep)
         self._cache.put(self._chain, self._states, self._origin, self._shared)
 
     @property

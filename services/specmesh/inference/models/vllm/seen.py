@@ -7,6 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain, is_salt
+from specmesh.inference.engine.recent_chains import RecentChains
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,14 @@ class SeenPrefixes:
     def __init__(self, max_tokens: int) -> None:
         self._max_blocks = max_tokens // BLOCK_TOKENS
         self._lock = threading.Lock()
+        self._recent = RecentChains(max_tokens)
         self._blocks: OrderedDict[bytes, _Block] = OrderedDict()
 
     def add(self, chain: PrefixChain) -> None:
         """Remember the full blocks of ``chain``. If the last one is new, all of them count as
         recently added."""
         with self._lock:
+            self._recent.add(chain)
             if chain.digests and chain.digests[-1] in self._blocks:
                 return  # and so are those before it
             # The last first, so that a block is forgotten before its parent, which it needs.
@@ -49,6 +52,9 @@ class SeenPrefixes:
         as a new chain; else None."""
         found: list[tuple[tuple[int, ...], bytes]] = []
         with self._lock:
+            # Copying it takes a tenth of the time for long prefixes.
+            if (recent := self._recent.find(base_length, digest)) is not None:
+                return recent
             while (block := self._blocks.get(digest)) is not None:
                 found.append((block.tokens, digest))
                 digest = block.parent

@@ -1,0 +1,46 @@
+"""The prefixes of recent calls as whole chains, to copy from."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+
+MAX_CHAINS = 64
+
+
+class RecentChains:
+    """The latest ``MAX_CHAINS`` chains, with at most ``max_tokens`` tokens; a chain replaces those
+    that it continues."""
+
+    def __init__(self, max_tokens: int) -> None:
+        self._max_tokens = max_tokens
+        self._num_tokens = 0
+        self._chains: OrderedDict[bytes, PrefixChain] = OrderedDict()
+        """Chains by the digest of their full blocks, the latest last."""
+
+    def add(self, chain: PrefixChain) -> None:
+        """Add ``chain``, which must not change any more, unless it has no full block."""
+        if not chain.digests:
+            return
+        for digest, other in list(self._chains.items()):
+            length = len(other) // BLOCK_TOKENS * BLOCK_TOKENS
+            if length <= len(chain) and chain.digest_at(length) == digest:
+                self._remove(digest)
+        self._chains[chain.digests[-1]] = chain
+        self._num_tokens += len(chain)
+        while len(self._chains) > MAX_CHAINS or self._num_tokens > self._max_tokens:
+            self._remove(next(iter(self._chains)))
+
+    def find(self, length: int, digest: bytes) -> PrefixChain | None:
+        """Return the first ``length`` tokens of a chain, whole blocks, as a new chain, if they have
+        that ``digest``."""
+        for chain in reversed(self._chains.values()):
+            if length <= len(chain) and chain.digest_at(length) == digest:
+                found = PrefixChain(chain)
+                found.truncate(length)
+                return found
+        return None
+
+    def _remove(self, digest: bytes) -> None:
+        self._num_tokens -= len(self._chains.pop(digest))

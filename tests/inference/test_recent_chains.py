@@ -1,0 +1,74 @@
+"""Chains of recent calls, from which bases are copied."""
+
+from __future__ import annotations
+
+import pytest
+
+from specmesh.decoding.prefix import SALT_BYTES, PrefixChain
+from specmesh.inference.engine import recent_chains
+from specmesh.inference.engine.blocks import BlockPool
+from specmesh.inference.engine.recent_chains import RecentChains
+
+
+def found(chains: RecentChains, tokens: range, salt: bytes = b"") -> list[int] | None:
+    chain = chains.find(len(tokens), PrefixChain(tokens, salt).digest_at(len(tokens)))
+    return None if chain is None else list(chain)
+
+
+@pytest.mark.parametrize("length", [16, 32, 48])
+def test_any_whole_beginning_of_a_chain_is_found(length):
+    chains = RecentChains(100)
+    chains.add(PrefixChain(range(50)))
+    assert found(chains, range(length)) == list(range(length))
+    assert found(chains, range(1, length + 1)) is None
+    assert found(chains, range(64)) is None
+
+
+def test_what_is_found_may_be_changed():
+    chains = RecentChains(100)
+    chains.add(PrefixChain(range(40)))
+    chain = chains.find(*PrefixChain(range(32)).base())
+    assert chain is not None
+    chain.append([7])
+    assert found(chains, range(32)) == list(range(32))
+
+
+def test_a_chain_replaces_those_that_it_continues():
+    chains = RecentChains(100)
+    for length in range(20, 90, 10):
+        chains.add(PrefixChain(range(length)))
+    assert found(chains, range(16)) == list(range(16))
+    chains.add(PrefixChain(range(200, 220)))  # there is room for it beside the latest
+    assert found(chains, range(80)) == list(range(80))
+
+
+def test_the_oldest_are_forgotten_beyond_the_budget(monkeypatch):
+    monkeypatch.setattr(recent_chains, "MAX_CHAINS", 2)
+    chains = RecentChains(70)
+    chains.add(PrefixChain(range(20)))
+    chains.add(PrefixChain(range(100, 120)))
+    chains.add(PrefixChain(range(200, 220)))
+    assert found(chains, range(16)) is None
+    assert found(chains, range(100, 116)) is not None
+    chains.add(PrefixChain(range(300, 360)))  # too many tokens
+    assert found(chains, range(100, 116)) is None
+    assert found(chains, range(200, 216)) is None
+    assert found(chains, range(300, 348)) is not None
+
+
+def test_chains_of_other_salts_are_others():
+    chains = RecentChains(100)
+    chains.add(PrefixChain(range(20), b"a" * SALT_BYTES))
+    assert found(chains, range(16)) is None
+    assert found(chains, range(16), b"a" * SALT_BYTES) == list(range(16))
+
+
+def test_a_base_whose_blocks_were_evicted_is_not_found_though_its_chain_is_known():
+    pool = BlockPool(4)
+    chain = PrefixChain(range(40))
+    pool.close(pool.open(chain, 0), chain)
+    length, digest = chain.base()
+    assert pool.find_base(length, digest) is not None
+    other = PrefixChain(range(100, 130))
+    pool.close(pool.open(other, 32), None)  # it takes all blocks, and leaves nothing
+    assert pool.find_base(length, digest) is None
