@@ -18,6 +18,9 @@ _BROKEN = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.Sta
 also have a reason."""
 _NOT_STORED = frozenset({"NO_STORE", "STORE_UNAVAILABLE", "SESSION_NOT_FOUND"})
 
+_NO_ROOM = "OVERLOADED"
+"""The reason to come later that may hold for one orchestrator alone: each has room of its own."""
+
 _ABOUT_ONE_ANSWER = _NOT_STORED | {"PROMPT_CHANGED", "NEWER_SESSION", "READER_STALLED"}
 """Reasons to continue one answer elsewhere that say nothing about the target's health."""
 
@@ -55,6 +58,7 @@ class Recovery:
         self._rng = rng
         self.num_broken = 0
         """Number of calls in a row that broke without a token."""
+        self._num_paused = 0
 
     def progressed(self) -> None:
         """Record that a token came."""
@@ -64,22 +68,21 @@ class Recovery:
         """Count a call that broke by ``error``, and return the pause before the next call in
         seconds; None if ``error`` is final."""
         self.num_broken += 1
-        if self.num_broken > self._max_broken(has_begun) or not may_call_again(error):
+        if not may_call_again(error) or (has_begun and self.num_broken > self._limits.max_resumes):
+            return None
+        # No pause at first, since the next target is probably healthy, or has room.
+        num_at_once = 1 if has_begun else self._limits.num_targets - 1
+        if self.num_broken <= num_at_once and _is_elsewhere(error, has_begun=has_begun):
+            return 0.0
+        self._num_paused += 1
+        if not has_begun and self._num_paused > self._limits.max_retries:
             return None
         if _retry(error) == errors_pb2.RETRY_LATER:
             return max(error.retry_after_s or 0.0, self._backoff_s(self.num_broken))
-        # No pause at first, since the next target is probably healthy.
-        num_at_once = 1 if has_begun else self._limits.num_targets - 1
-        num_paused = self.num_broken - num_at_once
-        pause_s = self._backoff_s(num_paused) if num_paused > 0 else 0.0
+        pause_s = self._backoff_s(self.num_broken - num_at_once)
         if self._limits.num_targets == 1 and error.retry_after_s is not None:
             return max(pause_s, error.retry_after_s)
         return pause_s
-
-    def _max_broken(self, has_begun: bool) -> int:
-        if has_begun:
-            return self._limits.max_resumes
-        return self._limits.max_retries + self._limits.num_targets - 1
 
     def _backoff_s(self, number: int) -> float:
         """Return the length of pause ``number``, counted from 1: exponential, with jitter."""
@@ -110,6 +113,14 @@ def may_call_again(error: SpecmeshError) -> bool:
 def is_lost(error: SpecmeshError) -> bool:
     """Return whether the target broke, as opposed to refusing this call only."""
     return _retry(error) == errors_pb2.RETRY_ELSEWHERE and error.reason not in _ABOUT_ONE_ANSWER
+
+
+def _is_elsewhere(error: SpecmeshError, *, has_begun: bool) -> bool:
+    """Return whether another target may do what this one did not. One that lacks room is passed
+    over only by new answers: those that have begun have their turn before others anywhere."""
+    if error.reason == _NO_ROOM:
+        return not has_begun
+    return _retry(error) != errors_pb2.RETRY_LATER
 
 
 def is_not_stored(error: SpecmeshError) -> bool:
