@@ -6,10 +6,14 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from math import inf
 
 from specmesh.orchestrator.admission.controller import Admission
 from specmesh.serving.errors import ResourceExhaustedStatus
 from specmesh.serving.telemetry.pipeline import annotate
+
+LOOK_SECONDS = 0.1
+"""Interval of looking for answers that wait in vain, which takes a tenth of a millisecond."""
 
 
 class Slot:
@@ -58,6 +62,7 @@ class Entrance:
         self._die = die
         self._resumed: deque[Turn] = deque()
         self._new: deque[Turn] = deque()
+        self._looked_at = -inf
         admission.watcher = self._decide
 
     @property
@@ -120,7 +125,8 @@ class Entrance:
         return slot
 
     def _decide(self) -> None:
-        """Admit waiting answers while there is room, and refuse those that would wait in vain."""
+        """Admit waiting answers while there is room, and look now and then for those that would
+        wait in vain."""
         now = _now()
         size = self.room(now)
         for waiting, resumed in ((self._resumed, True), (self._new, False)):
@@ -128,6 +134,12 @@ class Entrance:
                 turn = waiting.popleft()
                 if not turn.done():
                     turn.set_result(self._begin())
+        if self._new and now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            self._turn_away(size, now)
+
+    def _turn_away(self, size: int, now: float) -> None:
+        """Refuse the answers that would wait in vain, from the last."""
         while self._new and self._admission.is_hopeless(self.num_waiting - 1, size, now):
             turn = self._new.pop()
             if not turn.done():
