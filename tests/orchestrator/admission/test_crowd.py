@@ -16,7 +16,8 @@ WARM_UP_S = 5.0
 SETTLED_S = 10.0
 AT_ONCE_S = 0.1
 CPU = Machine()
-GPU = Machine(fixed_s=0.2, per_call_s=0.001, kv_answers=1000)
+SLOW_CPU = Machine(fixed_s=0.1, per_call_s=0.02, prefix_s=0.1, draft_s=0.1)
+GPU = Machine(fixed_s=0.4, per_call_s=0.002, kv_answers=1000)
 ONE_BY_ONE = Machine(fixed_s=0.05, per_call_s=0.0, max_batch=1, kv_answers=1000)
 
 
@@ -29,6 +30,7 @@ class Shape:
     num_orchestrators: int
     num_tokens: Sequence[int]
     seconds: float = 20.0
+    factors: Sequence[float] = (1.5, 4)
 
     def crowd(self, *, open_door: bool = False) -> Crowd:
         sizes = self.num_replicas, self.num_orchestrators, self.num_tokens
@@ -66,8 +68,8 @@ SHAPES = {
     "one orchestrator": Shape(CPU, 1, 1, [16]),
     "two orchestrators": Shape(CPU, 1, 2, [16]),
     "long answers": Shape(CPU, 1, 2, [64, 256], seconds=60),
-    "eight replicas": Shape(GPU, 8, 1, [16], seconds=10),
-    "eight replicas of two": Shape(CPU, 8, 2, [16], seconds=5),
+    "eight replicas": Shape(GPU, 8, 1, [16], seconds=10, factors=(4,)),
+    "eight replicas of two": Shape(SLOW_CPU, 8, 2, [16], seconds=10, factors=(4,)),
     "one call at a time": Shape(ONE_BY_ONE, 1, 2, [16], seconds=30),
 }
 
@@ -82,7 +84,7 @@ def test_without_admission_the_mesh_collapses():
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_a_mesh_gives_what_it_can_at_any_load(shape: Shape):
     capacity = shape.capacity()
-    for factor in (1.5, 4):
+    for factor in shape.factors:
         goodput, seen, rooms = shape.under(factor * capacity)
         assert goodput >= 0.9 * capacity, factor
         assert not seen.num_late

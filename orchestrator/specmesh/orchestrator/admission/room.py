@@ -40,7 +40,7 @@ WINDOW = 32
 ROUNDS = 2
 """Verifications of each running answer between two decisions, so that each sees the effect of the
 one before."""
-NUM_FORWARDS = 512
+NUM_FORWARDS = 256
 """Latest verifications from which the cost of a call in a forward is estimated."""
 FORGOTTEN_SECONDS = 3.0
 """After this time in which the room was not used up, it is as large as at first: what was learnt
