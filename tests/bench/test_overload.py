@@ -32,6 +32,7 @@ GOOD = OverloadCell(
     rooms_peak=(20, 18),
     rooms_after=(16, 16),
     queue_peak=12,
+    lag_p99_ms=1.0,
 )
 
 

@@ -80,6 +80,8 @@ class OverloadCell:
     """Room of each orchestrator; the last ``settle_s`` after the load."""
     queue_peak: int
     """Most calls that waited at the verifier."""
+    lag_p99_ms: float
+    """How much later than due the generator sent requests: what the machine itself holds up."""
 
     @property
     def share(self) -> float:
@@ -130,6 +132,7 @@ async def _cell(
         each for each in run.seen.observations if extent.phase(each.due_s) is RunPhase.MEASURED
     ]
     refused = [each for each in measured if is_refused(each)]
+    lag = run.result.generator.lag_ms
     refused_ms = [each.e2e_s * 1e3 for each in refused]
     return OverloadCell(
         door=door,
@@ -145,6 +148,7 @@ async def _cell(
         rooms_peak=gauges.peak_rooms,
         rooms_after=gauges.at(settled_s).rooms,
         queue_peak=gauges.peak_queue,
+        lag_p99_ms=lag.p99 if lag else 0.0,
     )
 
 

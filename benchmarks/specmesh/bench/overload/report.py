@@ -31,10 +31,11 @@ def table(cells: Sequence[OverloadCell]) -> Table:
             ("broken", lambda each: str(each.accepted_failed)),
             ("room", _rooms),
             ("queue", lambda each: str(each.queue_peak)),
+            ("lag", lambda each: f"{each.lag_p99_ms:.0f}"),
             ("", lambda each: "[green]good" if each.is_good else "[bold red]BAD"),
         ),
-        caption="Room: of each orchestrator before, at its peak, and after the load.\n"
-        "Broken: accepted, and then not answered.",
+        caption="Room: of each orchestrator before, at its peak, and after the load. Broken:\n"
+        "accepted, and then not answered. Lag: p99 of how late requests were sent, in ms.",
     )
 
 

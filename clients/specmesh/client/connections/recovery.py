@@ -18,9 +18,6 @@ _BROKEN = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.Sta
 also have a reason."""
 _NOT_STORED = frozenset({"NO_STORE", "STORE_UNAVAILABLE", "SESSION_NOT_FOUND"})
 
-_NO_ROOM = "OVERLOADED"
-"""The reason to come later that may hold for one orchestrator alone: each has room of its own."""
-
 _ABOUT_ONE_ANSWER = _NOT_STORED | {"PROMPT_CHANGED", "NEWER_SESSION", "READER_STALLED"}
 """Reasons to continue one answer elsewhere that say nothing about the target's health."""
 
@@ -64,20 +61,24 @@ class Recovery:
         """Record that a token came."""
         self.num_broken = 0
 
-    def pause_s(self, error: SpecmeshError, *, has_begun: bool) -> float | None:
+    def pause_s(
+        self, error: SpecmeshError, *, has_begun: bool, others_have_room: bool = False
+    ) -> float | None:
         """Count a call that broke by ``error``, and return the pause before the next call in
-        seconds; None if ``error`` is final."""
+        seconds; None if ``error`` is final. ``others_have_room`` says that the next target may have
+        room for an answer for which this one had none."""
         self.num_broken += 1
         if not may_call_again(error) or (has_begun and self.num_broken > self._limits.max_resumes):
             return None
         # No pause at first, since the next target is probably healthy, or has room.
         num_at_once = 1 if has_begun else self._limits.num_targets - 1
-        if self.num_broken <= num_at_once and _is_elsewhere(error, has_begun=has_begun):
+        is_later = _retry(error) == errors_pb2.RETRY_LATER
+        if self.num_broken <= num_at_once and (others_have_room or not is_later):
             return 0.0
         self._num_paused += 1
         if not has_begun and self._num_paused > self._limits.max_retries:
             return None
-        if _retry(error) == errors_pb2.RETRY_LATER:
+        if is_later:
             return max(error.retry_after_s or 0.0, self._backoff_s(self.num_broken))
         pause_s = self._backoff_s(self.num_broken - num_at_once)
         if self._limits.num_targets == 1 and error.retry_after_s is not None:
@@ -115,12 +116,9 @@ def is_lost(error: SpecmeshError) -> bool:
     return _retry(error) == errors_pb2.RETRY_ELSEWHERE and error.reason not in _ABOUT_ONE_ANSWER
 
 
-def _is_elsewhere(error: SpecmeshError, *, has_begun: bool) -> bool:
-    """Return whether another target may do what this one did not. One that lacks room is passed
-    over only by new answers: those that have begun have their turn before others anywhere."""
-    if error.reason == _NO_ROOM:
-        return not has_begun
-    return _retry(error) != errors_pb2.RETRY_LATER
+def has_no_room(error: SpecmeshError) -> bool:
+    """Return whether the target had no room for the answer; each target has room of its own."""
+    return error.reason == "OVERLOADED"
 
 
 def is_not_stored(error: SpecmeshError) -> bool:

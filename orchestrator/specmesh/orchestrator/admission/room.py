@@ -42,7 +42,7 @@ ROUNDS = 2
 one before."""
 NUM_FORWARDS = 256
 """Latest verifications from which the cost of a call in a forward is estimated."""
-FORGOTTEN_SECONDS = 3.0
+FORGOTTEN_SECONDS = 2.0
 """After this time in which the room was not used up, it is as large as at first: what was learnt
 may no longer hold."""
 
