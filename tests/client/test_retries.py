@@ -5,6 +5,8 @@ import time
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import RetryInfo
 from tests.client.conftest import (
     FakeOrchestrator,
     breaks_after,
@@ -24,11 +26,16 @@ from specmesh.client import (
     Unavailable,
     testing,
 )
-from specmesh.client.connections import recovery
+from specmesh.client.connections import channels, recovery
 from specmesh.client.testing import FakeMesh
 from specmesh.v1 import errors_pb2
 
 Code = grpc.StatusCode
+
+
+def in_a_minute() -> RetryInfo:
+    """When a refused client should come again."""
+    return RetryInfo(retry_delay=Duration(seconds=60))
 
 
 def told():
@@ -214,3 +221,50 @@ def test_the_log_tells_of_breaks_and_of_ends(caplog):
     assert ("DEBUG", f"channel to {mesh.address}") in lines
     assert ("DEBUG", "answer fake-1 ended: finished") in lines
     assert any(level == "WARNING" and "resuming in 0.00 s" in line for level, line in lines)
+
+
+async def test_who_finds_no_room_asks_the_others_at_once(serve):
+    hooks, retries, _, _ = told()
+    full = refuses(Code.RESOURCE_EXHAUSTED, "full", "OVERLOADED", in_a_minute())
+    fakes = [await serve(FakeOrchestrator([full])) for _ in range(2)]
+    free = await serve(FakeOrchestrator([whole_answer]))
+    targets = [each.address for each in (*fakes, free)]
+    async with AsyncClient(*targets, max_retries=0, hooks=hooks) as client:
+        await client.generate("hello")
+    assert [each.pause_s for each in retries] == [0, 0]
+
+
+@pytest.mark.parametrize(("reason", "num_asked"), [("OVERLOADED", 2), ("LIMIT_REACHED", 1)])
+async def test_without_retries_nobody_waits_to_be_refused(serve, reason, num_asked):
+    refused = refuses(Code.RESOURCE_EXHAUSTED, "full", reason, in_a_minute())
+    fakes = [await serve(FakeOrchestrator([refused])) for _ in range(2)]
+    async with AsyncClient(*(each.address for each in fakes), max_retries=0) as client:
+        began = time.monotonic()
+        with pytest.raises(SpecmeshError) as caught:
+            await client.generate("hello")
+    assert time.monotonic() - began < 30
+    assert caught.value.reason == reason
+    assert caught.value.retry_after_s == 60
+    assert sum(len(each.requests) for each in fakes) == num_asked
+
+
+async def test_who_was_told_that_one_has_no_room_asks_it_again_a_little_later(serve, monkeypatch):
+    monkeypatch.setattr(channels, "FULL_S", 60.0)
+    full = refuses(Code.RESOURCE_EXHAUSTED, "full", "OVERLOADED", in_a_minute())
+    fakes = [await serve(FakeOrchestrator([full, full])) for _ in range(2)]
+    async with AsyncClient(*(each.address for each in fakes), max_retries=0) as client:
+        for _ in range(3):
+            with pytest.raises(Overloaded):
+                await client.generate("hello")
+    assert sum(len(each.requests) for each in fakes) == 4  # both once, and then one for each
+
+
+async def test_an_orchestrator_with_room_is_asked_first(serve, monkeypatch):
+    monkeypatch.setattr(channels, "FULL_S", 60.0)
+    refused = refuses(Code.RESOURCE_EXHAUSTED, "full", "OVERLOADED", in_a_minute())
+    full = await serve(FakeOrchestrator([refused]))
+    free = await serve(FakeOrchestrator([whole_answer] * 3))
+    async with AsyncClient(full.address, free.address, max_retries=0) as client:
+        for _ in range(3):
+            await client.generate("hello")
+    assert (len(full.requests), len(free.requests)) == (1, 3)

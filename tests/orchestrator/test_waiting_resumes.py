@@ -8,7 +8,7 @@ import pytest
 from tests.orchestrator.answers import Answer, alone, collect, request, resuming
 from tests.orchestrator.peers import Drafter, Hold, Verifier
 
-from specmesh.orchestrator.admission import controller as admission
+from specmesh.orchestrator.admission import controller, room
 from specmesh.orchestrator.answers import beginning
 from specmesh.v1 import generation_pb2 as pb
 
@@ -16,8 +16,8 @@ from specmesh.v1 import generation_pb2 as pb
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch):
     """There is room for one answer, and little patience."""
-    monkeypatch.setattr(admission, "FIRST_PER_REPLICA", 1)
-    monkeypatch.setattr(admission, "RESUMED", 1.0)
+    monkeypatch.setattr(room, "FIRST_PER_REPLICA", 1)
+    monkeypatch.setattr(controller, "RESUMED", 1.0)
     monkeypatch.setattr(beginning, "HEARTBEAT_S", 0.02)
 
 

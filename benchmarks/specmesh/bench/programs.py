@@ -126,6 +126,12 @@ BENCHMARKS = (
         "Check the accuracy of 'specmesh load' against theory, and its own cost.",
     ),
     Program(
+        "bench overload",
+        "specmesh.bench.overload",
+        "local",
+        "Offer a mesh more than it can answer, and check what it answers, refuses and recovers.",
+    ),
+    Program(
         "bench prefixes",
         "specmesh.bench.prefixes",
         "local",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from specmesh.client.answers.values import GenerationResult
+from specmesh.client.connections.recovery import has_no_room
 from specmesh.client.errors import SpecmeshError
 
 logger = logging.getLogger("specmesh.client")
@@ -56,8 +57,10 @@ class Hooks:
     def broke(self, call: BrokenCall) -> None:
         """Log a broken call, and pass it to its callback."""
         what = "resuming" if call.session_id else "retrying"
-        logger.warning(
-            "call to %s broke, %s in %.2f s: %s", call.target, what, call.pause_s, call.error
+        # A full mesh refuses many answers, and that another orchestrator is asked tells little.
+        level = logging.INFO if has_no_room(call.error) and not call.pause_s else logging.WARNING
+        logger.log(
+            level, "call to %s broke, %s in %.2f s: %s", call.target, what, call.pause_s, call.error
         )
         _tell(self.on_resume if call.session_id else self.on_retry, call)
 

@@ -171,6 +171,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             has_begun = request.HasField("received")
 
             async def begin(stack: AsyncExitStack) -> Begun:
+                self._entrance.check(metrics.deadline, resumed=has_begun)
                 answer = await self._answers.new(request, metrics)
                 slot = await stack.enter_async_context(
                     self._entrance.slot(metrics.deadline, resumed=has_begun)

@@ -77,7 +77,7 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
         MAX_WAIT_SECONDS,
         ge=0,
         description="longest time in seconds that a request may wait for admission while the mesh "
-        "is full; a request that would wait longer is refused immediately",
+        "is full; one that is expected to wait for more than half of it is refused immediately",
     )
     share_prefixes: Literal["identity", "all"] = Field(
         "identity",

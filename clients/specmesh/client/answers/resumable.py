@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,11 +21,13 @@ from specmesh.client.connections.channels import Endpoint, cut_off_is_unavailabl
 from specmesh.client.connections.recovery import (
     Recovery,
     RetryPolicy,
+    has_no_room,
     is_lost,
     is_not_stored,
     out_of_time,
 )
 from specmesh.client.connections.status import from_rpc_error
+from specmesh.client.connections.targets import Turns
 from specmesh.client.errors import DeadlineExceeded, SpecmeshError, Unavailable
 from specmesh.client.hooks import BrokenCall, Hooks
 from specmesh.client.telemetry import GenerateSpan
@@ -59,23 +60,23 @@ class Asked:
 
 
 class ResumableCall:
-    """A reader of one answer's events; ``targets`` yields the target of each call, endlessly."""
+    """A reader of one answer's events; ``turns`` yields the target of each call."""
 
     def __init__(
         self,
-        targets: Iterator[Endpoint],
+        turns: Turns,
         asked: Asked,
         span: GenerateSpan,
     ) -> None:
         self.answer = ReceivedAnswer(asked.request, asked.saved)
-        self._targets = targets
+        self._turns = turns
         self._limits = asked.limits
         self._deadline = asyncio.get_running_loop().time() + asked.limits.timeout_s
         self._span = span
         self._hooks = asked.hooks
         # Jitter need not be unguessable.
         self._recovery = Recovery(asked.limits, random.Random())  # noqa: S311
-        self._target = next(targets)
+        self._target = next(turns)
         self._call: _Call | None = None
         self._has_answered = False
         self._broken: SpecmeshError | None = None
@@ -96,7 +97,7 @@ class ResumableCall:
             except SpecmeshError as error:
                 self.cancel()
                 await self._prepare_next_call(error)
-                self._target = next(self._targets)
+                self._target = next(self._turns)
             else:
                 if not event.HasField("heartbeat"):
                     return event
@@ -176,7 +177,15 @@ class ResumableCall:
         if isinstance(error, DeadlineExceeded):
             raise out_of_time(error, self._broken)
         self._broken = error
-        pause_s = self._recovery.pause_s(error, has_begun=answer.started is not None)
+        has_begun = answer.started is not None
+        if has_no_room(error) and not has_begun:
+            self._target.lacked_room()
+        pause_s = self._recovery.pause_s(
+            error,
+            has_begun=has_begun,
+            # Answers that have begun have their turn before others at any target, so they wait.
+            others_have_room=has_no_room(error) and not (has_begun or self._turns.all_passed_over),
+        )
         if pause_s is None or asyncio.get_running_loop().time() + pause_s > self._deadline:
             raise error
         broken = BrokenCall(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from types import TracebackType
 from typing import Self
 
@@ -20,7 +20,7 @@ from specmesh.client.answers.values import (
     finish_reason_from,
     stats_from,
 )
-from specmesh.client.connections.channels import Endpoint
+from specmesh.client.connections.targets import Turns
 from specmesh.client.errors import SpecmeshError
 from specmesh.client.hooks import Ended
 from specmesh.client.telemetry import GenerateSpan
@@ -36,7 +36,7 @@ class GenerationStream:
     stay valid and remain available in the properties and in the ``session`` of the error.
     """
 
-    def __init__(self, targets: Callable[[], Iterator[Endpoint]], asked: Asked) -> None:
+    def __init__(self, targets: Callable[[], Turns], asked: Asked) -> None:
         self._targets = targets
         self._asked = asked
         self._call: ResumableCall | None = None

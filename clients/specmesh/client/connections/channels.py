@@ -26,6 +26,10 @@ logger = logging.getLogger("specmesh.client")
 PASSED_OVER_S = 2.0
 """Time for which a target that broke a call is skipped: about as long as a restart takes."""
 
+FULL_S = 0.25
+"""Time for which a target that had no room is skipped by other answers. Without it, each refusal
+of a full mesh would cost as many calls as there are targets."""
+
 MAX_METADATA_BYTES = 16 * 2**10
 """The most that orchestrators accept (``serving/rpc/intake.py``). Above it, gRPC would refuse
 some calls and not others, and give no reason."""
@@ -118,6 +122,10 @@ class Endpoint:
                 "only every five minutes, so a freeze of it is noticed late",
                 self.address,
             )
+
+    def lacked_room(self) -> None:
+        """Record that it had no room for an answer, so that other calls avoid it for `FULL_S`."""
+        self._back_at = max(self._back_at, asyncio.get_running_loop().time() + FULL_S)
 
     @property
     def passed_over(self) -> bool:

@@ -55,31 +55,35 @@ class Recovery:
         self._rng = rng
         self.num_broken = 0
         """Number of calls in a row that broke without a token."""
+        self._num_paused = 0
 
     def progressed(self) -> None:
         """Record that a token came."""
         self.num_broken = 0
 
-    def pause_s(self, error: SpecmeshError, *, has_begun: bool) -> float | None:
+    def pause_s(
+        self, error: SpecmeshError, *, has_begun: bool, others_have_room: bool = False
+    ) -> float | None:
         """Count a call that broke by ``error``, and return the pause before the next call in
-        seconds; None if ``error`` is final."""
+        seconds; None if ``error`` is final. ``others_have_room`` says that the next target may have
+        room for an answer for which this one had none."""
         self.num_broken += 1
-        if self.num_broken > self._max_broken(has_begun) or not may_call_again(error):
+        if not may_call_again(error) or (has_begun and self.num_broken > self._limits.max_resumes):
             return None
-        if _retry(error) == errors_pb2.RETRY_LATER:
-            return max(error.retry_after_s or 0.0, self._backoff_s(self.num_broken))
-        # No pause at first, since the next target is probably healthy.
+        # No pause at first, since the next target is probably healthy, or has room.
         num_at_once = 1 if has_begun else self._limits.num_targets - 1
-        num_paused = self.num_broken - num_at_once
-        pause_s = self._backoff_s(num_paused) if num_paused > 0 else 0.0
+        is_later = _retry(error) == errors_pb2.RETRY_LATER
+        if self.num_broken <= num_at_once and (others_have_room or not is_later):
+            return 0.0
+        self._num_paused += 1
+        if not has_begun and self._num_paused > self._limits.max_retries:
+            return None
+        if is_later:
+            return max(error.retry_after_s or 0.0, self._backoff_s(self.num_broken))
+        pause_s = self._backoff_s(self.num_broken - num_at_once)
         if self._limits.num_targets == 1 and error.retry_after_s is not None:
             return max(pause_s, error.retry_after_s)
         return pause_s
-
-    def _max_broken(self, has_begun: bool) -> int:
-        if has_begun:
-            return self._limits.max_resumes
-        return self._limits.max_retries + self._limits.num_targets - 1
 
     def _backoff_s(self, number: int) -> float:
         """Return the length of pause ``number``, counted from 1: exponential, with jitter."""
@@ -110,6 +114,11 @@ def may_call_again(error: SpecmeshError) -> bool:
 def is_lost(error: SpecmeshError) -> bool:
     """Return whether the target broke, as opposed to refusing this call only."""
     return _retry(error) == errors_pb2.RETRY_ELSEWHERE and error.reason not in _ABOUT_ONE_ANSWER
+
+
+def has_no_room(error: SpecmeshError) -> bool:
+    """Return whether the target had no room for the answer; each target has room of its own."""
+    return error.reason == "OVERLOADED"
 
 
 def is_not_stored(error: SpecmeshError) -> bool:

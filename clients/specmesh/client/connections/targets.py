@@ -10,6 +10,26 @@ from collections.abc import Iterator, Sequence
 from specmesh.client.connections.channels import ChannelSettings, Endpoint
 
 
+class Turns(Iterator[Endpoint]):
+    """The target of an answer's first call, then of each retry or resume; endless. Those to be
+    passed over have no turn unless all are."""
+
+    def __init__(self, targets: Sequence[Endpoint]) -> None:
+        self._targets = targets
+        self._cycle = itertools.cycle(targets)
+
+    @property
+    def all_passed_over(self) -> bool:
+        """True while no target is preferred to another."""
+        return all(each.passed_over for each in self._targets)
+
+    def __next__(self) -> Endpoint:
+        for target in self._cycle:
+            if not target.passed_over or self.all_passed_over:
+                return target
+        raise AssertionError("there is no target")
+
+
 class Targets:
     """All targets of a client in one event loop, which its calls share."""
 
@@ -17,12 +37,11 @@ class Targets:
         self._targets = targets
         self._turns = itertools.cycle(range(len(targets)))
 
-    def in_turn(self) -> Iterator[Endpoint]:
-        """Yield the target of an answer's first call, then of each retry or resume; endless."""
+    def in_turn(self) -> Turns:
+        """Return the turns of an answer's calls, beginning after the target that the answer before
+        began with."""
         first = next(self._turns)
-        for target in itertools.cycle((*self._targets[first:], *self._targets[:first])):
-            if not target.passed_over or all(each.passed_over for each in self._targets):
-                yield target
+        return Turns((*self._targets[first:], *self._targets[:first]))
 
     async def suspend(self) -> None:
         """Break all open calls and start none until `reopen`."""

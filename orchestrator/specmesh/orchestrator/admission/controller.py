@@ -1,121 +1,33 @@
 """Admission control: an answer that has begun is finished, so one that could not be is refused.
 
-Two decisions, both made without a clock. ``Room`` is the number of answers that can run
-concurrently: by Little's law, if verifications take l seconds while N answers run, they would take
-k seconds with N k / l answers. ``Admission`` estimates the wait of another answer: the answers
-ahead of it must finish first, at the rate at which recent answers have finished.
+``Room`` says how many answers run concurrently, ``AnswerPace`` how soon they end, and ``Admission``
+who begins, who waits and who is refused: an answer waits only if it is expected to begin well
+within its patience. No clock: times are passed in, in seconds.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import inf
-from statistics import fmean, median
 
+from specmesh.orchestrator.admission.pace import AnswerPace
+from specmesh.orchestrator.admission.room import Room, Spent
 from specmesh.serving.errors import ResourceExhaustedStatus
 
-FIRST_PER_REPLICA = 16
-"""Answers that run per replica before anything has been measured."""
-MAX_FORWARDS = 4.0
-"""Longest acceptable queue at a replica, in forwards. One is enough to keep replicas busy; with
-more, more answers share the replicas and each gets slower."""
-MIN_QUEUE_MS = 50.0
-"""Wait at a replica that is acceptable however short a forward is."""
-MAX_OVERHEAD_MS = 250.0
-"""Acceptable time of a verification outside its replica; a longer time means that the orchestrator
-or the network is overloaded."""
-GROWTH = 1.25
-"""Factor by which the room grows when latencies would allow ``SPARE`` times as many answers."""
-SPARE = 2.0
-SHRINKAGE = 0.75
-"""When a replica's queue is full, the room shrinks to this share of the running answers."""
-WINDOW = 32
-"""Verifications between two decisions about the room, and the number of latest answers from which
-the rate of finishing is estimated."""
 RESUMED = 2.0
 """Factor by which the room is larger for resumed answers: the replicas have run them before."""
 MAX_WAIT_SECONDS = 10.0
 """Default of the longest wait for admission."""
+EXPECTED_SHARE = 0.5
+"""An answer may wait if it is expected to begin within this share of its patience, so that it does
+begin in time if the others take up to twice as long as expected."""
 MAX_WAITING = 256
 """Most answers that wait concurrently, to bound their memory."""
 MIN_RETRY_SECONDS = 0.5
 """Shortest delay before a refused client should retry, before jitter."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """The time of a verification in milliseconds, split into the replica's queue, its forwards, and
-    everything else that the orchestrator waited for, such as failed attempts."""
-
-    queue_ms: float
-    forward_ms: float
-    overhead_ms: float
-
-    @classmethod
-    def of(cls, total_ms: float, queue_ms: float, forward_ms: float) -> Spent:
-        """Count the rest of ``total_ms`` as overhead, at most ten times the acceptable one, so that
-        a single hung call cannot dominate the mean."""
-        overhead_ms = max(0.0, total_ms - queue_ms - forward_ms)
-        return cls(queue_ms, forward_ms, min(overhead_ms, 10 * MAX_OVERHEAD_MS))
-
-    @property
-    def bearable_share(self) -> float:
-        """The acceptable time divided by the actual one; below 1 the verification was too slow."""
-        bearable_ms = max(MAX_FORWARDS * self.forward_ms, MIN_QUEUE_MS) + self.forward_ms
-        replica_ms = self.queue_ms + self.forward_ms
-        return min(
-            bearable_ms / max(1e-3, replica_ms), MAX_OVERHEAD_MS / max(1e-3, self.overhead_ms)
-        )
-
-
-class Room:
-    """The number of answers that can run concurrently: at least one per replica.
-
-    The number is decided anew after every ``WINDOW`` verifications.
-    """
-
-    def __init__(self) -> None:
-        self._size: float | None = None
-        self._spent: list[Spent] = []
-        self._num_running: list[int] = []
-        self._most = inf
-        """Upper bound that full queues have set since the last decision."""
-
-    def size(self, num_replicas: int) -> int:
-        """Return how many answers can run concurrently, at least one per replica."""
-        least = max(1, num_replicas)
-        return FIRST_PER_REPLICA * least if self._size is None else max(least, int(self._size))
-
-    def answered(self, num_running: int, num_replicas: int, spent: Spent) -> None:
-        """Record a verification while ``num_running`` answers ran."""
-        self._spent.append(spent)
-        self._num_running.append(num_running)
-        if len(self._spent) == WINDOW:
-            self._size = min(self._decided(num_replicas), self._most)
-            self._spent.clear()
-            self._num_running.clear()
-            self._most = inf
-
-    def refused(self, num_running: int) -> None:
-        """Record that a replica's queue was full while ``num_running`` answers ran."""
-        self._most = min(self._most, SHRINKAGE * num_running)
-
-    def _decided(self, num_replicas: int) -> float:
-        """Return the new size, from the means of the window: Little's law is about means."""
-        size, num_running = self.size(num_replicas), fmean(self._num_running)
-        share = Spent(
-            fmean(spent.queue_ms for spent in self._spent),
-            fmean(spent.forward_ms for spent in self._spent),
-            fmean(spent.overhead_ms for spent in self._spent),
-        ).bearable_share
-        if share < 1:
-            return num_running * share
-        # If the room was not used up, low latencies do not show that more answers would fit.
-        grows = share > SPARE and max(self._num_running) >= size
-        return GROWTH * size + 1 if grows else size
+LONGEST_SECONDS = 3600.0
+"""Longest wait that is told; it stands for no end in sight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +61,17 @@ class Admission:
 
     def __init__(self, max_wait_s: float = MAX_WAIT_SECONDS) -> None:
         self.room = Room()
+        self.pace = AnswerPace()
         self.watcher: Callable[[], None] = lambda: None
         """Called when there may be more room."""
-        self.num_running = 0
         self.num_tokens_in_flight = 0
         """Tokens sent in verifications that are under way."""
         self._max_wait_s = max_wait_s
-        self._shares: deque[float] = deque(maxlen=WINDOW)
-        """Seconds between two ends of answers, estimated from each of the latest answers."""
+
+    @property
+    def num_running(self) -> int:
+        """Answers that run."""
+        return self.pace.num_running
 
     @contextmanager
     def verifying(self, num_tokens: int) -> Iterator[None]:
@@ -167,54 +82,53 @@ class Admission:
         finally:
             self.num_tokens_in_flight -= num_tokens
 
-    def verified(self, num_replicas: int, spent: Spent) -> None:
+    def verified(self, num_replicas: int, spent: Spent, now: float) -> None:
         """Record the time of a verification of a running answer."""
-        self.room.answered(self.num_running, num_replicas, spent)
+        self.room.answered(self.num_running, num_replicas, spent, now)
         self.watcher()
 
-    def refused(self) -> None:
+    def refused(self, now: float) -> None:
         """Record that a replica's queue was full."""
-        self.room.refused(self.num_running)
+        self.room.refused(self.num_running, now)
 
-    def fits(self, num_replicas: int, *, resumed: bool) -> bool:
-        """Return whether another answer may begin now."""
-        factor = RESUMED if resumed else 1.0
-        return self.num_running < factor * self.room.size(num_replicas)
+    def fits(self, size: int, *, resumed: bool) -> bool:
+        """Return whether another answer may begin now, with room for ``size``."""
+        return self.num_running < (RESUMED if resumed else 1.0) * size
 
-    def expected_wait_s(self, num_before: int) -> float:
-        """Return the expected wait behind ``num_before`` answers; 0 until one has finished."""
-        return (num_before + 1) * median(self._shares) if self._shares else 0.0
+    def expected_wait_s(self, num_before: int, size: int, now: float) -> float | None:
+        """Return the expected wait behind ``num_before`` answers while there is room for ``size``
+        and more run; None until it is known how fast answers proceed."""
+        num_to_end = max(0, self.num_running - size) + num_before + 1
+        wait_s = self.pace.until_ended_s(num_to_end, now)
+        return None if wait_s is None else min(LONGEST_SECONDS, wait_s)
 
     def patience_s(self, time_left_s: float) -> float:
         """Return the longest wait of an answer with ``time_left_s`` until its deadline."""
         return min(self._max_wait_s, time_left_s)
 
-    def may_wait(self, num_before: int, num_waiting: int, time_left_s: float) -> bool:
-        """Return whether an answer behind ``num_before`` others is expected to begin in time and
-        the queue of ``num_waiting`` has room for it."""
-        in_time = self.expected_wait_s(num_before) < self.patience_s(time_left_s)
-        return in_time and num_waiting < MAX_WAITING
+    def may_wait(
+        self, num_before: int, num_waiting: int, size: int, time_left_s: float, now: float
+    ) -> bool:
+        """Return whether an answer behind ``num_before`` others may join the ``num_waiting`` that
+        wait: if it is expected to begin well within its patience, and to end before its deadline.
+        Until that is known, as many may wait as can run."""
+        wait_s = self.expected_wait_s(num_before, size, now)
+        if wait_s is None:
+            return num_waiting < min(MAX_WAITING, size)
+        patience_s = self.patience_s(time_left_s - (self.pace.answer_s(now) or 0.0))
+        return wait_s < EXPECTED_SHARE * patience_s and num_waiting < MAX_WAITING
 
-    def overload(self, num_replicas: int, num_waiting: int, wait_s: float, die: float) -> Overload:
+    def is_hopeless(self, num_before: int, size: int, now: float) -> bool:
+        """Return whether an answer that waits behind ``num_before`` others will not begin in time
+        by far, although that was possible when it came."""
+        wait_s = self.expected_wait_s(num_before, size, now)
+        return wait_s is not None and EXPECTED_SHARE * wait_s > self._max_wait_s
+
+    def overload(self, size: int, num_waiting: int, wait_s: float, die: float) -> Overload:
         """Return the refusal of an answer that would wait, or has waited, ``wait_s``.
 
-        The client should retry when the wait will be acceptable, with jitter from ``die``, drawn
-        from [0, 1)."""
-        come_s = max(MIN_RETRY_SECONDS, wait_s - self._max_wait_s)
-        size = self.room.size(num_replicas)
-        return Overload(self.num_running, num_waiting, size, wait_s, come_s * (0.5 + die))
-
-    def began(self) -> None:
-        """Count an answer that begins."""
-        self.num_running += 1
-
-    def gave_up(self) -> None:
-        """Take back ``began`` for an answer that was admitted but did nothing."""
-        self.num_running -= 1
-
-    def ended(self, seconds: float, num_at_first: int, num_replicas: int) -> None:
-        """Record that an answer ended after ``seconds``; ``num_at_first`` ran when it began."""
-        num_beside = (num_at_first + self.num_running) / 2
-        # Had there been more answers, up to the room, they would have finished in the same time.
-        self._shares.append(seconds / max(num_beside, self.room.size(num_replicas)))
-        self.num_running -= 1
+        The client should retry when it may be let in, with jitter from ``die``, drawn from
+        [0, 1)."""
+        come_s = max(MIN_RETRY_SECONDS, wait_s - EXPECTED_SHARE * self._max_wait_s)
+        retry_after_s = min(come_s, self._max_wait_s) * (0.5 + die)
+        return Overload(self.num_running, num_waiting, size, wait_s, retry_after_s)

@@ -6,23 +6,43 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from math import inf
 
 from specmesh.orchestrator.admission.controller import Admission
 from specmesh.serving.errors import ResourceExhaustedStatus
 from specmesh.serving.telemetry.pipeline import annotate
 
+LOOK_SECONDS = 0.1
+"""Interval of looking for answers that wait in vain, which takes a tenth of a millisecond."""
+
 
 class Slot:
     """The slot of an admitted answer, freed at the latest when the block of ``slot`` ends."""
 
-    def __init__(self, leave: Callable[[], None]) -> None:
-        self._leave: Callable[[], None] | None = leave
+    def __init__(self, admission: Admission, left: Callable[[], None]) -> None:
+        self._pace = admission.pace
+        self._answer = self._pace.began(_now())
+        self._left = left
+        self._is_held = True
+
+    def limit(self, num_tokens: int) -> None:
+        """Record that the answer may get at most ``num_tokens``."""
+        self._answer.limit = num_tokens
+
+    def progressed(self, num_tokens: int) -> None:
+        """Record that the answer got ``num_tokens``."""
+        self._pace.progressed(self._answer, num_tokens, _now())
 
     def leave(self) -> None:
         """Free the slot once the mesh has finished, even if the client has not read everything."""
-        leave, self._leave = self._leave, None
-        if leave is not None:
-            leave()
+        if self._is_held:
+            self._is_held = False
+            self._pace.ended(self._answer, _now())
+            self._left()
+
+
+Turn = asyncio.Future[Slot | None]
+"""The slot of a waiting answer, once it is admitted; None if it is refused after all."""
 
 
 class Entrance:
@@ -40,14 +60,30 @@ class Entrance:
         self._admission = admission
         self._num_replicas = num_replicas
         self._die = die
-        self._resumed: deque[asyncio.Future[None]] = deque()
-        self._new: deque[asyncio.Future[None]] = deque()
-        admission.watcher = self._let_in
+        self._resumed: deque[Turn] = deque()
+        self._new: deque[Turn] = deque()
+        self._looked_at = -inf
+        admission.watcher = self._decide
 
     @property
     def num_waiting(self) -> int:
         """Answers that wait to be admitted."""
         return len(self._resumed) + len(self._new)
+
+    def room(self, now: float) -> int:
+        """Return the number of answers that may run concurrently."""
+        return self._admission.room.size(self._num_replicas(), now)
+
+    def check(self, deadline: float, *, resumed: bool) -> None:
+        """Raise what ``slot`` would raise immediately, so that an answer that can't be admitted
+        costs no further work."""
+        now = _now()
+        size, num_waiting = self.room(now), self.num_waiting
+        num_before = len(self._resumed) if resumed else num_waiting
+        if not num_before and self._admission.fits(size, resumed=resumed):
+            return
+        if not self._admission.may_wait(num_before, num_waiting, size, deadline - now, now):
+            raise self._overload(self._admission.expected_wait_s(num_before, size, now) or 0.0)
 
     @asynccontextmanager
     async def slot(self, deadline: float, *, resumed: bool) -> AsyncIterator[Slot]:
@@ -56,66 +92,69 @@ class Entrance:
         Raises ``ResourceExhaustedStatus`` with reason OVERLOADED, immediately if no slot is
         expected in time.
         """
-        await self._turn(deadline, resumed)
-        loop = asyncio.get_running_loop()
-        began, num_at_first = loop.time(), self._admission.num_running
-
-        def leave() -> None:
-            self._admission.ended(loop.time() - began, num_at_first, self._num_replicas())
-            self._let_in()
-
-        slot = Slot(leave)
+        self.check(deadline, resumed=resumed)
+        waiting = self._resumed if resumed else self._new
+        if waiting or not self._admission.fits(self.room(_now()), resumed=resumed):
+            slot = await self._turn(waiting, self._admission.patience_s(deadline - _now()))
+        else:
+            slot = self._begin()
         try:
             yield slot
         finally:
             slot.leave()
 
-    def _let_in(self) -> None:
-        """Admit waiting answers while there is room."""
-        for waiting, resumed in ((self._resumed, True), (self._new, False)):
-            while waiting and self._fits(resumed=resumed):
-                turn = waiting.popleft()
-                if not turn.done():
-                    self._admission.began()
-                    turn.set_result(None)
+    def _begin(self) -> Slot:
+        return Slot(self._admission, self._decide)
 
-    async def _turn(self, deadline: float, resumed: bool) -> None:
-        """Return when the answer is admitted; raises as ``slot`` does."""
-        waiting = self._resumed if resumed else self._new
-        if not waiting and self._fits(resumed=resumed):
-            self._admission.began()
-            return
-        time_left_s = deadline - asyncio.get_running_loop().time()
-        num_waiting = self.num_waiting
-        num_before = len(self._resumed) if resumed else num_waiting
-        if not self._admission.may_wait(num_before, num_waiting, time_left_s):
-            raise self._overload(self._admission.expected_wait_s(num_before))
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        turn: asyncio.Future[None] = loop.create_future()
+    async def _turn(self, waiting: deque[Turn], patience_s: float) -> Slot:
+        """Return the slot when the answer is admitted; raises as ``slot`` does."""
+        began = _now()
+        turn: Turn = asyncio.get_running_loop().create_future()
         waiting.append(turn)
-        patience_s = self._admission.patience_s(time_left_s)
         try:
             async with asyncio.timeout(patience_s):
-                await turn
-            annotate(queue_ms=(loop.time() - began) * 1e3)
+                slot = await turn
         except BaseException as error:
             self._give_up(waiting, turn)
             if isinstance(error, TimeoutError):
                 raise self._overload(patience_s) from None
             raise
+        if slot is None:
+            raise self._overload(_now() - began)
+        annotate(queue_ms=(_now() - began) * 1e3)
+        return slot
+
+    def _decide(self) -> None:
+        """Admit waiting answers while there is room, and look now and then for those that would
+        wait in vain."""
+        now = _now()
+        size = self.room(now)
+        for waiting, resumed in ((self._resumed, True), (self._new, False)):
+            while waiting and self._admission.fits(size, resumed=resumed):
+                turn = waiting.popleft()
+                if not turn.done():
+                    turn.set_result(self._begin())
+        if self._new and now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            self._turn_away(size, now)
+
+    def _turn_away(self, size: int, now: float) -> None:
+        """Refuse the answers that would wait in vain, from the last."""
+        while self._new and self._admission.is_hopeless(self.num_waiting - 1, size, now):
+            turn = self._new.pop()
+            if not turn.done():
+                turn.set_result(None)
 
     def _overload(self, wait_s: float) -> ResourceExhaustedStatus:
-        return self._admission.overload(
-            self._num_replicas(), self.num_waiting, wait_s, self._die()
-        ).error()
+        size = self.room(_now())
+        return self._admission.overload(size, self.num_waiting, wait_s, self._die()).error()
 
-    def _give_up(self, waiting: deque[asyncio.Future[None]], turn: asyncio.Future[None]) -> None:
-        if turn.done() and not turn.cancelled():  # admitted at the last moment
-            self._admission.gave_up()
-            self._let_in()
-        elif turn in waiting:
+    def _give_up(self, waiting: deque[Turn], turn: Turn) -> None:
+        if turn in waiting:
             waiting.remove(turn)
+        elif not turn.cancelled() and (slot := turn.result()):  # admitted at the last moment
+            slot.leave()
 
-    def _fits(self, *, resumed: bool) -> bool:
-        return self._admission.fits(self._num_replicas(), resumed=resumed)
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

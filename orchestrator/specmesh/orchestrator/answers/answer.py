@@ -4,10 +4,11 @@ go to the client."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import closing
 from dataclasses import replace
 
+from specmesh.orchestrator.admission.entrance import Slot
 from specmesh.orchestrator.answers import events
 from specmesh.orchestrator.answers.emission import Emission, EmittedToken
 from specmesh.orchestrator.answers.request_metrics import RequestMetrics
@@ -25,7 +26,7 @@ from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.replicas.transport.peer_model import kind_of
 from specmesh.orchestrator.requests.plan import RequestPlan
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.orchestrator.strategies.commands import Finish, StopReason, TokenKind
+from specmesh.orchestrator.strategies.commands import Commit, Finish, StopReason, TokenKind
 from specmesh.orchestrator.strategies.kit.progress import Progress
 from specmesh.orchestrator.text.decoder import TextStream
 from specmesh.serving.store.stored_session import Claim, Generated
@@ -78,20 +79,18 @@ class Answer:
         if not self._replayed.token_ids:
             await mesh.verifiers.require(self._need, self._metrics.deadline)
 
-    async def events(
-        self, mesh: ReplicaPools, worked: Callable[[], None]
-    ) -> AsyncGenerator[GenerationEvent, None]:
+    async def events(self, mesh: ReplicaPools, slot: Slot) -> AsyncGenerator[GenerationEvent, None]:
         """Yield the events of the answer; closing the generator cancels all work behind it.
 
-        ``worked`` is called when the mesh has finished, even if events are still unread.
+        ``slot`` is left when the mesh has finished, even if events are still unread.
         """
         prefix = self._prefix(mesh)
         search = prefix.search([peer.identity for peer in mesh.verifiers.ready])
         async with self._session.open():
             yield events.started(self._plan, self._target, self._session, HEARTBEAT_S)
-            work = asyncio.create_task(self._commit_all(mesh, prefix, search))
+            work = asyncio.create_task(self._commit_all(mesh, slot, prefix, search))
             work.add_done_callback(lambda _: self._emission.wake())
-            work.add_done_callback(lambda _: worked())
+            work.add_done_callback(lambda _: slot.leave())
             try:
                 while (tokens := await self._next_tokens(work)) or not work.done():
                     if event := await self._event(tokens):
@@ -109,13 +108,13 @@ class Answer:
         return CommittedPrefix(session_id, committed, mesh.holders, mesh.prefix_salt())
 
     async def _commit_all(
-        self, mesh: ReplicaPools, prefix: CommittedPrefix, search: Search | None
+        self, mesh: ReplicaPools, slot: Slot, prefix: CommittedPrefix, search: Search | None
     ) -> StopReason:
         with closing(prefix):
             await prefix.learn(search)
-            return await self._work(mesh, prefix)
+            return await self._work(mesh, slot, prefix)
 
-    async def _work(self, mesh: ReplicaPools, prefix: CommittedPrefix) -> StopReason:
+    async def _work(self, mesh: ReplicaPools, slot: Slot, prefix: CommittedPrefix) -> StopReason:
         """Replay the tokens committed earlier, then run the strategy for the rest. ``prefix`` has
         all committed tokens."""
         progress = Progress(self._plan.goal)
@@ -131,6 +130,7 @@ class Answer:
             max_tokens=progress.remaining,
             acceptance=mesh.acceptances[self._plan.strategy],
         )
+        slot.limit(goal.max_tokens)
         strategy = STRATEGIES[self._plan.strategy](goal)
         text = self._target.token_bytes if mesh.records_content else None
         request = RequestContext(
@@ -144,8 +144,13 @@ class Answer:
             tokens=TracedTokens.if_recorded(prefix.length, text),
         )
         self._calls = calls = Calls(request)
+
+        def deliver(commit: Commit) -> StopReason | None:
+            slot.progressed(len(commit.token_ids))
+            return self._emission.commit(commit)
+
         try:
-            return await Driver(strategy, calls, self._metrics.stats, self._emission.commit).drive()
+            return await Driver(strategy, calls, self._metrics.stats, deliver).drive()
         finally:
             self._metrics.cached(self._num_cached)
 

@@ -46,7 +46,7 @@ async def events_of(
             beginning.cancel()
             await asyncio.gather(beginning, return_exceptions=True)
         answer, slot = beginning.result()
-        async with aclosing(answer.events(mesh, slot.leave)) as told:
+        async with aclosing(answer.events(mesh, slot)) as told:
             async for event in told:
                 yield event
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from opentelemetry.metrics import Observation
@@ -14,7 +15,7 @@ from specmesh.serving import metrics
 
 def observe(mesh: ReplicaPools, entrance: Entrance) -> None:
     """Register gauges for replicas by state, running and waiting answers, the room for answers, and
-    tokens in flight. Call this once per process."""
+    tokens in flight. Call this once per process, on its event loop."""
     admission = mesh.admission
 
     def replicas() -> Iterable[Observation]:
@@ -29,6 +30,5 @@ def observe(mesh: ReplicaPools, entrance: Entrance) -> None:
     metrics.REQUESTS_RUNNING.observe(lambda: [Observation(admission.num_running)])
     metrics.TOKENS_IN_FLIGHT.observe(lambda: [Observation(admission.num_tokens_in_flight)])
     metrics.REQUESTS_WAITING.observe(lambda: [Observation(entrance.num_waiting)])
-    metrics.REQUESTS_ROOM.observe(
-        lambda: [Observation(admission.room.size(len(mesh.verifiers.ready)))]
-    )
+    clock = asyncio.get_running_loop().time
+    metrics.REQUESTS_ROOM.observe(lambda: [Observation(entrance.room(clock()))])

@@ -14,7 +14,7 @@ from dataclasses import replace
 import grpc.aio
 
 from specmesh.mesh.v1alpha1 import verifier_pb2
-from specmesh.orchestrator.admission.controller import Spent
+from specmesh.orchestrator.admission.room import Spent
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.costs import read_cost
 from specmesh.orchestrator.replicas.calls.next_drafts import num_levels
@@ -172,13 +172,13 @@ class VerifyCalls:
                     "DEADLINE", "the request's deadline has passed"
                 ) from error
             if fault_of(error) is CallFault.BUSY:
-                self._mesh.admission.refused()
+                self._mesh.admission.refused(loop.time())
             attempts.failed(peer, began, error)
             return None
         attempts.answered(peer, began, self._observe(peer, request, response, loop.time() - began))
         if self.num_cached_tokens is None:
             self.num_cached_tokens = response.cost.num_cached_tokens
-        self._admit(response, loop.time() - attempts.began)
+        self._admit(response, attempts.began, loop.time())
         self._request.prefix.seen_by(peer.identity, context.num_committed)
         return verified
 
@@ -203,11 +203,13 @@ class VerifyCalls:
         num_computed = cost.num_computed_tokens or num_sent
         return self._latencies.verifications.add(peer.address, num_computed, seconds)
 
-    def _admit(self, response: verifier_pb2.VerifyResponse, seconds: float) -> None:
+    def _admit(self, response: verifier_pb2.VerifyResponse, began: float, now: float) -> None:
         """Report the time of a verification, failed attempts included, to admission control."""
-        forward_ms = response.cost.forward_ms + response.next_draft.cost.forward_ms
-        spent = Spent.of(seconds * 1e3, response.cost.queue_ms, forward_ms)
-        self._mesh.admission.verified(len(self._pool.ready), spent)
+        cost = response.cost
+        forward_ms = cost.forward_ms + response.next_draft.cost.forward_ms
+        total_ms = (now - began) * 1e3
+        spent = Spent.of(total_ms, cost.queue_ms, forward_ms, cost.num_batch_calls)
+        self._mesh.admission.verified(len(self._pool.ready), spent, now)
 
 
 def _wanted(command: Verify) -> model_pb2.ModelFeature.ValueType | None:

@@ -1,4 +1,4 @@
-"""Who may begin, by what the answers before have met; no clock, no sockets."""
+"""Who begins, who waits and who is refused."""
 
 from __future__ import annotations
 
@@ -8,160 +8,82 @@ from contextlib import AsyncExitStack
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from specmesh.orchestrator.admission.controller import (
-    FIRST_PER_REPLICA,
-    MAX_FORWARDS,
-    MAX_OVERHEAD_MS,
-    MAX_WAITING,
-    WINDOW,
-    Admission,
-    Room,
-    Spent,
-)
+from specmesh.orchestrator.admission.controller import MAX_WAITING, Admission
 from specmesh.orchestrator.admission.entrance import Entrance
+from specmesh.orchestrator.admission.room import WINDOW, Spent
 from specmesh.serving.errors import ResourceExhaustedStatus
 
-FORWARD_MS = 20.0
+SIZE = 16
 
 
-def spent(num_forwards: float, overhead_ms: float = 1.0) -> Spent:
-    """A verification that waited for so many forwards."""
-    queue_ms = num_forwards * FORWARD_MS
-    return Spent(queue_ms, FORWARD_MS, overhead_ms)
+def at_work(admission: Admission, token_s: float, limit: int, now: float = 10.0) -> float:
+    """As many answers as there is room for, half done at that pace; returns the time then."""
+    answers = [admission.pace.began(now) for _ in range(SIZE)]
+    later = now + limit / 2 * token_s
+    for answer in answers:
+        answer.limit = limit
+        admission.pace.progressed(answer, limit // 2, later)
+    return later
 
 
-def told(room: Room, num_running: int, num_forwards: float, *, times: int = WINDOW) -> int:
-    """The room after verifications that waited for so many forwards."""
-    for _ in range(times):
-        room.answered(num_running, 1, spent(num_forwards))
-    return room.size(1)
-
-
-def test_a_mesh_of_which_nothing_is_known_takes_some_a_replica():
-    assert Room().size(3) == 3 * FIRST_PER_REPLICA
-
-
-def test_answers_that_wait_for_each_other_leave_room_for_fewer():
-    # One at a time: each of 16 waits for 15.
-    assert told(Room(), 16, 15) == round(16 * (MAX_FORWARDS + 1) / 16)
-
-
-def test_a_replica_that_batches_is_given_more_while_nobody_waits_long():
-    room, size = Room(), FIRST_PER_REPLICA
-    for _ in range(8):
-        size = told(room, size, 0.5)
-    assert size > 4 * FIRST_PER_REPLICA
-
-
-def test_room_that_nobody_uses_does_not_grow():
-    room = Room()
-    assert told(room, 3, 0.0, times=10 * WINDOW) == FIRST_PER_REPLICA
-
-
-def test_room_neither_grows_nor_shrinks_where_waits_are_as_they_may_be():
-    assert told(Room(), FIRST_PER_REPLICA, 0.75 * MAX_FORWARDS) == FIRST_PER_REPLICA
-
-
-def test_an_orchestrator_that_is_late_itself_takes_fewer():
-    room = Room()
-    for _ in range(WINDOW):
-        room.answered(16, 1, spent(0, overhead_ms=2 * MAX_OVERHEAD_MS))
-    assert room.size(1) == 8
-
-
-def test_one_call_that_hung_does_not_empty_the_mesh():
-    room = Room()
-    for _ in range(WINDOW - 1):
-        room.answered(16, 1, spent(0))
-    room.answered(16, 1, Spent.of(60_000.0, 0.0, FORWARD_MS))
-    assert room.size(1) >= 16
-
-
-def test_a_few_that_wait_long_count_as_much_as_many_that_do_not():
-    room = Room()
-    for number in range(WINDOW):
-        room.answered(80, 1, spent(0, overhead_ms=2_000 if number % 4 == 0 else 10))
-    assert room.size(1) < 40
-
-
-def test_a_wait_that_nobody_minds_leaves_room_for_many_short_forwards():
-    room = Room()
-    for _ in range(WINDOW):
-        room.answered(FIRST_PER_REPLICA, 1, Spent(16.0, 1.0, 7.0))
-    assert room.size(1) > FIRST_PER_REPLICA
-
-
-def test_full_queues_leave_room_for_fewer_however_fast_those_are_who_get_in():
-    room = Room()
-    room.refused(12)
-    assert told(room, 12, 0) == 9
-    assert told(room, 9, 0) == 12  # nobody was refused any more
-
-
-def test_a_replica_always_takes_one():
-    assert told(Room(), 2, 1000) == 1
-
-
-def test_room_follows_a_load_that_goes():
-    room = Room()
-    assert told(room, 40, 100) == 1
-    size = 1
-    for _ in range(20):
-        size = told(room, size, 0)
-    assert size > 10
-
-
-@pytest.mark.parametrize("capacity", [1, 6, 40])
-def test_room_settles_at_what_keeps_waits_short(capacity: int):
-    """A replica that batches ``capacity`` at a time: waits are those of a queue behind it."""
-    room = Room()
-    for _ in range(400):
-        size = room.size(1)
-        num_forwards = max(0.0, size / capacity - 1)
-        room.answered(size, 1, spent(num_forwards))
-    assert capacity < room.size(1) <= (MAX_FORWARDS + 1) * capacity + 1
-
-
-def finished(admission: Admission, seconds: float, num_beside: int) -> None:
-    """One of ``num_beside`` that came and went together."""
-    admission.num_running = num_beside
-    admission.ended(seconds, num_beside, 1)
-    admission.num_running = 0
-
-
-def test_a_wait_is_expected_by_how_fast_others_have_left():
+def test_until_it_is_known_how_fast_answers_proceed_as_many_wait_as_run():
     admission = Admission()
-    assert admission.expected_wait_s(100) == 0.0  # nobody has left yet
-    for _ in range(8):
-        finished(admission, 8.0, 16)
-    assert admission.expected_wait_s(0) == pytest.approx(0.5)
-    assert admission.expected_wait_s(9) == pytest.approx(5.0)
+    assert admission.expected_wait_s(0, SIZE, 0.0) is None
+    assert admission.may_wait(SIZE - 1, SIZE - 1, SIZE, 600, 0.0)
+    assert not admission.may_wait(SIZE, SIZE, SIZE, 600, 0.0)
+    assert not admission.may_wait(MAX_WAITING, MAX_WAITING, 2 * MAX_WAITING, 600, 0.0)
 
 
-def test_who_would_wait_too_long_may_not_wait():
-    admission = Admission(max_wait_s=3.0)
-    for _ in range(8):
-        finished(admission, 8.0, 16)
-    assert admission.may_wait(4, 4, time_left_s=600)
-    assert not admission.may_wait(6, 6, time_left_s=600)
-    assert not admission.may_wait(4, 4, time_left_s=2.0)
-    assert not admission.may_wait(0, MAX_WAITING, time_left_s=600)
+def test_a_wait_is_expected_by_the_tokens_that_running_answers_lack():
+    admission = Admission()
+    now = at_work(admission, token_s=0.1, limit=40)
+    assert admission.expected_wait_s(0, SIZE, now) == pytest.approx(2.0)
+    assert admission.expected_wait_s(SIZE - 1, SIZE, now) == pytest.approx(2.0)
+    assert admission.expected_wait_s(SIZE, SIZE, now) == pytest.approx(6.0)  # behind a whole one
+    assert admission.expected_wait_s(0, SIZE // 2, now) == pytest.approx(2.0)
+    assert admission.expected_wait_s(SIZE // 2, SIZE // 2, now) == pytest.approx(6.0)
+
+
+def test_who_would_wait_for_more_than_half_of_the_patience_may_not_wait():
+    admission = Admission(max_wait_s=5.0)
+    now = at_work(admission, token_s=0.1, limit=40)
+    assert admission.may_wait(SIZE - 1, SIZE - 1, SIZE, 600, now)
+    assert not admission.may_wait(SIZE, SIZE, SIZE, 600, now)
+    assert not admission.may_wait(0, MAX_WAITING, SIZE, 600, now)
+
+
+def test_who_could_not_be_answered_before_the_deadline_may_not_wait():
+    admission = Admission(max_wait_s=5.0)
+    now = at_work(admission, token_s=0.1, limit=40)
+    assert admission.may_wait(0, 0, SIZE, 8.5, now)
+    assert not admission.may_wait(0, 0, SIZE, 7.5, now)  # 4 s to answer, twice 2 s to wait
+
+
+def test_it_is_hopeless_to_wait_for_answers_that_take_twice_as_long_as_patience():
+    admission = Admission(max_wait_s=2.0)
+    now = at_work(admission, token_s=0.1, limit=40)
+    assert not admission.is_hopeless(0, SIZE, now)
+    assert admission.is_hopeless(SIZE, SIZE, now)
 
 
 def test_a_refusal_says_when_to_come_again_each_at_another_time():
-    admission = Admission(max_wait_s=3.0)
-    error = admission.overload(1, 7, 5.0, die=0.5).error()
+    admission = Admission(max_wait_s=4.0)
+    error = admission.overload(SIZE, 7, 5.0, die=0.5).error()
     assert error.reason == "OVERLOADED"
     assert error.metadata == {
         "num_running": "0",
-        "max_running": str(FIRST_PER_REPLICA),
+        "max_running": str(SIZE),
         "num_waiting": "7",
         "expected_wait_ms": "5000",
     }
-    assert error.retry_after_s == pytest.approx(2.0)
-    times = {admission.overload(1, 7, 5.0, die).retry_after_s for die in (0.0, 0.3, 0.9)}
+    assert error.retry_after_s == pytest.approx(3.0)
+    times = {admission.overload(SIZE, 7, 5.0, die).retry_after_s for die in (0.0, 0.3, 0.9)}
     assert len(times) == 3
-    assert all(1.0 <= each < 3.0 for each in times)
+    assert all(1.5 <= each < 4.5 for each in times)
+
+
+def test_no_client_is_told_to_come_again_in_an_hour():
+    assert Admission(max_wait_s=4.0).overload(SIZE, 7, 3600.0, die=0.5).retry_after_s == 4.0
 
 
 class Door:
@@ -170,7 +92,7 @@ class Door:
     def __init__(self, size: int, max_wait_s: float = 30.0) -> None:
         self.admission = Admission(max_wait_s)
         for _ in range(WINDOW):  # a replica's forwards take for ever
-            self.admission.room.answered(1, 1, spent(1000))
+            self.admission.room.answered(1, 1, Spent(1e6, 1e3, 1.0), now())
         self.replicas = size
         self.entrance = Entrance(self.admission, lambda: self.replicas, lambda: 0.5)
         self.order: list[str] = []
@@ -186,9 +108,15 @@ class Door:
 
     async def _visit(self, name: str, resumed: bool, time_left_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + time_left_s
-        async with self.entrance.slot(deadline, resumed=resumed):
+        async with self.entrance.slot(deadline, resumed=resumed) as slot:
+            slot.limit(10)
+            slot.progressed(10)
             self.order.append(name)
             await self._leave[name].wait()
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def settle() -> None:
@@ -243,7 +171,7 @@ async def test_room_that_grows_lets_in_those_who_wait():
     tasks = [door.come(name) for name in "ab"]
     await settle()
     door.replicas = 2
-    door.admission.verified(2, Spent(0.0, 1.0, 0.0))
+    door.admission.verified(2, Spent(0.0, 1.0, 0.0), now())
     await settle()
     assert door.order == ["a", "b"]
     for name in "ab":
@@ -308,3 +236,40 @@ async def test_a_place_given_back_early_is_given_back_once():
     assert door.admission.num_running == 1
     await door.go("next")
     await waiting
+
+
+async def test_who_cannot_begin_in_time_is_told_at_once_and_without_a_place():
+    door = Door(1, max_wait_s=1.0)
+    first = door.come("a")
+    await settle()
+    deadline = now() + 60
+    door.entrance.check(deadline, resumed=False)  # "a" is done in no time
+    async with door.entrance.slot(deadline, resumed=True) as slot:
+        slot.limit(1000)
+        slot.progressed(1)
+        door.admission.pace.answer_s(now() + 60)  # and then nothing comes any more
+        with pytest.raises(ResourceExhaustedStatus):
+            door.entrance.check(deadline, resumed=False)
+        refused = door.come("b")
+        await settle()
+        assert refused.done()
+        with pytest.raises(ResourceExhaustedStatus):
+            await refused
+    await door.go("a")
+    await first
+
+
+async def test_who_waits_is_refused_as_soon_as_it_is_known_to_be_in_vain():
+    door = Door(1, max_wait_s=1.0)
+    async with door.entrance.slot(now() + 60, resumed=False) as slot:
+        waiting = door.come("b")  # it is not known yet how fast answers proceed
+        await settle()
+        assert door.entrance.num_waiting == 1
+        slot.limit(1000)
+        door.admission.pace.answer_s(now() + 60)
+        door.admission.verified(1, Spent(0.0, 1.0, 0.0), now() + 60)
+        await settle()
+        with pytest.raises(ResourceExhaustedStatus) as refused:
+            await waiting
+        assert refused.value.reason == "OVERLOADED"
+    assert door.admission.num_running == 0

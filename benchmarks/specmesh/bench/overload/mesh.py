@@ -1,0 +1,82 @@
+"""The mesh under load: a verifier and a drafter, several orchestrators, and a gateway."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from specmesh.cli.local.models import Models
+from specmesh.cli.local.process import ProcessSpec
+from specmesh.cli.local.service import service_spec
+from specmesh.cli.local.supervisor import Supervisor
+from specmesh.load.transports.mesh_transport import MeshDoor
+from specmesh.load.transports.openai_transport import OpenAiDoor
+from specmesh.load.transports.transport import ServerAddress
+
+DOORS = ("grpc", "gateway")
+_START_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 4.0
+_DRAIN = ("--drain-seconds", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class OverloadMesh:
+    """A running mesh."""
+
+    orchestrators: Sequence[str]
+    gateway: str
+    orchestrator_metrics: Sequence[str]
+    """Addresses at which the orchestrators can be scraped."""
+    verifier_metrics: str
+    kill: Callable[[], None]
+    """Kills all processes immediately."""
+
+    def door(self, name: str) -> ServerAddress:
+        """Return the way into the mesh called ``name``, one of ``DOORS``."""
+        if name == "grpc":
+            return MeshDoor(tuple(self.orchestrators))
+        return OpenAiDoor(f"http://{self.gateway}")
+
+
+@asynccontextmanager
+async def running(
+    models: Models, num_orchestrators: int, directory: Path, report: Callable[[str], None]
+) -> AsyncIterator[OverloadMesh]:
+    """Start the mesh; logs go to ``directory``. Raises StartError."""
+    supervisor = Supervisor(
+        directory,
+        start_timeout_s=_START_TIMEOUT_S,
+        stop_timeout_s=_STOP_TIMEOUT_S,
+        report=report,
+    )
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(supervisor.stop)
+        verifier, verifier_metrics = _observed("verifier", "verifier", models.verifier())
+        drafters = [
+            service_spec("drafter", f"drafter-{number}", (*arguments, *_DRAIN))
+            for number, arguments in enumerate(models.drafters())
+        ]
+        target, *proposers = await supervisor.start(verifier, *drafters)
+        peers = ("--verifiers", target, "--drafters", ",".join(proposers))
+        observed = [
+            _observed("orchestrator", f"orchestrator-{number}", peers)
+            for number in range(num_orchestrators)
+        ]
+        orchestrators = await supervisor.start(*(spec for spec, _ in observed))
+        (gateway,) = await supervisor.start(
+            service_spec(
+                "gateway", "gateway", ("--orchestrators", ",".join(orchestrators), *_DRAIN)
+            )
+        )
+        metrics = [address for _, address in observed]
+        yield OverloadMesh(orchestrators, gateway, metrics, verifier_metrics, supervisor.kill)
+
+
+def _observed(role: str, name: str, arguments: Sequence[str]) -> tuple[ProcessSpec, str]:
+    """Return a process, and the address of its metrics."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        metrics = f"127.0.0.1:{probe.getsockname()[1]}"
+    return service_spec(role, name, (*arguments, "--metrics-address", metrics, *_DRAIN)), metrics

@@ -1,0 +1,109 @@
+"""How soon running answers end, estimated from their tokens, before any has ended.
+
+No clock: times are passed in, in seconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from math import inf
+from statistics import fmean
+
+HALF_LIFE_SECONDS = 5.0
+"""Time after which what was measured counts half."""
+KNOWN_TOKENS = 4
+KNOWN_SECONDS = 2.0
+"""The pace is known once running answers have this many tokens each on average, or have run for
+this long, with or without tokens."""
+NUM_SHARES = 32
+"""Number of the latest answers whose share of their limits counts."""
+
+
+@dataclass(slots=True)
+class RunningAnswer:
+    """An answer that runs. ``limit`` is the most tokens that it may get, None until it is known."""
+
+    limit: int | None = None
+    num_tokens: int = 0
+
+
+class AnswerPace:
+    """The tokens that each running answer gets per second, and how many each will have.
+
+    An answer is taken to have as large a share of its limit as recent ones had, and before any has
+    ended all of it.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[int, RunningAnswer] = {}
+        self._shares: deque[float] = deque(maxlen=NUM_SHARES)
+        self._tokens = 0.0
+        self._answer_s = 0.0
+        """The time that answers have run, summed over them."""
+        self._at = 0.0
+
+    @property
+    def num_running(self) -> int:
+        """Answers that run."""
+        return len(self._running)
+
+    def began(self, now: float) -> RunningAnswer:
+        """Count an answer that begins."""
+        self._pass(now)
+        answer = RunningAnswer()
+        self._running[id(answer)] = answer
+        return answer
+
+    def progressed(self, answer: RunningAnswer, num_tokens: int, now: float) -> None:
+        """Record that ``answer`` got ``num_tokens``."""
+        self._pass(now)
+        self._tokens += num_tokens
+        answer.num_tokens += num_tokens
+
+    def ended(self, answer: RunningAnswer, now: float) -> None:
+        """Count an answer that has ended."""
+        self._pass(now)
+        del self._running[id(answer)]
+        if answer.limit and answer.num_tokens:
+            self._shares.append(answer.num_tokens / answer.limit)
+
+    def answer_s(self, now: float) -> float | None:
+        """Return the mean time of an answer; None until the pace is known."""
+        token_s, lengths = self._token_s(now), self._lengths()
+        return fmean(lengths) * token_s if lengths and token_s is not None else None
+
+    def until_ended_s(self, number: int, now: float) -> float | None:
+        """Return the time until ``number`` answers, at least one, have ended, if as many run
+        meanwhile as do now; None until the pace is known."""
+        token_s, lengths = self._token_s(now), self._lengths()
+        if not lengths or token_s is None:
+            return None
+        limited = [each for each in self._running.values() if each.limit is not None]
+        left = sorted(
+            max(1.0, length - each.num_tokens)  # one that runs has at least a token to come
+            for length, each in zip(lengths, limited, strict=True)
+        )
+        num_rounds, index = divmod(number - 1, len(left))
+        return (left[index] + num_rounds * fmean(lengths)) * token_s
+
+    def _lengths(self) -> list[float]:
+        """Return the tokens that each running answer with a known limit will have."""
+        share = fmean(self._shares) if self._shares else 1.0
+        return [share * each.limit for each in self._running.values() if each.limit is not None]
+
+    def _token_s(self, now: float) -> float | None:
+        """Return the time in which an answer gets one token; None until it is known."""
+        self._pass(now)
+        num_running = len(self._running)
+        if self._tokens < KNOWN_TOKENS * num_running and (
+            self._answer_s < KNOWN_SECONDS * num_running
+        ):
+            return None
+        return self._answer_s / self._tokens if self._tokens else inf
+
+    def _pass(self, now: float) -> None:
+        seconds, self._at = now - self._at, now
+        kept = 0.5 ** (seconds / HALF_LIFE_SECONDS)
+        self._tokens *= kept
+        self._answer_s = self._answer_s * kept + len(self._running) * seconds

@@ -1,0 +1,73 @@
+"""How soon running answers end, by the tokens that they get; no clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from specmesh.orchestrator.admission.pace import KNOWN_SECONDS, KNOWN_TOKENS, AnswerPace
+
+
+def test_nothing_is_known_before_answers_have_some_tokens_or_have_run_for_a_while():
+    pace = AnswerPace()
+    answers = [pace.began(0.0) for _ in range(4)]
+    for answer in answers:
+        answer.limit = 100
+    assert pace.answer_s(0.1) is None
+    assert pace.answer_s(1.1 * KNOWN_SECONDS) == float("inf")  # they hardly move
+    for answer in answers:
+        pace.progressed(answer, KNOWN_TOKENS, 1.1 * KNOWN_SECONDS)
+    assert 0 < pace.answer_s(1.1 * KNOWN_SECONDS) < float("inf")
+
+
+def test_before_any_has_ended_an_answer_is_taken_to_use_its_limit():
+    pace = AnswerPace()
+    answer = pace.began(0.0)
+    assert pace.answer_s(1.0) is None
+    answer.limit = 100
+    pace.progressed(answer, 10, 1.0)
+    assert pace.answer_s(1.0) == pytest.approx(10.0)
+    assert pace.until_ended_s(1, 1.0) == pytest.approx(9.0)
+
+
+def test_answers_are_as_long_as_recent_ones_were_for_their_limits():
+    pace = AnswerPace()
+    answers = [pace.began(0.0) for _ in range(2)]
+    for answer in answers:
+        answer.limit = 1000
+        pace.progressed(answer, 10, 1.0)
+    assert pace.answer_s(1.0) == pytest.approx(100.0)
+    pace.progressed(answers[0], 10, 2.0)
+    pace.ended(answers[0], 2.0)  # at the end of its text
+    assert pace.until_ended_s(1, 2.0) < 2.0
+
+
+def test_the_next_to_end_is_the_one_that_lacks_least():
+    pace = AnswerPace()
+    for limit in (100, 60, 80):
+        answer = pace.began(0.0)
+        answer.limit = limit
+        pace.progressed(answer, 10, 0.0)
+    pace.answer_s(1.0)
+    ends = [pace.until_ended_s(number, 1.0) for number in (1, 2, 3, 4)]
+    assert ends == sorted(ends)
+    assert ends[0] / ends[1] == pytest.approx(50 / 70)
+    assert ends[3] == pytest.approx(ends[0] + pace.answer_s(1.0))
+
+
+def test_answers_that_no_longer_move_are_noticed():
+    pace = AnswerPace()
+    answer = pace.began(0.0)
+    answer.limit = 100
+    pace.progressed(answer, 50, 1.0)
+    assert pace.until_ended_s(1, 1.0) == pytest.approx(1.0)
+    assert pace.until_ended_s(1, 10.0) > 5.0
+
+
+def test_an_answer_that_failed_at_once_says_nothing_of_lengths():
+    pace = AnswerPace()
+    failed, other = pace.began(0.0), pace.began(0.0)
+    failed.limit = other.limit = 100
+    pace.ended(failed, 0.5)
+    pace.progressed(other, 10, 1.0)
+    assert pace.num_running == 1
+    assert pace.until_ended_s(1, 1.0) > 5.0
