@@ -97,6 +97,7 @@ class WaitingModels:
     heads_ms: float | None = None
     heads_depth: int = 5
     heads_acceptance: float = 0.8
+    vocab_size: int = 256
 
     def verifier(self) -> Sequence[str]:
         """Return the arguments of a verifier whose forward passes take ``target_ms``."""
@@ -113,5 +114,9 @@ class WaitingModels:
         return [(*drafter, "--simulated-acceptance", str(self.acceptance))]
 
     def _simulated(self, each_ms: float) -> tuple[str, ...]:
-        seed = ("--simulated-seed", str(self.seed))
-        return ("--backend", "simulated", *seed, "--simulated-each-ms", str(each_ms))
+        return (
+            *("--backend", "simulated"),
+            *("--simulated-seed", str(self.seed)),
+            *("--simulated-vocab-size", str(self.vocab_size)),
+            *("--simulated-each-ms", str(each_ms)),
+        )
