@@ -72,6 +72,12 @@ BENCHMARKS = (
         "Time the choice and acceptance of tokens by the size of the vocabulary.",
     ),
     Program(
+        "bench vocabulary",
+        "specmesh.bench.vocabulary",
+        "local",
+        "Measure what a large vocabulary and a long context cost a mesh and the engines.",
+    ),
+    Program(
         "bench hcmp",
         "specmesh.bench.hcmp",
         "inference",

@@ -16,7 +16,7 @@ from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, ModelNotLoadable
 
-_GREEDY = Sampling(mode=AcceptanceMode.GREEDY)
+GREEDY = Sampling(mode=AcceptanceMode.GREEDY)
 _MAX_QUEUE = 1024
 
 
@@ -55,8 +55,10 @@ def _load(plan: EnginePlan) -> LanguageModel:
     return model
 
 
-async def next_token(engine: Engine, model: LanguageModel, prefix: Sequence[int]) -> NextToken:
-    """Return the target's next token at temperature 0, by verifying an empty tree."""
+async def next_token(
+    engine: Engine, model: LanguageModel, prefix: Sequence[int], sampling: Sampling = GREEDY
+) -> NextToken:
+    """Return the target's next token, by verifying an empty tree."""
 
     def work(job: Job[NextToken]) -> Steps[NextToken]:
         sequence = model.open(prefix, job.cancellation, len(EMPTY))
@@ -64,7 +66,7 @@ async def next_token(engine: Engine, model: LanguageModel, prefix: Sequence[int]
             logits = yield ForwardRequest(sequence, EMPTY)
         finally:
             sequence.close(())
-        verdict = verify(EMPTY, logits, _GREEDY, len(prefix))
+        verdict = verify(EMPTY, logits, sampling, len(prefix))
         yield NextToken(verdict.next_token, sequence.num_cached_tokens)
 
     return await engine.run(work)

@@ -98,6 +98,7 @@ class WaitingModels:
     heads_depth: int = 5
     heads_acceptance: float = 0.8
     batch: int = 1
+    vocab_size: int = 256
 
     def verifier(self) -> Sequence[str]:
         """Return the arguments of a verifier whose forward passes take ``target_ms``."""
@@ -114,5 +115,10 @@ class WaitingModels:
         return [(*drafter, "--simulated-acceptance", str(self.acceptance))]
 
     def _simulated(self, each_ms: float) -> tuple[str, ...]:
-        seed = ("--simulated-seed", str(self.seed), "--simulated-batch", str(self.batch))
-        return ("--backend", "simulated", *seed, "--simulated-each-ms", str(each_ms))
+        return (
+            *("--backend", "simulated"),
+            *("--simulated-seed", str(self.seed)),
+            *("--simulated-batch", str(self.batch)),
+            *("--simulated-vocab-size", str(self.vocab_size)),
+            *("--simulated-each-ms", str(each_ms)),
+        )
