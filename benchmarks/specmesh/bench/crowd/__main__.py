@@ -29,7 +29,7 @@ from specmesh.tools.simulate.parallel import spread
 
 app = App()
 
-USUAL_SAMPLE: Final = 48
+USUAL_SAMPLE: Final = 24
 
 
 class CrowdPart(StrEnum):
@@ -124,8 +124,8 @@ def main(
 
     On the virtual clock, crowds of all sizes meet targets whose forwards are flat or steep, and
     drafters that are good or bad, quick or slow. In real processes, crowds grow at one target. The
-    default takes a few minutes on two cores; all cells of the usual values (--sample 1260) take two
-    hours, and as many cells with --answers 256 ten times as long.
+    default takes some ten minutes on two cores, most of them for branch prediction with 64 answers;
+    all cells of the usual values (--sample 1260) take hours.
 
     Exits with 1 if a strategy changes the text in real processes.
     """
