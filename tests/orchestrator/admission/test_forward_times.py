@@ -27,15 +27,15 @@ def test_company_that_costs_nothing_is_always_welcome():
     assert worthwhile(forwards(30, -0.1)) == inf
 
 
-def test_twice_the_company_at_the_bound_brings_a_quarter_more_calls_a_second():
+def test_twice_the_company_at_the_bound_brings_a_third_more_calls_a_second():
     fixed_ms, each_ms = 40.0, 1.0
     most = worthwhile(forwards(fixed_ms, each_ms))
-    assert most == pytest.approx(120)
+    assert most == pytest.approx(80)
 
     def speed(calls: float) -> float:
         return calls / (fixed_ms + each_ms * calls)
 
-    assert speed(most) / speed(most / 2) == pytest.approx(1.25)
+    assert speed(most) / speed(most / 2) == pytest.approx(4 / 3)
 
 
 @pytest.mark.parametrize("fixed_ms", [0, 10])

@@ -8,9 +8,9 @@ from statistics import fmean, linear_regression
 
 LEAST_CALLS = 16
 """Calls that a forward may always have."""
-MAX_CALLS_SHARE = 0.75
+MAX_CALLS_SHARE = 2 / 3
 """Largest part of a forward's time that depends on its number of calls. Beyond it, twice as many
-calls in a forward bring less than a quarter more calls per second."""
+calls in a forward bring less than a third more calls per second."""
 NUM_FORWARDS = 64
 """Latest forwards of about one size that count."""
 
