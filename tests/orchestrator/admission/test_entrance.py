@@ -179,22 +179,33 @@ async def test_room_that_grows_lets_in_those_who_wait():
     await asyncio.gather(*tasks)
 
 
-async def test_nobody_waits_beyond_deadline_or_patience():
-    door = Door(1, max_wait_s=0.1)
+async def test_nobody_waits_beyond_the_deadline():
+    door = Door(1)
     first = door.come("a")
     await settle()
-    for task in (door.come("b"), door.come("c", time_left_s=0.02)):
-        with pytest.raises(ResourceExhaustedStatus) as refused:
-            await task
-        assert refused.value.reason == "OVERLOADED"
-        assert refused.value.retry_after_s
+    with pytest.raises(ResourceExhaustedStatus) as refused:
+        await door.come("b", time_left_s=0.02)
+    assert refused.value.reason == "OVERLOADED"
+    assert refused.value.retry_after_s
     await door.go("a")
     await first
-    late = door.come("d")
+    late = door.come("c")
     await settle()
-    assert door.order == ["a", "d"]
-    await door.go("d")
+    assert door.order == ["a", "c"]
+    await door.go("c")
     await late
+
+
+async def test_who_was_let_in_to_wait_begins_at_the_end_of_patience_as_resumed_answers_do():
+    door = Door(1, max_wait_s=0.05)
+    tasks = [door.come(name) for name in "abc"]
+    with pytest.raises(ResourceExhaustedStatus):
+        await tasks[2]  # there are twice as many as there is room for by now
+    assert door.order == ["a", "b"]
+    for name in "ab":
+        await door.go(name)
+    await asyncio.gather(*tasks[:2])
+    assert door.admission.num_running == 0
 
 
 async def test_who_leaves_while_waiting_holds_nobody_up():

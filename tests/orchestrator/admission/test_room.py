@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import pytest
 
 from specmesh.orchestrator.admission.room import (
@@ -15,7 +13,6 @@ from specmesh.orchestrator.admission.room import (
     WINDOW,
     Room,
     Spent,
-    worthwhile_calls,
 )
 
 FORWARD_MS = 40.0
@@ -144,36 +141,6 @@ def test_room_settles_at_what_keeps_waits_short(capacity: int):
         size = room.size(1, NOW)
         told(room, size, max(0.0, size / capacity - 1))
     assert capacity < room.size(1, NOW) <= (MAX_FORWARDS + 1) * capacity + 1
-
-
-def forwards(fixed_ms: float, each_ms: float) -> list[tuple[int, float]]:
-    return [(calls, fixed_ms + each_ms * calls) for calls in range(1, 65)]
-
-
-def test_company_that_costs_nothing_is_always_welcome():
-    assert worthwhile_calls(forwards(30, 0)) == inf
-    assert worthwhile_calls(forwards(30, -0.1)) == inf
-
-
-def test_twice_the_company_at_the_bound_brings_a_quarter_more_calls_a_second():
-    fixed_ms, each_ms = 40.0, 1.0
-    most = worthwhile_calls(forwards(fixed_ms, each_ms))
-    assert most == pytest.approx(120)
-
-    def speed(calls: float) -> float:
-        return calls / (fixed_ms + each_ms * calls)
-
-    assert speed(most) / speed(most / 2) == pytest.approx(1.25)
-
-
-def test_a_forward_may_always_have_some_company():
-    assert worthwhile_calls(forwards(0, 5)) == FIRST_PER_REPLICA
-    assert worthwhile_calls(forwards(10, 5)) == FIRST_PER_REPLICA
-
-
-@pytest.mark.parametrize("seen", [[], [(8, 20.0)], [(8, 20.0), (8, 30.0)]])
-def test_forwards_of_one_size_say_nothing_of_company(seen: list[tuple[int, float]]):
-    assert worthwhile_calls(seen) == inf
 
 
 def test_room_does_not_grow_where_company_only_makes_each_slower():

@@ -39,7 +39,7 @@ def main(
     orchestrators: Annotated[int, typer.Option(min=1, help="Number of orchestrators.")] = 2,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="Length of each prompt.")] = 32,
     tokens: Annotated[int, typer.Option(min=1, help="Length of each answer.")] = 32,
-    warm_up: Annotated[float, typer.Option(min=0, help="Seconds before each measurement.")] = 3.0,
+    warm_up: Annotated[float, typer.Option(min=0, help="Seconds before each measurement.")] = 5.0,
     seconds: Annotated[float, typer.Option(min=0.1, help="Measured time of each load.")] = 12.0,
     settle: Annotated[
         float, typer.Option(min=0, help="Seconds after each load until rooms are read.")

@@ -95,7 +95,7 @@ class Entrance:
         self.check(deadline, resumed=resumed)
         waiting = self._resumed if resumed else self._new
         if waiting or not self._admission.fits(self.room(_now()), resumed=resumed):
-            slot = await self._turn(waiting, self._admission.patience_s(deadline - _now()))
+            slot = await self._turn(waiting, deadline)
         else:
             slot = self._begin()
         try:
@@ -106,9 +106,14 @@ class Entrance:
     def _begin(self) -> Slot:
         return Slot(self._admission, self._decide)
 
-    async def _turn(self, waiting: deque[Turn], patience_s: float) -> Slot:
-        """Return the slot when the answer is admitted; raises as ``slot`` does."""
+    async def _turn(self, waiting: deque[Turn], deadline: float) -> Slot:
+        """Return the slot when the answer is admitted; raises as ``slot`` does.
+
+        One whose patience ends is admitted over the room, as far as resumed answers are: it was let
+        in to wait because a place was expected for it.
+        """
         began = _now()
+        patience_s = self._admission.patience_s(deadline - began)
         turn: Turn = asyncio.get_running_loop().create_future()
         waiting.append(turn)
         try:
@@ -116,9 +121,11 @@ class Entrance:
                 slot = await turn
         except BaseException as error:
             self._give_up(waiting, turn)
-            if isinstance(error, TimeoutError):
+            if not isinstance(error, TimeoutError):
+                raise
+            if _now() >= deadline or not self._admission.fits(self.room(_now()), resumed=True):
                 raise self._overload(patience_s) from None
-            raise
+            slot = self._begin()
         if slot is None:
             raise self._overload(_now() - began)
         annotate(queue_ms=(_now() - began) * 1e3)

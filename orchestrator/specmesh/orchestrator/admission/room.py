@@ -8,15 +8,15 @@ measured one takes ``share`` times as many answers. No clock: times are passed i
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
-from statistics import StatisticsError, fmean, linear_regression
+from statistics import fmean
 
-FIRST_PER_REPLICA = 16
-"""Answers that run per replica before anything has been measured, and calls that a forward may
-always have."""
+from specmesh.orchestrator.admission.forward_times import LEAST_CALLS, ForwardTimes
+
+FIRST_PER_REPLICA = LEAST_CALLS
+"""Answers that run per replica before anything has been measured."""
 MAX_FORWARDS = 2.0
 """Longest acceptable queue at a replica, in forwards. One keeps replicas busy; with more, more
 answers share the replicas and each gets slower."""
@@ -25,9 +25,6 @@ MIN_QUEUE_MS = 50.0
 MAX_OVERHEAD_MS = 250.0
 """Acceptable time of a verification outside its replica; a longer time means that the orchestrator
 or the network is overloaded."""
-MAX_CALLS_SHARE = 0.75
-"""Largest part of a forward's time that depends on its number of calls. Beyond it, twice as many
-calls in a forward bring less than a quarter more calls per second."""
 SPARE = 1.25
 """The room grows when the measurements would allow this many times as many answers."""
 GROWTH = 1.25
@@ -40,8 +37,6 @@ WINDOW = 32
 ROUNDS = 2
 """Verifications of each running answer between two decisions, so that each sees the effect of the
 one before."""
-NUM_FORWARDS = 256
-"""Latest verifications from which the cost of a call in a forward is estimated."""
 FORGOTTEN_SECONDS = 2.0
 """After this time in which the room was not used up, it is as large as at first: what was learnt
 may no longer hold."""
@@ -82,23 +77,6 @@ class Spent:
         )
 
 
-def worthwhile_calls(forwards: Iterable[tuple[int, float]]) -> float:
-    """Return how many calls a forward should have at most, from the calls and the milliseconds of
-    forwards.
-
-    Their time is taken to be a + c n for n calls, which is flat (c = 0) while a processor has units
-    to spare, and proportional (a = 0) once it has not: more calls then only make each slower.
-    """
-    try:
-        each_ms, alone_ms = linear_regression(*zip(*forwards, strict=True))
-    except (StatisticsError, TypeError):  # too few, or of one size
-        return inf
-    if each_ms <= 0:
-        return inf
-    most = MAX_CALLS_SHARE / (1 - MAX_CALLS_SHARE) * alone_ms / each_ms
-    return max(float(FIRST_PER_REPLICA), most)
-
-
 class Room:
     """The number of answers that can run concurrently: at least one per replica."""
 
@@ -109,7 +87,7 @@ class Room:
         self._num_running: list[int] = []
         self._most = inf
         """Upper bound that full queues have set since the last decision."""
-        self._forwards: deque[tuple[int, float]] = deque(maxlen=NUM_FORWARDS)
+        self._forwards = ForwardTimes()
 
     def size(self, num_replicas: int, now: float) -> int:
         """Return how many answers can run concurrently, at least one per replica."""
@@ -121,7 +99,7 @@ class Room:
         self._spent.append(spent)
         self._num_running.append(num_running)
         if spent.num_calls:
-            self._forwards.append((spent.num_calls, spent.forward_ms))
+            self._forwards.add(spent.num_calls, spent.forward_ms)
         size = self.size(num_replicas, now)
         if num_running >= size and self._knows(now):
             self._learnt_at = now  # what is being used is not forgotten
@@ -156,4 +134,4 @@ class Room:
     def _worthwhile_share(self) -> float:
         """The calls that a forward should have divided by those that it has."""
         calls = [each.num_calls for each in self._spent if each.num_calls]
-        return worthwhile_calls(self._forwards) / fmean(calls) if calls else inf
+        return self._forwards.worthwhile_calls() / fmean(calls) if calls else inf

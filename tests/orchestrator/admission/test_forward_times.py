@@ -1,0 +1,60 @@
+"""How many calls a forward should have, by the times of forwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from random import Random
+
+import pytest
+
+from specmesh.orchestrator.admission.forward_times import LEAST_CALLS, NUM_FORWARDS, ForwardTimes
+
+
+def worthwhile(forwards: Iterable[tuple[int, float]]) -> float:
+    times = ForwardTimes()
+    for num_calls, milliseconds in forwards:
+        times.add(num_calls, milliseconds)
+    return times.worthwhile_calls()
+
+
+def forwards(fixed_ms: float, each_ms: float) -> list[tuple[int, float]]:
+    return [(calls, fixed_ms + each_ms * calls) for calls in range(1, 65)]
+
+
+def test_company_that_costs_nothing_is_always_welcome():
+    assert worthwhile(forwards(30, 0)) == inf
+    assert worthwhile(forwards(30, -0.1)) == inf
+
+
+def test_twice_the_company_at_the_bound_brings_a_third_more_calls_a_second():
+    fixed_ms, each_ms = 40.0, 1.0
+    most = worthwhile(forwards(fixed_ms, each_ms))
+    assert most == pytest.approx(80)
+
+    def speed(calls: float) -> float:
+        return calls / (fixed_ms + each_ms * calls)
+
+    assert speed(most) / speed(most / 2) == pytest.approx(4 / 3)
+
+
+@pytest.mark.parametrize("fixed_ms", [0, 10])
+def test_a_forward_may_always_have_some_company(fixed_ms: float):
+    assert worthwhile(forwards(fixed_ms, 5)) == LEAST_CALLS
+
+
+@pytest.mark.parametrize("seen", [[], [(8, 20.0)], [(8, 20.0), (12, 30.0)]])
+def test_forwards_of_about_one_size_say_nothing_of_company(seen: list[tuple[int, float]]):
+    assert worthwhile(seen) == inf
+
+
+def test_what_few_calls_took_is_remembered_under_a_load_whose_times_are_noise():
+    random = Random(3)
+    load = [(random.randint(32, 63), random.uniform(100, 400)) for _ in range(100 * NUM_FORWARDS)]
+    before = forwards(30, 5)[:31]
+    assert worthwhile([*before, *load]) < 2 * LEAST_CALLS
+
+
+def test_times_that_change_are_learnt_anew():
+    slow, fast = forwards(30, 5), forwards(30, 0.01)
+    assert worthwhile([*slow, *(fast * NUM_FORWARDS)]) > 1000
