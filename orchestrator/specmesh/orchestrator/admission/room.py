@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 from statistics import fmean
 
-from specmesh.orchestrator.admission.forward_times import LEAST_CALLS, ForwardTimes
+from specmesh.orchestrator.admission.worthwhile_calls import LEAST_CALLS, CallTimes
 
 FIRST_PER_REPLICA = LEAST_CALLS
 """Answers that run per replica before anything has been measured."""
@@ -87,7 +87,7 @@ class Room:
         self._num_running: list[int] = []
         self._most = inf
         """Upper bound that full queues have set since the last decision."""
-        self._forwards = ForwardTimes()
+        self._call_times = CallTimes()
 
     def size(self, num_replicas: int, now: float) -> int:
         """Return how many answers can run concurrently, at least one per replica."""
@@ -99,7 +99,7 @@ class Room:
         self._spent.append(spent)
         self._num_running.append(num_running)
         if spent.num_calls:
-            self._forwards.add(spent.num_calls, spent.forward_ms)
+            self._call_times.add(spent.num_calls, spent.forward_ms)
         size = self.size(num_replicas, now)
         if num_running >= size and self._knows(now):
             self._learnt_at = now  # what is being used is not forgotten
@@ -134,4 +134,4 @@ class Room:
     def _worthwhile_share(self) -> float:
         """The calls that a forward should have divided by those that it has."""
         calls = [each.num_calls for each in self._spent if each.num_calls]
-        return self._forwards.worthwhile_calls() / fmean(calls) if calls else inf
+        return self._call_times.worthwhile_calls() / fmean(calls) if calls else inf

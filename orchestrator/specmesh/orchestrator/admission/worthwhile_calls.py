@@ -15,7 +15,7 @@ NUM_FORWARDS = 64
 """Latest forwards of about one size that count."""
 
 
-class ForwardTimes:
+class CallTimes:
     """The time of forwards by their number of calls.
 
     It is taken to be a + c n for n calls, which is flat (c = 0) while a processor has units to

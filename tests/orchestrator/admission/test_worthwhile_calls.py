@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from specmesh.orchestrator.admission.forward_times import LEAST_CALLS, NUM_FORWARDS, ForwardTimes
+from specmesh.orchestrator.admission.worthwhile_calls import LEAST_CALLS, NUM_FORWARDS, CallTimes
 
 
 def worthwhile(forwards: Iterable[tuple[int, float]]) -> float:
-    times = ForwardTimes()
+    times = CallTimes()
     for num_calls, milliseconds in forwards:
         times.add(num_calls, milliseconds)
     return times.worthwhile_calls()
