@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from specmesh.bench.vocabulary.meshes import Round, Turn, summarise
+from specmesh.bench.vocabulary.meshes import MeshRound, MeshTurn, summarise
 
 SIZES = ("--small", "300", "--large", "9000", "--context", "700")
 LOAD = ("--tokens", "20", "--rounds", "1", "--threads", "1")
@@ -12,7 +12,7 @@ LOAD = ("--tokens", "20", "--rounds", "1", "--threads", "1")
 
 def rounds(*figures, text=(1,)):
     return [
-        Round(Turn(plain, plain_ms, [(1,)]), Turn(speculative, ms, [text]))
+        MeshRound(MeshTurn(plain, plain_ms, [(1,)]), MeshTurn(speculative, ms, [text]))
         for plain, plain_ms, speculative, ms in figures
     ]
 

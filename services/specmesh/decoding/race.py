@@ -50,11 +50,12 @@ def winner(row: LogitsRow, seed: int, position: int, purpose: Purpose) -> int:
     """Return the token of ``row`` with the highest score, log-weight + Gumbel noise; ties go to the
     lower id."""
     if row.is_large:
-        floor = float(row.maxima.max()) - row.temperature * SPAN  # below a peak that is left out
-        blocks = np.flatnonzero(row.maxima >= floor)
-        if blocks.size > _FEW_BLOCKS:
+        floor = row.peak - row.temperature * SPAN
+        near = row.maxima >= floor
+        # There is none where the row lacks its likeliest tokens.
+        if not 0 < np.count_nonzero(near) <= _FEW_BLOCKS:
             return int(Race(row, seed, position, purpose, 1).token_ids[0])
-        able = row.members(blocks, floor)
+        able = row.members(np.flatnonzero(near), floor)
         if able.size == 1:
             return int(able[0])
         row = row.only(able)
@@ -173,8 +174,9 @@ class Race:
         sample = np.full((num_tiles * num_places, BLOCK_STRIDE), -np.inf, np.float32)
         sample[:whole] = logits[: whole * step].reshape(whole, step)[:, :BLOCK_STRIDE]
         sample.ravel()[whole * BLOCK_STRIDE :][: rest.size] = rest
-        left_out = left_out[left_out % step < BLOCK_STRIDE]
-        sample[left_out // step, left_out % BLOCK_STRIDE] = -np.inf
+        # By bits, since these are powers of 2, and division takes four times as long.
+        left_out = left_out[left_out & step - 1 < BLOCK_STRIDE]
+        sample[left_out >> step.bit_length() - 1, left_out & BLOCK_STRIDE - 1] = -np.inf
         np.exp(self._row.rough_logs(sample, sample), out=sample)
         num_each = logits.size / (whole * BLOCK_STRIDE + rest.size)
         return sample.reshape(num_tiles, num_places, BLOCK_STRIDE), num_each

@@ -32,7 +32,7 @@ from specmesh.tools.kit.options import Json, Threads, Tokens
 app = App()
 
 
-class Part(StrEnum):
+class VocabularyPart(StrEnum):
     """The parts of the benchmark."""
 
     MESHES = "meshes"
@@ -94,7 +94,7 @@ class VocabularyOptions:
 @app.command()
 def main(
     part: Annotated[
-        list[Part] | None,
+        list[VocabularyPart] | None,
         typer.Option(help="Part to run. May be repeated.", show_default="all"),
     ] = None,
     *,
@@ -107,13 +107,13 @@ def main(
     Exits with 1 if speculative decoding changes the text.
     """
     say = Console(stderr=True, highlight=False).print
-    parts = part or list(Part)
+    parts = part or list(VocabularyPart)
 
     async def work() -> int:
         found = Found(
-            meshes=await asked.meshes(say) if Part.MESHES in parts else (),
-            context=await asked.long_context(say) if Part.CONTEXT in parts else (),
-            engines=await asked.engines(say) if Part.ENGINES in parts else (),
+            meshes=await asked.meshes(say) if VocabularyPart.MESHES in parts else (),
+            context=await asked.long_context(say) if VocabularyPart.CONTEXT in parts else (),
+            engines=await asked.engines(say) if VocabularyPart.ENGINES in parts else (),
         )
         if json_:
             typer.echo(json.dumps(as_json(found)))

@@ -13,7 +13,13 @@ from statistics import median
 
 import psutil
 
-from specmesh.bench.vocabulary.meshes import DRAFTER_MS, LOOKAHEAD, SPECULATION, TARGET_MS, Mesh
+from specmesh.bench.vocabulary.meshes import (
+    DRAFTER_MS,
+    LOOKAHEAD,
+    SPECULATION,
+    TARGET_MS,
+    ServedMesh,
+)
 from specmesh.client import GenerationStream
 from specmesh.decoding.simulated.hashed import SimulatedTarget
 from specmesh.tools.kit.experiment import SAMPLED, Experiment
@@ -56,11 +62,11 @@ class _Answered:
 
 
 async def measure_context(
-    mesh: Mesh, num_prompt_tokens: int, num_tokens: int, num_rounds: int
+    mesh: ServedMesh, num_prompt_tokens: int, num_tokens: int, num_rounds: int
 ) -> ContextFigures:
     """Measure answers of ``num_tokens`` one by one, long and short prompts in turns. Raises
     SpecmeshError."""
-    asking = _Asking(mesh, num_tokens)
+    asking = _FreshPrompts(mesh, num_tokens)
     await asking.answered(asking.prompt(_SHORT_TOKENS))  # It opens connections.
     memory_mb = await asking.memory_mb(num_prompt_tokens)  # Before anything long is cached.
     found: dict[int, list[_Answered]] = {_SHORT_TOKENS: [], num_prompt_tokens: []}
@@ -80,10 +86,10 @@ async def measure_context(
     )
 
 
-class _Asking:
+class _FreshPrompts:
     """Requests with prompts that are all new to the mesh."""
 
-    def __init__(self, mesh: Mesh, num_tokens: int) -> None:
+    def __init__(self, mesh: ServedMesh, num_tokens: int) -> None:
         self._mesh = mesh
         self._experiment = Experiment(prompts=(), speculations=[SPECULATION], num_tokens=num_tokens)
         self._num_asked = 0

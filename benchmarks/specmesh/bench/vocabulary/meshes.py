@@ -33,7 +33,7 @@ _PROMPT_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Mesh:
+class ServedMesh:
     """A running mesh whose models have ``entries`` tokens; ``pids`` are those of its processes, by
     name."""
 
@@ -55,7 +55,7 @@ class Mesh:
 @asynccontextmanager
 async def serving(
     entries: int, directory: Path, report: Callable[[str], None]
-) -> AsyncIterator[Mesh]:
+) -> AsyncIterator[ServedMesh]:
     """Start a mesh whose logs go to ``directory``. Raises StartError.
 
     The drafter guesses every token, so that meshes with other vocabularies make the same
@@ -66,11 +66,11 @@ async def serving(
     )
     options = MeshOptions(models=models, drain_s=1.0)
     async with LocalMesh(options, directory, report) as mesh, AsyncClient(mesh.address) as client:
-        yield Mesh(entries, client, mesh.pids)
+        yield ServedMesh(entries, client, mesh.pids)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class MeshTurn:
     """Concurrent answers: their tokens per second, and the verifier's processor time per token."""
 
     tokens_per_s: float
@@ -79,11 +79,11 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class MeshRound:
     """A turn of the target alone and one of speculative decoding."""
 
-    plain: Turn
-    speculative: Turn
+    plain: MeshTurn
+    speculative: MeshTurn
 
     @property
     def speedup(self) -> float:
@@ -121,10 +121,10 @@ class MeshComparison:
 
 
 async def compare(
-    meshes: Sequence[Mesh], num_streams: int, num_tokens: int, num_rounds: int
+    meshes: Sequence[ServedMesh], num_streams: int, num_tokens: int, num_rounds: int
 ) -> MeshComparison:
     """Let ``meshes``, the smallest vocabulary first, answer in turns. Raises SpecmeshError."""
-    rounds: dict[int, list[Round]] = {mesh.entries: [] for mesh in meshes}
+    rounds: dict[int, list[MeshRound]] = {mesh.entries: [] for mesh in meshes}
     for number in range(num_rounds + 1):
         for mesh in meshes if number % 2 else meshes[::-1]:
             found = await _round(mesh, num_streams, num_tokens)
@@ -133,12 +133,14 @@ async def compare(
     return summarise(num_streams, rounds)
 
 
-async def _round(mesh: Mesh, num_streams: int, num_tokens: int) -> Round:
+async def _round(mesh: ServedMesh, num_streams: int, num_tokens: int) -> MeshRound:
     turns = [await _turn(mesh, each, num_streams, num_tokens) for each in (PLAIN, SPECULATION)]
-    return Round(*turns)
+    return MeshRound(*turns)
 
 
-async def _turn(mesh: Mesh, speculation: Speculation, num_streams: int, num_tokens: int) -> Turn:
+async def _turn(
+    mesh: ServedMesh, speculation: Speculation, num_streams: int, num_tokens: int
+) -> MeshTurn:
     prompts = [range(number, number + _PROMPT_TOKENS) for number in range(num_streams)]
     experiment = Experiment(prompts=prompts, speculations=[speculation], num_tokens=num_tokens)
     used_s, began = mesh.verifier_s(), time.perf_counter()
@@ -146,10 +148,10 @@ async def _turn(mesh: Mesh, speculation: Speculation, num_streams: int, num_toke
     results = await asyncio.gather(*streams)
     seconds, used_s = time.perf_counter() - began, mesh.verifier_s() - used_s
     tokens = num_streams * num_tokens
-    return Turn(tokens / seconds, used_s * 1e3 / tokens, [each.token_ids for each in results])
+    return MeshTurn(tokens / seconds, used_s * 1e3 / tokens, [each.token_ids for each in results])
 
 
-def summarise(num_streams: int, rounds: Mapping[int, Sequence[Round]]) -> MeshComparison:
+def summarise(num_streams: int, rounds: Mapping[int, Sequence[MeshRound]]) -> MeshComparison:
     """Summarise ``rounds`` by the size of the vocabulary, the smallest first."""
     small, *_, large = rounds.values()
     return MeshComparison(
@@ -166,7 +168,7 @@ def summarise(num_streams: int, rounds: Mapping[int, Sequence[Round]]) -> MeshCo
     )
 
 
-def _figures(entries: int, rounds: Sequence[Round]) -> MeshFigures:
+def _figures(entries: int, rounds: Sequence[MeshRound]) -> MeshFigures:
     return MeshFigures(
         entries=entries,
         plain_tokens_per_s=median(each.plain.tokens_per_s for each in rounds),
@@ -178,6 +180,6 @@ def _figures(entries: int, rounds: Sequence[Round]) -> MeshFigures:
 
 
 def _ratio(
-    small: Sequence[Round], large: Sequence[Round], figure: Callable[[Round], float]
+    small: Sequence[MeshRound], large: Sequence[MeshRound], figure: Callable[[MeshRound], float]
 ) -> float:
     return median(figure(b) / figure(a) for a, b in zip(small, large, strict=True))
