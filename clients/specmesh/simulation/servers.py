@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from specmesh.inference.engine.returns import Returns
+from specmesh.decoding.predict.returns import Returns
 from specmesh.simulation.clock import Clock, Timer
 from specmesh.simulation.law import ForwardShape, Law
 

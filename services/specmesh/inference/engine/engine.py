@@ -3,7 +3,7 @@
 A forward pass blocks, so it must not run on the event loop; and two concurrent passes would only
 compete for the same cores. So calls share passes: jobs join and leave between two forward passes,
 and each pass serves all running jobs (continuous batching, Yu et al., "Orca", OSDI 2022). Where it
-pays, a pass waits a moment for the calls that the last one answered (``returns.py``). A cancelled
+pays, a pass waits a moment for the calls that the last one answered (``decoding/predict/returns.py``). A cancelled
 job is ended between two forward passes, or within one that no other job needs; its call ends once
 the job has stopped.
 
@@ -23,8 +23,8 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from specmesh.inference.engine.arrivals import Arrivals
 from specmesh.inference.engine.blocks import NoRoom
+from specmesh.inference.engine.doorbell import Doorbell
 from specmesh.inference.engine.job import End, Job, Work
 from specmesh.inference.engine.pulse import LOOK_SECONDS, Pulse
 from specmesh.inference.model import (
@@ -59,7 +59,7 @@ class Engine:
         self._waiting: deque[Job[Any]] = deque()
         self._lock = threading.Lock()
         # Wakes the thread when it is idle; its work is in ``_waiting`` and ``_stopping``.
-        self._arrivals = Arrivals()
+        self._doorbell = Doorbell()
         self._stopping = False
         self.is_broken = False
         """True once the thread has died or hangs: no job will be answered any more. A plain flag,
@@ -131,7 +131,7 @@ class Engine:
         """
         with self._lock:
             self._stopping = True
-        self._arrivals.wake()
+        self._doorbell.wake()
         if not self.is_broken and not self.is_loading:
             self._thread.join()
 
@@ -147,7 +147,7 @@ class Engine:
             if self._stopping:
                 raise UnavailableStatus("DRAINING", "this replica is shutting down")
             self._waiting.append(job)
-        self._arrivals.arrived(job.cancellation.arrived_s)
+        self._doorbell.arrived(job.cancellation.arrived_s)
         return job
 
     async def _leave(self, job: Job[Any]) -> None:
@@ -199,8 +199,8 @@ class Engine:
         if not isinstance(results, BaseException):
             forward_s = time.perf_counter() - began_s
             left = [job for job, each in zip(running, results, strict=True) if job.go_on(each)]
-            self._arrivals.forward_ended(_num_rows(running, results), forward_s)
-            self._arrivals.answered(len(running) - len(left), time.perf_counter())
+            self._doorbell.forward_ended(_num_rows(running, results), forward_s)
+            self._doorbell.answered(len(running) - len(left), time.perf_counter())
             # Only now, so that the event loop does not compete with the jobs for the interpreter.
             for job in running:
                 job.deliver()
@@ -235,7 +235,7 @@ class Engine:
             self._waiting.clear()
         for job in lost:
             job.fail(_engine_broken())
-        self._arrivals.wake()  # a thread without jobs ends
+        self._doorbell.wake()  # a thread without jobs ends
 
     def _awaits_job(self) -> bool:
         """Block until a job waits; False if there will be none."""
@@ -243,13 +243,13 @@ class Engine:
             if self._stopping or self.is_broken:
                 return False
             self._pulse.rest()
-            self._arrivals.sleep()
+            self._doorbell.sleep()
         return True
 
     def _gather(self, max_batch: int) -> None:
         """Wait for the callers that are about to return, while there is room for them."""
         while len(self._running) + len(self._waiting) < max_batch:
-            if not self._arrivals.waited_for_another():
+            if not self._doorbell.waited_for_another():
                 return
 
     def _admit(self, running: list[Job[Any]], max_batch: int) -> None:

@@ -1,4 +1,4 @@
-"""The arrivals of calls at the engine's thread, which sleeps until there is one."""
+"""The doorbell of the engine: it wakes the thread, and says whether to wait for more calls."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import queue
 import time
 from contextlib import suppress
 
-from specmesh.inference.engine.returns import Returns
+from specmesh.decoding.predict.returns import Returns
 
 
-class Arrivals:
+class Doorbell:
     """Wakes the engine's thread, and tells it how long to wait for more calls."""
 
     def __init__(self) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from specmesh.decoding.predict.returns import LONGEST_SHARE, WINDOW, Returns
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job
-from specmesh.inference.engine.returns import LONGEST_SHARE, WINDOW, Returns
 from specmesh.inference.model import ForwardRequest
 
 FORWARD_S = 0.04
