@@ -3,9 +3,9 @@
 A forward pass blocks, so it must not run on the event loop; and two concurrent passes would only
 compete for the same cores. So calls share passes: jobs join and leave between two forward passes,
 and each pass serves all running jobs (continuous batching, Yu et al., "Orca", OSDI 2022). Where it
-pays, a pass waits a moment for the calls that the last one answered (``decoding/predict/returns.py``). A cancelled
-job is ended between two forward passes, or within one that no other job needs; its call ends once
-the job has stopped.
+pays, a pass waits a moment for the calls that the last one answered (``predict/returns.py``). A
+cancelled job is ended between two forward passes, or within one that no other job needs; its call
+ends once the job has stopped.
 
 A forward pass that fails is run again for each of its jobs alone, so that only the jobs that cause
 the failure fail. If the thread itself dies, the engine is broken for good, and ``broken`` returns
