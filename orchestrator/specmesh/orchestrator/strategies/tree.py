@@ -25,6 +25,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from specmesh.decoding.predict.acceptance_rate import TREE_LEVELS
 from specmesh.decoding.trees.plan import AdaptiveTree, TreePlan
 from specmesh.decoding.trees.shape import TreeShape
 from specmesh.orchestrator.strategies.base import Goal
@@ -45,7 +46,7 @@ class Tree(DraftThenVerify):
 
     def __init__(self, goal: Goal) -> None:
         super().__init__(goal)
-        self._adaptive = AdaptiveTree(goal.lookahead, goal.width, goal.acceptance.rate())
+        self._adaptive = AdaptiveTree(goal.lookahead, goal.width, goal.acceptance.rate(TREE_LEVELS))
         self._lookahead = goal.lookahead
         wanted = goal.shape == CALIBRATED and goal.width is not None
         self._calibrated = goal.calibrated_trees[: goal.width] if wanted else ()

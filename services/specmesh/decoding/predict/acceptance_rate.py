@@ -4,10 +4,17 @@ rate."""
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import Final
 
+DRAFTER: Final = "drafter"
+"""The source of chains of the preferred drafter, and of trees that such chains fill."""
+TREE_LEVELS: Final = "levels of trees"
+"""The source of the drafter's trees, whose levels are tried."""
+HEADS_CHAIN: Final = "chain of heads"
+"""The source of the first choices of the target's heads."""
+HEADS_LEVELS: Final = "levels of heads"
+"""The source of the trees of the target's heads, whose levels are tried."""
 PRIOR_ALPHA: Final = 0.7
 """The acceptance rate assumed before any draft token has been tried."""
 _PRIOR_TRIALS: Final = 4.0
@@ -15,6 +22,10 @@ _DECAY: Final = 0.97
 """The factor on a trial's weight for each later trial: text may change within thirty tokens."""
 _MESH_DECAY: Final = 0.999
 """The same for the trials of all answers together."""
+_ANSWER_DECAY: Final = 0.99
+_ANSWER_PRIOR: Final = 24.0
+"""The decay, and the number of trials assumed at first, of an answer that chooses its strategy by
+its rates: chance must not make it change."""
 _OPTIMISTIC_TRIALS: Final = 2.0
 """Accepted trials that ``num_worth`` adds to those observed."""
 _EXPLORED_SHARE: Final = 0.01
@@ -27,16 +38,26 @@ class AcceptanceRate:
     It begins with what ``everyone`` has, the estimate from the trials of all answers.
     """
 
-    def __init__(self, everyone: AcceptanceRate | None = None, decay: float = _DECAY) -> None:
+    def __init__(
+        self,
+        everyone: AcceptanceRate | None = None,
+        decay: float = _DECAY,
+        prior_trials: float = _PRIOR_TRIALS,
+    ) -> None:
         self._everyone = everyone
         self._decay = decay
-        self._accepted = (everyone.alpha if everyone else PRIOR_ALPHA) * _PRIOR_TRIALS
-        self._tried = _PRIOR_TRIALS
+        self._accepted = (everyone.alpha if everyone else PRIOR_ALPHA) * prior_trials
+        self._tried = prior_trials
 
     @property
     def alpha(self) -> float:
         """The estimate, in [0, 1]."""
         return self._accepted / self._tried
+
+    @property
+    def num_trials(self) -> float:
+        """The weight of all trials, assumed ones included."""
+        return self._tried
 
     def num_worth(self, cost: float) -> float:
         """Return the number of consecutive draft tokens that are all accepted with a probability of
@@ -60,16 +81,40 @@ class AcceptanceRate:
 
 
 class MeshAcceptance:
-    """The acceptance rates of all answers of one strategy, by the source of their drafts."""
+    """The acceptance rates of all answers of one strategy, by the source of their drafts.
 
-    def __init__(self) -> None:
-        self._rates: defaultdict[Hashable, AcceptanceRate] = defaultdict(
-            lambda: AcceptanceRate(decay=_MESH_DECAY)
-        )
+    With ``everyone``, those of a single answer that may change its strategy: they begin with the
+    rates of everyone, who learn from them.
+    """
 
-    def rate(self, source: Hashable = "") -> AcceptanceRate:
-        """Return the rate of a new answer's drafts from ``source``, from which all others learn."""
-        return AcceptanceRate(self._rates[source])
+    def __init__(self, everyone: MeshAcceptance | None = None) -> None:
+        self._everyone = everyone
+        self._rates: dict[Hashable, AcceptanceRate] = {}
+
+    def rate(self, source: Hashable = DRAFTER) -> AcceptanceRate:
+        """Return a new rate of drafts from ``source``, which begins with the one of all and from
+        which that learns."""
+        return AcceptanceRate(self._of_all(source))
+
+    def alpha(self, source: Hashable) -> float:
+        """Return the rate of all drafts from ``source``."""
+        return self._of_all(source).alpha
+
+    def num_trials(self, source: Hashable) -> float:
+        """Return the number of tokens from ``source`` that everyone has tried, the latest ones
+        counting most."""
+        if self._everyone is not None:
+            return self._everyone.num_trials(source)
+        return self._of_all(source).num_trials
+
+    def _of_all(self, source: Hashable) -> AcceptanceRate:
+        if source not in self._rates:
+            self._rates[source] = (
+                AcceptanceRate(decay=_MESH_DECAY)
+                if self._everyone is None
+                else AcceptanceRate(self._everyone._of_all(source), _ANSWER_DECAY, _ANSWER_PRIOR)
+            )
+        return self._rates[source]
 
 
 class Exploration:
