@@ -13,6 +13,8 @@ TREE_LEVELS: Final = "levels of trees"
 """The source of the drafter's trees, whose levels are tried."""
 HEADS_CHAIN: Final = "chain of heads"
 """The source of the first choices of the target's heads."""
+OTHER_OUTCOMES: Final = "other outcomes"
+"""The source of drafts that begin where the drafter's first choice is wrong."""
 HEADS_LEVELS: Final = "levels of heads"
 """The source of the trees of the target's heads, whose levels are tried."""
 PRIOR_ALPHA: Final = 0.7
@@ -23,9 +25,9 @@ _DECAY: Final = 0.97
 _MESH_DECAY: Final = 0.999
 """The same for the trials of all answers together."""
 _ANSWER_DECAY: Final = 0.99
-_ANSWER_PRIOR: Final = 24.0
-"""The decay, and the number of trials assumed at first, of an answer that chooses its strategy by
-its rates: chance must not make it change."""
+"""The same for an answer that chooses its strategy by its rates."""
+_ASSUMED_TRIALS: Final = 32.0
+"""The trials of others that count as much as such an answer's own."""
 _OPTIMISTIC_TRIALS: Final = 2.0
 """Accepted trials that ``num_worth`` adds to those observed."""
 _EXPLORED_SHARE: Final = 0.01
@@ -38,16 +40,11 @@ class AcceptanceRate:
     It begins with what ``everyone`` has, the estimate from the trials of all answers.
     """
 
-    def __init__(
-        self,
-        everyone: AcceptanceRate | None = None,
-        decay: float = _DECAY,
-        prior_trials: float = _PRIOR_TRIALS,
-    ) -> None:
+    def __init__(self, everyone: AcceptanceRate | None = None, decay: float = _DECAY) -> None:
         self._everyone = everyone
         self._decay = decay
-        self._accepted = (everyone.alpha if everyone else PRIOR_ALPHA) * prior_trials
-        self._tried = prior_trials
+        self._accepted = (everyone.alpha if everyone else PRIOR_ALPHA) * _PRIOR_TRIALS
+        self._tried = _PRIOR_TRIALS
 
     @property
     def alpha(self) -> float:
@@ -80,6 +77,22 @@ class AcceptanceRate:
                 self._everyone.learn([accepted])
 
 
+class AnswersRate(AcceptanceRate):
+    """The rate of a whole answer, by which it chooses its strategy: near that of ``everyone`` until
+    it has many trials of its own, so that chance does not make it change."""
+
+    def __init__(self, everyone: AcceptanceRate) -> None:
+        super().__init__(everyone, _ANSWER_DECAY)
+        self._of_all = everyone
+        self._accepted = self._tried = 0.0
+
+    @property
+    def alpha(self) -> float:
+        """The estimate, in [0, 1]."""
+        assumed = self._of_all.alpha * _ASSUMED_TRIALS
+        return (self._accepted + assumed) / (self._tried + _ASSUMED_TRIALS)
+
+
 class MeshAcceptance:
     """The acceptance rates of all answers of one strategy, by the source of their drafts.
 
@@ -101,7 +114,7 @@ class MeshAcceptance:
         return self._of_all(source).alpha
 
     def num_trials(self, source: Hashable) -> float:
-        """Return the number of tokens from ``source`` that everyone has tried, the latest ones
+        """Return the number of drafts from ``source`` that everyone has tried, the latest ones
         counting most."""
         if self._everyone is not None:
             return self._everyone.num_trials(source)
@@ -112,7 +125,7 @@ class MeshAcceptance:
             self._rates[source] = (
                 AcceptanceRate(decay=_MESH_DECAY)
                 if self._everyone is None
-                else AcceptanceRate(self._everyone._of_all(source), _ANSWER_DECAY, _ANSWER_PRIOR)
+                else AnswersRate(self._everyone._of_all(source))
             )
         return self._rates[source]
 

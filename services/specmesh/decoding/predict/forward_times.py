@@ -30,6 +30,8 @@ class ForwardTimes:
         """Seconds of a forward besides those of its rows."""
         self.typical_s = 0.0
         """The median time of the latest forwards."""
+        self.sizes_differed = False
+        """Whether forwards of different sizes have been seen."""
         self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         self._num_new = 0
 
@@ -48,6 +50,7 @@ class ForwardTimes:
         differ = more_rows != 0
         self.typical_s = float(np.median(seconds))
         if differ.any():
+            self.sizes_differed = True
             more_rows = more_rows[differ]
             slopes = (seconds[second] - seconds[first])[differ] / more_rows
             self.row_s = max(0.0, _weighted_median(slopes, np.abs(more_rows)))

@@ -9,11 +9,17 @@ from typing import Final
 from specmesh.decoding.predict.acceptance_rate import (
     DRAFTER,
     HEADS_LEVELS,
+    OTHER_OUTCOMES,
+    TREE_LEVELS,
     MeshAcceptance,
 )
 from specmesh.orchestrator.strategies.auto.rates import DrafterRates, HeadsRates
 from specmesh.orchestrator.strategies.events import Capacity
 
+ENOUGH: Final = 16
+"""Trials of all answers after which a rate is known."""
+PAYS: Final = 1.1
+"""The factor by which a strategy must be expected to be faster than the target alone."""
 CLEARLY: Final = 1.05
 """The factor by which a strategy must be faster than the current one to replace it."""
 
@@ -24,14 +30,23 @@ class Choice:
 
     strategy: str
     reason: str
+    tentative: bool = False
+    """Whether to choose again as soon as more is known."""
 
 
 def choose(capacity: Capacity, acceptance: MeshAcceptance, former: Choice | None) -> Choice:
     """Return the best strategy for the rest of an answer whose drafts have that ``acceptance``."""
+    if _unmeasured(capacity):
+        return _first(capacity)
     rates = expected_rates(capacity, acceptance)
     if not rates:
         return _first(capacity)
     best = max(rates, key=rates.__getitem__)
+    alone_s = capacity.alone_s
+    assert alone_s
+    if rates[best] * alone_s < PAYS:
+        best = "speculative" if capacity.drafters else "heads"
+        return Choice(best, "drafts do not pay")
     if former is not None and former.strategy in rates:
         if rates[best] <= CLEARLY * rates[former.strategy]:
             best = former.strategy
@@ -41,10 +56,21 @@ def choose(capacity: Capacity, acceptance: MeshAcceptance, former: Choice | None
 def _first(capacity: Capacity) -> Choice:
     """Return the strategy that measures what is not known yet."""
     if capacity.heads_depth:
-        return Choice("heads-and-drafter", "nothing is known yet")
+        return Choice("heads-and-drafter", "nothing is known yet", tentative=True)
     if capacity.drafters:
-        return Choice("speculative", "nothing is known yet")
+        return Choice("speculative", "nothing is known yet", tentative=True)
     return Choice("autoregressive", "there is no drafter and there are no heads")
+
+
+def _unmeasured(capacity: Capacity) -> bool:
+    """Return whether the costs of something that the mesh has are unknown."""
+    drafts = capacity.drafters and capacity.drafter_costs is None
+    heads = capacity.heads_depth and capacity.heads_costs is None
+    return bool(drafts or heads) or not capacity.alone_s
+
+
+def _tried(acceptance: MeshAcceptance, source: str, otherwise: float) -> float:
+    return acceptance.alpha(source) if acceptance.num_trials(source) >= ENOUGH else otherwise
 
 
 def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[str, float]:
@@ -52,12 +78,20 @@ def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[st
     known; empty if none are."""
     rates: dict[str, float] = {}
     drafter = heads = None
+    known = 0.0
     if capacity.drafters and (costs := capacity.drafter_costs) is not None and costs.alone_s:
-        drafter = DrafterRates(costs, acceptance.alpha(DRAFTER), capacity.num_verifiers)
+        num = max(1, capacity.num_verifiers)
+        alpha = known = _tried(acceptance, DRAFTER, max(0.7, acceptance.alpha(HEADS_LEVELS)))
+        gamma = _tried(acceptance, OTHER_OUTCOMES, 0.5)
+        levels = _tried(acceptance, TREE_LEVELS, alpha + (1 - alpha) * 0.35)
+        drafter = DrafterRates(costs, alpha, gamma, levels, num)
         rates["speculative"] = drafter.speculative
-        rates["dsi"] = drafter.dsi
+        rates["tree"] = drafter.tree
+        rates["exhaustive"] = drafter.exhaustive
+        if num > 1 or costs.period_s:
+            rates["dsi"] = drafter.dsi
     if capacity.heads_depth and (costs := capacity.heads_costs) is not None and costs.alone_s:
-        heads = HeadsRates(costs, acceptance.alpha(HEADS_LEVELS), capacity.heads_depth)
+        heads = HeadsRates(costs, _tried(acceptance, HEADS_LEVELS, max(0.7, known)), capacity.heads_depth)
         rates["heads"] = heads.heads
         if drafter is not None:
             rates["heads-and-drafter"] = heads.with_drafter(drafter)

@@ -2,19 +2,25 @@
 
 All are renewals: a round takes some time, of this answer and of those that it delays
 (``RoundCosts``), yields some tokens, and the process starts afresh. ``alpha`` is the rate at which a
-token of the drafter is accepted, ``beta`` that for a level of the heads' trees; trials are taken to
+token of the drafter is accepted, ``beta`` that for a level of the heads' trees, and ``gamma`` that
+at which another token which the drafter named is right where its first is not. Trials are taken to
 be independent.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from specmesh.decoding.predict.closed_forms import expected_tokens, min_lookahead
-from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
 from specmesh.decoding.predict.round_costs import RoundCosts
 from specmesh.orchestrator.strategies.chains.reach import IN_VAIN
+
+_DEEPEST: Final = 8
+"""Depth beyond which drafts seldom get: they grow only as they are accepted."""
+_SURE: Final = 0.995
+"""The highest rate that is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,43 +29,96 @@ class DrafterRates:
 
     costs: RoundCosts
     alpha: float
+    gamma: float
+    levels: float
     num_verifiers: int
 
     @property
     def speculative(self) -> float:
-        """Theorem 3.8 of Leviathan et al. 2023 at the best depth."""
-        depth = self.costs.best_depth(self.alpha, MAX_LOOKAHEAD)
-        return expected_tokens(self.alpha, depth) / self.costs.round_s(depth)
+        """A chain is drafted, then verified: Theorem 3.8 of Leviathan et al. 2023."""
+        return self._draft_then_verify(self.costs, self.alpha)
+
+    @property
+    def tree(self) -> float:
+        """The same with two nodes a level, which both have to be worth their time."""
+        costs = self.costs
+        wide = replace(costs, token_s=2 * costs.token_s)
+        return self._draft_then_verify(wide, self.levels)
+
+    def _draft_then_verify(self, costs: RoundCosts, alpha: float) -> float:
+        depth = costs.best_depth(alpha, _DEEPEST)
+        return expected_tokens(alpha, depth) / self._round_s(costs, depth)
+
+    @staticmethod
+    def _round_s(costs: RoundCosts, depth: int) -> float:
+        """Return the time of a round; even a quick draft is usually late for the next forward of a
+        replica that answers share."""
+        late_s = max(costs.period_s - costs.wait_s(depth), 0.0) if depth else 0.0
+        return costs.round_s(depth) + late_s
+
+    @property
+    def exhaustive(self) -> float:
+        """The next draft starts from every likely outcome during a verification (Duan et al. 2024);
+        without the right one, it is drafted afterwards."""
+        costs, alpha, num = self.costs, self.alpha, self.meanwhile
+        fresh = costs.best_depth(alpha, _DEEPEST)
+        # A forward of the drafter has a row for each outcome.
+        num = min(_DEEPEST*2, int(num / (1 + (num + 1) * costs.token_s / costs.alone_s)))
+        hit, hit_again = (
+            alpha ** (length + 1) * (1 - self.gamma) + self.gamma for length in (fresh, num)
+        )
+        if not fresh:
+            hit = alpha
+        again = hit / (1 - hit_again + hit) if num else 0.0
+        tokens = again * expected_tokens(alpha, num) + (1 - again) * expected_tokens(alpha, fresh)
+        seconds = again * (costs.alone_s + num * costs.token_s)
+        return 0.9*tokens / (seconds + (1 - again) * self._round_s(costs, fresh))
 
     @property
     def meanwhile(self) -> int:
         """The number of tokens drafted during a verification that are worth verifying."""
-        return num_meanwhile(self.costs, self.alpha)
+        costs = self.costs
+        least = max(costs.token_s / costs.alone_s, IN_VAIN)
+        if least >= 1 or self.alpha <= 0:
+            return 0
+        worth = math.log(least) / math.log(min(self.alpha, _SURE))
+        free = costs.alone_s / costs.level_s if costs.level_s else math.inf
+        return int(min(worth, free))
 
     @property
     def dsi(self) -> float:
-        """A rejection costs a verification; what is right is only drafted (Timor et al. 2025)."""
-        costs, alpha = self.costs, self.alpha
-        if self.num_verifiers <= 1:
-            return max(self._one_verifier, self.speculative)
-        lookahead = min_lookahead(costs.alone_s, costs.level_s, self.num_verifiers)
-        half = math.log(0.5) / math.log(alpha) if 0 < alpha < 1 else 1.0
-        tokens = 1 / (1 - min(alpha, 0.995))
-        found = min(lookahead, max(1.0, half))
-        num_rows = tokens + min(self.meanwhile, 2 * self.num_verifiers * lookahead)
-        seconds = costs.alone_s + (tokens + found) * costs.level_s + num_rows * costs.token_s
-        return max(self._one_verifier, tokens / seconds)
+        """A rejection costs its verification, and drafting goes on meanwhile (Timor et al. 2025).
 
-    @property
-    def _one_verifier(self) -> float:
-        """Verifications one after the other, each of what was drafted during the previous one."""
-        costs, alpha, num = self.costs, self.alpha, self.meanwhile
-        if not num:
+        The first verification after a rejection has no draft tokens. Each later one leaves with all
+        that was drafted since the previous one, once it is enough and a replica is free.
+        """
+        costs, alpha = self.costs, min(self.alpha, _SURE)
+        level_s = max(costs.level_s, 1e-6)
+        half = math.log(0.5) / math.log(alpha) if 0 < alpha < 1 else 1.0
+        enough = max(1.0, float(min_lookahead(costs.alone_s, level_s, self.num_verifiers)))
+        if self.num_verifiers > 1:
+            enough = max(1.0, min(enough, half))
+        shared = costs.token_s if costs.period_s else 0.0
+        free_s = [0.0] * self.num_verifiers
+        free_s[0] = costs.alone_s
+        reach, left, sent = 1 - alpha, alpha, 0
+        seconds, num_rows = reach * costs.alone_s, 0.0
+        limit = 2 * self.num_verifiers * max(enough, min_lookahead(costs.alone_s, level_s, self.num_verifiers))
+        least = max(costs.token_s / costs.alone_s, IN_VAIN)
+        if alpha <= 1.1 * least or costs.level_s + costs.token_s >= costs.alone_s:
             return 1 / costs.alone_s
-        stands = alpha ** (num + 1)
-        rounds = alpha / (1 - min(stands, 0.999))
-        tokens = 1 + rounds * expected_tokens(alpha, num)
-        return tokens / (costs.alone_s * (1 + rounds) + rounds * num * costs.token_s)
+        limit = min(limit, math.log(least) / math.log(alpha)) if 0 < least < 1 else 0
+        while left > 0.02:
+            begins_s = max(min(free_s), (sent + enough) * level_s)
+            drafted = max(sent + 1, min(int(begins_s / level_s), sent + max(1, int(limit))))
+            ends_s = begins_s + costs.alone_s + (drafted - sent) * costs.token_s
+            free_s[free_s.index(min(free_s))] = ends_s
+            found = left * (1 - alpha ** (drafted - sent))
+            num_rows += left * (drafted - sent + 1)
+            seconds += found * ends_s
+            left, sent = left - found, drafted
+        seconds += left * ends_s if left < alpha else 0.0
+        return 1 / (1 - alpha) / (seconds + shared * num_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +132,7 @@ class HeadsRates:
     @property
     def depth(self) -> int:
         """The best depth of trees."""
-        return self.costs.best_depth(self.beta, self.limit)
+        return self.costs.best_depth(self.beta, min(self.limit, _DEEPEST))
 
     @property
     def heads(self) -> float:
@@ -108,13 +167,3 @@ class HeadsRates:
         tokens = stands * both + (1 - stands) * alone
         seconds = self.round_s(depth) + stands * num * drafter.costs.token_s
         return tokens / seconds
-
-
-def num_meanwhile(costs: RoundCosts, alpha: float) -> int:
-    """Return the number of tokens drafted during a verification that are worth verifying."""
-    least = max(costs.token_s / costs.alone_s, IN_VAIN)
-    if least >= 1 or alpha <= 0:
-        return 0
-    worth = math.log(least) / math.log(min(alpha, 0.999))
-    free = costs.alone_s / costs.level_s if costs.level_s else math.inf
-    return int(min(worth, free, 256))

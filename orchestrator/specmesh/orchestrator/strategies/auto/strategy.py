@@ -78,12 +78,13 @@ class Auto(Strategy):
         if not committed or isinstance(commands[-1], Finish):
             return commands
         self._num_tokens += sum(len(each.token_ids) for each in committed)
-        if self._num_tokens - self._decided_at < LEAST_TOKENS:
-            return commands
         former = self._choice
+        assert former is not None
+        if self._num_tokens - self._decided_at < LEAST_TOKENS and not former.tentative:
+            return commands
         self._decided_at = self._num_tokens
         choice = choose(self._capacity, self._acceptance, former)
-        if former is not None and choice.strategy == former.strategy:
+        if choice.strategy == former.strategy:
             self._choice = choice
             return commands
         return [*self._stretch.end(commands), *self._begin(choice)]
