@@ -77,59 +77,6 @@ class AcceptanceRate:
                 self._everyone.learn([accepted])
 
 
-class AnswersRate(AcceptanceRate):
-    """The rate of a whole answer, by which it chooses its strategy: near that of ``everyone`` until
-    it has many trials of its own, so that chance does not make it change."""
-
-    def __init__(self, everyone: AcceptanceRate) -> None:
-        super().__init__(everyone, _ANSWER_DECAY)
-        self._of_all = everyone
-        self._accepted = self._tried = 0.0
-
-    @property
-    def alpha(self) -> float:
-        """The estimate, in [0, 1]."""
-        assumed = self._of_all.alpha * _ASSUMED_TRIALS
-        return (self._accepted + assumed) / (self._tried + _ASSUMED_TRIALS)
-
-
-class MeshAcceptance:
-    """The acceptance rates of all answers of one strategy, by the source of their drafts.
-
-    With ``everyone``, those of a single answer that may change its strategy: they begin with the
-    rates of everyone, who learn from them.
-    """
-
-    def __init__(self, everyone: MeshAcceptance | None = None) -> None:
-        self._everyone = everyone
-        self._rates: dict[Hashable, AcceptanceRate] = {}
-
-    def rate(self, source: Hashable = DRAFTER) -> AcceptanceRate:
-        """Return a new rate of drafts from ``source``, which begins with the one of all and from
-        which that learns."""
-        return AcceptanceRate(self._of_all(source))
-
-    def alpha(self, source: Hashable) -> float:
-        """Return the rate of all drafts from ``source``."""
-        return self._of_all(source).alpha
-
-    def num_trials(self, source: Hashable) -> float:
-        """Return the number of drafts from ``source`` that everyone has tried, the latest ones
-        counting most."""
-        if self._everyone is not None:
-            return self._everyone.num_trials(source)
-        return self._of_all(source).num_trials
-
-    def _of_all(self, source: Hashable) -> AcceptanceRate:
-        if source not in self._rates:
-            self._rates[source] = (
-                AcceptanceRate(decay=_MESH_DECAY)
-                if self._everyone is None
-                else AnswersRate(self._everyone._of_all(source))
-            )
-        return self._rates[source]
-
-
 class Exploration:
     """Allows a draft now and then although it is not expected to pay.
 
@@ -157,3 +104,58 @@ class Exploration:
     def won(self) -> None:
         """Credit an exploratory draft token that was accepted."""
         self._budget += 1.0
+
+
+class AnswersRate(AcceptanceRate):
+    """The rate of a whole answer, by which it chooses its strategy: near that of ``everyone`` until
+    it has many trials of its own, so that chance does not make it change."""
+
+    def __init__(self, everyone: AcceptanceRate) -> None:
+        super().__init__(everyone, _ANSWER_DECAY)
+        self._of_all = everyone
+        self._accepted = self._tried = 0.0
+
+    @property
+    def alpha(self) -> float:
+        """The estimate, in [0, 1]."""
+        assumed = self._of_all.alpha * _ASSUMED_TRIALS
+        return (self._accepted + assumed) / (self._tried + _ASSUMED_TRIALS)
+
+
+class MeshAcceptance:
+    """The acceptance rates of all answers of one strategy, by the source of their drafts.
+
+    With ``everyone``, those of a single answer that may change its strategy: they begin with the
+    rates of everyone, who learn from them.
+    """
+
+    def __init__(self, everyone: MeshAcceptance | None = None) -> None:
+        self.exploration = everyone.exploration if everyone else Exploration()
+        """The budget of all answers for strategies that are not expected to pay."""
+        self._everyone = everyone
+        self._rates: dict[Hashable, AcceptanceRate] = {}
+
+    def rate(self, source: Hashable = DRAFTER) -> AcceptanceRate:
+        """Return a new rate of drafts from ``source``, which begins with the one of all and from
+        which that learns."""
+        return AcceptanceRate(self._of_all(source))
+
+    def alpha(self, source: Hashable) -> float:
+        """Return the rate of all drafts from ``source``."""
+        return self._of_all(source).alpha
+
+    def num_trials(self, source: Hashable) -> float:
+        """Return the number of drafts from ``source`` that everyone has tried, the latest ones
+        counting most."""
+        if self._everyone is not None:
+            return self._everyone.num_trials(source)
+        return self._of_all(source).num_trials
+
+    def _of_all(self, source: Hashable) -> AcceptanceRate:
+        if source not in self._rates:
+            self._rates[source] = (
+                AcceptanceRate(decay=_MESH_DECAY)
+                if self._everyone is None
+                else AnswersRate(self._everyone._of_all(source))
+            )
+        return self._rates[source]

@@ -16,11 +16,12 @@ from specmesh.decoding.predict.acceptance_rate import (
 from specmesh.orchestrator.strategies.auto.rates import DrafterRates, HeadsRates
 from specmesh.orchestrator.strategies.events import Capacity
 
-ENOUGH: Final = 16
+ENOUGH: Final = 12
 """Trials of all answers after which a rate is known."""
+ALONE: Final = "autoregressive"
 PAYS: Final = 1.1
 """The factor by which a strategy must be expected to be faster than the target alone."""
-CLEARLY: Final = 1.05
+CLEARLY: Final = 1.1
 """The factor by which a strategy must be faster than the current one to replace it."""
 
 
@@ -30,13 +31,15 @@ class Choice:
 
     strategy: str
     reason: str
+    lookahead: int | None = None
+    """Number of tokens to draft, if it does not decide that itself."""
     tentative: bool = False
     """Whether to choose again as soon as more is known."""
 
 
 def choose(capacity: Capacity, acceptance: MeshAcceptance, former: Choice | None) -> Choice:
     """Return the best strategy for the rest of an answer whose drafts have that ``acceptance``."""
-    if _unmeasured(capacity):
+    if _unmeasured(capacity, acceptance):
         return _first(capacity)
     rates = expected_rates(capacity, acceptance)
     if not rates:
@@ -45,12 +48,21 @@ def choose(capacity: Capacity, acceptance: MeshAcceptance, former: Choice | None
     alone_s = capacity.alone_s
     assert alone_s
     if rates[best] * alone_s < PAYS:
-        best = "speculative" if capacity.drafters else "heads"
-        return Choice(best, "drafts do not pay")
+        if acceptance.exploration.tries(_tried_cost(capacity)):
+            tried = "heads-and-drafter" if capacity.heads_depth else "speculative"
+            return Choice(tried, "to see whether drafts pay again", lookahead=1)
+        return Choice(ALONE, "drafts do not pay")
     if former is not None and former.strategy in rates:
         if rates[best] <= CLEARLY * rates[former.strategy]:
             best = former.strategy
     return Choice(best, f"expected {rates[best]:.1f} tokens/s")
+
+
+def _tried_cost(capacity: Capacity) -> float:
+    """Return the time of a round that tries a draft, as a share of one without."""
+    costs = capacity.heads_costs or capacity.drafter_costs
+    assert costs is not None
+    return (costs.explored_s + costs.token_s) / costs.alone_s
 
 
 def _first(capacity: Capacity) -> Choice:
@@ -62,9 +74,11 @@ def _first(capacity: Capacity) -> Choice:
     return Choice("autoregressive", "there is no drafter and there are no heads")
 
 
-def _unmeasured(capacity: Capacity) -> bool:
+def _unmeasured(capacity: Capacity, acceptance: MeshAcceptance) -> bool:
     """Return whether the costs of something that the mesh has are unknown."""
-    drafts = capacity.drafters and capacity.drafter_costs is None
+    drafts = capacity.drafters and (
+        capacity.drafter_costs is None or acceptance.num_trials(DRAFTER) < ENOUGH
+    )
     heads = capacity.heads_depth and capacity.heads_costs is None
     return bool(drafts or heads) or not capacity.alone_s
 

@@ -105,7 +105,7 @@ class DrafterRates:
         seconds, num_rows = reach * costs.alone_s, 0.0
         limit = 2 * self.num_verifiers * max(enough, min_lookahead(costs.alone_s, level_s, self.num_verifiers))
         least = max(costs.token_s / costs.alone_s, IN_VAIN)
-        if alpha <= 1.1 * least or costs.level_s + costs.token_s >= costs.alone_s:
+        if alpha <= 1.3 * least or costs.level_s + costs.token_s >= costs.alone_s:
             return 1 / costs.alone_s
         limit = min(limit, math.log(least) / math.log(alpha)) if 0 < least < 1 else 0
         while left > 0.02:

@@ -84,7 +84,7 @@ class Auto(Strategy):
             return commands
         self._decided_at = self._num_tokens
         choice = choose(self._capacity, self._acceptance, former)
-        if choice.strategy == former.strategy:
+        if (choice.strategy, choice.lookahead) == (former.strategy, former.lookahead):
             self._choice = choice
             return commands
         return [*self._stretch.end(commands), *self._begin(choice)]
@@ -95,6 +95,7 @@ class Auto(Strategy):
             self._goal.max_tokens - self._num_tokens,
             self._goal.end_of_text_ids,
             self._goal.stop_token_ids,
+            lookahead=choice.lookahead,
             seed=self._goal.seed,
             acceptance=self._acceptance,
         )
