@@ -79,7 +79,8 @@ class Capacity:
     ``heads_s`` is the time of one level that the target's heads draft, None if it is unknown or
     there are no heads; ``heads_depth`` the most levels that they draft, 0 without heads.
     ``num_waiting`` is the number of answers, this one included, that wait for a replica one after
-    the other, and so for all that its heads draft; 1 if they share forwards.
+    the other, and so for all that its heads draft; 1 if they share forwards. ``knows_price`` is
+    False until ``target_token_s`` has been measured; the costs of rounds are then unknown.
     """
 
     num_verifiers: int = 1
@@ -92,6 +93,7 @@ class Capacity:
     heads_s: float | None = None
     heads_depth: int = 0
     num_waiting: float = 1.0
+    knows_price: bool = True
 
     @property
     def drafter_costs(self) -> RoundCosts | None:
@@ -126,6 +128,8 @@ class Capacity:
 
     def _costs(self, level_s: float | None, period_s: float = 0.0) -> RoundCosts | None:
         if self.target_s is None or self.alone_s is None or level_s is None:
+            return None
+        if not self.knows_price:
             return None
         return RoundCosts(self.target_s, level_s, self.target_token_s, self.alone_s, period_s)
 

@@ -53,8 +53,8 @@ class AcceptanceRate:
 
     @property
     def num_trials(self) -> float:
-        """The weight of all trials, assumed ones included."""
-        return self._tried
+        """The weight of the trials, without those that are assumed."""
+        return max(0.0, self._tried - _PRIOR_TRIALS)
 
     def num_worth(self, cost: float) -> float:
         """Return the number of consecutive draft tokens that are all accepted with a probability of

@@ -82,10 +82,10 @@ class Latencies:
             drafter_s=self.drafter_s(kinds[0]).value if kinds else None,
             target_token_s=self.price.token_s,
             period_s=self.price.period_s,
-            # A tree of heads is verified whatever is learnt meanwhile, by a whole crowd at a time.
-            heads_s=self.heads_s.value if self.price.is_known else None,
+            heads_s=self.heads_s.value,
             heads_depth=heads_depth,
             num_waiting=self.price.num_waiting,
+            knows_price=self.price.is_known,
         )
 
     def forget(self, replica: str) -> None:

@@ -52,7 +52,7 @@ class TokenPrice:
     @property
     def is_known(self) -> bool:
         """Whether forwards of different sizes have been seen."""
-        return self._forwards.sizes_differed
+        return self._forwards.knows_rows
 
     @property
     def period_s(self) -> float:

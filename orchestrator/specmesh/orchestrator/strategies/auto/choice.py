@@ -1,4 +1,11 @@
-"""The policy of ``auto``: the strategy that is expected to be the fastest."""
+"""The policy of ``auto``: the strategy that is expected to be the fastest.
+
+The expected rates follow from the mesh's costs and the acceptance rates of drafts. What was hardly
+tried is assumed to be about as good as what is known, so that it is tried where that would make it
+the best. A strategy has to be clearly better than the current one to replace it, and than the target
+alone to be used at all; where none is, the target works alone, except for what ``Exploration``
+allows.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +17,27 @@ from specmesh.decoding.predict.acceptance_rate import (
     DRAFTER,
     HEADS_LEVELS,
     OTHER_OUTCOMES,
+    PRIOR_ALPHA,
     TREE_LEVELS,
     MeshAcceptance,
 )
 from specmesh.orchestrator.strategies.auto.rates import DrafterRates, HeadsRates
 from specmesh.orchestrator.strategies.events import Capacity
 
-ENOUGH: Final = 12
-"""Trials of all answers after which a rate is known."""
 ALONE: Final = "autoregressive"
-PAYS: Final = 1.1
-"""The factor by which a strategy must be expected to be faster than the target alone."""
+SPECULATIVE: Final = "speculative"
+HEADS_AND_DRAFTER: Final = "heads-and-drafter"
+
+ENOUGH: Final = 8.0
+"""Trials after which a rate counts more than what is assumed of it."""
 CLEARLY: Final = 1.1
-"""The factor by which a strategy must be faster than the current one to replace it."""
+"""The factor by which the rate of another strategy must be higher than that of the current one."""
+PAYS: Final = 1.1
+"""The factor by which a rate must be higher than that of the target alone."""
+SECOND_CHOICES: Final = 0.35
+"""The share of the drafter's errors that a tree is assumed to make good."""
+OTHERS: Final = 0.5
+"""The share of its errors after which one of the other tokens that it named is assumed right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,81 +47,81 @@ class Choice:
     strategy: str
     reason: str
     lookahead: int | None = None
-    """Number of tokens to draft, if it does not decide that itself."""
+    """Number of tokens to draft, if the strategy does not decide that itself."""
     tentative: bool = False
     """Whether to choose again as soon as more is known."""
 
 
-def choose(capacity: Capacity, acceptance: MeshAcceptance, former: Choice | None) -> Choice:
-    """Return the best strategy for the rest of an answer whose drafts have that ``acceptance``."""
-    if _unmeasured(capacity, acceptance):
-        return _first(capacity)
+def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) -> Choice:
+    """Return the best strategy for the rest of an answer whose drafts have this ``acceptance``;
+    ``current`` is what it has now. This may spend some of the budget for exploration."""
+    if not (capacity.drafters or capacity.heads_depth):
+        return Choice(ALONE, "there is neither a drafter nor are there heads")
+    if _is_unknown(capacity, acceptance):
+        measures = HEADS_AND_DRAFTER if capacity.heads_depth else SPECULATIVE
+        return Choice(measures, "the mesh has yet to be measured", tentative=True)
     rates = expected_rates(capacity, acceptance)
-    if not rates:
-        return _first(capacity)
     best = max(rates, key=rates.__getitem__)
-    alone_s = capacity.alone_s
-    assert alone_s
-    if rates[best] * alone_s < PAYS:
-        if acceptance.exploration.tries(_tried_cost(capacity)):
-            tried = "heads-and-drafter" if capacity.heads_depth else "speculative"
-            return Choice(tried, "to see whether drafts pay again", lookahead=1)
-        return Choice(ALONE, "drafts do not pay")
-    if former is not None and former.strategy in rates:
-        if rates[best] <= CLEARLY * rates[former.strategy]:
-            best = former.strategy
-    return Choice(best, f"expected {rates[best]:.1f} tokens/s")
-
-
-def _tried_cost(capacity: Capacity) -> float:
-    """Return the time of a round that tries a draft, as a share of one without."""
-    costs = capacity.heads_costs or capacity.drafter_costs
-    assert costs is not None
-    return (costs.explored_s + costs.token_s) / costs.alone_s
-
-
-def _first(capacity: Capacity) -> Choice:
-    """Return the strategy that measures what is not known yet."""
-    if capacity.heads_depth:
-        return Choice("heads-and-drafter", "nothing is known yet", tentative=True)
-    if capacity.drafters:
-        return Choice("speculative", "nothing is known yet", tentative=True)
-    return Choice("autoregressive", "there is no drafter and there are no heads")
-
-
-def _unmeasured(capacity: Capacity, acceptance: MeshAcceptance) -> bool:
-    """Return whether the costs of something that the mesh has are unknown."""
-    drafts = capacity.drafters and (
-        capacity.drafter_costs is None or acceptance.num_trials(DRAFTER) < ENOUGH
-    )
-    heads = capacity.heads_depth and capacity.heads_costs is None
-    return bool(drafts or heads) or not capacity.alone_s
-
-
-def _tried(acceptance: MeshAcceptance, source: str, otherwise: float) -> float:
-    return acceptance.alpha(source) if acceptance.num_trials(source) >= ENOUGH else otherwise
+    if rates[best] < PAYS:
+        return _alone(capacity, acceptance)
+    if current in rates and rates[best] <= CLEARLY * rates[current]:
+        best = current
+    return Choice(best, _reason(best, rates))
 
 
 def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[str, float]:
-    """Return the tokens per second that each strategy is expected to yield, as far as its costs are
-    known; empty if none are."""
+    """Return what each strategy is expected to yield over what the target alone does, for all that
+    the mesh has. All costs must be known."""
     rates: dict[str, float] = {}
-    drafter = heads = None
-    known = 0.0
-    if capacity.drafters and (costs := capacity.drafter_costs) is not None and costs.alone_s:
-        num = max(1, capacity.num_verifiers)
-        alpha = known = _tried(acceptance, DRAFTER, max(0.7, acceptance.alpha(HEADS_LEVELS)))
-        gamma = _tried(acceptance, OTHER_OUTCOMES, 0.5)
-        levels = _tried(acceptance, TREE_LEVELS, alpha + (1 - alpha) * 0.35)
-        drafter = DrafterRates(costs, alpha, gamma, levels, num)
-        rates["speculative"] = drafter.speculative
-        rates["tree"] = drafter.tree
-        rates["exhaustive"] = drafter.exhaustive
-        if num > 1 or costs.period_s:
-            rates["dsi"] = drafter.dsi
-    if capacity.heads_depth and (costs := capacity.heads_costs) is not None and costs.alone_s:
-        heads = HeadsRates(costs, _tried(acceptance, HEADS_LEVELS, max(0.7, known)), capacity.heads_depth)
+    alpha, drafter = PRIOR_ALPHA, None
+    if capacity.drafters and (costs := capacity.drafter_costs):
+        alpha = acceptance.alpha(DRAFTER)
+        levels = _rate(acceptance, TREE_LEVELS, alpha + (1 - alpha) * SECOND_CHOICES)
+        others = _rate(acceptance, OTHER_OUTCOMES, OTHERS)
+        drafter = DrafterRates(costs, max(1, capacity.num_verifiers), alpha, levels, others)
+        rates = {
+            SPECULATIVE: drafter.speculative,
+            "tree": drafter.tree,
+            "exhaustive": drafter.exhaustive,
+            "dsi": drafter.dsi,
+        }
+    if capacity.heads_depth and (costs := capacity.heads_costs):
+        beta = _rate(acceptance, HEADS_LEVELS, max(PRIOR_ALPHA, alpha))
+        heads = HeadsRates(costs, beta, capacity.heads_depth)
         rates["heads"] = heads.heads
         if drafter is not None:
-            rates["heads-and-drafter"] = heads.with_drafter(drafter)
-    return rates
+            rates[HEADS_AND_DRAFTER] = heads.with_drafter(drafter)
+    return {name: rate * (capacity.alone_s or 0.0) for name, rate in rates.items()}
+
+
+def _is_unknown(capacity: Capacity, acceptance: MeshAcceptance) -> bool:
+    """Return whether the price of what the mesh has is unknown, or whether no draft of its drafter
+    has been verified."""
+    if not capacity.alone_s or (capacity.heads_depth and capacity.heads_costs is None):
+        return True
+    costs_unknown = capacity.drafter_costs is None
+    return bool(capacity.drafters) and (
+        costs_unknown or acceptance.num_trials(DRAFTER) < ENOUGH
+    )
+
+
+def _rate(acceptance: MeshAcceptance, source: str, assumed: float) -> float:
+    """Return the rate of ``source``, near the ``assumed`` one until it has been tried often."""
+    num = acceptance.num_trials(source)
+    return (acceptance.alpha(source) * num + assumed * ENOUGH) / (num + ENOUGH)
+
+
+def _alone(capacity: Capacity, acceptance: MeshAcceptance) -> Choice:
+    """Return the target alone, or now and then a stretch that tries a token per verification."""
+    costs = capacity.heads_costs or capacity.drafter_costs
+    assert costs is not None
+    if acceptance.exploration.tries((costs.explored_s + costs.token_s) / costs.alone_s):
+        tries = HEADS_AND_DRAFTER if capacity.heads_depth else SPECULATIVE
+        return Choice(tries, "it is time to see whether drafts pay again", lookahead=1)
+    return Choice(ALONE, "no draft is expected to pay")
+
+
+def _reason(best: str, rates: Mapping[str, float]) -> str:
+    others = sorted(((rate, name) for name, rate in rates.items() if name != best), reverse=True)
+    beside = f" ({others[0][1]}: {others[0][0]:.1f} times)" if others else ""
+    return f"it is expected to be {rates[best]:.1f} times as fast as the target alone{beside}"

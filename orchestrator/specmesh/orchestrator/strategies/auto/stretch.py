@@ -30,6 +30,8 @@ class Stretch:
         self._after = after
         self._running: set[TaskId] = set()
         """Tasks that may still have events."""
+        self._drafting: set[TaskId] = set()
+        """Those of them that draft."""
 
     def start(self, capacity: Capacity) -> list[Command]:
         """Return the strategy's first commands."""
@@ -41,7 +43,7 @@ class Stretch:
             if event.task <= self._after:
                 return []
             if not isinstance(event, Drafted) or event.last:
-                self._running.discard(event.task)
+                self._ended(event.task)
             event = self._own(event)
         return self._sent(self._strategy.handle(event))
 
@@ -51,6 +53,14 @@ class Stretch:
         begun = {each.task for each in commands if isinstance(each, Draft | Verify | Assess)}
         kept = [each for each in commands if isinstance(each, Commit | Cancel)]
         return kept + [Cancel(task) for task in sorted(self._running - begun)]
+
+    def is_drafting(self, task: TaskId) -> bool:
+        """Return whether ``task`` is a draft under way."""
+        return task in self._drafting
+
+    def _ended(self, task: TaskId) -> None:
+        self._running.discard(task)
+        self._drafting.discard(task)
 
     def _own(self, event: Event) -> Event:
         """Return ``event`` with the strategy's own number of its task."""
@@ -69,10 +79,12 @@ class Stretch:
             case Draft() | Verify() | Assess():
                 task = command.task + self._after
                 self._running.add(task)
+                if isinstance(command, Draft):
+                    self._drafting.add(task)
                 self.last_task = max(self.last_task, task)
                 return replace(command, task=task)
             case Cancel(task=own):
-                self._running.discard(own + self._after)
+                self._ended(own + self._after)
                 return Cancel(own + self._after)
             case GiveUp(failed=own):
                 return GiveUp(own + self._after)
