@@ -11,7 +11,8 @@ from specmesh.decoding.predict.acceptance_rate import (
     HEADS_LEVELS,
     MeshAcceptance,
 )
-from specmesh.orchestrator.strategies.auto.choice import CLEARLY, choose, expected_rates
+from specmesh.orchestrator.strategies.auto import choice as module
+from specmesh.orchestrator.strategies.auto.choice import choose, expected_rates
 from specmesh.orchestrator.strategies.events import Capacity
 
 FLAT = Capacity(target_s=0.04, target_alone_s=0.04, drafter_s=0.002)
@@ -77,6 +78,13 @@ def test_what_is_not_known_is_measured_first(capacity, first):
     assert (choice.strategy, choice.tentative) == (first, True)
 
 
+def test_the_target_alone_does_not_tell_what_a_token_costs():
+    unsure = replace(FLAT, knows_price=False)
+    choice = choose(unsure, rates(0.9), "autoregressive")
+    assert (choice.strategy, choice.lookahead, choice.tentative) == ("speculative", 1, True)
+    assert chosen(unsure, rates(0.9), current="speculative") != "autoregressive"
+
+
 def test_nothing_is_chosen_that_the_mesh_lacks():
     bare = Capacity(drafters=(), target_s=0.04)
     assert chosen(bare, rates(0.9, 0.9)) == "autoregressive"
@@ -84,14 +92,10 @@ def test_nothing_is_chosen_that_the_mesh_lacks():
     assert not {"heads", "heads-and-drafter"} & set(expected_rates(FLAT, rates(0.9, 0.9)))
 
 
-def test_a_change_must_be_clearly_worth_it():
-    acceptance = rates(0.8)
-    found = expected_rates(FLAT, acceptance)
-    ranked = sorted(found, key=found.__getitem__, reverse=True)
-    near = next(name for name in ranked[1:] if found[name] * CLEARLY >= found[ranked[0]])
-    assert chosen(FLAT, acceptance) == ranked[0]
-    assert chosen(FLAT, acceptance, current=near) == near
-    assert chosen(FLAT, acceptance, current=ranked[-1]) == ranked[0]
+@pytest.mark.parametrize(("rate", "stays"), [(1.9, True), (1.7, False)])
+def test_a_change_must_be_clearly_worth_it(monkeypatch, rate, stays):
+    monkeypatch.setattr(module, "expected_rates", lambda *_: {"dsi": 2.0, "tree": rate})
+    assert chosen(FLAT, rates(0.8), current="tree") == ("tree" if stays else "dsi")
 
 
 def test_the_reason_names_the_expected_gain_and_the_next_best():

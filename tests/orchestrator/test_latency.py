@@ -121,7 +121,8 @@ async def test_capacity_is_what_is_ready_and_how_fast_it_was(connect):
     drafters = [Drafter("small"), Drafter("tiny"), Drafter("small")]
     mesh = (await connect([Verifier(), Verifier()], drafters)).mesh
     calls = calls_on(mesh)
-    assert calls.capacity() == Capacity(num_verifiers=2, drafters=("small", "tiny"))
+    unknown = Capacity(num_verifiers=2, drafters=("small", "tiny"), knows_price=False)
+    assert calls.capacity() == unknown
     drafters[0].level_ms = drafters[2].level_ms = 2.0
     drafters[1].level_ms = 0.5
     await draft(calls, Draft(1, (), depth=4, levels_per_message=2))
@@ -207,4 +208,4 @@ async def test_drafter_that_does_not_say_what_it_took_is_not_taken_for_infinitel
 async def test_mesh_without_drafters_still_counts_one(connect):
     """Its drafts fail, and the strategies go on without."""
     capacity = calls_on((await connect([Verifier()])).mesh).capacity()
-    assert capacity == Capacity(num_verifiers=1, drafters=(0,))
+    assert capacity == Capacity(num_verifiers=1, drafters=(0,), knows_price=False)

@@ -80,7 +80,9 @@ class Capacity:
     there are no heads; ``heads_depth`` the most levels that they draft, 0 without heads.
     ``num_waiting`` is the number of answers, this one included, that wait for a replica one after
     the other, and so for all that its heads draft; 1 if they share forwards. ``knows_price`` is
-    False until ``target_token_s`` has been measured; the costs of rounds are then unknown.
+    False until ``target_token_s`` has been measured, which takes forwards of different sizes. Until
+    then the costs of heads are unknown: a tree of theirs is verified whatever has been learnt
+    meanwhile, by a whole crowd at a time.
     """
 
     num_verifiers: int = 1
@@ -104,7 +106,9 @@ class Capacity:
     def heads_costs(self) -> RoundCosts | None:
         """The times of a round with the target's heads, which keep the replica from all that wait
         for it; None until they are known."""
-        return self._costs(None if self.heads_s is None else self.heads_s * self.num_waiting)
+        if self.heads_s is None or not self.knows_price:
+            return None
+        return self._costs(self.heads_s * self.num_waiting)
 
     @property
     def draft_cost(self) -> float | None:
@@ -128,8 +132,6 @@ class Capacity:
 
     def _costs(self, level_s: float | None, period_s: float = 0.0) -> RoundCosts | None:
         if self.target_s is None or self.alone_s is None or level_s is None:
-            return None
-        if not self.knows_price:
             return None
         return RoundCosts(self.target_s, level_s, self.target_token_s, self.alone_s, period_s)
 

@@ -47,7 +47,9 @@ class Heads(Strategy):
     def __init__(self, goal: Goal) -> None:
         self._progress = Progress(goal)
         self._capacity = Capacity()
-        self._adaptive = AdaptiveTree(goal.lookahead, goal.width, goal.acceptance.rate(HEADS_LEVELS))
+        self._adaptive = AdaptiveTree(
+            goal.lookahead, goal.width, goal.acceptance.rate(HEADS_LEVELS)
+        )
         self._last_task: TaskId = 0
         self._check: TaskId = 0
         """The current verification."""

@@ -2,9 +2,9 @@
 
 The expected rates follow from the mesh's costs and the acceptance rates of drafts. What was hardly
 tried is assumed to be about as good as what is known, so that it is tried where that would make it
-the best. A strategy has to be clearly better than the current one to replace it, and than the target
-alone to be used at all; where none is, the target works alone, except for what ``Exploration``
-allows.
+the best. A strategy has to be clearly better than the current one to replace it, and clearly better
+than the target alone to be used at all. Where none is, the target works alone, except for what
+``Exploration`` allows.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) 
     if _is_unknown(capacity, acceptance):
         measures = HEADS_AND_DRAFTER if capacity.heads_depth else SPECULATIVE
         return Choice(measures, "the mesh has yet to be measured", tentative=True)
+    if current == ALONE and not capacity.knows_price:
+        return Choice(SPECULATIVE, "a token's price is unknown", lookahead=1, tentative=True)
     rates = expected_rates(capacity, acceptance)
     best = max(rates, key=rates.__getitem__)
     if rates[best] < PAYS:
@@ -100,9 +102,7 @@ def _is_unknown(capacity: Capacity, acceptance: MeshAcceptance) -> bool:
     if not capacity.alone_s or (capacity.heads_depth and capacity.heads_costs is None):
         return True
     costs_unknown = capacity.drafter_costs is None
-    return bool(capacity.drafters) and (
-        costs_unknown or acceptance.num_trials(DRAFTER) < ENOUGH
-    )
+    return bool(capacity.drafters) and (costs_unknown or acceptance.num_trials(DRAFTER) < ENOUGH)
 
 
 def _rate(acceptance: MeshAcceptance, source: str, assumed: float) -> float:

@@ -10,9 +10,10 @@ from specmesh.decoding.predict.round_costs import RoundCosts
 from specmesh.orchestrator.strategies.chains.reach import IN_VAIN
 
 _CLEARLY: Final = 1.3
-"""The factor by which the acceptance rate must exceed the price of a token: near it, DSI drafts only
-at times."""
+"""The factor by which the acceptance rate must exceed the price of a token: where both are about
+equal, DSI drafts only at times."""
 _NEGLIGIBLE: Final = 0.02
+"""The probability that the rest of a chain is right with which the sum over it ends."""
 
 
 def dsi_rate(costs: RoundCosts, num_verifiers: int, alpha: float) -> float:

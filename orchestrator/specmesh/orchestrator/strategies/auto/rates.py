@@ -1,10 +1,9 @@
 """The tokens per second that each strategy is expected to yield: closed forms.
 
 All are renewals: a round takes some time, of this answer and of those that it delays
-(``RoundCosts``), yields some tokens, and the process starts afresh. Trials of draft tokens are taken
-to be independent. What the forms leave out, such as the time of hops and drafts that are still
-short because an answer has just begun, makes all of them too high by about a tenth, which hardly
-changes their order.
+(``RoundCosts``), yields some tokens, and the process starts afresh. Draft tokens are taken to be
+accepted independently. The forms leave out hops, and that the drafts of a new answer are short at
+first. That makes all of them too high by about a tenth, which hardly changes their order.
 """
 
 from __future__ import annotations

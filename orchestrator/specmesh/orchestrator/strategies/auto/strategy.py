@@ -1,10 +1,10 @@
 """Auto: the strategy that is fastest for this answer on this mesh, while it runs.
 
 An answer is a sequence of stretches, each with one of the other strategies and the numbers that it
-chooses for itself. After a commit, ``choose`` compares what the strategies are expected to yield, by
-the mesh's costs and the rates at which the drafts of this answer are accepted; a new answer begins
-with the rates of all answers before it. To change the strategy, all tasks of the current one are
-cancelled, and the other starts after the committed tokens.
+chooses for itself. After a commit, ``choose`` compares what the strategies are expected to yield
+with the mesh's costs and the rates at which the drafts of this answer are accepted; a new answer
+begins with the rates of all answers before it. To change the strategy, all tasks of the current one
+are cancelled, and the other starts after the committed tokens.
 
 Rejection mode: a change follows from committed tokens, latencies, and other answers, never from the
 tokens that it throws away. The next stretch's tasks have numbers, and so noise, of their own. This
@@ -19,7 +19,7 @@ from typing import Final
 
 from specmesh.decoding.predict.acceptance_rate import MeshAcceptance
 from specmesh.orchestrator.strategies.auto.choice import Choice, choose
-from specmesh.orchestrator.strategies.auto.stretch import Stretch
+from specmesh.orchestrator.strategies.auto.stretch import StrategyStretch
 from specmesh.orchestrator.strategies.autoregressive import Autoregressive
 from specmesh.orchestrator.strategies.base import Goal, Strategy
 from specmesh.orchestrator.strategies.branch_prediction import Exhaustive
@@ -113,7 +113,7 @@ class Auto(Strategy):
         self._choice, self._stretch = self._begun(choice, after=self._stretch.last_task)
         return [*ended, *self._stretch.start(self._capacity)]
 
-    def _begun(self, choice: Choice, after: int) -> tuple[Choice, Stretch]:
+    def _begun(self, choice: Choice, after: int) -> tuple[Choice, StrategyStretch]:
         """Return a stretch for the rest of the answer."""
         goal = Goal(
             self._goal.max_tokens - self._num_tokens,
@@ -123,4 +123,4 @@ class Auto(Strategy):
             seed=self._goal.seed,
             acceptance=self._acceptance,
         )
-        return choice, Stretch(CHOICES[choice.strategy](goal), after)
+        return choice, StrategyStretch(CHOICES[choice.strategy](goal), after)

@@ -19,7 +19,7 @@ from specmesh.orchestrator.strategies.commands import (
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Verified
 
 
-class Stretch:
+class StrategyStretch:
     """Runs ``strategy``. Its tasks, which it numbers from 1, have higher numbers than ``after``, so
     that each task of an answer draws with noise of its own (``kit/draft_noise.py``)."""
 
