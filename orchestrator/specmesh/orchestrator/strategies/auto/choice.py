@@ -36,6 +36,8 @@ PAYS: Final = 1.1
 """The factor by which a rate must be higher than that of the target alone."""
 SECOND_CHOICES: Final = 0.35
 """The share of the drafter's errors that a tree is assumed to make good."""
+QUEUE: Final = 1.5
+"""Answers that wait for a replica one after the other from which on they form a queue."""
 OTHERS: Final = 0.5
 """The share of its errors after which one of the other tokens that it named is assumed right."""
 
@@ -85,8 +87,10 @@ def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[st
             SPECULATIVE: drafter.speculative,
             "tree": drafter.tree,
             "exhaustive": drafter.exhaustive,
-            "dsi": drafter.dsi,
         }
+        # It cancels verifications, and in a queue the replica has none to do instead.
+        if capacity.num_waiting < QUEUE:
+            rates["dsi"] = drafter.dsi
     if capacity.heads_depth and (costs := capacity.heads_costs):
         beta = _rate(acceptance, HEADS_LEVELS, max(PRIOR_ALPHA, alpha))
         heads = HeadsRates(costs, beta, capacity.heads_depth)

@@ -70,11 +70,12 @@ class DrafterRates:
 
     @property
     def dsi(self) -> float:
-        """Nothing waits for a draft, and several replicas verify (Timor et al. 2025). Only a single
-        one that no other answer shares waits for drafts."""
-        if self.num_verifiers <= 1 and not self.costs.period_s:
-            return self.speculative
-        return dsi_rate(self.costs, self.num_verifiers, min(self.alpha, _SURE))
+        """Nothing waits for a draft, and several replicas verify (Timor et al. 2025). A single one
+        that is not shared waits for drafts where that is better."""
+        at_once = dsi_rate(self.costs, self.num_verifiers, min(self.alpha, _SURE))
+        if self.num_verifiers > 1 or self.costs.period_s:
+            return at_once
+        return max(self.speculative, at_once)
 
     @property
     def num_meanwhile(self) -> int:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Final
 
 from specmesh.decoding.predict.acceptance_rate import MeshAcceptance
-from specmesh.orchestrator.strategies.auto.choice import Choice, choose
+from specmesh.orchestrator.strategies.auto.choice import ALONE, Choice, choose
 from specmesh.orchestrator.strategies.auto.stretch import StrategyStretch
 from specmesh.orchestrator.strategies.autoregressive import Autoregressive
 from specmesh.orchestrator.strategies.base import Goal, Strategy
@@ -62,7 +62,8 @@ class Auto(Strategy):
         self._num_tokens = self._num_before = self._chosen_at = 0
         """Number of committed tokens, of those before the stretch, and at the latest choice."""
         self._history = ""
-        self._choice, self._stretch = self._begun(self._choose(None), after=0)
+        self._choice = Choice(ALONE, "there is nothing to choose by yet")
+        self._stretch = self._begun(self._choice, after=0)
 
     @property
     def explanation(self) -> str:
@@ -72,7 +73,8 @@ class Auto(Strategy):
     def start(self, capacity: Capacity) -> Sequence[Command]:
         """Return the first commands of the first strategy."""
         self._capacity = capacity
-        self._choice, self._stretch = self._begun(self._choose(None), after=0)
+        self._choice = self._choose(None)
+        self._stretch = self._begun(self._choice, after=0)
         return self._stretch.start(capacity)
 
     def handle(self, event: Event) -> Sequence[Command]:
@@ -110,10 +112,11 @@ class Auto(Strategy):
         self._history = f"; before, {self._choice.strategy} for {num_tokens} tokens"
         self._num_before = self._num_tokens
         ended = self._stretch.end(commands)
-        self._choice, self._stretch = self._begun(choice, after=self._stretch.last_task)
+        self._choice = choice
+        self._stretch = self._begun(choice, after=self._stretch.last_task)
         return [*ended, *self._stretch.start(self._capacity)]
 
-    def _begun(self, choice: Choice, after: int) -> tuple[Choice, StrategyStretch]:
+    def _begun(self, choice: Choice, after: int) -> StrategyStretch:
         """Return a stretch for the rest of the answer."""
         goal = Goal(
             self._goal.max_tokens - self._num_tokens,
@@ -123,4 +126,4 @@ class Auto(Strategy):
             seed=self._goal.seed,
             acceptance=self._acceptance,
         )
-        return choice, StrategyStretch(CHOICES[choice.strategy](goal), after)
+        return StrategyStretch(CHOICES[choice.strategy](goal), after)
