@@ -69,7 +69,7 @@ def test_changes_keep_the_law_of_rejection_mode():
 
 
 def test_a_change_cancels_what_runs_and_numbers_on(monkeypatch):
-    plays(monkeypatch, "dsi", "dsi", "speculative")
+    plays(monkeypatch, "dsi", "speculative")
     strategy = Auto(Goal(20))
     started = strategy.start(MEASURED)
     (check,) = (each for each in started if isinstance(each, Verify))
@@ -87,7 +87,7 @@ def test_a_change_cancels_what_runs_and_numbers_on(monkeypatch):
 
 
 def test_what_the_former_strategy_has_just_begun_is_not_sent(monkeypatch):
-    plays(monkeypatch, "autoregressive", "autoregressive", "heads")
+    plays(monkeypatch, "autoregressive", "heads")
     strategy = Auto(Goal(20))
     (check,) = strategy.start(MEASURED)
     commit, verify = strategy.handle(verified(check.task, says=7))
