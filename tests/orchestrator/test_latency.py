@@ -209,3 +209,22 @@ async def test_mesh_without_drafters_still_counts_one(connect):
     """Its drafts fail, and the strategies go on without."""
     capacity = calls_on((await connect([Verifier()])).mesh).capacity()
     assert capacity == Capacity(num_verifiers=1, drafters=(0,), knows_price=False)
+
+
+def test_the_price_of_a_token_is_unknown_until_forwards_of_different_sizes_were_seen():
+    price = TokenPrice()
+    price.add(1, 1, 0.04, 0.0)
+    assert not price.is_known
+    price.add(1, 3, 0.05, 0.0)
+    assert price.is_known
+    for _ in range(100):
+        price.add(1, 1, 0.04, 0.0)
+    assert not price.is_known
+
+
+def test_answers_that_queue_for_a_replica_wait_one_after_the_other():
+    queued, shared = TokenPrice(), TokenPrice()
+    for _ in range(8):
+        queued.add(1, 1, 0.04, 0.12)
+        shared.add(4, 4, 0.04, 0.0)
+    assert (queued.num_waiting, shared.num_waiting) == (4.0, 1.0)

@@ -130,7 +130,7 @@ class MeshAcceptance:
     """
 
     def __init__(self, everyone: MeshAcceptance | None = None) -> None:
-        self.exploration = everyone.exploration if everyone else Exploration()
+        self.exploration: Exploration = everyone.exploration if everyone else Exploration()
         """The budget of all answers for strategies that are not expected to pay."""
         self._everyone = everyone
         self._rates: dict[Hashable, AcceptanceRate] = {}

@@ -68,7 +68,7 @@ def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) 
     best = max(rates, key=rates.__getitem__)
     if rates[best] < PAYS:
         return _alone(capacity, acceptance)
-    if current in rates and rates[best] <= CLEARLY * rates[current]:
+    if current is not None and rates[best] <= CLEARLY * rates.get(current, 0.0):
         best = current
     return Choice(best, _reason(best, rates))
 

@@ -51,7 +51,7 @@ class StrategyStretch:
         """Return what remains of its latest ``commands`` if the stretch ends with their commits:
         none of its tasks runs on, and none begins."""
         begun = {each.task for each in commands if isinstance(each, Draft | Verify | Assess)}
-        kept = [each for each in commands if isinstance(each, Commit | Cancel)]
+        kept: list[Command] = [each for each in commands if isinstance(each, Commit | Cancel)]
         return kept + [Cancel(task) for task in sorted(self._running - begun)]
 
     def is_drafting(self, task: TaskId) -> bool:
