@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from tests.decoding.test_losslessness import exact_law, excess
+from tests.orchestrator.answers import collect, request
+from tests.orchestrator.peers import Drafter, Verifier
 from tests.orchestrator.test_strategy_properties import Hashes, target_only
 from tests.orchestrator.test_strategy_rejection import DRAFTERS, TARGET, any_scene, sample
 from tests.orchestrator.transcripts import drafted, verified
@@ -16,12 +18,14 @@ from tests.orchestrator.world import Chances, World
 
 from specmesh.decoding.predict.acceptance_rate import DRAFTER, MeshAcceptance
 from specmesh.decoding.sampling import Sampling
+from specmesh.orchestrator.answers.request_report import RequestReport
 from specmesh.orchestrator.strategies.auto import strategy as module
 from specmesh.orchestrator.strategies.auto.choice import Choice
 from specmesh.orchestrator.strategies.auto.strategy import CHOICES, Auto
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.commands import Cancel, Commit, Draft, Finish, Verify
 from specmesh.orchestrator.strategies.events import Capacity, Failed
+from specmesh.serving import conventions as names
 
 MEASURED = Capacity(
     num_verifiers=3, target_s=0.04, drafter_s=0.004, heads_s=0.004, heads_depth=4, drafters=(0, 1)
@@ -137,3 +141,20 @@ def test_an_answer_begins_with_the_rates_of_all_and_teaches_them():
     assert own.alpha(DRAFTER) == everyone.alpha(DRAFTER) < 0.1
     own.rate(DRAFTER).learn([True] * 100)
     assert own.alpha(DRAFTER) > everyone.alpha(DRAFTER) > 0.5
+
+
+async def test_the_client_and_the_report_are_told_the_choice(connect, serve, monkeypatch):
+    reports: list[RequestReport] = []
+    monkeypatch.setattr(RequestReport, "_record", lambda report: reports.append(report))
+    stub = await serve(await connect([Verifier()], [Drafter()]))
+    answer = await collect(stub.Generate(request(speculation={"strategy": "auto"})))
+    told = answer.finished.stats.explanation
+    assert told.startswith("chose ")
+    (report,) = reports
+    assert report._span_attributes()[names.EXPLANATION] == told
+
+
+async def test_other_strategies_have_nothing_to_explain(connect, serve):
+    stub = await serve(await connect([Verifier()], [Drafter()]))
+    answer = await collect(stub.Generate(request(speculation={"strategy": "dsi"})))
+    assert not answer.finished.stats.explanation

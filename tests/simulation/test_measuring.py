@@ -79,7 +79,8 @@ def test_a_strategy_is_told_what_was_learnt_before_the_answer_it_was_learnt_from
     assert seen[first - 1] == drafter
     first = next(index for index, each in enumerate(seen) if isinstance(each, Verified))
     assert seen[first - 1] == replace(drafter, target_s=0.03, target_alone_s=0.03)
-    assert sum(isinstance(each, Capacity) for each in seen) == 2
+    known = [each.knows_price for each in seen if isinstance(each, Capacity)]
+    assert known == [False, False, True]
 
 
 def test_an_orchestrator_that_knows_its_mesh_says_nothing_new():
