@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
@@ -16,7 +17,14 @@ from tests.orchestrator.test_strategy_rejection import DRAFTERS, TARGET, any_sce
 from tests.orchestrator.transcripts import drafted, verified
 from tests.orchestrator.world import Chances, World
 
-from specmesh.decoding.predict.acceptance_rate import DRAFTER, MeshAcceptance
+from specmesh.decoding.predict.acceptance_rate import (
+    DRAFTER,
+    HEADS_CHAIN,
+    HEADS_LEVELS,
+    OTHER_OUTCOMES,
+    TREE_LEVELS,
+    MeshAcceptance,
+)
 from specmesh.decoding.sampling import Sampling
 from specmesh.orchestrator.answers.request_report import RequestReport
 from specmesh.orchestrator.strategies.auto import strategy as module
@@ -143,9 +151,30 @@ def test_an_answer_begins_with_the_rates_of_all_and_teaches_them():
     assert own.alpha(DRAFTER) > everyone.alpha(DRAFTER) > 0.5
 
 
+@pytest.mark.parametrize(
+    ("strategy", "sources"),
+    [
+        ("speculative", [DRAFTER]),
+        ("dsi", [DRAFTER, HEADS_CHAIN]),
+        ("tree", [DRAFTER, TREE_LEVELS]),
+        ("exhaustive", [DRAFTER, OTHER_OUTCOMES]),
+        ("heads", [HEADS_LEVELS]),
+        ("heads-and-drafter", [DRAFTER, HEADS_LEVELS]),
+    ],
+)
+def test_every_strategy_teaches_the_rates_that_the_choice_follows(strategy, sources):
+    goal = Goal(60)
+    capacity = replace(MEASURED, drafters=(0,))
+    World(strategy, goal, Hashes(1, agreement=0.6), random.Random(1), capacity).run()
+    assert [each for each in sources if not goal.acceptance.num_trials(each)] == []
+
+
 async def test_the_client_and_the_report_are_told_the_choice(connect, serve, monkeypatch):
+    def kept(report: RequestReport) -> None:
+        reports.append(report)
+
     reports: list[RequestReport] = []
-    monkeypatch.setattr(RequestReport, "_record", lambda report: reports.append(report))
+    monkeypatch.setattr(RequestReport, "_record", kept)
     stub = await serve(await connect([Verifier()], [Drafter()]))
     answer = await collect(stub.Generate(request(speculation={"strategy": "auto"})))
     told = answer.finished.stats.explanation
