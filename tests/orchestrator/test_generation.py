@@ -364,7 +364,7 @@ async def test_strategies_that_need_a_drafter_are_not_available_without_one(conn
     stub = await serve(await connect([Verifier()], []))
     (model,) = (await stub.ListModels(served_model_pb2.ListModelsRequest())).models
     available = [each.name for each in model.strategies if each.available]
-    assert available == ["autoregressive", "heads", "heads-and-drafter"]
+    assert available == ["autoregressive", "heads", "heads-and-drafter", "auto"]
 
 
 @pytest.mark.parametrize("field", ["page_size", "page_token"])

@@ -262,3 +262,15 @@ def test_children_left_out_for_what_they_are_would_be_seen(monkeypatch):
 
     monkeypatch.setattr(DraftTree, "first", without_zeros)
     assert excess_at(1, sample_second_children(), 0.5) > 1
+
+
+def test_heads_draft_less_where_answers_queue_for_their_replica():
+    alone = replace(MEASURED, heads_s=0.005, heads_depth=8)
+    assert alone.heads_costs.best_depth(0.8, 8) > 1
+    assert replace(alone, num_waiting=20.0).heads_costs.best_depth(0.8, 8) == 0
+
+
+def test_heads_draft_a_single_node_until_the_price_of_a_token_is_known():
+    strategy = Heads(Goal(20))
+    (verify,) = strategy.start(replace(MEASURED, knows_price=False))
+    assert (verify.next_draft.depth, verify.next_draft.growth.max_nodes) == (1, 1)

@@ -121,7 +121,8 @@ async def test_capacity_is_what_is_ready_and_how_fast_it_was(connect):
     drafters = [Drafter("small"), Drafter("tiny"), Drafter("small")]
     mesh = (await connect([Verifier(), Verifier()], drafters)).mesh
     calls = calls_on(mesh)
-    assert calls.capacity() == Capacity(num_verifiers=2, drafters=("small", "tiny"))
+    unknown = Capacity(num_verifiers=2, drafters=("small", "tiny"), knows_price=False)
+    assert calls.capacity() == unknown
     drafters[0].level_ms = drafters[2].level_ms = 2.0
     drafters[1].level_ms = 0.5
     await draft(calls, Draft(1, (), depth=4, levels_per_message=2))
@@ -207,4 +208,23 @@ async def test_drafter_that_does_not_say_what_it_took_is_not_taken_for_infinitel
 async def test_mesh_without_drafters_still_counts_one(connect):
     """Its drafts fail, and the strategies go on without."""
     capacity = calls_on((await connect([Verifier()])).mesh).capacity()
-    assert capacity == Capacity(num_verifiers=1, drafters=(0,))
+    assert capacity == Capacity(num_verifiers=1, drafters=(0,), knows_price=False)
+
+
+def test_the_price_of_a_token_is_unknown_until_forwards_of_different_sizes_were_seen():
+    price = TokenPrice()
+    price.add(1, 1, 0.04, 0.0)
+    assert not price.is_known
+    price.add(1, 3, 0.05, 0.0)
+    assert price.is_known
+    for _ in range(100):
+        price.add(1, 1, 0.04, 0.0)
+    assert not price.is_known
+
+
+def test_answers_that_queue_for_a_replica_wait_one_after_the_other():
+    queued, shared = TokenPrice(), TokenPrice()
+    for _ in range(8):
+        queued.add(1, 1, 0.04, 0.12)
+        shared.add(4, 4, 0.04, 0.0)
+    assert (queued.num_waiting, shared.num_waiting) == (4.0, 1.0)

@@ -53,7 +53,7 @@ ADDED = {"damaged session", "garbage hints", "other template", "small verifier"}
 
 CHOSEN = ("autoregressive", "speculative", "dsi", "branch-prediction", "exhaustive", "filter")
 """The first strategies of the questions; with one more, every seed would mean another schedule."""
-LATER = {0: "tree", 1: "heads", 2: "heads-and-drafter"}
+LATER = {0: "tree", 1: "heads", 2: "heads-and-drafter", 3: "auto"}
 SHARES = 11
 """The others: of each a question in so many, by the seed that it is asked with."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import repeat
 
 import pytest
@@ -74,12 +75,12 @@ def test_a_strategy_is_told_what_was_learnt_before_the_answer_it_was_learnt_from
     mesh = SimulatedMesh(Clock(), mesh_of(0.03, (0.003,), measures=True), seed=0)
     seen = events_of(mesh)
     first = next(index for index, each in enumerate(seen) if isinstance(each, Drafted))
-    assert seen[first - 1] == Capacity(drafters=("0",), drafter_s=0.003)
+    drafter = Capacity(drafters=("0",), drafter_s=0.003, knows_price=False)
+    assert seen[first - 1] == drafter
     first = next(index for index, each in enumerate(seen) if isinstance(each, Verified))
-    assert seen[first - 1] == Capacity(
-        drafters=("0",), drafter_s=0.003, target_s=0.03, target_alone_s=0.03
-    )
-    assert sum(isinstance(each, Capacity) for each in seen) == 2
+    assert seen[first - 1] == replace(drafter, target_s=0.03, target_alone_s=0.03)
+    known = [each.knows_price for each in seen if isinstance(each, Capacity)]
+    assert known == [False, False, True]
 
 
 def test_an_orchestrator_that_knows_its_mesh_says_nothing_new():

@@ -133,7 +133,7 @@ def in_words(result: GenerationResult, has_drafter: bool | None = None) -> str:
     words = [
         f"{stats.num_output_tokens} tokens in {stats.duration_ms:.0f} ms ({speed:.1f} tokens/s)",
         f"first after {stats.time_to_first_token_ms:.0f} ms",
-        f"{result.strategy}, seed {result.seed}",
+        f"{_strategy(result)}, seed {result.seed}",
         f"{stats.num_verify_calls} verify calls",
     ]
     if stats.acceptance is not None:
@@ -145,6 +145,11 @@ def in_words(result: GenerationResult, has_drafter: bool | None = None) -> str:
     if not result.resumable:
         words.append("not stored")
     return "; ".join((*words, f"finish reason {result.finish_reason.replace('_', ' ')}"))
+
+
+def _strategy(result: GenerationResult) -> str:
+    explanation = result.stats.explanation
+    return f"{result.strategy} ({explanation})" if explanation else result.strategy
 
 
 def _result(result: GenerationResult) -> dict[str, Any]:

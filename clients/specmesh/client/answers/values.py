@@ -117,6 +117,8 @@ class GenerationStats:
     num_target_tokens: int = 0
     num_unchecked_tokens: int = 0
     num_cached_tokens: int = 0
+    explanation: str = ""
+    """What the strategy has chosen for the answer, and why; empty if it makes no choices."""
 
     @property
     def acceptance(self) -> float | None:
@@ -247,6 +249,7 @@ def stats_from(message: events_pb2.GenerationStats) -> GenerationStats:
         num_target_tokens=message.num_target_tokens,
         num_unchecked_tokens=message.num_unchecked_tokens,
         num_cached_tokens=message.num_cached_tokens,
+        explanation=message.explanation,
     )
 
 

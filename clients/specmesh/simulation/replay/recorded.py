@@ -100,6 +100,8 @@ class _Reader:
         known = STRATEGIES.get(strategy)
         if known is None or not known.lossless:
             raise NotReplayable(f"strategy {strategy!r} can't be simulated")
+        if strategy == "auto":
+            raise NotReplayable("strategy 'auto' changes: traces lack what it knew of the mesh")
         if known.needs_heads and known.asks_drafter:
             raise NotReplayable(
                 f"strategy {strategy!r} merges drafts: traces lack the tokens that heads guessed"

@@ -19,10 +19,12 @@ NUM_RUNS = 8
 """Number of simulations of each change; whatever the trace leaves open is drawn again in each."""
 LOOKAHEADS = (1, 2, 3, 4, 6, 8, 12)
 OTHER_STRATEGIES = tuple(
-    name for name in LOSSLESS if name != "exhaustive" and not STRATEGIES[name].needs_heads
+    name
+    for name in LOSSLESS
+    if name not in {"exhaustive", "auto"} and not STRATEGIES[name].needs_heads
 )
 """Strategies to compare. The trace of another strategy does not tell the cost of drafting from
-every outcome, or what heads would have guessed."""
+every outcome, or what heads would have guessed; ``auto`` runs one of these."""
 
 
 @dataclass(frozen=True, slots=True)

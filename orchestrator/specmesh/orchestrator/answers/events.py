@@ -127,4 +127,5 @@ def counts(stats: RequestStats) -> GenerationStats:
         num_wasted_tokens=stats.num_wasted_tokens,
         num_drafted_tokens=stats.num_drafted_tokens,
         num_target_tokens=stats.num_target_tokens,
+        explanation=stats.explanation,
     )

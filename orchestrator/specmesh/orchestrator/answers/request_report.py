@@ -120,6 +120,7 @@ class RequestReport:
             names.CACHED_INPUT_TOKENS: self.num_cached,
             names.OUTPUT_TOKENS: self.num_new,
             names.ACCEPTANCE: self.acceptance,
+            names.EXPLANATION: self.stats.explanation or None,
             names.RESUMED_FROM: self.resumed_from,
             names.REASON: self.reason,
         }

@@ -104,6 +104,7 @@ class Driver:
         self._capacity = self._calls.capacity()
         commands = self._strategy.start(self._capacity)
         while True:
+            self._stats.explanation = self._strategy.explanation
             if reason := await self._perform(commands):
                 return reason
             event = await self._next_event()

@@ -22,6 +22,8 @@ class RequestStats:
         self.num_accepted_tokens = 0
         self.num_unchecked_tokens = 0
         """Draft tokens that were committed without a check by the target."""
+        self.explanation = ""
+        """The strategy's latest explanation of its choices."""
         self._positions: dict[int, range] = {}
         """Positions in the answer of each verification's draft tokens, as if they were a chain, by
         task."""

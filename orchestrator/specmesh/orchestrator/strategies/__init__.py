@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from specmesh.orchestrator.strategies.auto.strategy import Auto
 from specmesh.orchestrator.strategies.autoregressive import Autoregressive
 from specmesh.orchestrator.strategies.base import Strategy
 from specmesh.orchestrator.strategies.branch_prediction import BranchPrediction, Exhaustive
@@ -24,6 +25,7 @@ STRATEGIES: Mapping[str, type[Strategy]] = {
     "tree": Tree,
     "heads": Heads,
     "heads-and-drafter": HeadsAndDrafter,
+    "auto": Auto,
 }
 """All strategies, by the names that requests use."""
 

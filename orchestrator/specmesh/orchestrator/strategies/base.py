@@ -75,6 +75,11 @@ class Strategy(ABC):
     @abstractmethod
     def __init__(self, goal: Goal) -> None: ...
 
+    @property
+    def explanation(self) -> str:
+        """The choices that the strategy has made, for people; empty if there are none to tell."""
+        return ""
+
     @abstractmethod
     def start(self, capacity: Capacity) -> Sequence[Command]:
         """Return the first commands."""

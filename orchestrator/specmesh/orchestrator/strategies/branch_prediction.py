@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.predict.acceptance_rate import Exploration
+from specmesh.decoding.predict.acceptance_rate import OTHER_OUTCOMES, Exploration
 from specmesh.decoding.predict.closed_forms import min_draft
 from specmesh.decoding.predict.predictors import PREDICTORS, DraftOutcome, Predictor
 from specmesh.decoding.trees.tree import EMPTY
@@ -76,6 +76,8 @@ class BranchPrediction(Strategy):
         self._last_task: TaskId = 0
         self._round = 0
         self._acceptance = goal.acceptance.rate()
+        self._others = goal.acceptance.rate(OTHER_OUTCOMES)
+        """The rate at which a branch is right where the chain is not; only others read it."""
         self._exploration = Exploration()
         self._exploring = False
         self._growth = GrowingTree(task=0)
@@ -174,6 +176,8 @@ class BranchPrediction(Strategy):
         if self._progress.ended:
             return commands
         node = self._right_branch(num_stand, tokens[num_stand:])
+        if self._branches and num_stand < len(self._chain.tokens):
+            self._others.learn([node is not None])
         if node is not None:
             self._head = node
             return commands + self._go_on()

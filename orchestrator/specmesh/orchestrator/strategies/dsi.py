@@ -48,6 +48,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
+from specmesh.decoding.predict.acceptance_rate import HEADS_CHAIN
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.base import Goal, Strategy
 from specmesh.orchestrator.strategies.branches import with_second_choices
@@ -86,7 +87,7 @@ class DSI(Strategy):
         self._reach = Reach(goal.lookahead)
         self._task_ids = count(1)
         self._chains = DrafterChains(self._progress, self._reach, self._task_ids, goal.acceptance)
-        self._heads = Chain(HEADS, acceptance=goal.acceptance.rate(HEADS))
+        self._heads = Chain(HEADS, acceptance=goal.acceptance.rate(HEADS_CHAIN))
         """The chain that came with a verdict; it is not extended."""
         self._checks = Verifications()
 

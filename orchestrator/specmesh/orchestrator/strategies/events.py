@@ -78,6 +78,11 @@ class Capacity:
     ``period_s`` that between two forwards of a replica that answers share (``RoundCosts``).
     ``heads_s`` is the time of one level that the target's heads draft, None if it is unknown or
     there are no heads; ``heads_depth`` the most levels that they draft, 0 without heads.
+    ``num_waiting`` is the number of answers, this one included, that wait for a replica one after
+    the other, and so for all that its heads draft; 1 if they share forwards. ``knows_price`` is
+    False until ``target_token_s`` has been measured, which takes forwards of different sizes. Until
+    then the costs of heads are unknown: a tree of theirs is verified whatever has been learnt
+    meanwhile, by a whole crowd at a time.
     """
 
     num_verifiers: int = 1
@@ -89,16 +94,21 @@ class Capacity:
     period_s: float = 0.0
     heads_s: float | None = None
     heads_depth: int = 0
+    num_waiting: float = 1.0
+    knows_price: bool = True
 
     @property
     def drafter_costs(self) -> RoundCosts | None:
         """The times of a round with a drafter; None until they are known."""
-        return self._costs(self.drafter_s)
+        return self._costs(self.drafter_s, self.period_s)
 
     @property
     def heads_costs(self) -> RoundCosts | None:
-        """The times of a round with the target's heads; None until they are known."""
-        return self._costs(self.heads_s)
+        """The times of a round with the target's heads, which keep the replica from all that wait
+        for it; None until they are known."""
+        if self.heads_s is None or not self.knows_price:
+            return None
+        return self._costs(self.heads_s * self.num_waiting)
 
     @property
     def draft_cost(self) -> float | None:
@@ -120,10 +130,10 @@ class Capacity:
         """The time of a verification if none had draft tokens; None until it is known."""
         return self.target_s if self.target_alone_s is None else self.target_alone_s
 
-    def _costs(self, level_s: float | None) -> RoundCosts | None:
+    def _costs(self, level_s: float | None, period_s: float = 0.0) -> RoundCosts | None:
         if self.target_s is None or self.alone_s is None or level_s is None:
             return None
-        return RoundCosts(self.target_s, level_s, self.target_token_s, self.alone_s, self.period_s)
+        return RoundCosts(self.target_s, level_s, self.target_token_s, self.alone_s, period_s)
 
 
 Event = Drafted | Verified | Assessed | Released | Failed | Capacity

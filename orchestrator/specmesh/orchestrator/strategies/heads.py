@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specmesh.decoding.predict.acceptance_rate import HEADS_LEVELS
 from specmesh.decoding.trees.growth import TreeGrowth
 from specmesh.decoding.trees.merge import DrawnTree
 from specmesh.decoding.trees.plan import AdaptiveTree, TreeOutcome, TreePlan
@@ -46,7 +47,9 @@ class Heads(Strategy):
     def __init__(self, goal: Goal) -> None:
         self._progress = Progress(goal)
         self._capacity = Capacity()
-        self._adaptive = AdaptiveTree(goal.lookahead, goal.width, goal.acceptance.rate("heads"))
+        self._adaptive = AdaptiveTree(
+            goal.lookahead, goal.width, goal.acceptance.rate(HEADS_LEVELS)
+        )
         self._last_task: TaskId = 0
         self._check: TaskId = 0
         """The current verification."""

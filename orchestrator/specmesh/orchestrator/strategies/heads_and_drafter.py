@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specmesh.decoding.predict.acceptance_rate import DRAFTER, HEADS_CHAIN
 from specmesh.decoding.predict.closed_forms import expected_tokens
 from specmesh.decoding.trees.best_chain import BestChain
 from specmesh.decoding.trees.merge import DrawnTree, merge
@@ -52,10 +53,10 @@ class HeadsAndDrafter(Heads):
         super().__init__(goal)
         self._lookahead = goal.lookahead
         self._width = goal.width
-        self._ahead = ChainAhead(goal.acceptance.rate("drafter"))
+        self._ahead = ChainAhead(goal.acceptance.rate(DRAFTER))
         self._first_choices: tuple[int, ...] = ()
         """The path of the heads' first choices in the tree being verified."""
-        self._heads_acceptance = goal.acceptance.rate("first choices of heads")
+        self._heads_acceptance = goal.acceptance.rate(HEADS_CHAIN)
         """The rate at which the target agrees with these choices."""
         self._alone = False
         """A draft has failed, and there is no sign of a working drafter."""

@@ -25,9 +25,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from specmesh.decoding.predict.acceptance_rate import DRAFTER, TREE_LEVELS
 from specmesh.decoding.trees.plan import AdaptiveTree, TreePlan
 from specmesh.decoding.trees.shape import TreeShape
 from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.chain_ahead import trials_of
 from specmesh.orchestrator.strategies.commands import Draft, TaskId
 from specmesh.orchestrator.strategies.events import Verified
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
@@ -45,7 +47,9 @@ class Tree(DraftThenVerify):
 
     def __init__(self, goal: Goal) -> None:
         super().__init__(goal)
-        self._adaptive = AdaptiveTree(goal.lookahead, goal.width, goal.acceptance.rate())
+        self._adaptive = AdaptiveTree(goal.lookahead, goal.width, goal.acceptance.rate(TREE_LEVELS))
+        self._first_choices = goal.acceptance.rate(DRAFTER)
+        """The rate at which the drafter's first choices are right; only others read it."""
         self._lookahead = goal.lookahead
         wanted = goal.shape == CALIBRATED and goal.width is not None
         self._calibrated = goal.calibrated_trees[: goal.width] if wanted else ()
@@ -74,5 +78,7 @@ class Tree(DraftThenVerify):
 
     def _learn(self, growth: GrowingTree, verified: Verified) -> None:
         verdict = verified.verdict
+        said = (*growth.whole.tree.tokens_on(verdict.accepted_nodes), verdict.next_token)
+        self._first_choices.learn(trials_of(growth.chain_below(0).tokens, said))
         outcome = growth.whole.outcome(verdict.accepted_nodes, verdict.next_token, verified.tried)
         self._adaptive.observe(outcome, self._plan)

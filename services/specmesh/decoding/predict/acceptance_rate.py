@@ -4,10 +4,19 @@ rate."""
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import Final
 
+DRAFTER: Final = "drafter"
+"""The source of chains of the preferred drafter, and of trees that such chains fill."""
+TREE_LEVELS: Final = "levels of trees"
+"""The source of the drafter's trees, whose levels are tried."""
+HEADS_CHAIN: Final = "chain of heads"
+"""The source of the first choices of the target's heads."""
+OTHER_OUTCOMES: Final = "other outcomes"
+"""The source of drafts that begin where the drafter's first choice is wrong."""
+HEADS_LEVELS: Final = "levels of heads"
+"""The source of the trees of the target's heads, whose levels are tried."""
 PRIOR_ALPHA: Final = 0.7
 """The acceptance rate assumed before any draft token has been tried."""
 _PRIOR_TRIALS: Final = 4.0
@@ -15,6 +24,10 @@ _DECAY: Final = 0.97
 """The factor on a trial's weight for each later trial: text may change within thirty tokens."""
 _MESH_DECAY: Final = 0.999
 """The same for the trials of all answers together."""
+_ANSWER_DECAY: Final = 0.99
+"""The same for an answer that chooses its strategy by its rates."""
+_ASSUMED_TRIALS: Final = 32.0
+"""The trials of others that count as much as such an answer's own."""
 _OPTIMISTIC_TRIALS: Final = 2.0
 """Accepted trials that ``num_worth`` adds to those observed."""
 _EXPLORED_SHARE: Final = 0.01
@@ -38,6 +51,11 @@ class AcceptanceRate:
         """The estimate, in [0, 1]."""
         return self._accepted / self._tried
 
+    @property
+    def num_trials(self) -> float:
+        """The weight of the trials, without those that are assumed."""
+        return max(0.0, self._tried - _PRIOR_TRIALS)
+
     def num_worth(self, cost: float) -> float:
         """Return the number of consecutive draft tokens that are all accepted with a probability of
         at least ``cost``.
@@ -57,19 +75,6 @@ class AcceptanceRate:
             self._tried = self._tried * self._decay + 1
             if self._everyone is not None:
                 self._everyone.learn([accepted])
-
-
-class MeshAcceptance:
-    """The acceptance rates of all answers of one strategy, by the source of their drafts."""
-
-    def __init__(self) -> None:
-        self._rates: defaultdict[Hashable, AcceptanceRate] = defaultdict(
-            lambda: AcceptanceRate(decay=_MESH_DECAY)
-        )
-
-    def rate(self, source: Hashable = "") -> AcceptanceRate:
-        """Return the rate of a new answer's drafts from ``source``, from which all others learn."""
-        return AcceptanceRate(self._rates[source])
 
 
 class Exploration:
@@ -99,3 +104,58 @@ class Exploration:
     def won(self) -> None:
         """Credit an exploratory draft token that was accepted."""
         self._budget += 1.0
+
+
+class AnswersRate(AcceptanceRate):
+    """The rate of a whole answer, by which it chooses its strategy: near that of ``everyone`` until
+    it has many trials of its own, so that chance does not make it change."""
+
+    def __init__(self, everyone: AcceptanceRate) -> None:
+        super().__init__(everyone, _ANSWER_DECAY)
+        self._of_all = everyone
+        self._accepted = self._tried = 0.0
+
+    @property
+    def alpha(self) -> float:
+        """The estimate, in [0, 1]."""
+        assumed = self._of_all.alpha * _ASSUMED_TRIALS
+        return (self._accepted + assumed) / (self._tried + _ASSUMED_TRIALS)
+
+
+class MeshAcceptance:
+    """The acceptance rates of all answers of one strategy, by the source of their drafts.
+
+    With ``everyone``, those of a single answer that may change its strategy: they begin with the
+    rates of everyone, who learn from them.
+    """
+
+    def __init__(self, everyone: MeshAcceptance | None = None) -> None:
+        self.exploration: Exploration = everyone.exploration if everyone else Exploration()
+        """The budget of all answers for strategies that are not expected to pay."""
+        self._everyone = everyone
+        self._rates: dict[Hashable, AcceptanceRate] = {}
+
+    def rate(self, source: Hashable = DRAFTER) -> AcceptanceRate:
+        """Return a new rate of drafts from ``source``, which begins with the one of all and from
+        which that learns."""
+        return AcceptanceRate(self._of_all(source))
+
+    def alpha(self, source: Hashable) -> float:
+        """Return the rate of all drafts from ``source``."""
+        return self._of_all(source).alpha
+
+    def num_trials(self, source: Hashable) -> float:
+        """Return the number of drafts from ``source`` that everyone has tried, the latest ones
+        counting most."""
+        if self._everyone is not None:
+            return self._everyone.num_trials(source)
+        return self._of_all(source).num_trials
+
+    def _of_all(self, source: Hashable) -> AcceptanceRate:
+        if source not in self._rates:
+            self._rates[source] = (
+                AcceptanceRate(decay=_MESH_DECAY)
+                if self._everyone is None
+                else AnswersRate(self._everyone._of_all(source))
+            )
+        return self._rates[source]

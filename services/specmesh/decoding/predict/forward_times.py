@@ -30,6 +30,8 @@ class ForwardTimes:
         """Seconds of a forward besides those of its rows."""
         self.typical_s = 0.0
         """The median time of the latest forwards."""
+        self.knows_rows = False
+        """Whether ``row_s`` is known: there were forwards of different sizes."""
         self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         self._num_new = 0
 
@@ -48,13 +50,14 @@ class ForwardTimes:
         differ = more_rows != 0
         self.typical_s = float(np.median(seconds))
         if differ.any():
+            self.knows_rows = True
             more_rows = more_rows[differ]
             slopes = (seconds[second] - seconds[first])[differ] / more_rows
             self.row_s = max(0.0, _weighted_median(slopes, np.abs(more_rows)))
         elif rows[0] <= 1:
             # No call has draft tokens any more, maybe because of this slope: without a reset, none
             # would ever have any again.
-            self.row_s = 0.0
+            self.row_s, self.knows_rows = 0.0, False
         self.fixed_s = max(0.0, float(np.median(seconds - self.row_s * rows)))
 
 

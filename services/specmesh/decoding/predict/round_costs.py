@@ -61,10 +61,14 @@ class RoundCosts:
         for depth in range(1, limit + 1):
             another *= alpha
             tokens += another
-            rate = tokens / (self.alone_s + depth * self.token_s + self.wait_s(depth))
+            rate = tokens / self.round_s(depth)
             if rate > best_rate:
                 best, best_rate = depth, rate
         return best
+
+    def round_s(self, depth: int) -> float:
+        """Return the time of a round of ``depth`` levels with one token each."""
+        return self.alone_s + depth * self.token_s + self.wait_s(depth)
 
     def deepest(self, depth: int, limit: int) -> int:
         """Return the number of levels, up to ``limit``, that a draft may have which is worth

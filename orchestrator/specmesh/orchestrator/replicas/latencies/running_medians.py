@@ -84,6 +84,8 @@ class Latencies:
             period_s=self.price.period_s,
             heads_s=self.heads_s.value,
             heads_depth=heads_depth,
+            num_waiting=self.price.num_waiting,
+            knows_price=self.price.is_known,
         )
 
     def forget(self, replica: str) -> None:

@@ -50,11 +50,22 @@ class TokenPrice:
         return float(f"{self._forwards.row_s * (self._sharers.value or 1.0):.1e}")
 
     @property
+    def is_known(self) -> bool:
+        """Whether forwards of different sizes have been seen."""
+        return self._forwards.knows_rows
+
+    @property
     def period_s(self) -> float:
         """The seconds between two forwards of a replica that several answers share, rounded; 0 if
         replicas are not shared."""
         shared = (self._num_calls.value or 1.0) >= SHARED_CALLS
         return float(f"{self._forwards.typical_s:.1e}") if shared else 0.0
+
+    @property
+    def num_waiting(self) -> float:
+        """The answers that wait for a replica one after the other, rounded; 1 if they share
+        forwards."""
+        return 1.0 if self.period_s else float(f"{self._sharers.value or 1.0:.1e}")
 
     def without_drafts(self, target_s: float) -> float:
         """Return the seconds of a verification that usually takes ``target_s`` if no call had any

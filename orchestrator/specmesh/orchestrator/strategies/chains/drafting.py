@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from specmesh.decoding.predict.acceptance_rate import MeshAcceptance
+from specmesh.decoding.predict.acceptance_rate import DRAFTER, MeshAcceptance
 from specmesh.orchestrator.strategies.chains.chain import Chain
 from specmesh.orchestrator.strategies.chains.reach import Reach
 from specmesh.orchestrator.strategies.commands import Cancel, Draft, TaskId
@@ -56,7 +56,8 @@ class DrafterChains:
         return [Cancel(task) for task in cancelled]
 
     def _new_chain(self, drafter: DrafterName) -> Chain:
-        acceptance = self._acceptance.rate(drafter)
+        preferred = drafter == self._reach.capacity.drafters[0]
+        acceptance = self._acceptance.rate(DRAFTER if preferred else drafter)
         return Chain(drafter, start=self._position, acceptance=acceptance)
 
     def extend(self, event: Drafted) -> None:

@@ -1,0 +1,131 @@
+"""The policy of ``auto``: the strategy that is expected to be the fastest.
+
+The expected rates follow from the mesh's costs and the acceptance rates of drafts. What was hardly
+tried is assumed to be about as good as what is known, so that it is tried where that would make it
+the best. A strategy has to be clearly better than the current one to replace it, and clearly better
+than the target alone to be used at all. Where none is, the target works alone, except for what
+``Exploration`` allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from specmesh.decoding.predict.acceptance_rate import (
+    DRAFTER,
+    HEADS_LEVELS,
+    OTHER_OUTCOMES,
+    PRIOR_ALPHA,
+    TREE_LEVELS,
+    MeshAcceptance,
+)
+from specmesh.orchestrator.strategies.auto.rates import DrafterRates, HeadsRates
+from specmesh.orchestrator.strategies.events import Capacity
+
+ALONE: Final = "autoregressive"
+SPECULATIVE: Final = "speculative"
+HEADS_AND_DRAFTER: Final = "heads-and-drafter"
+
+ENOUGH: Final = 8.0
+"""Trials after which a rate counts more than what is assumed of it."""
+CLEARLY: Final = 1.1
+"""The factor by which the rate of another strategy must be higher than that of the current one."""
+PAYS: Final = 1.1
+"""The factor by which a rate must be higher than that of the target alone."""
+SECOND_CHOICES: Final = 0.35
+"""The share of the drafter's errors that a tree is assumed to make good."""
+QUEUE: Final = 1.5
+"""Answers that wait for a replica one after the other from which on they form a queue."""
+OTHERS: Final = 0.5
+"""The share of its errors after which one of the other tokens that it named is assumed right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A strategy, and the reason for it in words."""
+
+    strategy: str
+    reason: str
+    lookahead: int | None = None
+    """Number of tokens to draft, if the strategy does not decide that itself."""
+    tentative: bool = False
+    """Whether to choose again as soon as more is known."""
+
+
+def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) -> Choice:
+    """Return the best strategy for the rest of an answer whose drafts have this ``acceptance``;
+    ``current`` is what it has now. This may spend some of the budget for exploration."""
+    if not (capacity.drafters or capacity.heads_depth):
+        return Choice(ALONE, "there is neither a drafter nor are there heads")
+    if _is_unknown(capacity, acceptance):
+        measures = HEADS_AND_DRAFTER if capacity.heads_depth else SPECULATIVE
+        return Choice(measures, "the mesh has yet to be measured", tentative=True)
+    if current == ALONE and not capacity.knows_price:
+        return Choice(SPECULATIVE, "a token's price is unknown", lookahead=1, tentative=True)
+    rates = expected_rates(capacity, acceptance)
+    best = max(rates, key=rates.__getitem__)
+    if rates[best] < PAYS:
+        return _alone(capacity, acceptance)
+    if current is not None and rates[best] <= CLEARLY * rates.get(current, 0.0):
+        best = current
+    return Choice(best, _reason(best, rates))
+
+
+def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[str, float]:
+    """Return what each strategy is expected to yield over what the target alone does, for all that
+    the mesh has. All costs must be known."""
+    rates: dict[str, float] = {}
+    alpha, drafter = PRIOR_ALPHA, None
+    if capacity.drafters and (costs := capacity.drafter_costs):
+        alpha = acceptance.alpha(DRAFTER)
+        levels = _rate(acceptance, TREE_LEVELS, alpha + (1 - alpha) * SECOND_CHOICES)
+        others = _rate(acceptance, OTHER_OUTCOMES, OTHERS)
+        drafter = DrafterRates(costs, max(1, capacity.num_verifiers), alpha, levels, others)
+        rates = {
+            SPECULATIVE: drafter.speculative,
+            "tree": drafter.tree,
+            "exhaustive": drafter.exhaustive,
+        }
+        # It cancels verifications, and in a queue the replica has none to do instead.
+        if capacity.num_waiting < QUEUE:
+            rates["dsi"] = drafter.dsi
+    if capacity.heads_depth and (costs := capacity.heads_costs):
+        beta = _rate(acceptance, HEADS_LEVELS, max(PRIOR_ALPHA, alpha))
+        heads = HeadsRates(costs, beta, capacity.heads_depth)
+        rates["heads"] = heads.heads
+        if drafter is not None:
+            rates[HEADS_AND_DRAFTER] = heads.with_drafter(drafter)
+    return {name: rate * (capacity.alone_s or 0.0) for name, rate in rates.items()}
+
+
+def _is_unknown(capacity: Capacity, acceptance: MeshAcceptance) -> bool:
+    """Return whether the price of what the mesh has is unknown, or whether no draft of its drafter
+    has been verified."""
+    if not capacity.alone_s or (capacity.heads_depth and capacity.heads_costs is None):
+        return True
+    costs_unknown = capacity.drafter_costs is None
+    return bool(capacity.drafters) and (costs_unknown or acceptance.num_trials(DRAFTER) < ENOUGH)
+
+
+def _rate(acceptance: MeshAcceptance, source: str, assumed: float) -> float:
+    """Return the rate of ``source``, near the ``assumed`` one until it has been tried often."""
+    num = acceptance.num_trials(source)
+    return (acceptance.alpha(source) * num + assumed * ENOUGH) / (num + ENOUGH)
+
+
+def _alone(capacity: Capacity, acceptance: MeshAcceptance) -> Choice:
+    """Return the target alone, or now and then a stretch that tries a token per verification."""
+    costs = capacity.heads_costs or capacity.drafter_costs
+    assert costs is not None
+    if acceptance.exploration.tries((costs.explored_s + costs.token_s) / costs.alone_s):
+        tries = HEADS_AND_DRAFTER if capacity.heads_depth else SPECULATIVE
+        return Choice(tries, "it is time to see whether drafts pay again", lookahead=1)
+    return Choice(ALONE, "no draft is expected to pay")
+
+
+def _reason(best: str, rates: Mapping[str, float]) -> str:
+    others = sorted(((rate, name) for name, rate in rates.items() if name != best), reverse=True)
+    beside = f" ({others[0][1]}: {others[0][0]:.1f} times)" if others else ""
+    return f"it is expected to be {rates[best]:.1f} times as fast as the target alone{beside}"

@@ -1,0 +1,140 @@
+"""The tokens per second that each strategy is expected to yield: closed forms.
+
+All are renewals: a round takes some time, of this answer and of those that it delays
+(``RoundCosts``), yields some tokens, and the process starts afresh. Draft tokens are taken to be
+accepted independently. The forms leave out hops, and that the drafts of a new answer are short at
+first. That makes all of them too high by about a tenth, which hardly changes their order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+from specmesh.decoding.predict.closed_forms import expected_tokens
+from specmesh.decoding.predict.round_costs import RoundCosts
+from specmesh.orchestrator.strategies.auto.dsi_rate import dsi_rate
+from specmesh.orchestrator.strategies.chains.reach import IN_VAIN
+
+_DEEPEST: Final = 8
+"""Depth beyond which drafts that are verified as a whole seldom get: they grow only as they are
+accepted."""
+_SURE: Final = 0.995
+"""The highest acceptance rate that is believed."""
+_BRANCHED: Final = 0.9
+"""The share of the expected rate that drafts from many outcomes have reached in simulations."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterRates:
+    """The strategies that only need a drafter.
+
+    A token of the drafter is right at the rate ``alpha``, a level of its trees at ``levels``, and
+    one of the other tokens that it names, where the first is wrong, at ``others``.
+    """
+
+    costs: RoundCosts
+    num_verifiers: int
+    alpha: float
+    levels: float
+    others: float
+
+    @property
+    def speculative(self) -> float:
+        """A chain is drafted, then verified: Theorem 3.8 of Leviathan et al. 2023."""
+        return self._draft_then_verify(self.costs, self.alpha)
+
+    @property
+    def tree(self) -> float:
+        """The same with two nodes a level."""
+        wide = replace(self.costs, token_s=2 * self.costs.token_s)
+        return self._draft_then_verify(wide, self.levels)
+
+    @property
+    def exhaustive(self) -> float:
+        """The next draft starts from every likely outcome during a verification (Duan et al. 2024);
+        where none is right, it has to be drafted after it."""
+        costs, alpha, num = self.costs, self.alpha, self.num_meanwhile
+        fresh = costs.best_depth(alpha, _DEEPEST)
+        # A forward of the drafter has a row for each outcome.
+        num = min(2 * _DEEPEST, int(num / (1 + (num + 1) * costs.token_s / costs.alone_s)))
+        hit, hit_again = (
+            1 - (1 - alpha ** (length + 1)) * (1 - self.others * bool(length))
+            for length in (fresh, num)
+        )
+        again = hit / (1 - hit_again + hit) if num else 0.0
+        tokens = again * expected_tokens(alpha, num) + (1 - again) * expected_tokens(alpha, fresh)
+        again_s = costs.alone_s + num * costs.token_s
+        return _BRANCHED * tokens / (again * again_s + (1 - again) * _round_s(costs, fresh))
+
+    @property
+    def dsi(self) -> float:
+        """Nothing waits for a draft, and several replicas verify (Timor et al. 2025). A single one
+        that is not shared waits for drafts where that is better."""
+        at_once = dsi_rate(self.costs, self.num_verifiers, min(self.alpha, _SURE))
+        if self.num_verifiers > 1 or self.costs.period_s:
+            return at_once
+        return max(self.speculative, at_once)
+
+    @property
+    def num_meanwhile(self) -> int:
+        """The number of tokens drafted during a verification that are worth verifying."""
+        costs = self.costs
+        least = max(costs.token_s / costs.alone_s, IN_VAIN)
+        if least >= 1 or self.alpha <= 0:
+            return 0
+        worth = math.log(least) / math.log(min(self.alpha, _SURE))
+        return int(min(worth, costs.alone_s / costs.level_s if costs.level_s else worth))
+
+    @staticmethod
+    def _draft_then_verify(costs: RoundCosts, alpha: float) -> float:
+        depth = costs.best_depth(alpha, _DEEPEST)
+        return expected_tokens(alpha, depth) / _round_s(costs, depth)
+
+
+def _round_s(costs: RoundCosts, depth: int) -> float:
+    """Return the time of a draft and its verification. Even a quick draft is usually late for the
+    next forward of a replica that answers share."""
+    return costs.round_s(depth) + max(0.0, bool(depth) * costs.period_s - costs.wait_s(depth))
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsRates:
+    """The strategies that use the target's heads, which draft trees of up to ``limit`` levels, each
+    right at the rate ``beta``."""
+
+    costs: RoundCosts
+    beta: float
+    limit: int
+
+    @property
+    def heads(self) -> float:
+        """As ``DrafterRates.speculative``, but that drafting holds the replica."""
+        return expected_tokens(self.beta, self._depth) / self._tree_s
+
+    def with_drafter(self, drafter: DrafterRates) -> float:
+        """Return the rate if the drafter's chain is verified too. The chain stands after a round if
+        it is right about all that the round has committed."""
+        alpha, beta, depth, num = drafter.alpha, self.beta, self._depth, drafter.num_meanwhile
+        if not num:
+            return self.heads
+        either = 1.0 + math.fsum(
+            1 - (1 - alpha**n * (n <= num)) * (1 - beta**n * (n <= depth))
+            for n in range(1, max(num, depth) + 1)
+        )
+        begins = math.fsum(
+            beta**n * (1 - beta if n < depth else 1.0) * alpha ** (n + 1) for n in range(depth + 1)
+        )
+        stands = begins / (1 - min(alpha, _SURE) ** (num + 1) + begins)
+        tokens = stands * either + (1 - stands) * expected_tokens(beta, depth)
+        return tokens / (self._tree_s + stands * num * drafter.costs.token_s)
+
+    @property
+    def _depth(self) -> int:
+        return self.costs.best_depth(self.beta, min(self.limit, _DEEPEST))
+
+    @property
+    def _tree_s(self) -> float:
+        """The time of a round with a tree of the best depth."""
+        return self.costs.round_s(self._depth)

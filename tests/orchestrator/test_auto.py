@@ -1,0 +1,189 @@
+"""The strategy `auto`: changes between strategies lose, repeat and leave behind nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle
+from typing import Any
+
+import pytest
+from tests.decoding.test_losslessness import exact_law, excess
+from tests.orchestrator.answers import collect, request
+from tests.orchestrator.peers import Drafter, Verifier
+from tests.orchestrator.test_strategy_properties import Hashes, target_only
+from tests.orchestrator.test_strategy_rejection import DRAFTERS, TARGET, any_scene, sample
+from tests.orchestrator.transcripts import drafted, verified
+from tests.orchestrator.world import Chances, World
+
+from specmesh.decoding.predict.acceptance_rate import (
+    DRAFTER,
+    HEADS_CHAIN,
+    HEADS_LEVELS,
+    OTHER_OUTCOMES,
+    TREE_LEVELS,
+    MeshAcceptance,
+)
+from specmesh.decoding.sampling import Sampling
+from specmesh.orchestrator.answers.request_report import RequestReport
+from specmesh.orchestrator.strategies.auto import strategy as module
+from specmesh.orchestrator.strategies.auto.choice import Choice
+from specmesh.orchestrator.strategies.auto.strategy import CHOICES, Auto
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import Cancel, Commit, Draft, Finish, Verify
+from specmesh.orchestrator.strategies.events import Capacity, Failed
+from specmesh.serving import conventions as names
+
+MEASURED = Capacity(
+    num_verifiers=3, target_s=0.04, drafter_s=0.004, heads_s=0.004, heads_depth=4, drafters=(0, 1)
+)
+
+
+@pytest.fixture
+def changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every commit brings the next strategy."""
+
+    def choose(*_: Any) -> Choice:
+        return Choice(next(names), "the test wants it", tentative=True)
+
+    names = cycle(CHOICES)
+    monkeypatch.setattr(module, "choose", choose)
+
+
+def plays(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """The choices, of which the last one stays."""
+
+    def choose(*_: Any) -> Choice:
+        return Choice(next(left, names[-1]), "the test wants it", tentative=True)
+
+    left: Iterator[str] = iter(names)
+    monkeypatch.setattr(module, "choose", choose)
+
+
+@pytest.mark.usefixtures("changes")
+@pytest.mark.parametrize("seed", range(60))
+def test_an_answer_of_many_strategies_is_the_target_s_own(seed):
+    models = Hashes(seed, agreement=(0.0, 0.6, 0.95, 1.0)[seed % 4])
+    goal = Goal(30, stop_token_ids=frozenset({5} if seed % 3 == 0 else ()))
+    chances = Chances(
+        short_draft=0.1, broken_draft=0.1, replay=0.3, change=0.1, broken_check=0.03 * (seed % 2)
+    )
+    world = World("auto", goal, models, random.Random(seed), MEASURED, chances)
+    reason = world.run()
+    assert (world.committed, reason) == target_only(models.target, goal)
+
+
+@pytest.mark.usefixtures("changes")
+def test_changes_keep_the_law_of_rejection_mode():
+    counts = sample("auto", any_scene, (TARGET, DRAFTERS), num_samples=2_000)
+    assert excess(counts, exact_law(TARGET, Sampling())) < 1
+
+
+def test_a_change_cancels_what_runs_and_numbers_on(monkeypatch):
+    plays(monkeypatch, "dsi", "speculative")
+    strategy = Auto(Goal(20))
+    started = strategy.start(MEASURED)
+    (check,) = (each for each in started if isinstance(each, Verify))
+    drafts = {each.task for each in started if isinstance(each, Draft)}
+    assert len(drafts) == 2
+    commit, *cancels, draft = strategy.handle(verified(check.task, says=7))
+    assert commit == Commit((7,), 0)
+    assert {each.task for each in cancels if isinstance(each, Cancel)} == drafts
+    assert isinstance(draft, Draft)
+    assert draft.task > max(drafts)
+    assert draft.path == ()
+    assert strategy.handle(drafted(min(drafts), 3)) == []
+    assert "chose speculative, because the test wants it" in strategy.explanation
+    assert "before, dsi for 1 tokens" in strategy.explanation
+
+
+def test_what_the_former_strategy_has_just_begun_is_not_sent(monkeypatch):
+    plays(monkeypatch, "autoregressive", "heads")
+    strategy = Auto(Goal(20))
+    (check,) = strategy.start(MEASURED)
+    commit, verify = strategy.handle(verified(check.task, says=7))
+    assert commit == Commit((7,), 0)
+    assert isinstance(verify, Verify)
+    assert verify.next_draft is not None
+    assert strategy.handle(verified(check.task, says=7)) == []
+
+
+def test_the_last_strategy_ends_the_answer_where_the_request_says(monkeypatch):
+    plays(monkeypatch, *CHOICES)
+    strategy, task, tokens = Auto(Goal(3)), 0, []
+    commands = strategy.start(Capacity(drafters=()))
+    while not isinstance(commands[-1], Finish):
+        for each in commands:
+            if isinstance(each, Verify):
+                task = each.task
+            elif isinstance(each, Draft):
+                task = 0
+                commands = strategy.handle(Failed(each.task))
+                break
+        if task:
+            commands = strategy.handle(verified(task, says=4))
+            tokens += [t for each in commands if isinstance(each, Commit) for t in each.token_ids]
+    assert tokens == [4, 4, 4]
+
+
+def test_without_a_drafter_one_draft_is_tried():
+    strategy = Auto(Goal(60))
+    num_drafts = 0
+    commands = strategy.start(Capacity(target_s=0.04))
+    while not isinstance(commands[-1], Finish):
+        (command,) = (each for each in commands if isinstance(each, Draft | Verify))
+        if isinstance(command, Draft):
+            num_drafts += 1
+            commands = strategy.handle(Failed(command.task))
+        else:
+            commands = strategy.handle(verified(command.task, says=4))
+    assert num_drafts == 1
+    assert "neither a drafter nor" in strategy.explanation
+
+
+def test_an_answer_begins_with_the_rates_of_all_and_teaches_them():
+    everyone = MeshAcceptance()
+    everyone.rate(DRAFTER).learn([False] * 50)
+    own = MeshAcceptance(everyone)
+    assert own.alpha(DRAFTER) == everyone.alpha(DRAFTER) < 0.1
+    own.rate(DRAFTER).learn([True] * 100)
+    assert own.alpha(DRAFTER) > everyone.alpha(DRAFTER) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("strategy", "sources"),
+    [
+        ("speculative", [DRAFTER]),
+        ("dsi", [DRAFTER, HEADS_CHAIN]),
+        ("tree", [DRAFTER, TREE_LEVELS]),
+        ("exhaustive", [DRAFTER, OTHER_OUTCOMES]),
+        ("heads", [HEADS_LEVELS]),
+        ("heads-and-drafter", [DRAFTER, HEADS_LEVELS]),
+    ],
+)
+def test_every_strategy_teaches_the_rates_that_the_choice_follows(strategy, sources):
+    goal = Goal(60)
+    capacity = replace(MEASURED, drafters=(0,))
+    World(strategy, goal, Hashes(1, agreement=0.6), random.Random(1), capacity).run()
+    assert [each for each in sources if not goal.acceptance.num_trials(each)] == []
+
+
+async def test_the_client_and_the_report_are_told_the_choice(connect, serve, monkeypatch):
+    def kept(report: RequestReport) -> None:
+        reports.append(report)
+
+    reports: list[RequestReport] = []
+    monkeypatch.setattr(RequestReport, "_record", kept)
+    stub = await serve(await connect([Verifier()], [Drafter()]))
+    answer = await collect(stub.Generate(request(speculation={"strategy": "auto"})))
+    told = answer.finished.stats.explanation
+    assert told.startswith("chose ")
+    (report,) = reports
+    assert report._span_attributes()[names.EXPLANATION] == told
+
+
+async def test_other_strategies_have_nothing_to_explain(connect, serve):
+    stub = await serve(await connect([Verifier()], [Drafter()]))
+    answer = await collect(stub.Generate(request(speculation={"strategy": "dsi"})))
+    assert not answer.finished.stats.explanation

@@ -1,0 +1,118 @@
+"""The policy of `auto`: which strategy for which mesh."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from specmesh.decoding.predict.acceptance_rate import (
+    DRAFTER,
+    HEADS_LEVELS,
+    MeshAcceptance,
+)
+from specmesh.orchestrator.strategies.auto import choice as module
+from specmesh.orchestrator.strategies.auto.choice import choose, expected_rates
+from specmesh.orchestrator.strategies.events import Capacity
+
+FLAT = Capacity(target_s=0.04, target_alone_s=0.04, drafter_s=0.002)
+"""One replica that this answer has to itself, and a quick drafter."""
+WITH_HEADS = replace(FLAT, heads_s=0.002, heads_depth=8)
+STEEP_CROWD = replace(FLAT, target_token_s=0.04, period_s=0.04, num_verifiers=2)
+"""A token takes as much from all answers as a verification takes."""
+
+
+def rates(alpha: float, beta: float | None = None) -> MeshAcceptance:
+    """What all answers have taught: ``alpha`` of the drafter, ``beta`` of the heads."""
+    found = MeshAcceptance()
+    for source, rate in ((DRAFTER, alpha), (HEADS_LEVELS, beta)):
+        if rate is not None:
+            found.rate(source).learn([n % 20 < 20 * rate for n in range(400)])
+    return found
+
+
+def chosen(capacity: Capacity, acceptance: MeshAcceptance, current: str | None = None) -> str:
+    return choose(capacity, acceptance, current).strategy
+
+
+def test_several_replicas_and_a_good_drafter_make_it_dsi():
+    assert chosen(replace(FLAT, num_verifiers=4), rates(0.9)) == "dsi"
+
+
+def test_the_heads_draft_where_they_are_right_and_the_drafter_is_not():
+    assert chosen(WITH_HEADS, rates(0.1, 0.9)).startswith("heads")
+
+
+def test_a_drafter_beside_heads_is_used_where_both_are_right():
+    assert chosen(WITH_HEADS, rates(0.7, 0.85)) == "heads-and-drafter"
+
+
+def test_a_bad_drafter_leaves_the_target_alone():
+    assert chosen(replace(FLAT, drafter_s=0.03), rates(0.05)) == "autoregressive"
+
+
+def test_a_crowd_for_which_tokens_are_dear_leaves_the_target_alone():
+    assert chosen(STEEP_CROWD, rates(0.9)) == "autoregressive"
+
+
+def test_alone_a_draft_is_tried_now_and_then():
+    acceptance = rates(0.9)
+    tries = [choose(STEEP_CROWD, acceptance, None) for _ in range(1000)]
+    drafting = [each for each in tries if each.strategy != "autoregressive"]
+    assert 0 < len(drafting) < 10
+    assert {each.lookahead for each in drafting} == {1}
+
+
+@pytest.mark.parametrize(
+    ("capacity", "first"),
+    [
+        (Capacity(), "speculative"),
+        (Capacity(heads_depth=4), "heads-and-drafter"),
+        (replace(WITH_HEADS, knows_price=False), "heads-and-drafter"),
+        (replace(FLAT, heads_depth=4), "heads-and-drafter"),
+        (FLAT, "speculative"),
+    ],
+)
+def test_what_is_not_known_is_measured_first(capacity, first):
+    choice = choose(capacity, MeshAcceptance(), None)
+    assert (choice.strategy, choice.tentative) == (first, True)
+
+
+def test_the_target_alone_does_not_tell_what_a_token_costs():
+    unsure = replace(FLAT, knows_price=False)
+    choice = choose(unsure, rates(0.9), "autoregressive")
+    assert (choice.strategy, choice.lookahead, choice.tentative) == ("speculative", 1, True)
+    assert chosen(unsure, rates(0.9), current="speculative") != "autoregressive"
+
+
+def test_nothing_is_chosen_that_the_mesh_lacks():
+    bare = Capacity(drafters=(), target_s=0.04)
+    assert chosen(bare, rates(0.9, 0.9)) == "autoregressive"
+    assert set(expected_rates(replace(WITH_HEADS, drafters=()), rates(0.9, 0.9))) == {"heads"}
+    assert not {"heads", "heads-and-drafter"} & set(expected_rates(FLAT, rates(0.9, 0.9)))
+
+
+@pytest.mark.parametrize(("rate", "stays"), [(1.9, True), (1.7, False)])
+def test_a_change_must_be_clearly_worth_it(monkeypatch, rate, stays):
+    monkeypatch.setattr(module, "expected_rates", lambda *_: {"dsi": 2.0, "tree": rate})
+    assert chosen(FLAT, rates(0.8), current="tree") == ("tree" if stays else "dsi")
+
+
+def test_the_reason_names_the_expected_gain_and_the_next_best():
+    reason = choose(replace(FLAT, num_verifiers=4), rates(0.9), None).reason
+    assert "times as fast as the target alone" in reason
+    assert "(exhaustive: " in reason
+
+
+@pytest.mark.parametrize("num_verifiers", [1, 2, 8])
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8, 1.0])
+@pytest.mark.parametrize("token_s", [0.0, 0.01, 1.0])
+@pytest.mark.parametrize("period_s", [0.0, 0.04])
+def test_rates_are_finite_and_better_drafts_are_no_worse(num_verifiers, alpha, token_s, period_s):
+    capacity = replace(
+        WITH_HEADS, num_verifiers=num_verifiers, target_token_s=token_s, period_s=period_s
+    )
+    for worse, better in ((alpha * 0.5, alpha), (alpha, min(1.0, alpha + 0.2))):
+        low, high = (expected_rates(capacity, rates(each, each)) for each in (worse, better))
+        assert all(0 < rate < 1000 for rate in high.values())
+        assert max(high.values()) >= max(low.values()) - 1e-9
