@@ -234,7 +234,7 @@ MUTATIONS = {
         _hints_are_read_as_they_come, ("garbage hints",), seed=67
     ),
     "a closed channel cancels the answer": Mutation(
-        _closed_channel_cancels_the_answer, ("replace verifier",), seed=171
+        _closed_channel_cancels_the_answer, ("replace verifier",), seed=536
     ),
     "nobody succeeds who left": Mutation(
         _nobody_succeeds_who_left, ("replace verifier", "break calls"), seed=785
