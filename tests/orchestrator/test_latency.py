@@ -16,8 +16,8 @@ from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
+from specmesh.orchestrator.replicas.latencies.mesh_latencies import Latencies
 from specmesh.orchestrator.replicas.latencies.prefill import LEAST_TOKENS
-from specmesh.orchestrator.replicas.latencies.running_medians import Latencies
 from specmesh.orchestrator.replicas.latencies.sliding import WINDOW, RunningMedian
 from specmesh.orchestrator.replicas.latencies.token_price import TokenPrice
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix

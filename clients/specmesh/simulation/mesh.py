@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from specmesh.orchestrator.replicas.latencies.mesh_latencies import Latencies
 from specmesh.orchestrator.replicas.latencies.observations import TimedDraft, TimedVerification
-from specmesh.orchestrator.replicas.latencies.running_medians import Latencies
 from specmesh.orchestrator.strategies.events import Capacity
 from specmesh.simulation.clock import Clock
 from specmesh.simulation.costs import MeshCosts

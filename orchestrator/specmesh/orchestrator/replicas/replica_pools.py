@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from specmesh.decoding.predict.acceptance_rate import MeshAcceptance
 from specmesh.orchestrator.admission.controller import Admission
-from specmesh.orchestrator.replicas.latencies.running_medians import Latencies
+from specmesh.orchestrator.replicas.latencies.mesh_latencies import Latencies
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
 from specmesh.orchestrator.replicas.prefixes.prefix import salt_of

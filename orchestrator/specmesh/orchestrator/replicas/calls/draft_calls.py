@@ -17,7 +17,7 @@ from specmesh.mesh.v1alpha1 import drafter_pb2
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.incoming_draft import Deliver, IncomingDraft
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
-from specmesh.orchestrator.replicas.latencies.running_medians import DRAFT_SECONDS
+from specmesh.orchestrator.replicas.latencies.mesh_latencies import DRAFT_SECONDS
 from specmesh.orchestrator.replicas.need import Need
 from specmesh.orchestrator.replicas.retries.attempts import Attempts, Quarantined
 from specmesh.orchestrator.replicas.transport.peer import Peer

@@ -1,4 +1,4 @@
-"""Latencies of the mesh as this orchestrator sees them: running medians over all requests."""
+"""Latencies of the mesh as this orchestrator sees them, over all requests."""
 
 from __future__ import annotations
 
