@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 from opentelemetry.context import Context
@@ -99,6 +100,18 @@ def test_what_the_target_would_take_without_drafts_is_told():
     price = price_of((1, rows, 0.01 + 0.001 * rows, 0.0) for rows in [3, 5, 7] * 16)
     assert price.without_drafts(0.015) == pytest.approx(0.011)
     assert price.without_drafts(0.030) == pytest.approx(0.022)
+
+
+def test_replicas_that_are_shared_now_and_then_do_not_flip_to_and_fro():
+    price = TokenPrice()
+    seen = []
+    for num_calls in [*[1] * 50, *[2] * 100, *[1, 2] * 100, *[1] * 200]:
+        price.add(num_calls, num_calls, 0.03, 0.0)
+        seen.append(price.period_s > 0)
+    changes = sum(one != other for one, other in pairwise(seen))
+    assert changes == 2
+    assert seen[140]
+    assert not seen[-1]
 
 
 def test_before_anything_is_known_tokens_are_free():

@@ -146,7 +146,8 @@ class BranchPrediction(Strategy):
         if depth < 1:
             return []
         limit = MAX_NODES // depth
-        likely = [each for each in outcomes if each.probability >= IN_VAIN]
+        least = IN_VAIN if self._goal.lookahead is None else 0.0
+        likely = [each for each in outcomes if each.probability >= least]
         branches = likely[: min(self._num_branches or limit, limit)]
         if not branches:  # the drafter reported no choices where the predictor expects a rejection
             return []

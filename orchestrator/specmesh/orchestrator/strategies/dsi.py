@@ -209,9 +209,9 @@ class DSI(Strategy):
     def _least_tokens(self) -> int:
         """Return the number of draft tokens that the current verifier waits for."""
         chain = next(iter(self._chains), None)
-        if chain is None or self._heads.end > len(self._text):
+        if chain is None:
             return 0
-        return self._reach.least_tokens(chain)
+        return self._reach.least_tokens(chain, self._heads, len(self._text))
 
     def _is_drafting(self, least: int) -> bool:
         """Return whether the first chain is being drafted and lacks some of ``least`` tokens."""

@@ -14,8 +14,11 @@ from __future__ import annotations
 from specmesh.decoding.predict.forward_times import ForwardTimes
 from specmesh.orchestrator.replicas.latencies.sliding import RunningMedian
 
-SHARED_CALLS = 1.5
-"""Calls in a typical forward from which on replicas count as shared."""
+SHARED_CALLS, OWN_CALLS = 1.6, 1.3
+"""The mean number of calls in a forward from which on replicas count as shared, and below which
+they no longer do."""
+CALLS_DECAY = 1 / 32
+"""The weight of a call in that mean."""
 
 
 class TokenPrice:
@@ -26,6 +29,8 @@ class TokenPrice:
         self._num_due = 0.0
         self._sharers = RunningMedian()
         self._num_calls = RunningMedian()
+        self._mean_calls = 1.0
+        self._is_shared = False
         self._num_rows = RunningMedian()
         self._queue_s = RunningMedian()
 
@@ -40,6 +45,8 @@ class TokenPrice:
             self._forwards.add(num_rows, forward_s)
         self._sharers.add(num_calls * (1 + queue_s / forward_s))
         self._num_calls.add(num_calls)
+        self._mean_calls += CALLS_DECAY * (num_calls - self._mean_calls)
+        self._is_shared = self._mean_calls > (OWN_CALLS if self._is_shared else SHARED_CALLS)
         self._num_rows.add(num_rows)
         self._queue_s.add(queue_s)
 
@@ -58,8 +65,7 @@ class TokenPrice:
     def period_s(self) -> float:
         """The seconds between two forwards of a replica that several answers share, rounded; 0 if
         replicas are not shared."""
-        shared = (self._num_calls.value or 1.0) >= SHARED_CALLS
-        return float(f"{self._forwards.typical_s:.1e}") if shared else 0.0
+        return float(f"{self._forwards.typical_s:.1e}") if self._is_shared else 0.0
 
     @property
     def num_waiting(self) -> float:

@@ -76,21 +76,25 @@ class Reach:
             heads.exploration.tries((capacity.heads_s + capacity.target_token_s) / capacity.alone_s)
         )
 
-    def least_tokens(self, chain: Chain) -> int:
-        """Return the number of draft tokens that the current verifier waits for, if ``chain`` is
-        being drafted. It is 0 unless there is a single replica, which a verification of a single
-        token would occupy for as long as one of a whole draft."""
+    def least_tokens(self, chain: Chain, heads: Chain, position: int) -> int:
+        """Return the number of draft tokens from ``position`` on that the current verifier waits
+        for, if ``chain`` is being drafted, instead of verifying what ``heads`` have at once. It is
+        0 unless there is a single replica, which a verification of a few tokens would occupy for as
+        long as one of a whole draft."""
         costs = self.capacity.drafter_costs
         if self._given is not None or self._parallelism > 1 or costs is None or costs.period_s:
             return 0
         alpha = chain.acceptance.alpha
         depth = costs.best_depth(alpha, MAX_LOOKAHEAD)
         held_s = costs.alone_s + depth * (costs.level_s + costs.token_s)
-        free = costs.alone_s / costs.level_s if costs.level_s else MAX_LOOKAHEAD
-        num_meanwhile = int(min(self.beyond_committed(chain), free))
-        # Without waiting: a token, and if it is the drafter's, all that was drafted meanwhile.
-        tokens = 1 + alpha * expected_tokens(alpha, max(0, num_meanwhile - 1))
-        at_once = tokens / (costs.alone_s * (1 + alpha))
+        if (num_given := heads.end - position) > 0:
+            tokens = expected_tokens(heads.acceptance.alpha, num_given)
+            at_once = tokens / (costs.alone_s + num_given * costs.token_s)
+        else:  # a token, and if it is the drafter's, all that was drafted meanwhile
+            free = costs.alone_s / costs.level_s if costs.level_s else MAX_LOOKAHEAD
+            num_meanwhile = int(min(self.beyond_committed(chain), free))
+            tokens = 1 + alpha * expected_tokens(alpha, max(0, num_meanwhile - 1))
+            at_once = tokens / (costs.alone_s * (1 + alpha))
         pays = expected_tokens(alpha, depth) / held_s > WORTH_WAITING * at_once
         return depth if pays else 0
 
