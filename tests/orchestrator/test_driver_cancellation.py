@@ -45,6 +45,8 @@ Reply = Sequence[Command] | Callable[[Event], Sequence[Command]]
 class Script:
     """Gives these commands, one reply an event, and remembers the events."""
 
+    explanation = ""
+
     def __init__(self, first: Sequence[Command], *replies: Reply) -> None:
         self.events: list[Event] = []
         self._first = first

@@ -172,7 +172,7 @@ def test_heads_that_are_never_right_are_only_tried_now_and_then():
         asked.append(verify.next_draft is not None)
         *_, verify = strategy.handle(event)
     assert asked[0]
-    assert sum(asked[100:]) / len(asked[100:]) == pytest.approx(0.02 * 0.1 / 0.02, abs=0.01)
+    assert sum(asked[100:]) / len(asked[100:]) == pytest.approx(0.01 * 0.1 / 0.02, abs=0.01)
 
 
 async def test_a_mesh_with_heads_and_a_drafter_says_what_the_target_would(connect, serve):

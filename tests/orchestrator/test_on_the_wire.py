@@ -62,6 +62,8 @@ def serving(replica: Threaded) -> Iterator[str]:
 class Rounds:
     """One verification a round; the next leaves with what the last one brought."""
 
+    explanation = ""
+
     def __init__(self, replica: Threaded) -> None:
         self._replica = replica
 
