@@ -34,7 +34,7 @@ Code = grpc.StatusCode
 
 
 def in_a_minute() -> RetryInfo:
-    """When a refused client should come again."""
+    """The time at which a refused client should come again."""
     return RetryInfo(retry_delay=Duration(seconds=60))
 
 

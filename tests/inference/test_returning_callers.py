@@ -115,7 +115,7 @@ class SlowModel:
 
 
 class Row:
-    """What a job asks with."""
+    """A sequence that a job asks with."""
 
     def __init__(self, job: Job) -> None:
         self.cancellation = job.cancellation

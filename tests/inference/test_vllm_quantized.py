@@ -47,7 +47,7 @@ SCHEME = {
 """Eight bits for weights, by output channel, and for what they are multiplied with, by token."""
 LARGEST = 127
 NUM_MOST = 60 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 36
-"""Of 72 tokens; vLLM's kernels for processors without AVX-512 round more."""
+"""The least number of 72 tokens; vLLM's kernels for processors without AVX-512 round more."""
 FEW_TOKENS = 5
 
 

@@ -23,7 +23,7 @@ STEEP_CROWD = replace(FLAT, target_token_s=0.04, period_s=0.04, num_verifiers=2)
 
 
 def rates(alpha: float, beta: float | None = None) -> MeshAcceptance:
-    """What all answers have taught: ``alpha`` of the drafter, ``beta`` of the heads."""
+    """The rates that all answers have taught: ``alpha`` of the drafter, ``beta`` of the heads."""
     found = MeshAcceptance()
     for source, rate in ((DRAFTER, alpha), (HEADS_LEVELS, beta)):
         if rate is not None:

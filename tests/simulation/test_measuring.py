@@ -35,7 +35,7 @@ def crowd(strategy, answers, **model):
 
 
 def events_of(mesh, strategy="speculative", tokens=20):
-    """What the strategy of one answer is told."""
+    """The events that the strategy of one answer is told."""
     seen = []
     clock = mesh.clock
     request = SimulatedRequest(

@@ -26,7 +26,7 @@ FIRST_DRAFT_TOKENS = 2
 itself."""
 
 Answer = Drafted | Verified | Assessed | Released | Failed
-"""What comes back from a call."""
+"""The answer to a call."""
 
 
 class SimulatedCalls:

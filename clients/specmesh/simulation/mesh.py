@@ -52,7 +52,7 @@ class MeshModel:
     """Maximum relative variation of a forward."""
     faults: Faults = field(default_factory=Faults)
     measures: bool = False
-    """Whether the orchestrator learns latencies from its calls, as real ones do. Otherwise it knows
+    """True if the orchestrator learns latencies from its calls, as real ones do. Otherwise it knows
     those of calls that share their forward and their server with no other."""
 
 
@@ -75,7 +75,7 @@ class SimulatedMesh:
         self.on_change: list[Callable[[], None]] = []
         """Called when a replica has left or joined, one for each answer under way."""
         self.latencies = Latencies()
-        """What the orchestrator has learnt; it is of no account unless the model measures."""
+        """The orchestrator's knowledge, which is used only if the model measures."""
         self._known = _known(model)
         self._stranded: list[SimulatedJob] = []
         for time_s, replica, alive in model.faults.outages:

@@ -47,7 +47,7 @@ class SimulatedJob:
     server: SimulatedServer | None = None
     """The server that has it; None before it is sent."""
     arrived_s: float = 0.0
-    """When it arrived there."""
+    """The time at which it arrived there."""
     queue_s: float = 0.0
     """Time from then to its first forward."""
     forward: SharedForward = SharedForward()

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What replicas are like; times are in seconds."""
+    """The properties of replicas; times are in seconds."""
 
     fixed_s: float = 0.02
     per_call_s: float = 0.004
@@ -88,7 +88,7 @@ class Replica:
 
 @dataclass(slots=True)
 class Seen:
-    """What clients saw."""
+    """The answers and refusals that clients saw."""
 
     ended_at: list[float] = field(default_factory=list)
     refused_after_s: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Who may wait, by how soon running answers end; no clock."""
+"""The decision who may wait, by the end of running answers; no clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SIZE = 16
 
 
 def at_work(admission: Admission, token_s: float, limit: int, now: float = 10.0) -> float:
-    """As many answers as there is room for, half done at that pace; returns the time then."""
+    """Begin as many answers as there is room for, half done at that pace; return the time then."""
     answers = [admission.pace.began(now) for _ in range(SIZE)]
     later = now + limit / 2 * token_s
     for answer in answers:

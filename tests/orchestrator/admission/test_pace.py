@@ -1,4 +1,4 @@
-"""How soon running answers end, by the tokens that they get; no clock."""
+"""The end of running answers, by the tokens that they get; no clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many answers run together, by what their verifications have met; no clock, no sockets."""
+"""The number of answers that run together, by their verifications; no clock, no sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many calls a forward should have, by the times of forwards."""
+"""The number of calls that a forward should have, by the times of forwards."""
 
 from __future__ import annotations
 

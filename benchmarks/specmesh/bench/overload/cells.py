@@ -81,7 +81,7 @@ class OverloadCell:
     queue_peak: int
     """Most calls that waited at the verifier."""
     lag_p99_ms: float
-    """How much later than due the generator sent requests: what the machine itself holds up."""
+    """The delay with which the generator sent requests: what the machine itself holds up."""
 
     @property
     def share(self) -> float:

@@ -25,7 +25,7 @@ class GaugeSample:
     """The room of each orchestrator and the calls that wait at the verifier."""
 
     at_s: float
-    """By the monotonic clock."""
+    """Times are by the monotonic clock."""
     rooms: tuple[int, ...]
     queue: int
 

@@ -117,7 +117,7 @@ class MeshComparison:
     plain_verifier_ms_ratio: float
     verifier_ms_ratio: float
     identical: bool
-    """Whether speculative decoding gave the target's own text."""
+    """True if speculative decoding gave the target's own text."""
 
 
 async def compare(

@@ -118,7 +118,7 @@ class GenerationStats:
     num_unchecked_tokens: int = 0
     num_cached_tokens: int = 0
     explanation: str = ""
-    """What the strategy has chosen for the answer, and why; empty if it makes no choices."""
+    """The strategy's choice for the answer, and the reason; empty if it makes no choices."""
 
     @property
     def acceptance(self) -> float | None:

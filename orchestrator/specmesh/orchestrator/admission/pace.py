@@ -1,4 +1,4 @@
-"""How soon running answers end, estimated from their tokens, before any has ended.
+"""The end of running answers, estimated from their tokens before any has ended.
 
 No clock: times are passed in, in seconds.
 """

@@ -29,7 +29,7 @@ SPARE = 1.25
 """The room grows when the measurements would allow this many times as many answers."""
 GROWTH = 1.25
 SHRINKAGE = 0.75
-"""When a replica's queue is full, the room shrinks to this share of the running answers."""
+"""The room shrinks to this share of the running answers when a replica's queue is full."""
 MAX_SHRINKAGE = 0.5
 """The least that one decision leaves, so that one pause of the machine does not empty the mesh."""
 WINDOW = 32

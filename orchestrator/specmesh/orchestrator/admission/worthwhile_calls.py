@@ -1,4 +1,4 @@
-"""How many calls a forward should have, learnt from the times of forwards of different sizes."""
+"""The number of calls that a forward should have, learnt from forwards of different sizes."""
 
 from __future__ import annotations
 

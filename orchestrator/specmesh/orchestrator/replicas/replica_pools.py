@@ -28,7 +28,7 @@ class ReplicaPools:
     acceptances: defaultdict[str, MeshAcceptance] = field(
         default_factory=lambda: defaultdict(MeshAcceptance)
     )
-    """How often draft tokens are accepted, by strategy."""
+    """Acceptance rates of draft tokens, by strategy."""
     admission: Admission = field(default_factory=Admission)
     hedges: HedgeBudget = field(default_factory=HedgeBudget)
     """Budget for hedged verifications."""

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 WINDOW: Final = 64
 """The number of latest forwards that count."""
 ENOUGH: Final = 8
-"""The law is fitted anew after so many more forwards, and at first after each."""
+"""The law is fitted anew after so many more forwards, and at first after each, when it is asked
+for: a fit takes as long as a quick drafter's forward."""
 
 
 class ForwardTimes:
@@ -24,14 +25,8 @@ class ForwardTimes:
     """
 
     def __init__(self) -> None:
-        self.row_s = 0.0
-        """Seconds that each additional row takes."""
-        self.fixed_s = 0.0
-        """Seconds of a forward besides those of its rows."""
-        self.typical_s = 0.0
-        """The median time of the latest forwards."""
-        self.knows_rows = False
-        """Whether ``row_s`` is known: there were forwards of different sizes."""
+        self._row_s = self._fixed_s = self._typical_s = 0.0
+        self._knows_rows = False
         self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         self._num_new = 0
 
@@ -39,7 +34,36 @@ class ForwardTimes:
         """Record a forward."""
         self._latest.append((num_rows, seconds))
         self._num_new += 1
-        if self._num_new >= ENOUGH or len(self._latest) <= ENOUGH:
+        if self._num_new >= WINDOW // 2:  # before forwards that nobody has asked about are lost
+            self._num_new = 0
+            self._fit()
+
+    @property
+    def row_s(self) -> float:
+        """Seconds that each additional row takes."""
+        self._fit_if_due()
+        return self._row_s
+
+    @property
+    def fixed_s(self) -> float:
+        """Seconds of a forward besides those of its rows."""
+        self._fit_if_due()
+        return self._fixed_s
+
+    @property
+    def typical_s(self) -> float:
+        """The median time of the latest forwards."""
+        self._fit_if_due()
+        return self._typical_s
+
+    @property
+    def knows_rows(self) -> bool:
+        """True if there were forwards of different sizes, so that ``row_s`` is known."""
+        self._fit_if_due()
+        return self._knows_rows
+
+    def _fit_if_due(self) -> None:
+        if self._num_new >= (1 if len(self._latest) <= ENOUGH else ENOUGH):
             self._num_new = 0
             self._fit()
 
@@ -48,17 +72,17 @@ class ForwardTimes:
         first, second = np.triu_indices(len(rows), 1)
         more_rows = rows[second] - rows[first]
         differ = more_rows != 0
-        self.typical_s = float(np.median(seconds))
+        self._typical_s = float(np.median(seconds))
         if differ.any():
-            self.knows_rows = True
+            self._knows_rows = True
             more_rows = more_rows[differ]
             slopes = (seconds[second] - seconds[first])[differ] / more_rows
-            self.row_s = max(0.0, _weighted_median(slopes, np.abs(more_rows)))
+            self._row_s = max(0.0, _weighted_median(slopes, np.abs(more_rows)))
         elif rows[0] <= 1:
             # No call has draft tokens any more, maybe because of this slope: without a reset, none
             # would ever have any again.
-            self.row_s, self.knows_rows = 0.0, False
-        self.fixed_s = max(0.0, float(np.median(seconds - self.row_s * rows)))
+            self._row_s, self._knows_rows = 0.0, False
+        self._fixed_s = max(0.0, float(np.median(seconds - self._row_s * rows)))
 
 
 def _weighted_median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:

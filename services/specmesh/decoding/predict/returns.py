@@ -1,4 +1,4 @@
-"""How long a forward pass waits for the calls that the last one answered.
+"""The wait of a forward pass for the calls that the last one answered.
 
 A caller comes back with its next tokens a millisecond or two after it was answered. If other calls
 wait already, the next forward would begin without it, and it would wait for all of that one: two
@@ -67,6 +67,8 @@ class Returns:
         return self._missing[-1] + self._patience_s() if self._missing else -math.inf
 
     def _patience_s(self) -> float:
+        if len(self._after_s) < ENOUGH:
+            return 0.0
         forwards = self._forwards
         longest_s = min(LONGEST_SHARE * forwards.typical_s, FIXED_SHARE * forwards.fixed_s)
         in_time = sorted(seconds for seconds in self._after_s if seconds <= longest_s)

@@ -57,7 +57,7 @@ class RateLimited(Sampler):
         self._clock = clock
         self._most = max(1.0, per_second * BURST_SECONDS)
         self._allowances: dict[str, tuple[float, float]] = {}
-        """What is left for each name, and when it was computed. Names are those of methods."""
+        """The rest for each method, and the time at which it was computed."""
         self._lock = threading.Lock()
 
     def should_sample(

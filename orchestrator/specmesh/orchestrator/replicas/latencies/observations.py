@@ -10,7 +10,7 @@ MAX_READ_TOKENS = 8
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCost:
-    """What a replica reports of a call: the message ComputeCost, in seconds."""
+    """The cost of a call as its replica reports it: the message ComputeCost, in seconds."""
 
     queue_s: float = 0.0
     """Time from the call's arrival to its first forward."""
@@ -54,6 +54,6 @@ class TimedDraft:
 
     @property
     def read_the_prefix(self) -> bool:
-        """Whether the drafter first had to compute much of the prefix. A rarely used drafter always
+        """True if the drafter first had to compute much of the prefix. A rarely used drafter always
         has to, and would look too slow ever to be used again."""
         return self.cost.num_computed_tokens > 2 * self.num_nodes + MAX_READ_TOKENS

@@ -58,7 +58,7 @@ class TokenPrice:
 
     @property
     def is_known(self) -> bool:
-        """Whether forwards of different sizes have been seen."""
+        """True if forwards of different sizes have been seen."""
         return self._forwards.knows_rows
 
     @property

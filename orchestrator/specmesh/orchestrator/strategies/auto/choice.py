@@ -51,7 +51,7 @@ class Choice:
     lookahead: int | None = None
     """Number of tokens to draft, if the strategy does not decide that itself."""
     tentative: bool = False
-    """Whether to choose again as soon as more is known."""
+    """True if the choice is made again as soon as more is known."""
 
 
 def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) -> Choice:

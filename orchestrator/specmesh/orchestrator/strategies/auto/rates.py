@@ -110,7 +110,7 @@ class HeadsRates:
 
     @property
     def heads(self) -> float:
-        """As ``DrafterRates.speculative``, but that drafting holds the replica."""
+        """The same as ``DrafterRates.speculative``, but drafting holds the replica."""
         return expected_tokens(self.beta, self._depth) / self._tree_s
 
     def with_drafter(self, drafter: DrafterRates) -> float:

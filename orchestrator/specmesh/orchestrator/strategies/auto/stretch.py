@@ -31,7 +31,7 @@ class StrategyStretch:
         self._running: set[TaskId] = set()
         """Tasks that may still have events."""
         self._drafting: set[TaskId] = set()
-        """Those of them that draft."""
+        """The running tasks that draft."""
 
     def start(self, capacity: Capacity) -> list[Command]:
         """Return the strategy's first commands."""

@@ -30,7 +30,7 @@ class CallClock:
         self.cancellation = cancellation
         self.processor = processor
         self.ended_s = max(cancellation.arrived_s, processor.free_since_s)
-        """When its latest forward pass ended, or the first may begin."""
+        """The time at which its latest forward pass ended, or the first may begin."""
 
 
 def pass_time(clocks: Sequence[CallClock], seconds: float) -> None:
