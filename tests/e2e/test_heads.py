@@ -45,6 +45,7 @@ async def test_a_mesh_without_drafters_gives_the_same_answer(
     mesh, headed, processes, client, prompts, sampling
 ):
     orchestrator = processes.orchestrator([headed], [], "--redis-url", mesh.redis_url)
+    num_verified_tokens = 0
     async with AsyncClient(orchestrator.address) as drafterless:
         for prompt in prompts[:2]:
             alone, *drafted = await all_of(
@@ -53,12 +54,19 @@ async def test_a_mesh_without_drafters_gives_the_same_answer(
                 answer(drafterless, prompt, **HEADS | sampling, width=24),
             )
             assert [said(result) for result in drafted] == [said(alone)] * 2
-            assert all(result.stats.num_verified_tokens > 0 for result in drafted)
-        rejecting = await answer(
+            num_verified_tokens += sum(result.stats.num_verified_tokens for result in drafted)
+    # Not each answer's: untrained heads are rarely right, and the mesh soon stops asking them.
+    assert num_verified_tokens > 0
+
+
+async def test_a_mesh_without_drafters_answers_in_rejection_mode(headed, processes, mesh, prompts):
+    orchestrator = processes.orchestrator([headed], [], "--redis-url", mesh.redis_url)
+    async with AsyncClient(orchestrator.address) as drafterless:
+        result = await answer(
             drafterless, prompts[0], **HEADS, acceptance_mode=AcceptanceMode.REJECTION
         )
-        assert 0 < len(rejecting.token_ids) <= 32
-        assert rejecting.stats.num_verified_tokens > 0
+    assert 0 < len(result.token_ids) <= 32
+    assert result.stats.num_verified_tokens > 0
 
 
 async def test_a_replica_that_dies_leaves_the_answer_to_one_without_heads(
