@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from specmesh.decoding.predict.closed_forms import walltime_factor
+from specmesh.decoding.predict.closed_forms import expected_tokens, walltime_factor
 from specmesh.decoding.predict.round_costs import RoundCosts
 
 RATES = st.floats(0, 1)
@@ -59,3 +61,22 @@ def test_while_a_draft_waits_for_a_shared_forward_more_is_drafted():
 
 def test_a_replica_that_is_not_shared_does_not_limit_drafts():
     assert alone(0.15).deepest(3, 64) == 64
+
+
+@given(
+    alpha=st.floats(0.01, 1.0),
+    token_s=st.floats(0.0, 1.0),
+    first_s=st.floats(0.0, 3.0),
+)
+def test_a_draft_can_gain_if_the_best_one_that_takes_no_time_does(alpha, token_s, first_s):
+    costs = RoundCosts(1.0, 0.0, token_s, alone_s=1.0, first_s=first_s)
+    best = max(expected_tokens(alpha, depth) / costs.round_s(depth) for depth in range(1, 400))
+    assume(abs(best - 1.0) > 1e-6)
+    assert costs.can_gain(alpha) == (best > 1.0)
+
+
+def test_a_dear_first_token_takes_a_longer_draft_to_pay():
+    assert alone(0.02, token_s=0.05).best_depth(0.5, 20) > 0
+    dear = replace(alone(0.02, token_s=0.05), first_s=0.5)
+    assert dear.best_depth(0.5, 20) > alone(0.02, token_s=0.05).best_depth(0.5, 1)
+    assert replace(dear, first_s=0.9).best_depth(0.5, 20) == 0

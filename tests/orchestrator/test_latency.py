@@ -102,6 +102,24 @@ def test_what_the_target_would_take_without_drafts_is_told():
     assert price.without_drafts(0.030) == pytest.approx(0.022)
 
 
+CONCAVE = {1: 0.0105, 3: 0.0166, 4: 0.0173, 5: 0.018}
+
+
+def test_a_quick_first_row_does_not_make_further_ones_seem_dear():
+    price = price_of((1, rows, CONCAVE[rows], 0.0) for rows in [3, 4, 5, 1] * 16)
+    assert price.token_s == pytest.approx(0.0007)
+
+
+def test_nor_does_it_make_the_target_alone_seem_slow():
+    price = price_of((1, rows, CONCAVE[rows], 0.0) for rows in [3, 4, 5, 5, 1] * 16)
+    assert price.without_drafts(CONCAVE[5]) == pytest.approx(0.0105, rel=0.06)
+
+
+def test_a_target_that_mostly_works_alone_takes_what_it_takes():
+    price = price_of((1, rows, CONCAVE[rows], 0.0) for rows in [3, 4, 5, *[1] * 12] * 16)
+    assert price.without_drafts(CONCAVE[1]) == pytest.approx(0.0105, rel=0.06)
+
+
 def test_replicas_that_are_shared_now_and_then_do_not_flip_to_and_fro():
     price = TokenPrice()
     seen = []

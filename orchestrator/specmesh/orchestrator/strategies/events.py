@@ -74,7 +74,8 @@ class Capacity:
     different drafters, the preferred one first. ``target_s`` is the time of one verification, heads
     excluded, and ``drafter_s`` that of one drafted level, in seconds; None until measured.
     ``target_alone_s`` is the time of a verification if none had draft tokens; ``target_token_s``
-    the time that one more token takes from all answers together that wait for its replica;
+    the time that one more token takes from all answers together that wait for its replica, and
+    ``target_first_s`` what the first one takes besides;
     ``period_s`` that between two forwards of a replica that answers share (``RoundCosts``).
     ``heads_s`` is the time of one level that the target's heads draft, None if it is unknown or
     there are no heads; ``heads_depth`` the most levels that they draft, 0 without heads.
@@ -90,6 +91,7 @@ class Capacity:
     target_s: float | None = None
     drafter_s: float | None = None
     target_token_s: float = 0.0
+    target_first_s: float = 0.0
     target_alone_s: float | None = None
     period_s: float = 0.0
     heads_s: float | None = None
@@ -133,7 +135,14 @@ class Capacity:
     def _costs(self, level_s: float | None, period_s: float = 0.0) -> RoundCosts | None:
         if self.target_s is None or self.alone_s is None or level_s is None:
             return None
-        return RoundCosts(self.target_s, level_s, self.target_token_s, self.alone_s, period_s)
+        return RoundCosts(
+            self.target_s,
+            level_s,
+            self.target_token_s,
+            self.alone_s,
+            period_s,
+            self.target_first_s,
+        )
 
 
 Event = Drafted | Verified | Assessed | Released | Failed | Capacity

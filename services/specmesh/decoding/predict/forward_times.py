@@ -26,7 +26,7 @@ class ForwardTimes:
 
     def __init__(self) -> None:
         self._row_s = self._fixed_s = self._typical_s = 0.0
-        self._knows_rows = False
+        self._knows_rows = self._varies = False
         self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         self._num_new = 0
 
@@ -62,6 +62,17 @@ class ForwardTimes:
         self._fit_if_due()
         return self._knows_rows
 
+    @property
+    def varies(self) -> bool:
+        """True if so many forwards were of another size than most that a few odd ones do not decide
+        about ``row_s``."""
+        self._fit_if_due()
+        return self._varies
+
+    def at(self, num_rows: float) -> float:
+        """Return the seconds of a forward of ``num_rows``."""
+        return self.fixed_s + self.row_s * num_rows
+
     def _fit_if_due(self) -> None:
         if self._num_new >= (1 if len(self._latest) <= ENOUGH else ENOUGH):
             self._num_new = 0
@@ -73,6 +84,8 @@ class ForwardTimes:
         more_rows = rows[second] - rows[first]
         differ = more_rows != 0
         self._typical_s = float(np.median(seconds))
+        most = int(np.unique(rows, return_counts=True)[1].max())
+        self._varies = len(rows) - most >= ENOUGH
         if differ.any():
             self._knows_rows = True
             more_rows = more_rows[differ]

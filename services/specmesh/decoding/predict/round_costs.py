@@ -19,7 +19,8 @@ class RoundCosts:
     A verification takes ``target_s`` as drafts usually are, and ``alone_s`` if no call has any
     draft tokens. Drafting another level takes ``level_s``. One more draft token takes ``token_s``
     in its verification: the sum of the times by which it delays this answer and all others that
-    wait for the same replica.
+    wait for the same replica. The first one takes ``first_s`` besides: a small CPU is quickest at
+    forwards of a single row.
 
     A replica that answers share begins a forward every ``period_s``; 0 stands for one that begins
     whenever this answer asks. A draft that is not ready when the other answers are waits for the
@@ -31,11 +32,12 @@ class RoundCosts:
     token_s: float
     alone_s: float
     period_s: float = 0.0
+    first_s: float = 0.0
 
     @property
     def explored_s(self) -> float:
         """The time that a draft of one token takes from this answer and others."""
-        return self.token_s + self.wait_s(1)
+        return self.first_s + self.token_s + self.wait_s(1)
 
     @property
     def marginal_s(self) -> float:
@@ -68,7 +70,24 @@ class RoundCosts:
 
     def round_s(self, depth: int) -> float:
         """Return the time of a round of ``depth`` levels with one token each."""
-        return self.alone_s + depth * self.token_s + self.wait_s(depth)
+        return self.verification_s(depth) + self.wait_s(depth)
+
+    def verification_s(self, num_tokens: float) -> float:
+        """Return the time of a verification of ``num_tokens`` draft tokens."""
+        return self.alone_s + bool(num_tokens) * self.first_s + num_tokens * self.token_s
+
+    def can_gain(self, alpha: float) -> bool:
+        """Return whether there is a draft that, if it took no time, would yield more tokens in a
+        given time than the target alone."""
+        if alpha * self.alone_s <= self.token_s:
+            return False
+        if not self.first_s or alpha >= 1:
+            return True
+        # The n-th token yields alpha^n and takes the share `token` of the time of a token alone.
+        token = self.token_s / self.alone_s
+        num = math.floor(math.log(token) / math.log(alpha)) if token else math.inf
+        gained = alpha * (1 - alpha**num) / (1 - alpha) - (num * token if token else 0.0)
+        return gained * self.alone_s > self.first_s
 
     def deepest(self, depth: int, limit: int) -> int:
         """Return the number of levels, up to ``limit``, that a draft may have which is worth

@@ -81,6 +81,7 @@ class Latencies:
             target_alone_s=None if target_s is None else self.price.without_drafts(target_s),
             drafter_s=self.drafter_s(kinds[0]).value if kinds else None,
             target_token_s=self.price.token_s,
+            target_first_s=self.price.first_s,
             period_s=self.price.period_s,
             heads_s=self.heads_s.value,
             heads_depth=heads_depth,

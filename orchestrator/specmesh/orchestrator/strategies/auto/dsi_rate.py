@@ -26,7 +26,8 @@ def dsi_rate(costs: RoundCosts, num_verifiers: int, alpha: float) -> float:
     that the first wrong token is in each.
     """
     least = max(costs.token_s / costs.alone_s, IN_VAIN)
-    if alpha <= _CLEARLY * least or costs.level_s + costs.token_s >= costs.alone_s:
+    first_s = costs.level_s + costs.first_s + costs.token_s
+    if alpha <= _CLEARLY * least or not costs.can_gain(alpha) or first_s >= costs.alone_s:
         return 1 / costs.alone_s
     level_s = max(costs.level_s, costs.alone_s / 1e3)
     lookahead = min_lookahead(costs.alone_s, level_s, num_verifiers)
@@ -42,7 +43,7 @@ def dsi_rate(costs: RoundCosts, num_verifiers: int, alpha: float) -> float:
         begins_s = max(free_s[0], (num_sent + enough) * level_s)
         num_drafted = min(int(begins_s / level_s), num_sent + most)
         num_new = max(1, num_drafted - num_sent)
-        ends_s = free_s[0] = begins_s + costs.alone_s + num_new * costs.token_s
+        ends_s = free_s[0] = begins_s + costs.verification_s(num_new)
         found = left * (1 - alpha**num_new)
         seconds += found * ends_s
         num_rows += left * (num_new + 1)

@@ -65,7 +65,7 @@ class DrafterRates:
         )
         again = hit / (1 - hit_again + hit) if num else 0.0
         tokens = again * expected_tokens(alpha, num) + (1 - again) * expected_tokens(alpha, fresh)
-        again_s = costs.alone_s + num * costs.token_s
+        again_s = costs.verification_s(num)
         return _BRANCHED * tokens / (again * again_s + (1 - again) * _round_s(costs, fresh))
 
     @property

@@ -49,10 +49,11 @@ class Reach:
 
     def is_worth_drafting(self, chain: Chain) -> bool:
         """Return whether a draft token can arrive before the target's and is worth verifying."""
-        cost = self.capacity.draft_cost
-        if self._given is not None or cost is None:
+        cost, costs = self.capacity.draft_cost, self.capacity.drafter_costs
+        if self._given is not None or cost is None or costs is None:
             return True
-        return cost < 1 and chain.acceptance.alpha > self._least_chance
+        alpha = chain.acceptance.alpha
+        return cost < 1 and alpha > self._least_chance and costs.can_gain(alpha)
 
     def heads_depth(self, heads: Chain, chain: Chain | None) -> int:
         """Return how many levels heads draft with each verdict, in case it rejects a token of
@@ -86,10 +87,10 @@ class Reach:
             return 0
         alpha = chain.acceptance.alpha
         depth = costs.best_depth(alpha, MAX_LOOKAHEAD)
-        held_s = costs.alone_s + depth * (costs.level_s + costs.token_s)
+        held_s = costs.verification_s(depth) + depth * costs.level_s
         if (num_given := heads.end - position) > 0:
             tokens = expected_tokens(heads.acceptance.alpha, num_given)
-            at_once = tokens / (costs.alone_s + num_given * costs.token_s)
+            at_once = tokens / costs.verification_s(num_given)
         else:  # a token, and if it is the drafter's, all that was drafted meanwhile
             free = costs.alone_s / costs.level_s if costs.level_s else MAX_LOOKAHEAD
             num_meanwhile = int(min(self.beyond_committed(chain), free))
