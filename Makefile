@@ -10,7 +10,7 @@ SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo test numbers schedules bad-bodies browser check hashes images k8s-check k8s-smoke vllm-check try-vllm format proto bench chaos outside phoenix train clean
+.PHONY: help setup setup-vllm demo test test-slow numbers schedules bad-bodies browser check hashes images k8s-check k8s-smoke vllm-check try-vllm format proto bench chaos outside phoenix train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,10 +39,15 @@ demo: $(READY) ## start a mesh, answer prompts with every strategy, compare
 	$(BIN)/specmesh demo
 
 # They start hundreds of processes: what one has compiled, the next need not.
-test k8s-check vllm-check: export PYTHONDONTWRITEBYTECODE =
+test test-slow k8s-check vllm-check: export PYTHONDONTWRITEBYTECODE =
 
-test: $(READY) ## run all tests
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+test: $(READY) ## run all tests but the slow ones
+	$(PYTEST) -m "not slow"
+
+test-slow: $(READY) ## run the slow tests: faults by the dozen, other versions and languages, packages, pages
+	$(PYTEST) -m slow
 
 # For each processor: the instruction set of PyTorch's own kernels, and of oneDNN's.
 INSTRUCTIONS := default:SSE41 avx2:AVX2 avx512:AVX512_CORE avx512:DEFAULT

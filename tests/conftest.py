@@ -41,6 +41,23 @@ LONGEST_FIRST = (
 )
 """Where files take long: none of them may be what the last of several workers is left with."""
 
+SLOW = (
+    "tests/bench/chaos/test_half_a_minute",
+    "tests/bench/test_commands.py::test_what_traces_predict",
+    "tests/bench/test_failover",
+    "tests/bench/test_overload.py::test_a_short_run",
+    "tests/bench/test_vocabulary",
+    "tests/cli/page/test_browser",
+    "tests/e2e/test_examples",
+    "tests/e2e/test_lost_orchestrators",
+    "tests/e2e/test_rollout.py::test_a_rolling_restart",
+    "tests/e2e/test_version_skew",
+    "tests/install",
+    "tests/load/test_html",
+)
+"""Faults by the dozen, other versions and languages, packages, pages in a browser: these take half
+as long as all other tests together, and `make test-slow` runs them."""
+
 GARBAGE_THRESHOLD = 20_000
 """Objects that have come and not gone when the youngest are looked through; Python's own: 700."""
 
@@ -52,6 +69,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return begins.index(True) if True in begins else len(begins)
 
     items.sort(key=place)
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

@@ -11,7 +11,7 @@ from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 
-NUM_TOKENS = 48
+NUM_TOKENS = 20
 NUM_TOP = 5
 SAMPLINGS = {
     "greedy": {"temperature": 0},

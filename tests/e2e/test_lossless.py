@@ -10,9 +10,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from specmesh import models
 from specmesh.client import AcceptanceMode
 
-NUM_PROMPTS = 50
+NUM_PROMPTS = 24
 NUM_TOKENS = 64
-BATCH_SIZE = 25
+BATCH_SIZE = 12
 NUM_AT_ONCE = 10
 
 
@@ -71,7 +71,7 @@ async def test_greedy_answers_equal_those_of_transformers(client, reference):
 )
 async def test_every_strategy_gives_the_same_answer(client, prompts, sampling):
     options = {**sampling, "seed": 11, "max_tokens": 32}
-    for prompt in prompts[:3]:
+    for prompt in prompts[:2]:
         alone, *speculated = await all_of(
             answer(client, prompt, **options, strategy="autoregressive"),
             answer(client, prompt, **options, strategy="speculative"),

@@ -12,7 +12,7 @@ from specmesh.tools.profile.run import ProfilePlan, measure
 
 
 async def test_a_mesh_is_measured_and_a_strategy_chosen(mesh, client, prompts, tmp_path):
-    plan = ProfilePlan(prompts[:2], (0.0,), 8, seconds=2.0, seed=1)
+    plan = ProfilePlan(prompts[:2], (0.0,), 8, seconds=1.0, seed=1)
     said = []
     async with connected(mesh.verifiers[0].address, mesh.drafter.address) as replicas:
         profile = await measure(replicas, client, plan, said.append)

@@ -33,7 +33,7 @@ PROFILE = Profile(
     accuracy={},
     acceptance=[
         ProfiledAcceptance(Way("speculative", gamma), 0.0, expected_tokens(0.7, gamma), gamma)
-        for gamma in (1, 2, 4, 8)
+        for gamma in (2, 4)
     ],
     samples={},
 )

@@ -28,10 +28,17 @@ class ForwardTimes:
         self._row_s = self._fixed_s = self._typical_s = 0.0
         self._knows_rows = self._varies = False
         self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
-        self._num_new = 0
+        self._num_new = self._num_alike = 0
 
     def add(self, num_rows: int, seconds: float) -> None:
         """Record a forward."""
+        if self._latest and num_rows != self._latest[-1][0]:
+            self._knows_rows, self._num_alike = True, 0
+        self._num_alike += 1
+        if self._num_alike >= WINDOW and num_rows <= 1:
+            # No call has draft tokens any more, maybe because of this slope: without a reset, none
+            # would ever have any again.
+            self._row_s, self._knows_rows = 0.0, False
         self._latest.append((num_rows, seconds))
         self._num_new += 1
         if self._num_new >= WINDOW // 2:  # before forwards that nobody has asked about are lost
@@ -59,7 +66,6 @@ class ForwardTimes:
     @property
     def knows_rows(self) -> bool:
         """True if there were forwards of different sizes, so that ``row_s`` is known."""
-        self._fit_if_due()
         return self._knows_rows
 
     @property
@@ -84,17 +90,12 @@ class ForwardTimes:
         more_rows = rows[second] - rows[first]
         differ = more_rows != 0
         self._typical_s = float(np.median(seconds))
-        most = int(np.unique(rows, return_counts=True)[1].max())
+        most = int(np.bincount(rows.astype(np.intp)).max())
         self._varies = len(rows) - most >= ENOUGH
         if differ.any():
-            self._knows_rows = True
             more_rows = more_rows[differ]
             slopes = (seconds[second] - seconds[first])[differ] / more_rows
             self._row_s = max(0.0, _weighted_median(slopes, np.abs(more_rows)))
-        elif rows[0] <= 1:
-            # No call has draft tokens any more, maybe because of this slope: without a reset, none
-            # would ever have any again.
-            self._row_s, self._knows_rows = 0.0, False
         self._fixed_s = max(0.0, float(np.median(seconds - self._row_s * rows)))
 
 
