@@ -40,6 +40,11 @@ CONTEXT_TOKENS = 512
 ALL_FEATURES = [number for number in model_pb2.ModelFeature.values() if number]
 
 
+def features_but(feature: model_pb2.ModelFeature.ValueType) -> list[int]:
+    """All features without one."""
+    return [each for each in ALL_FEATURES if each != feature]
+
+
 def model_info(name: str, **changes: object) -> model_pb2.ModelInfo:
     fields = {
         "name": name,

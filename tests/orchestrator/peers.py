@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from typing import ClassVar
 from uuid import uuid4
@@ -47,6 +48,7 @@ from specmesh.serving.codec.wire import (
 )
 from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import CallInterceptor, exchange, reporting_errors
+from specmesh.serving.rpc.many import ManyMessages, answer_many
 from specmesh.v1 import model_pb2
 
 START = Cause("start", Moment(0.0), lambda: Moment(0.0))
@@ -57,6 +59,9 @@ Fault = Callable[[], Awaitable[None]]
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+VERIFICATIONS = ManyMessages(verifier_pb2.VerifyManyResponse, verifier_pb2.NumberedVerifyResponse)
+DRAFTS = ManyMessages(drafter_pb2.DraftManyResponse, drafter_pb2.NumberedDraftResponse)
 
 
 def raising(*errors: Exception) -> list[Fault]:
@@ -110,7 +115,7 @@ class Peer(model_service_pb2_grpc.ModelServiceServicer):
         """Set once somebody knows what it serves."""
         self.cancelled = asyncio.Event()
         self.num_open_calls = 0
-        """Calls of VerifyEach or DraftEach so far."""
+        """Calls of VerifyEach, VerifyMany, DraftEach or DraftMany so far."""
         self.process_id = ""
         self.instance = ""
         self._held: dict[bytes, list[int]] = {}
@@ -247,6 +252,15 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
                 response = await self.Verify(message.request, context)
                 yield verifier_pb2.VerifyEachResponse(response=response)
 
+    def VerifyMany(self, request_iterator, context):  # noqa: N802
+        self.num_open_calls += 1
+
+        async def each(request):
+            response = await self.Verify(request, context)
+            yield verifier_pb2.VerifyEachResponse(response=response)
+
+        return answer_many(request_iterator, context, each, VERIFICATIONS)
+
 
 def grow(
     message: drafter_pb2.DraftResponse,
@@ -322,6 +336,17 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
                 async for response in self.Draft(message.request, context):
                     yield drafter_pb2.DraftEachResponse(response=response)
             yield drafter_pb2.DraftEachResponse(last=True)
+
+    def DraftMany(self, request_iterator, context):  # noqa: N802
+        self.num_open_calls += 1
+
+        async def each(request):
+            async with aclosing(self.Draft(request, context)) as responses:
+                async for response in responses:
+                    yield drafter_pb2.DraftEachResponse(response=response)
+            yield drafter_pb2.DraftEachResponse(last=True)
+
+        return answer_many(request_iterator, context, each, DRAFTS)
 
 
 class Filter(Peer, confidence_pb2_grpc.ConfidenceServiceServicer):

@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.context import Context
 from tests.orchestrator.answers import PROMPT_IDS, alone, collect, refusal, request
 from tests.orchestrator.conftest import until
-from tests.orchestrator.model import VOCAB_SIZE, target_only
+from tests.orchestrator.model import VOCAB_SIZE, features_but, target_only
 from tests.orchestrator.peers import START, Drafter, Filter, Verifier, hang, passing, raising
 
 from specmesh.decoding.errors import InvalidField
@@ -31,6 +31,7 @@ from specmesh.serving.errors import (
     ServiceError,
     UnavailableStatus,
 )
+from specmesh.v1 import model_pb2
 
 PROMPT = tuple(range(1, 41))
 SAMPLING = Sampling(temperature=0.8, seed=5)
@@ -96,6 +97,9 @@ async def test_what_fails_at_one_replica_is_asked_of_another(connect, error):
 
 class Undetailed(Verifier):
     """Breaks with a status of gRPC's own making, as proxies and other languages do."""
+
+    def __init__(self):
+        super().__init__(features=features_but(model_pb2.MODEL_FEATURE_MANY_REQUESTS))
 
     async def VerifyEach(self, request_iterator, context):  # noqa: N802
         async for message in request_iterator:

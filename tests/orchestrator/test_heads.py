@@ -8,7 +8,7 @@ from dataclasses import replace
 import grpc
 import pytest
 from tests.orchestrator.answers import alone, collect, request
-from tests.orchestrator.model import ALL_FEATURES
+from tests.orchestrator.model import features_but
 from tests.orchestrator.peers import Verifier
 from tests.orchestrator.test_strategy_rejection import by_position, excess_at, sample
 from tests.orchestrator.transcripts import verified
@@ -29,7 +29,7 @@ MEASURED = Capacity(target_s=0.1, heads_s=0.01, target_token_s=0.002)
 SURE = TopK((7, 8), (0.8, 0.15), 0.6)
 DRAFTED = Drafted(1, (7, 8, 9, 5), (0, 0, 1, 2), {}, last=True, choices={0: SURE})
 TREE = TokenTree((7, 8, 9, 5), (0, 0, 1, 2))
-WITHOUT_HEADS = [each for each in ALL_FEATURES if each != model_pb2.MODEL_FEATURE_HEADS]
+WITHOUT_HEADS = features_but(model_pb2.MODEL_FEATURE_HEADS)
 
 
 def begun(max_tokens: int = 20, **options: int) -> tuple[Heads, Verify]:

@@ -9,12 +9,14 @@ import grpc
 import grpc.aio
 import pytest
 from tests.orchestrator.conftest import until
+from tests.orchestrator.model import features_but
 from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing
 
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.replicas.transport import stream_pool
 from specmesh.orchestrator.replicas.transport.connection import Connection, PlainChannels
 from specmesh.orchestrator.replicas.transport.peer import Peer
+from specmesh.v1 import model_pb2
 
 VERIFY = verifier_pb2.VerifyEachRequest(
     request=verifier_pb2.VerifyRequest(prefix={"token_ids": [1, 2]}, sampling={"temperature": 0})
@@ -24,6 +26,8 @@ DRAFT = drafter_pb2.DraftEachRequest(
         prefix={"token_ids": [1, 2]}, sampling={"temperature": 0}, depth=3, levels_per_message=1
     )
 )
+
+ONE_AT_A_TIME = features_but(model_pb2.MODEL_FEATURE_MANY_REQUESTS)
 
 
 def soon(seconds: float = 10) -> float:
@@ -49,7 +53,7 @@ async def drafted(peer: Peer) -> list[drafter_pb2.DraftEachResponse]:
 
 @pytest.fixture
 async def verifier(connect) -> tuple[Verifier, Peer]:
-    fake = Verifier()
+    fake = Verifier(features=ONE_AT_A_TIME)
     return fake, (await connect([fake])).mesh.verifiers.peers[0]
 
 
@@ -68,7 +72,7 @@ class AnotherClock(asyncio.SelectorEventLoop):
 
 def test_deadlines_hold_whatever_the_event_loops_clock_says():
     async def ask() -> tuple[int, grpc.StatusCode]:
-        fake = Verifier()
+        fake = Verifier(features=ONE_AT_A_TIME)
         await fake.start()
         peer = Peer(fake.address, fake.service, admit=None)
         try:
@@ -117,7 +121,7 @@ async def test_a_cancelled_request_stops_at_the_peer_and_the_next_find_calls_ope
 
 
 async def test_a_stream_left_in_the_middle_is_cancelled_and_another_one_whole(connect):
-    fake, at_work = Drafter(), Hold()
+    fake, at_work = Drafter(features=ONE_AT_A_TIME), Hold()
     peer = (await connect([Verifier()], [fake])).mesh.drafters.peers[0]
     fake.after_message = at_work
     async with AsyncExitStack() as stack:
@@ -152,7 +156,7 @@ async def test_calls_that_ended_while_idle_are_not_used(verifier):
 
 
 async def test_a_connection_that_is_replaced_ends_once_its_running_requests_have():
-    fake = Verifier()
+    fake = Verifier(features=ONE_AT_A_TIME)
     await fake.start()
     connection = Connection(PlainChannels(), fake.address)
     calls = connection.verifications
@@ -183,7 +187,7 @@ async def test_a_peer_that_is_gone_is_unavailable(verifier):
 
 
 async def test_an_open_call_of_some_age_gets_no_more_requests(connect, monkeypatch):
-    fake = Verifier()
+    fake = Verifier(features=ONE_AT_A_TIME)
     peer = (await connect([fake])).mesh.verifiers.peers[0]
     for _ in range(2):
         await verify(peer)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
 import grpc.aio
 
@@ -37,12 +38,15 @@ from specmesh.serving.codec.wire import (
     read_tree_shape,
 )
 from specmesh.serving.rpc.interceptors import exchange
+from specmesh.serving.rpc.many import ManyMessages, answer_many
 
 DraftJob = Job[drafter_pb2.DraftResponse]
 DraftSteps = Steps[drafter_pb2.DraftResponse]
 
 Context = grpc.aio.ServicerContext[drafter_pb2.DraftRequest, drafter_pb2.DraftResponse]
 EachContext = grpc.aio.ServicerContext[drafter_pb2.DraftEachRequest, drafter_pb2.DraftEachResponse]
+ManyContext = grpc.aio.ServicerContext[drafter_pb2.DraftManyRequest, drafter_pb2.DraftManyResponse]
+_MESSAGES = ManyMessages(drafter_pb2.DraftManyResponse, drafter_pb2.NumberedDraftResponse)
 
 
 class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
@@ -56,7 +60,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
     async def Draft(  # noqa: N802
         self,
         request: drafter_pb2.DraftRequest,
-        context: Context | EachContext,  # noqa: ARG002
+        context: Context | EachContext | ManyContext,  # noqa: ARG002
     ) -> AsyncGenerator[drafter_pb2.DraftResponse, None]:
         """Yield the draft as it grows, a few levels per message."""
         sampling = read_sampling(request.sampling)
@@ -95,6 +99,25 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
                 async for response in responses:
                     yield drafter_pb2.DraftEachResponse(response=response)
             yield drafter_pb2.DraftEachResponse(last=True)
+
+    async def DraftMany(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[Any],  # of Held
+        context: ManyContext,
+    ) -> AsyncIterator[drafter_pb2.DraftManyResponse]:
+        """Make the drafts that the call asks for concurrently, each as ``Draft`` does."""
+
+        async def each(
+            request: drafter_pb2.DraftRequest,
+        ) -> AsyncGenerator[drafter_pb2.DraftEachResponse, None]:
+            async with aclosing(self.Draft(request, context)) as responses:
+                async for response in responses:
+                    yield drafter_pb2.DraftEachResponse(response=response)
+            yield drafter_pb2.DraftEachResponse(last=True)
+
+        async with aclosing(answer_many(request_iterator, context, each, _MESSAGES)) as answers:
+            async for answer in answers:
+                yield answer
 
     def _draft(
         self,

@@ -4,8 +4,10 @@ answers."""
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
 import grpc.aio
 
@@ -25,6 +27,7 @@ from specmesh.serving.codec.verdicts import write_verdict
 from specmesh.serving.codec.wire import read_distributions, read_sampling, read_tree
 from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import exchange
+from specmesh.serving.rpc.many import ManyMessages, answer_many
 from specmesh.verifier.next_draft import RequestedDraft, draft_from, read_next_draft
 
 VerifyJob = Job[verifier_pb2.VerifyResponse]
@@ -34,6 +37,11 @@ Context = grpc.aio.ServicerContext[verifier_pb2.VerifyRequest, verifier_pb2.Veri
 EachContext = grpc.aio.ServicerContext[
     verifier_pb2.VerifyEachRequest, verifier_pb2.VerifyEachResponse
 ]
+
+ManyContext = grpc.aio.ServicerContext[
+    verifier_pb2.VerifyManyRequest, verifier_pb2.VerifyManyResponse
+]
+_MESSAGES = ManyMessages(verifier_pb2.VerifyManyResponse, verifier_pb2.NumberedVerifyResponse)
 
 
 class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
@@ -62,6 +70,23 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             async with exchange(message.trace_context):
                 response = await self._respond(message.request)
                 yield verifier_pb2.VerifyEachResponse(response=response)
+
+    async def VerifyMany(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[Any],  # of Held
+        context: ManyContext,
+    ) -> AsyncIterator[verifier_pb2.VerifyManyResponse]:
+        """Answer the requests of the call concurrently, each as ``Verify`` does."""
+        async with aclosing(
+            answer_many(request_iterator, context, self._each, _MESSAGES)
+        ) as answers:
+            async for answer in answers:
+                yield answer
+
+    async def _each(
+        self, request: verifier_pb2.VerifyRequest
+    ) -> AsyncGenerator[verifier_pb2.VerifyEachResponse, None]:
+        yield verifier_pb2.VerifyEachResponse(response=await self._respond(request))
 
     async def _respond(self, request: verifier_pb2.VerifyRequest) -> verifier_pb2.VerifyResponse:
         sampling = read_sampling(request.sampling)

@@ -39,6 +39,23 @@ class EchoServicer(verifier_pb2_grpc.VerifierServiceServicer):
         async for _ in request_iterator:
             yield pb.VerifyEachResponse(response=_answer())
 
+    async def VerifyMany(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[pb.VerifyManyRequest],
+        context: grpc.aio.ServicerContext[  # noqa: ARG002
+            pb.VerifyManyRequest, pb.VerifyManyResponse
+        ],
+    ) -> AsyncIterator[pb.VerifyManyResponse]:
+        """Answer all requests of a message with one message."""
+        async for message in request_iterator:
+            response = pb.VerifyEachResponse(response=_answer())
+            yield pb.VerifyManyResponse(
+                responses=[
+                    pb.NumberedVerifyResponse(number=each.number, response=response)
+                    for each in message.requests
+                ]
+            )
+
 
 def _answer() -> pb.VerifyResponse:
     response = pb.VerifyResponse(

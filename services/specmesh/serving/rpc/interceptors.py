@@ -22,6 +22,7 @@ from contextlib import (
 )
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -68,16 +69,39 @@ class ObservedRequest:
 Layer = Callable[[ObservedRequest], AbstractAsyncContextManager[None]]
 """A context manager around the answering of a request, until its last message is sent."""
 
-_exchange: ContextVar[Callable[[Mapping[str, str]], AbstractAsyncContextManager[None]]] = (
-    ContextVar("_exchange")
-)
+_exchange: ContextVar[
+    Callable[[Mapping[str, str], Context | None], AbstractAsyncContextManager[None]]
+] = ContextVar("_exchange")
 
 
-def exchange(trace_context: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
+def exchange(
+    trace_context: Mapping[str, str], context: Any = None
+) -> AbstractAsyncContextManager[None]:
     """Return the layers for one request of a call that streams requests; its handler must enter
-    them."""
+    them. ``context`` takes the status of the request; by default that of the call does."""
     around = _exchange.get(None)
-    return nullcontext() if around is None else around(trace_context)
+    return nullcontext() if around is None else around(trace_context, context)
+
+
+class Held:
+    """A message whose bytes are counted until it is released as often as it was shared, and once
+    more."""
+
+    def __init__(self, message: Any, release: Callable[[], None]) -> None:
+        self.message = message
+        self._release = release
+        self._num_holders = 1
+
+    def share(self) -> Held:
+        """Return this for one more holder, who must release it too."""
+        self._num_holders += 1
+        return self
+
+    def release(self) -> None:
+        """Stop holding the message."""
+        self._num_holders -= 1
+        if not self._num_holders:
+            self._release()
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
@@ -151,15 +175,19 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             # gRPC leaks 100 bytes for a client that cancels before it has received initial metadata
             # (github.com/grpc/grpc/issues/43360), so send them first.
             await context.send_initial_metadata(())
-            one = method.removesuffix("Each")
-            _exchange.set(lambda carrier: self._around(ObservedRequest(one, context, carrier)))
+            one, read = method.removesuffix("Each"), self._each
+            if method.endswith("Many"):
+                one, read = method.removesuffix("Many"), self._many
+            _exchange.set(
+                lambda carrier, own: self._around(ObservedRequest(one, own or context, carrier))
+            )
             observed = ObservedRequest(one, context)
             async with (
                 reporting_errors(observed),
                 self._guarded(observed),
-                aclosing(self._each(requests)) as each,
+                aclosing(read(requests)) as messages,
             ):
-                await self._write_all(behaviour, each, context)
+                await self._write_all(behaviour, messages, context)
 
         behaviour: Any
         if handler.request_streaming:
@@ -178,6 +206,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 yield request
             finally:
                 self._intake.release(arrival)
+
+    async def _many(self, requests: AsyncIterator[Arrival]) -> AsyncGenerator[Held, None]:
+        async for arrival in requests:
+            yield Held(self._intake.hold(arrival), partial(self._intake.release, arrival))
 
     async def _write_all(self, behaviour: Any, request: object, context: Context) -> None:
         """Send the messages that a streaming handler yields.

@@ -16,7 +16,7 @@ from specmesh.orchestrator.replicas.calls.costs import read_cost
 from specmesh.orchestrator.replicas.calls.drafts import DraftPart, read_part
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.latencies.observations import TimedDraft
-from specmesh.orchestrator.replicas.transport.open_call import call_error
+from specmesh.orchestrator.replicas.transport.inbox import call_error
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.commands import Draft
 from specmesh.orchestrator.strategies.events import Drafted

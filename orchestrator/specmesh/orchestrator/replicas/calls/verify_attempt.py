@@ -17,7 +17,7 @@ from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.next_drafts import read_next_draft, write_next_draft
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.pool.examination import METHOD
-from specmesh.orchestrator.replicas.transport.open_call import call_error
+from specmesh.orchestrator.replicas.transport.inbox import call_error
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.orchestrator.strategies.events import Drafted, Verified

@@ -11,11 +11,23 @@ import grpc.aio
 
 from specmesh.mesh.v1alpha1 import confidence_pb2_grpc, drafter_pb2_grpc, verifier_pb2_grpc
 from specmesh.mesh.v1alpha1.confidence_pb2 import AssessEachRequest, AssessEachResponse
-from specmesh.mesh.v1alpha1.drafter_pb2 import DraftEachRequest, DraftEachResponse
-from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyEachRequest, VerifyEachResponse
+from specmesh.mesh.v1alpha1.drafter_pb2 import (
+    DraftEachRequest,
+    DraftEachResponse,
+    DraftManyRequest,
+    NumberedDraftRequest,
+)
+from specmesh.mesh.v1alpha1.verifier_pb2 import (
+    NumberedVerifyRequest,
+    VerifyEachRequest,
+    VerifyEachResponse,
+    VerifyManyRequest,
+)
+from specmesh.orchestrator.replicas.transport.many_call import ManyCalls
 from specmesh.orchestrator.replicas.transport.stream_pool import StreamPool
 from specmesh.serving.identity.certificates import Certificate, role_channel
 from specmesh.serving.identity.watched import Watched
+from specmesh.serving.rpc.many import ManyMessages
 
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 5_000),
@@ -41,6 +53,10 @@ TOO_MANY_PINGS = "Too many pings"
 """The message of a call that such a peer has aborted."""
 RETIRE_SECONDS = 60.0
 """Time limit of running calls on a replaced connection, that of the longest call."""
+
+_VERIFICATIONS = ManyMessages(VerifyManyRequest, NumberedVerifyRequest)
+_DRAFTS = ManyMessages(DraftManyRequest, NumberedDraftRequest)
+_CALLS = ("verifications", "many_verifications", "drafts", "many_drafts", "assessments")
 
 
 class Channels(Protocol):
@@ -102,6 +118,18 @@ class Connection:
         return StreamPool(method)
 
     @cached_property
+    def many_verifications(self) -> ManyCalls[VerifyEachRequest, VerifyEachResponse]:
+        """The call for verifications of a peer that answers many requests on one."""
+        method = verifier_pb2_grpc.VerifierServiceStub(self.channel).VerifyMany
+        return ManyCalls(method, _VERIFICATIONS)
+
+    @cached_property
+    def many_drafts(self) -> ManyCalls[DraftEachRequest, DraftEachResponse]:
+        """The call for drafts of a peer that answers many requests on one."""
+        method = drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftMany
+        return ManyCalls(method, _DRAFTS)
+
+    @cached_property
     def drafts(self) -> StreamPool[DraftEachRequest, DraftEachResponse]:
         """Open calls for drafts, if the peer is a drafter."""
         method = drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftEach
@@ -120,7 +148,7 @@ class Connection:
 
     async def retire(self) -> None:
         """Let running calls end, and end the idle ones now."""
-        for name in ("verifications", "drafts", "assessments"):
+        for name in _CALLS:
             if name in vars(self):  # the cached property exists, so it has been used
                 getattr(self, name).retire()
         try:

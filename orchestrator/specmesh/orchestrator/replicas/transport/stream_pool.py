@@ -9,19 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Generic
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Generic, Protocol, TypeVar
 
 import grpc
 import grpc.aio
 
-from specmesh.orchestrator.replicas.transport.open_call import (
-    OpenCall,
-    Request,
-    Response,
-    Take,
-    call_error,
-)
+from specmesh.orchestrator.replicas.transport.inbox import Response, Take, call_error
+from specmesh.orchestrator.replicas.transport.open_call import OpenCall, Request
 
 MAX_IDLE = 16
 """Most open calls that are kept for later requests."""
@@ -33,21 +28,51 @@ MAX_AGE_SECONDS = 60.0
 (``--max-connection-age-seconds``), and it ends once its calls do."""
 
 
-class Exchange(Generic[Request, Response]):
+Response_co = TypeVar("Response_co", covariant=True)
+Request_contra = TypeVar("Request_contra", contravariant=True)
+
+
+class Line(Protocol[Response_co]):
+    """What brings the responses to one request."""
+
+    def cancel(self) -> None:
+        """Stop the peer's work now, so that ``each`` raises ``CancelledError``."""
+
+    async def each(self, take: Take[Response_co], by: float) -> None:
+        """Pass responses to ``take`` as ``Inbox.each`` does."""
+
+
+class Calls(Protocol[Request_contra, Response]):
+    """Sends requests to one peer by one of its methods."""
+
+    def retire(self) -> None:
+        """Take no more requests, and end each call once its requests have ended."""
+
+    def send(
+        self, request: Request_contra, deadline: float
+    ) -> AbstractAsyncContextManager[Exchange[Response]]:
+        """Send ``request``; the block must read all its responses.
+
+        If the block raises, the peer's work on the request is cancelled. Raises ``AioRpcError`` if
+        the calls have been retired.
+        """
+
+
+class Exchange(Generic[Response]):
     """One request and its responses, until ``deadline`` by the event loop's clock."""
 
-    def __init__(self, call: OpenCall[Request, Response], deadline: float) -> None:
-        self.call = call
+    def __init__(self, line: Line[Response], deadline: float) -> None:
+        self._line = line
         self._deadline = deadline
 
     def cancel(self) -> None:
         """Stop the peer's work now, so that ``each`` raises ``CancelledError``."""
-        self.call.cancel()
+        self._line.cancel()
 
     async def read(self) -> Response:
         """Return the only response. Raises what ``each`` raises."""
         messages: list[Response] = []
-        await self.call.each(messages.append, self._deadline)
+        await self._line.each(messages.append, self._deadline)
         return messages[0]
 
     async def each(self, take: Take[Response], by: float | None = None) -> None:
@@ -61,7 +86,7 @@ class Exchange(Generic[Request, Response]):
             next_by = take(message)
             return None if next_by is None else min(next_by, self._deadline)
 
-        await self.call.each(bounded, self._deadline if by is None else min(by, self._deadline))
+        await self._line.each(bounded, self._deadline if by is None else min(by, self._deadline))
 
 
 class StreamPool(Generic[Request, Response]):
@@ -79,9 +104,7 @@ class StreamPool(Generic[Request, Response]):
             self._idle.popleft().cancel()
 
     @asynccontextmanager
-    async def send(
-        self, request: Request, deadline: float
-    ) -> AsyncIterator[Exchange[Request, Response]]:
+    async def send(self, request: Request, deadline: float) -> AsyncIterator[Exchange[Response]]:
         """Send ``request``; the block must read all its responses.
 
         If the block raises, the call is cancelled, and with it the peer's work. Raises
@@ -89,22 +112,22 @@ class StreamPool(Generic[Request, Response]):
         """
         if self._retired:
             raise call_error(grpc.StatusCode.UNAVAILABLE, "the replica has left")
-        exchange = Exchange(self._take(), deadline)
+        call = self._take()
         try:
-            exchange.call.write(request)
-            yield exchange
+            call.write(request)
+            yield Exchange(call, deadline)
         except grpc.aio.AioRpcError:
-            exchange.cancel()
+            call.cancel()
             raise
         except BaseException:
-            exchange.cancel()
+            call.cancel()
             while len(self._idle) < NUM_SPARE and not self._retired:
                 self._idle.append(self._open())
             raise
-        if len(self._idle) < MAX_IDLE and not (self._retired or exchange.call.over):
-            self._idle.append(exchange.call)
+        if len(self._idle) < MAX_IDLE and not (self._retired or call.over):
+            self._idle.append(call)
         else:
-            exchange.cancel()
+            call.cancel()
 
     def _take(self) -> OpenCall[Request, Response]:
         oldest = _now() - MAX_AGE_SECONDS

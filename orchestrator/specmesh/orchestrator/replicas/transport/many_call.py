@@ -1,0 +1,195 @@
+"""A streaming call to a peer that carries many requests at once (VerifyMany, DraftMany).
+
+What becomes ready in one step of the event loop travels in one message. So where one forward pass
+answers many requests, their next requests cost one message as well, and arrive together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Generic
+
+import grpc
+import grpc.aio
+
+from specmesh.orchestrator.replicas.transport.inbox import Inbox, Response, Take, call_error
+from specmesh.orchestrator.replicas.transport.open_call import OpenCall, Request
+from specmesh.orchestrator.replicas.transport.stream_pool import MAX_AGE_SECONDS, Exchange
+from specmesh.serving.codec.failures import read_failure
+from specmesh.serving.rpc.many import ManyMessages
+
+MAX_MESSAGE_BYTES = 2**20
+"""Once a message has this size, further requests wait for the next one: a long prompt does not
+bring others to the limits that peers have for a message."""
+
+
+class _Line(Generic[Response]):
+    """One request of a call and its responses."""
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self.inbox: Inbox[Response] = Inbox()
+        self._cancel = cancel
+
+    def cancel(self) -> None:
+        """Stop the peer's work now, so that ``each`` raises ``CancelledError``."""
+        self._cancel()
+        self.inbox.ended(asyncio.CancelledError())
+
+    async def each(self, take: Take[Response], by: float) -> None:
+        """Pass the responses to ``take`` as ``Inbox.each`` does."""
+        await self.inbox.each(take, by)
+
+
+class ManyCall(Generic[Request, Response]):
+    """One open call, and the requests on it."""
+
+    def __init__(self, call: grpc.aio.StreamStreamCall[Any, Any], messages: ManyMessages) -> None:
+        self._call: OpenCall[Any, Any] = OpenCall(call)
+        self._messages = messages
+        self._lines: dict[int, _Line[Response]] = {}
+        self._num_begun = 0
+        self._requests: deque[Any] = deque()
+        self._cancelled: list[int] = []
+        self._is_sending = False
+        self._is_crowd = False
+        """True if the latest message of the peer was about several requests."""
+        self._is_retired = False
+        self._loop = asyncio.get_running_loop()
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def is_usable(self) -> bool:
+        """True if further requests may be sent by this call."""
+        is_new = self._loop.time() < self._call.began + MAX_AGE_SECONDS
+        return is_new and not (self._call.over or self._reading.done())
+
+    def begin(self, request: Request) -> tuple[int, _Line[Response]]:
+        """Send a request; return its number and what brings its responses."""
+        self._num_begun += 1
+        number = self._num_begun
+        line: _Line[Response] = _Line(lambda: self._cancel(number))
+        self._lines[number] = line
+        self._requests.append(self._messages.one(number=number, request=request))
+        if not self._is_sending:
+            if self._is_crowd or len(self._lines) > 1:
+                # Others follow in this step of the event loop, and go by the same message.
+                self._is_sending = True
+                self._loop.call_soon(self._send)
+            else:
+                self._send()
+        return number, line
+
+    def forget(self, number: int) -> None:
+        """Drop a request that has ended."""
+        self._lines.pop(number, None)
+        if self._is_retired and not self._lines:
+            self._call.cancel()
+
+    def retire(self) -> None:
+        """End the call once all its requests have ended."""
+        self._is_retired = True
+        if not self._lines:
+            self._call.cancel()
+
+    def _cancel(self, number: int) -> None:
+        if self._lines.pop(number, None) is None:
+            return
+        waiting = [request for request in self._requests if request.number != number]
+        if len(waiting) < len(self._requests):  # the peer does not know of it yet
+            self._requests = deque(waiting)
+            return
+        self._cancelled.append(number)
+        if not self._is_sending:
+            self._send()
+
+    def _send(self) -> None:
+        """Send all that waits, one message after the other: gRPC takes one at a time."""
+        self._is_sending = True
+        while self._requests or self._cancelled:
+            writing = self._call.write(self._next_message())
+            if writing is not None:
+                writing.add_done_callback(lambda _: self._send())
+                return
+        self._is_sending = False
+
+    def _next_message(self) -> Any:
+        message = self._messages.whole(cancelled=self._cancelled)
+        self._cancelled.clear()
+        num_bytes = 0
+        while self._requests and num_bytes < MAX_MESSAGE_BYTES:
+            request = self._requests.popleft()
+            num_bytes += request.ByteSize()
+            message.requests.append(request)
+        return message
+
+    async def _read(self) -> None:
+        end: BaseException
+        try:
+            await self._call.each(self._arrived, math.inf)
+        except BaseException as error:
+            end = error.with_traceback(None)
+        else:
+            end = call_error(grpc.StatusCode.UNAVAILABLE, "the peer ended the call")
+        for line in self._lines.values():
+            line.inbox.ended(end)
+
+    def _arrived(self, message: Any) -> float:
+        self._is_crowd = len(message.responses) > 1
+        for each in message.responses:
+            line = self._lines.get(each.number)
+            if line is None:
+                continue  # cancelled meanwhile
+            if each.HasField("failure"):
+                line.inbox.ended(read_failure(each.failure))
+            else:
+                line.inbox.arrived(each.response)
+        return math.inf
+
+
+class ManyCalls(Generic[Request, Response]):
+    """The calls of one such method of one peer: one at a time takes new requests."""
+
+    def __init__(
+        self, method: grpc.aio.StreamStreamMultiCallable[Any, Any], messages: ManyMessages
+    ) -> None:
+        self._method = method
+        self._messages = messages
+        self._current: ManyCall[Request, Response] | None = None
+        self._is_retired = False
+
+    def retire(self) -> None:
+        """Take no more requests, and end the call once its requests have ended."""
+        self._is_retired = True
+        if self._current is not None:
+            self._current.retire()
+
+    @asynccontextmanager
+    async def send(self, request: Request, deadline: float) -> AsyncIterator[Exchange[Response]]:
+        """Send ``request``; the block must read all its responses.
+
+        If the block raises, the peer's work on the request is cancelled. Raises ``AioRpcError`` if
+        the calls have been retired.
+        """
+        if self._is_retired:
+            raise call_error(grpc.StatusCode.UNAVAILABLE, "the replica has left")
+        call = self._usable()
+        number, line = call.begin(request)
+        try:
+            yield Exchange(line, deadline)
+        except BaseException:
+            line.cancel()
+            raise
+        finally:
+            call.forget(number)
+
+    def _usable(self) -> ManyCall[Request, Response]:
+        call = self._current
+        if call is None or not call.is_usable:
+            if call is not None:
+                call.retire()
+            call = self._current = ManyCall(self._method(), self._messages)
+        return call

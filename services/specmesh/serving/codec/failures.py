@@ -1,0 +1,35 @@
+"""The status of one request of a call that carries many."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from specmesh.mesh.v1alpha1.failure_pb2 import RequestFailure
+
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+_DETAILS_KEY: Final = "grpc-status-details-bin"
+
+
+def write_failure(status: grpc.Status) -> RequestFailure:
+    """Return the message for the status with which a request ends."""
+    details = dict(status.trailing_metadata or ()).get(_DETAILS_KEY, b"")
+    return RequestFailure(
+        code=status.code.value[0],
+        message=status.details,
+        status_details=details if isinstance(details, bytes) else b"",
+    )
+
+
+def code_of(failure: RequestFailure) -> grpc.StatusCode:
+    """Return the code of a failure; UNKNOWN for one that gRPC does not have."""
+    return _CODES.get(failure.code, grpc.StatusCode.UNKNOWN)
+
+
+def read_failure(failure: RequestFailure) -> grpc.aio.AioRpcError:
+    """Return the error that a call of its own would raise if it ended so."""
+    details = failure.status_details
+    trailers = grpc.aio.Metadata(*([(_DETAILS_KEY, details)] if details else []))
+    return grpc.aio.AioRpcError(code_of(failure), grpc.aio.Metadata(), trailers, failure.message)

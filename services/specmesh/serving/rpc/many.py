@@ -1,0 +1,150 @@
+"""Calls that carry many requests at once (VerifyMany, DraftMany), from the side that answers.
+
+Each request is a task of its own, within the layers that a call of its own would have. Whatever is
+ready when gRPC can take a message goes out in one: with many requests in one forward pass, that is
+one message for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import grpc
+import grpc.aio
+
+from specmesh.mesh.v1alpha1.failure_pb2 import RequestFailure
+from specmesh.serving.codec.failures import code_of, write_failure
+from specmesh.serving.rpc.interceptors import Context, Held, exchange
+
+Response = TypeVar("Response")
+
+Serve = Callable[[Any], AsyncGenerator[Response, None]]
+"""Answers one request: yields its responses."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManyMessages:
+    """The types of the messages that one end of such a call sends: a ``whole`` message has a part
+    of the type ``one`` for each new request, or each response."""
+
+    whole: Callable[..., Any]
+    one: Callable[..., Any]
+
+
+class OneOfMany:
+    """The part of a call's context that layers use, for one request of a call that carries many:
+    its status is its own, and does not end the call."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.failure: RequestFailure | None = None
+
+    def invocation_metadata(self) -> Any:
+        """Return the metadata of the call."""
+        return self._context.invocation_metadata()
+
+    def code(self) -> grpc.StatusCode | None:
+        """Return the status with which the request has failed; None if it has not."""
+        return None if self.failure is None else code_of(self.failure)
+
+    def details(self) -> str:
+        """Return the message of that status."""
+        return "" if self.failure is None else self.failure.message
+
+    async def abort_with_status(self, status: grpc.Status) -> None:
+        """Record the status of the request. Raises ``AbortError``, as the call's context does."""
+        self.failure = write_failure(status)
+        raise grpc.aio.AbortError
+
+
+class _ManyRequests(Generic[Response]):
+    """The requests of one call that are being answered, and their answers that are to be sent."""
+
+    def __init__(self, context: Context, serve: Serve[Response], messages: ManyMessages) -> None:
+        self._context = context
+        self._serve = serve
+        self._messages = messages
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._ready: deque[Any] = deque()
+        self._changed = asyncio.Event()
+        self._error: BaseException | None = None
+        """The error of a request that no layer has turned into a status, which ends the call."""
+
+    async def answer(self, requests: AsyncIterator[Held]) -> AsyncGenerator[Any, None]:
+        """Yield messages until the caller has sent all requests and has all answers."""
+        reading = asyncio.create_task(self._read(requests))
+        try:
+            while not (reading.done() and not self._running and not self._ready):
+                await self._changed.wait()
+                self._changed.clear()
+                if self._error is not None:
+                    raise self._error
+                if self._ready:
+                    ready = list(self._ready)
+                    self._ready.clear()
+                    yield self._messages.whole(responses=ready)
+            reading.result()
+        finally:
+            tasks = [reading, *self._running.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self, requests: AsyncIterator[Held]) -> None:
+        try:
+            async for held in requests:
+                for number in held.message.cancelled:
+                    if number in self._running:
+                        self._running[number].cancel()
+                for each in held.message.requests:
+                    self._begin(each.number, each.request, held.share())
+                held.release()
+        finally:
+            self._changed.set()
+
+    def _begin(self, number: int, request: Any, share: Held) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            share.release()
+            del self._running[number]
+            if not task.cancelled() and task.exception() is not None:
+                self._error = task.exception()
+            self._changed.set()
+
+        task = self._running[number] = asyncio.create_task(self._respond(number, request))
+        task.add_done_callback(ended)
+
+    async def _respond(self, number: int, request: Any) -> None:
+        context = OneOfMany(self._context)
+        try:
+            async with (
+                exchange(request.trace_context, context),
+                aclosing(self._serve(request.request)) as responses,
+            ):
+                async for response in responses:
+                    self._send(self._messages.one(number=number, response=response))
+        except grpc.aio.AbortError:
+            self._send(self._messages.one(number=number, failure=context.failure))
+
+    def _send(self, response: Any) -> None:
+        self._ready.append(response)
+        self._changed.set()
+
+
+async def answer_many(
+    requests: AsyncIterator[Held],
+    context: Context,
+    serve: Serve[Response],
+    messages: ManyMessages,
+) -> AsyncGenerator[Any, None]:
+    """Answer the ``requests`` of a call concurrently, each as ``serve`` does; yield messages of
+    ``messages.whole``. A request that fails is answered with its failure; a broken call, or one
+    that is not allowed, ends all of them."""
+    many = _ManyRequests(context, serve, messages)
+    async with aclosing(many.answer(requests)) as answers:
+        async for answer in answers:
+            yield answer
