@@ -31,7 +31,11 @@ from specmesh.serving.codec.wire import (
     write_tree,
     write_tree_shape,
 )
-from specmesh.v1.model_pb2 import MODEL_FEATURE_TREE_GROWTH, MODEL_FEATURE_TREE_SHAPE
+from specmesh.v1.model_pb2 import (
+    MODEL_FEATURE_MANY_REQUESTS,
+    MODEL_FEATURE_TREE_GROWTH,
+    MODEL_FEATURE_TREE_SHAPE,
+)
 
 SAMPLINGS = {
     "greedy": Sampling(temperature=0),
@@ -167,6 +171,31 @@ async def test_on_an_open_call(drafter, draft_channel):
         while not (part := await call.read()).last:
             told.append(part.response)
         assert joined(EMPTY, told) == joined(EMPTY, await draft(draft_channel, message))
+    call.cancel()
+
+
+async def test_many_on_one_call(drafter, draft_channel):
+    """All at once; the messages of each are in order, and its end is marked."""
+    if not drafter.can(MODEL_FEATURE_MANY_REQUESTS):
+        pytest.skip("is not claimed")
+    call = drafter_pb2_grpc.DrafterServiceStub(draft_channel).DraftMany(timeout=60)
+    asked = [
+        request(whole(text[:50]), SHAPES["chain"], SAMPLINGS["coupled"])
+        for text in drafter.texts[:3]
+    ]
+    message = drafter_pb2.DraftManyRequest()
+    for number, each in enumerate(asked):
+        message.requests.add(number=number, request=drafter_pb2.DraftEachRequest(request=each))
+    await call.write(message)
+    told: list[list[drafter_pb2.DraftResponse]] = [[] for _ in asked]
+    num_ended = 0
+    while num_ended < len(asked):
+        for part in (await call.read()).responses:
+            num_ended += part.response.last
+            if not part.response.last:
+                told[part.number].append(part.response.response)
+    for each, parts in zip(asked, told, strict=True):
+        assert joined(EMPTY, parts) == joined(EMPTY, await draft(draft_channel, each))
     call.cancel()
 
 

@@ -20,6 +20,7 @@ from specmesh.serving.errors import error_info
 from specmesh.v1.model_pb2 import (
     MODEL_FEATURE_BONUS_DISTRIBUTION,
     MODEL_FEATURE_LOGPROBS,
+    MODEL_FEATURE_MANY_REQUESTS,
     MODEL_FEATURE_REJECTION_MODE,
     MODEL_FEATURE_TREES,
 )
@@ -93,6 +94,29 @@ async def test_on_an_open_call(verifier, channel):
         await call.read()
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert error_info(refused.value).reason == "INVALID_FIELD"
+
+
+async def test_many_on_one_call(verifier, channel):
+    """All at once; an error is that of its request alone."""
+    if not verifier.can(MODEL_FEATURE_MANY_REQUESTS):
+        pytest.skip("is not claimed")
+    asked = cases(verifier)["coupled"]
+    call = verifier_pb2_grpc.VerifierServiceStub(channel).VerifyMany(timeout=60)
+    requests = [verifier_pb2.VerifyEachRequest(request=request_of(case)) for case in asked]
+    requests.append(verifier_pb2.VerifyEachRequest())
+    message = verifier_pb2.VerifyManyRequest()
+    for number, request in enumerate(requests, start=1):
+        message.requests.add(number=number, request=request)
+    await call.write(message)
+    told: dict[int, verifier_pb2.NumberedVerifyResponse] = {}
+    while len(told) < len(requests):
+        told.update((each.number, each) for each in (await call.read()).responses)
+    failure = told.pop(len(requests)).failure
+    assert failure.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    verdicts = [told[n].response.response for n in range(1, len(requests))]
+    read_all = [read(*pair, size(verifier)) for pair in zip(verdicts, asked, strict=True)]
+    assert not wrong(asked, read_all)
+    call.cancel()
 
 
 @pytest.mark.parametrize("num_candidates", [1, 8, 64])

@@ -219,7 +219,7 @@ MUTATIONS = {
     ),
     "anybody may resume": Mutation(_anybody_may_resume, ("theft",), seed=1),
     "writes are not fenced": Mutation(
-        _writes_are_not_fenced, ("late redis", "kill orchestrator"), seed=87
+        _writes_are_not_fenced, ("late redis", "kill orchestrator"), seed=525
     ),
     "epochs have no owner": Mutation(
         _epochs_have_no_owner, ("late redis", "kill orchestrator", "lag and die"), seed=66

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 from tests.schedules.clock import Process
+from tests.schedules.many import ManyParts, Part
 from tests.schedules.models import TOKENIZER_JSON, model_info
 from tests.schedules.network import Network, ServerCall
 from tests.schedules.status import Status, refusal
@@ -90,6 +91,8 @@ class Replica:
             self._methods[call.method](call, request)
         elif self.health.breaks and self._dice.random() < self.health.breaks / 4:
             call.end(self._dice.choice(BROKEN))
+        elif call.method.endswith("Many"):
+            ManyParts(call, lambda part: Exchange(self, part))
         else:
             Exchange(self, call)
 
@@ -138,9 +141,9 @@ class Refused(Exception):
 
 
 class Exchange:
-    """One open call to a replica: a request at a time."""
+    """One open call to a replica, a request at a time; or one request of a call of many."""
 
-    def __init__(self, replica: Replica, call: ServerCall) -> None:
+    def __init__(self, replica: Replica, call: ServerCall | Part) -> None:
         self._replica = replica
         self._call = call
         self._timer: asyncio.TimerHandle | None = None

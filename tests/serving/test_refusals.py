@@ -22,6 +22,7 @@ from specmesh.serving.errors import error_info
 from specmesh.serving.rpc.intake import MAX_METADATA_BYTES
 from specmesh.serving.rpc.interceptors import CallInterceptor, ObservedRequest
 from specmesh.serving.rpc.late_handlers import LateHandlers
+from specmesh.serving.rpc.many import ManyMessages, answer_many
 from specmesh.serving.settings import ServerSettings
 
 VERIFY = "/specmesh.mesh.v1alpha1.VerifierService/Verify"
@@ -65,6 +66,15 @@ class Service(verifier_pb2_grpc.VerifierServiceServicer, DrafterServiceServicer)
             yield verifier_pb2.VerifyEachResponse(
                 response=await self.Verify(message.request, context)
             )
+
+    def VerifyMany(self, request_iterator, context):  # noqa: N802
+        async def each(request):
+            yield verifier_pb2.VerifyEachResponse(response=await self.Verify(request, context))
+
+        messages = ManyMessages(
+            verifier_pb2.VerifyManyResponse, verifier_pb2.NumberedVerifyResponse
+        )
+        return answer_many(request_iterator, context, each, messages)
 
     async def Draft(self, request, context):  # noqa: N802
         try:
@@ -285,3 +295,20 @@ async def test_names_of_methods_are_not_measured_while_a_replica_loads():
     finally:
         await server.stop(None)
     assert measured == []
+
+
+async def test_a_number_that_is_under_way_is_refused_by_its_field(
+    connect: Connect, service: Service
+):
+    channel = await connect()
+    service.hold = asyncio.Event()
+    call = verifier_pb2_grpc.VerifierServiceStub(channel).VerifyMany()
+    message = verifier_pb2.VerifyManyRequest()
+    for _ in range(2):
+        message.requests.add(number=1)
+    await call.write(message)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await call.read()
+    info = error_info(raised.value)
+    assert info is not None
+    assert (raised.value.code(), info.metadata["field"]) == (INVALID, "requests.number")

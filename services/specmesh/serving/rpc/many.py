@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 import grpc.aio
 
+from specmesh.decoding.errors import InvalidField
 from specmesh.mesh.v1alpha1.failure_pb2 import RequestFailure
 from specmesh.serving.codec.failures import code_of, write_failure
 from specmesh.serving.rpc.interceptors import Context, Held, exchange
@@ -73,7 +74,7 @@ class _ManyRequests(Generic[Response]):
         self._ready: deque[Any] = deque()
         self._changed = asyncio.Event()
         self._error: BaseException | None = None
-        """The error of a request that no layer has turned into a status, which ends the call."""
+        """An error that is not one request's alone, which ends the call."""
 
     async def answer(self, requests: AsyncIterator[Held]) -> AsyncGenerator[Any, None]:
         """Yield messages until the caller has sent all requests and has all answers."""
@@ -88,7 +89,6 @@ class _ManyRequests(Generic[Response]):
                     ready = list(self._ready)
                     self._ready.clear()
                     yield self._messages.whole(responses=ready)
-            reading.result()
         finally:
             tasks = [reading, *self._running.values()]
             for task in tasks:
@@ -104,10 +104,15 @@ class _ManyRequests(Generic[Response]):
                 for each in held.message.requests:
                     self._begin(each.number, each.request, held.share())
                 held.release()
+        except Exception as error:
+            self._error = error
         finally:
             self._changed.set()
 
     def _begin(self, number: int, request: Any, share: Held) -> None:
+        if number in self._running:
+            raise InvalidField("requests.number", f"{number} is that of a request under way")
+
         def ended(task: asyncio.Task[None]) -> None:
             share.release()
             del self._running[number]
