@@ -8,7 +8,6 @@ one message for all of them.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -71,7 +70,9 @@ class _ManyRequests(Generic[Response]):
         self._serve = serve
         self._messages = messages
         self._running: dict[int, asyncio.Task[None]] = {}
-        self._ready: deque[Any] = deque()
+        self._ready: list[Any] = []
+        self._sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once gRPC has taken all that is ready now."""
         self._changed = asyncio.Event()
         self._error: BaseException | None = None
         """An error that is not one request's alone, which ends the call."""
@@ -86,9 +87,10 @@ class _ManyRequests(Generic[Response]):
                 if self._error is not None:
                     raise self._error
                 if self._ready:
-                    ready = list(self._ready)
-                    self._ready.clear()
+                    ready, self._ready = self._ready, []
+                    sent, self._sent = self._sent, asyncio.get_running_loop().create_future()
                     yield self._messages.whole(responses=ready)
+                    sent.set_result(None)
         finally:
             tasks = [reading, *self._running.values()]
             for task in tasks:
@@ -130,14 +132,20 @@ class _ManyRequests(Generic[Response]):
                 exchange(request.trace_context, context),
                 aclosing(self._serve(request.request)) as responses,
             ):
+                sent: asyncio.Future[None] | None = None
                 async for response in responses:
-                    self._send(self._messages.one(number=number, response=response))
+                    sent = self._send(self._messages.one(number=number, response=response))
+                if sent is not None:
+                    # The layers see the request until its last message is sent: a process that
+                    # drains waits for it. Others wait for the same message.
+                    await asyncio.shield(sent)
         except grpc.aio.AbortError:
             self._send(self._messages.one(number=number, failure=context.failure))
 
-    def _send(self, response: Any) -> None:
+    def _send(self, response: Any) -> asyncio.Future[None]:
         self._ready.append(response)
         self._changed.set()
+        return self._sent
 
 
 async def answer_many(
