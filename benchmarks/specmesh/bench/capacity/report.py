@@ -1,0 +1,108 @@
+"""The report, as tables in 80 columns and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from specmesh.bench.capacity.cells import CapacityCell
+from specmesh.bench.capacity.mesh import DRAFTER, ORCHESTRATOR, VERIFIER
+from specmesh.tools.kit.tables import table_of
+
+OFF = "off"
+
+_Columns = Sequence[tuple[str, Callable[[CapacityCell], str]]]
+
+
+def as_json(cells: Sequence[CapacityCell]) -> dict[str, Any]:
+    """Return one JSON object. Processor times are in µs, pauses in ms, memory in KB."""
+    return {"rows": [_row(each) for each in cells]}
+
+
+def _row(cell: CapacityCell) -> dict[str, Any]:
+    found, pauses = cell.figures, cell.figures.pauses
+    return {
+        "strategy": cell.load.strategy,
+        "streams": cell.load.streams,
+        "tracing": cell.tracing or OFF,
+        "tokens_per_s": round(found.tokens_per_s, 1),
+        "us_per_token": _rounded(found.us_per_token),
+        "us_per_call": _rounded(found.us_per_call),
+        "pause_ms": {
+            "p50": round(pauses.p50, 3),
+            "p99": round(pauses.p99, 3),
+            "longest": round(pauses.longest, 3),
+        },
+        "at_once": found.at_once,
+        "kb_per_stream": _optional(cell.kb_per_stream),
+        "messages_per_token": round(found.messages_per_token, 2),
+        "floor_us_per_token": round(cell.floor_us_per_token, 1),
+        "failures": dict(cell.failures),
+    }
+
+
+def _rounded(figures: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {role: _optional(each) for role, each in figures.items()}
+
+
+def _optional(figure: float | None) -> float | None:
+    return None if figure is None else round(figure, 1)
+
+
+def tables(cells: Sequence[CapacityCell]) -> tuple[Table, Table]:
+    """Return a table of processor times, and one of what streams notice and take."""
+    named: _Columns = (("strategy", _name), ("streams", lambda each: str(each.load.streams)))
+    costs: _Columns = (
+        ("tokens/s", lambda each: f"{each.figures.tokens_per_s:.0f}"),
+        *((role, _token_us(role)) for role in (ORCHESTRATOR, VERIFIER, DRAFTER)),
+        ("relay", lambda each: f"{each.floor_us_per_token:.0f}"),
+        ("ratio", lambda each: f"{_over_floor(each):.1f}"),
+        *((f"{role}, a call", _call_us(role)) for role in (ORCHESTRATOR, VERIFIER, DRAFTER)),
+    )
+    noticed: _Columns = (
+        ("pause p50, ms", lambda each: f"{each.figures.pauses.p50:.2f}"),
+        ("p99", lambda each: f"{each.figures.pauses.p99:.2f}"),
+        ("longest", lambda each: f"{each.figures.pauses.longest:.2f}"),
+        ("at once", lambda each: str(each.figures.at_once)),
+        ("KB/stream", lambda each: _shown(each.kb_per_stream)),
+        ("failures", lambda each: str(each.failures.total())),
+    )
+    return (
+        table_of(
+            "Processor time, µs per token",
+            cells,
+            (*named, *costs),
+            caption="relay: the floor, a bare grpc.aio relay of as many messages as a token takes;"
+            "\nratio: the orchestrator's time over that.",
+        ),
+        table_of(
+            "Streams",
+            cells,
+            (*named, *noticed),
+            caption="pause: from one chunk of an answer to the next; at once: the most answers"
+            "\nunder way; KB/stream: the orchestrator's memory.",
+        ),
+    )
+
+
+def _name(cell: CapacityCell) -> str:
+    traced = f", {cell.tracing:.0%} traced" if cell.tracing else ""
+    return f"{cell.load.strategy}{traced}"
+
+
+def _token_us(role: str) -> Callable[[CapacityCell], str]:
+    return lambda cell: f"{cell.figures.us_per_token[role]:.0f}"
+
+
+def _call_us(role: str) -> Callable[[CapacityCell], str]:
+    return lambda cell: _shown(cell.figures.us_per_call[role])
+
+
+def _over_floor(cell: CapacityCell) -> float:
+    return cell.figures.us_per_token[ORCHESTRATOR] / cell.floor_us_per_token
+
+
+def _shown(figure: float | None) -> str:
+    return "-" if figure is None else f"{figure:.0f}"
