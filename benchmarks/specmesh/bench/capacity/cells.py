@@ -18,8 +18,8 @@ from specmesh.cli.local.cores import pinned_to
 from specmesh.cli.local.process import StartError
 from specmesh.tools.kit.processes import processes
 
-_LEAST_TOKENS = 512
-"""Tokens of a round, at least: few streams ask for several answers each."""
+_LEAST_ANSWERS = 4
+"""Answers of a round, at least: few streams ask for several each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class CapacityGrid:
             StreamLoad(
                 strategy=strategy,
                 streams=streams,
-                answers=math.ceil(_LEAST_TOKENS / (streams * self.tokens)),
+                answers=math.ceil(_LEAST_ANSWERS / streams),
                 tokens=self.tokens,
             )
             for streams in self.streams

@@ -22,11 +22,11 @@ STEPS = "Steps"
 ANSWER = "Answer"
 LENGTH_BYTES = 8
 
-# The sizes of serialized messages, as an orchestrator sends and reads them: a VerifyEachRequest
-# that names its prefix by a digest, a VerifyEachResponse, and a GenerateResponse with a token.
-REQUEST = bytes(120)
-RESPONSE = bytes(60)
-CHUNK = bytes(60)
+# As large as messages of an orchestrator are on average: a VerifyEachRequest or DraftEachRequest
+# that names its prefix by a digest, its response, and a GenerateResponse with a token or a few.
+REQUEST = bytes(100)
+RESPONSE = bytes(30)
+CHUNK = bytes(55)
 
 _Context = grpc.aio.ServicerContext[bytes, bytes]
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from specmesh.bench.capacity.cells import CapacityCell
-from specmesh.bench.capacity.mesh import DRAFTER, ORCHESTRATOR, VERIFIER
+from specmesh.bench.capacity.mesh import ORCHESTRATOR, ROLES
 from specmesh.tools.kit.tables import table_of
 
 OFF = "off"
@@ -51,38 +51,44 @@ def _optional(figure: float | None) -> float | None:
     return None if figure is None else round(figure, 1)
 
 
-def tables(cells: Sequence[CapacityCell]) -> tuple[Table, Table]:
-    """Return a table of processor times, and one of what streams notice and take."""
+def tables(cells: Sequence[CapacityCell]) -> Sequence[Table]:
+    """Return tables of processor times per token and per call, and of what streams notice and
+    take."""
     named: _Columns = (("strategy", _name), ("streams", lambda each: str(each.load.streams)))
-    costs: _Columns = (
-        ("tokens/s", lambda each: f"{each.figures.tokens_per_s:.0f}"),
-        *((role, _token_us(role)) for role in (ORCHESTRATOR, VERIFIER, DRAFTER)),
+    per_token: _Columns = (
+        *((role, _token_us(role)) for role in ROLES),
         ("relay", lambda each: f"{each.floor_us_per_token:.0f}"),
-        ("ratio", lambda each: f"{_over_floor(each):.1f}"),
-        *((f"{role}, a call", _call_us(role)) for role in (ORCHESTRATOR, VERIFIER, DRAFTER)),
+        ("over relay", lambda each: f"{_over_floor(each):.1f}x"),
     )
+    per_call: _Columns = tuple((role, _call_us(role)) for role in ROLES)
     noticed: _Columns = (
-        ("pause p50, ms", lambda each: f"{each.figures.pauses.p50:.2f}"),
-        ("p99", lambda each: f"{each.figures.pauses.p99:.2f}"),
-        ("longest", lambda each: f"{each.figures.pauses.longest:.2f}"),
+        ("tokens/s", lambda each: f"{each.figures.tokens_per_s:.0f}"),
+        ("pause p50", lambda each: f"{each.figures.pauses.p50:.1f}"),
+        ("p99", lambda each: f"{each.figures.pauses.p99:.1f}"),
+        ("longest", lambda each: f"{each.figures.pauses.longest:.1f}"),
         ("at once", lambda each: str(each.figures.at_once)),
-        ("KB/stream", lambda each: _shown(each.kb_per_stream)),
-        ("failures", lambda each: str(each.failures.total())),
+        ("KB", lambda each: _shown(each.kb_per_stream)),
+        ("failed", lambda each: str(each.failures.total())),
     )
     return (
         table_of(
             "Processor time, µs per token",
             cells,
-            (*named, *costs),
-            caption="relay: the floor, a bare grpc.aio relay of as many messages as a token takes;"
-            "\nratio: the orchestrator's time over that.",
+            (*named, *per_token),
+            caption="relay: a bare grpc.aio relay of as many messages as a token takes",
+        ),
+        table_of(
+            "Processor time, µs per call",
+            cells,
+            (*named, *per_call),
+            caption="the orchestrator's: for each call that it makes to a model",
         ),
         table_of(
             "Streams",
             cells,
             (*named, *noticed),
-            caption="pause: from one chunk of an answer to the next; at once: the most answers"
-            "\nunder way; KB/stream: the orchestrator's memory.",
+            caption="pause: ms from one chunk of an answer to the next\n"
+            "at once: most answers under way; KB: the orchestrator's memory per stream",
         ),
     )
 
