@@ -23,8 +23,7 @@ from specmesh.bench.capacity.figures import (
     per_token,
 )
 from specmesh.bench.capacity.load import failure_of
-from specmesh.bench.capacity.mesh import ROLES
-from specmesh.bench.capacity.placement import plan_cores
+from specmesh.bench.capacity.placement import Role, plan_cores
 from specmesh.load.transports.observation import Observation, RequestOutcome
 from specmesh.tools.kit.processor_time import processor_s
 
@@ -38,8 +37,8 @@ AFTER = Counters(
 )
 ROUND = RoundFigures(
     tokens_per_s=100.0,
-    us_per_token=dict.fromkeys(ROLES, 10.0),
-    us_per_call=dict.fromkeys(ROLES, 20.0),
+    us_per_token=dict.fromkeys(Role, 10.0),
+    us_per_call=dict.fromkeys(Role, 20.0),
     messages_per_token=3.0,
     pauses=Pauses(p50=1.0, p99=2.0, longest=3.0),
     at_once=4,
@@ -72,8 +71,8 @@ def test_a_verification_is_two_messages_a_draft_three_and_a_chunk_one():
 
 
 def test_calls_are_those_of_the_role_s_own_methods_whatever_their_status():
-    assert calls_of("verifier", METRICS) == 40
-    assert calls_of("drafter", METRICS) == 0
+    assert calls_of(Role.VERIFIER, METRICS) == 40
+    assert calls_of(Role.DRAFTER, METRICS) == 0
 
 
 def test_answers_overlap_from_their_first_to_their_last_chunk():
@@ -86,7 +85,7 @@ def test_medians_are_taken_of_all_but_what_is_a_maximum():
     found = medians(
         [
             ROUND,
-            replace(ROUND, tokens_per_s=300.0, us_per_call=dict.fromkeys(ROLES)),
+            replace(ROUND, tokens_per_s=300.0, us_per_call=dict.fromkeys(Role)),
             replace(ROUND, tokens_per_s=200.0, pauses=Pauses(p50=1.0, p99=4.0, longest=9.0)),
         ]
     )
@@ -115,22 +114,21 @@ def test_an_answer_that_is_too_short_has_failed_too():
 
 
 @pytest.mark.parametrize(
-    ("cores", "sizes", "generators"),
+    ("cores", "alone", "drafter", "rest"),
     [
-        ((), (0, 0, 0, 0), 1),
-        ((3,), (1, 1, 1, 1), 1),
-        ((0, 1, 2), (1, 2, 2, 2), 2),
-        (range(4), (1, 1, 1, 1), 1),
-        (range(8), (1, 1, 1, 5), 5),
+        ((), set(), set(), set()),
+        ((3,), {3}, {3}, {3}),
+        ((0, 1, 2), {0}, {1, 2}, {1, 2}),
+        ((0, 1, 2, 3), {0}, {2}, {3}),
+        ((0, 1, 2, 3, 4, 5), {0}, {2}, {3, 4, 5}),
     ],
 )
-def test_the_orchestrator_has_a_core_for_itself(cores, sizes, generators):
-    plan = plan_cores(tuple(cores))
-    parts = (plan.orchestrator, plan.verifier, plan.drafter, plan.rest)
-    assert tuple(map(len, parts)) == sizes
-    assert plan.num_generators == generators
-    if len(cores) > 1:
-        assert not plan.orchestrator & (plan.verifier | plan.drafter | plan.rest)
+def test_the_measured_role_has_a_core_for_itself(cores, alone, drafter, rest):
+    plan = plan_cores(cores, Role.VERIFIER)
+    assert plan.roles[Role.VERIFIER] == plan.alone == alone
+    assert plan.roles[Role.DRAFTER] == drafter
+    assert plan.rest == rest
+    assert plan.num_generators == max(1, len(rest))
 
 
 def test_the_processor_time_of_a_process_is_known_by_its_id():
@@ -158,17 +156,20 @@ def tracker():
 
 
 def test_a_short_run_reports_costs_beside_the_relay_s(bench, tracker, no_process_left):
-    short = "--streams 4 --streams 1 --tokens 8 --rounds 1 --strategy speculative --tracing 1"
-    done = bench("capacity", *short.split(), "--json")
+    few = "--streams 4 --streams 1 --tokens 8 --rounds 1"
+    kinds = "--strategy speculative --tracing 1 --role drafter"
+    done = bench("capacity", *few.split(), *kinds.split(), "--json")
     assert done.exit_code == 0, done.output
-    one, four = json.loads(done.stdout)["rows"]
+    found = json.loads(done.stdout)
+    assert found["alone"] == "drafter"
+    one, four = found["rows"]
     assert (one["streams"], four["streams"]) == (1, 4)
     assert one["kb_per_stream"] is None
     for row in (one, four):
         assert (row["strategy"], row["tracing"]) == ("speculative", 1.0)
         assert row["tokens_per_s"] > 0
-        assert min(row["us_per_token"][role] for role in ROLES) > 0
-        assert min(row["us_per_call"][role] for role in ROLES) > 0
+        assert min(row["us_per_token"][role] for role in Role) > 0
+        assert min(row["us_per_call"][role] for role in Role) > 0
         assert 0 < row["pause_ms"]["p50"] <= row["pause_ms"]["p99"] <= row["pause_ms"]["longest"]
         assert 1 <= row["at_once"] <= row["streams"]
         assert 0 < row["floor_us_per_token"] < row["us_per_token"]["orchestrator"]

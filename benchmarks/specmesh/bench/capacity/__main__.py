@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from specmesh.bench.capacity.cells import CapacityGrid, measure
-from specmesh.bench.capacity.placement import plan_cores
+from specmesh.bench.capacity.placement import Role, plan_cores
 from specmesh.bench.capacity.report import OFF, as_json, tables
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.cores import available
@@ -63,6 +63,10 @@ class CapacityOptions:
         float, typer.Option(min=0, max=1, help="Rate at which draft tokens are right.")
     ] = 0.8
 
+    role: Annotated[
+        Role, typer.Option(help="Role that has a core for itself, if there are two.")
+    ] = Role.ORCHESTRATOR
+
     def grid(self) -> CapacityGrid:
         """Return the cells to measure. Raises BadParameter."""
         return CapacityGrid(
@@ -79,9 +83,9 @@ class CapacityOptions:
 def main(*, asked: CapacityOptions, json_: Json = False) -> None:
     """Measure what the mesh itself costs per token, with models that answer at once.
 
-    Real processes with Redis and metrics answer concurrent streams. The orchestrator has a core for
-    itself, if there are two. A bare grpc.aio relay takes turns with it and passes on as many
-    messages. Exits with 1 if an answer fails.
+    Real processes with Redis and metrics answer concurrent streams, as many at once as the mesh
+    itself decides. A bare grpc.aio relay takes turns with them and passes on as many messages. The
+    default takes some five minutes on two cores. Exits with 1 if an answer fails.
     """
     grid = asked.grid()
     console = Console(stderr=True, highlight=False)
@@ -89,9 +93,11 @@ def main(*, asked: CapacityOptions, json_: Json = False) -> None:
     async def work() -> int:
         directory = Path(mkdtemp(prefix="specmesh-"))
         with progress("rounds", grid.num_rounds, console) as advance:
-            cells = await measure(grid, plan_cores(available()), directory, console.print, advance)
+            cells = await measure(
+                grid, plan_cores(available(), asked.role), directory, console.print, advance
+            )
         if json_:
-            typer.echo(json.dumps(as_json(cells)))
+            typer.echo(json.dumps(as_json(cells, asked.role)))
         else:
             for table in tables(cells):
                 Console().print(table)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from specmesh.bench.capacity.figures import RoundFigures, medians
 from specmesh.bench.capacity.floor import relaying
 from specmesh.bench.capacity.load import StreamLoad
@@ -107,7 +109,7 @@ async def _of_mesh(
         for _ in range(grid.rounds + 1):
             try:
                 figures, failed = await measure_round(sides, load)
-            except ProcessLookupError as gone:
+            except (ProcessLookupError, psutil.NoSuchProcess) as gone:
                 raise StartError(f"a process of the mesh died: {gone}") from None
             rounds.append(figures)
             failures += failed

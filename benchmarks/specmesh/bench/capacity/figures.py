@@ -8,11 +8,11 @@ from statistics import median
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from specmesh.bench.capacity.mesh import DRAFTER, ORCHESTRATOR, ROLES, VERIFIER
+from specmesh.bench.capacity.placement import Role
 
 _CALLS = "rpc_server_call_duration_seconds_count"
-_METHODS = {VERIFIER: "Verify", DRAFTER: "Draft"}
-_MESSAGES = {VERIFIER: 2, DRAFTER: 3}
+_METHODS = {Role.VERIFIER: "Verify", Role.DRAFTER: "Draft"}
+_MESSAGES = {Role.VERIFIER: 2, Role.DRAFTER: 3}
 """Messages of a call on an open call: a draft is a request, the draft, and its end."""
 
 
@@ -20,8 +20,8 @@ _MESSAGES = {VERIFIER: 2, DRAFTER: 3}
 class Counters:
     """The counters of a mesh's processes so far, by role."""
 
-    processor_s: Mapping[str, float]
-    calls: Mapping[str, int]
+    processor_s: Mapping[Role, float]
+    calls: Mapping[Role, int]
     """Verifications and drafts, by the role that answered them."""
 
 
@@ -40,8 +40,8 @@ class RoundFigures:
     is for each call that it makes to a model."""
 
     tokens_per_s: float
-    us_per_token: Mapping[str, float]
-    us_per_call: Mapping[str, float | None]
+    us_per_token: Mapping[Role, float]
+    us_per_call: Mapping[Role, float | None]
     """None for a role that was not called."""
     messages_per_token: float
     """Messages of the orchestrator with models and clients."""
@@ -53,7 +53,7 @@ class RoundFigures:
     floor_us_per_message: float
 
 
-def calls_of(role: str, text: str) -> int:
+def calls_of(role: Role, text: str) -> int:
     """Return how many verifications or drafts a process has answered, by its metrics in the text
     format of Prometheus."""
     return round(
@@ -67,18 +67,18 @@ def calls_of(role: str, text: str) -> int:
     )
 
 
-def per_token(before: Counters, after: Counters, tokens: int) -> dict[str, float]:
+def per_token(before: Counters, after: Counters, tokens: int) -> dict[Role, float]:
     """Return the processor time of each role in µs per token of the answers."""
-    return {role: _used_us(before, after, role) / max(1, tokens) for role in ROLES}
+    return {role: _used_us(before, after, role) / max(1, tokens) for role in Role}
 
 
-def per_call(before: Counters, after: Counters) -> dict[str, float | None]:
+def per_call(before: Counters, after: Counters) -> dict[Role, float | None]:
     """Return the processor time of each role in µs per call, the orchestrator's for each call that
     it made to the others."""
-    calls = {role: after.calls[role] - before.calls[role] for role in _METHODS}
-    calls[ORCHESTRATOR] = sum(calls.values())
+    answered = {role: after.calls[role] - before.calls[role] for role in _METHODS}
+    calls = {**answered, Role.ORCHESTRATOR: sum(answered.values())}
     return {
-        role: _used_us(before, after, role) / calls[role] if calls[role] else None for role in ROLES
+        role: _used_us(before, after, role) / calls[role] if calls[role] else None for role in Role
     }
 
 
@@ -130,5 +130,5 @@ def _median(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def _used_us(before: Counters, after: Counters, role: str) -> float:
+def _used_us(before: Counters, after: Counters, role: Role) -> float:
     return (after.processor_s[role] - before.processor_s[role]) * 1e6

@@ -47,10 +47,11 @@ class Floor:
 
 @asynccontextmanager
 async def relaying(cores: CorePlan, processes: Supervisor) -> AsyncIterator[Floor]:
-    """Run a relay on the orchestrator's core, and the server behind it. Raises StartError."""
+    """Run a relay on the core of the role that has one for itself, and the server behind it. Raises
+    StartError."""
     try:
-        (server,) = await processes.start(_spec("server", cores.verifier))
-        (relay,) = await processes.start(_spec("relay", cores.orchestrator, server))
+        (server,) = await processes.start(_spec("server", cores.rest))
+        (relay,) = await processes.start(_spec("relay", cores.alone, server))
         yield Floor(relay, processes.pids["relay"])
     finally:
         await processes.stop()

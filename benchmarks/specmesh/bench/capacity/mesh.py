@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from specmesh.bench.capacity.placement import CorePlan
+from specmesh.bench.capacity.placement import CorePlan, Role
 from specmesh.cli.local.models import WaitingModels
 from specmesh.cli.local.process import ProcessSpec
 from specmesh.cli.local.redis import redis_spec
@@ -16,7 +16,6 @@ from specmesh.cli.local.supervisor import Supervisor
 from specmesh.cli.local.traces import Keep, TraceKeeping, sending_to
 from specmesh.tools.kit.observed import observed
 
-ORCHESTRATOR, VERIFIER, DRAFTER = ROLES = ("orchestrator", "verifier", "drafter")
 BATCH = 256
 """Most calls that share a forward: vLLM's default (``max_num_seqs``)."""
 _MAX_QUEUE = "1024"
@@ -34,8 +33,8 @@ class CapacityMesh:
     """A running mesh; ``pids`` and ``metrics``, the addresses to scrape, are by role."""
 
     address: str
-    pids: Mapping[str, int]
-    metrics: Mapping[str, str]
+    pids: Mapping[Role, int]
+    metrics: Mapping[Role, str]
 
 
 def supervisor(directory: Path, report: Callable[[str], None]) -> Supervisor:
@@ -61,11 +60,13 @@ async def serving(
             "OTEL_METRICS_EXPORTER": "none",  # They are scraped.
             "REDIS_URL": redis,
         }
-        metrics: dict[str, str] = {}
+        metrics: dict[Role, str] = {}
 
-        def spec(role: str, cores: frozenset[int], arguments: Sequence[str]) -> ProcessSpec:
+        def spec(role: Role, *arguments: str) -> ProcessSpec:
             made, metrics[role] = observed(
-                role, role, (*arguments, *_DRAIN), environment=environment, cores=cores
+                *(role, role, (*arguments, *_DRAIN)),
+                environment=environment,
+                cores=cores.roles[role],
             )
             return made
 
@@ -73,15 +74,13 @@ async def serving(
         queue = ("--max-queue", _MAX_QUEUE)
         (drafting,) = models.drafters()
         verifier, drafter = await processes.start(
-            spec(VERIFIER, cores.verifier, (*models.verifier(), *queue)),
-            spec(DRAFTER, cores.drafter, (*drafting, *queue)),
+            spec(Role.VERIFIER, *models.verifier(), *queue),
+            spec(Role.DRAFTER, *drafting, *queue),
         )
         peers = ("--verifiers", verifier, "--drafters", drafter)
         others = ("--redis-check", "off", "--max-wait-seconds", _MAX_WAIT_S)
-        (address,) = await processes.start(
-            spec(ORCHESTRATOR, cores.orchestrator, (*peers, *others))
-        )
-        pids = {role: processes.pids[role] for role in ROLES}
+        (address,) = await processes.start(spec(Role.ORCHESTRATOR, *peers, *others))
+        pids = {role: processes.pids[role] for role in Role}
         yield CapacityMesh(address, pids, metrics)
 
 

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 _ALL_APART = 4
-"""Cores from which on verifier and drafter have one each, too."""
+"""Cores from which on each role has one for itself."""
+
+
+class Role(StrEnum):
+    """The measured parts of a mesh, one process each."""
+
+    ORCHESTRATOR = "orchestrator"
+    VERIFIER = "verifier"
+    DRAFTER = "drafter"
 
 
 @dataclass(frozen=True, slots=True)
 class CorePlan:
     """A set of core numbers for each process; an empty set means all cores.
 
-    ``rest`` is for Redis, the trace collector, the generators and this process.
+    ``alone`` is for the role that has a core for itself, and for the relay; ``rest`` is for Redis,
+    the trace collector, the generators and this process.
     """
 
-    orchestrator: frozenset[int]
-    verifier: frozenset[int]
-    drafter: frozenset[int]
+    roles: Mapping[Role, frozenset[int]]
+    alone: frozenset[int]
     rest: frozenset[int]
 
     @property
@@ -27,15 +36,17 @@ class CorePlan:
         return max(1, len(self.rest))
 
 
-def plan_cores(cores: Sequence[int]) -> CorePlan:
-    """Divide ``cores`` (core numbers, in order): the orchestrator gets the first one alone, and the
-    models' processes one each if there are four or more."""
+def plan_cores(cores: Sequence[int], alone: Role) -> CorePlan:
+    """Divide ``cores`` (core numbers, in order): the role ``alone`` gets the first one for itself,
+    and the others one each if there are four or more."""
     if len(cores) < 2:  # noqa: PLR2004 - nothing to divide
         anywhere = frozenset(cores)
-        return CorePlan(anywhere, anywhere, anywhere, anywhere)
+        return CorePlan(dict.fromkeys(Role, anywhere), anywhere, anywhere)
     first, *others = cores
+    own = frozenset({first})
     if len(cores) < _ALL_APART:
-        shared = frozenset(others)
-        return CorePlan(frozenset({first}), shared, shared, shared)
-    verifier, drafter, *rest = others
-    return CorePlan(*map(frozenset, ({first}, {verifier}, {drafter}, rest)))
+        rest = frozenset(others)
+        return CorePlan({**dict.fromkeys(Role, rest), alone: own}, own, rest)
+    roles = (alone, *(role for role in Role if role is not alone))
+    each = (frozenset({core}) for core in cores)
+    return CorePlan(dict(zip(roles, each, strict=False)), own, frozenset(cores[len(roles) :]))

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from specmesh.bench.capacity.cells import CapacityCell
-from specmesh.bench.capacity.mesh import ORCHESTRATOR, ROLES
+from specmesh.bench.capacity.placement import Role
 from specmesh.tools.kit.tables import table_of
 
 OFF = "off"
@@ -16,9 +16,10 @@ OFF = "off"
 _Columns = Sequence[tuple[str, Callable[[CapacityCell], str]]]
 
 
-def as_json(cells: Sequence[CapacityCell]) -> dict[str, Any]:
-    """Return one JSON object. Processor times are in µs, pauses in ms, memory in KB."""
-    return {"rows": [_row(each) for each in cells]}
+def as_json(cells: Sequence[CapacityCell], alone: Role) -> dict[str, Any]:
+    """Return one JSON object. Processor times are in µs, pauses in ms, memory in KB; the role
+    ``alone`` had a core for itself."""
+    return {"alone": alone, "rows": [_row(each) for each in cells]}
 
 
 def _row(cell: CapacityCell) -> dict[str, Any]:
@@ -43,7 +44,9 @@ def _row(cell: CapacityCell) -> dict[str, Any]:
     }
 
 
-def _rounded(figures: Mapping[str, float | None]) -> dict[str, float | None]:
+def _rounded(
+    figures: Mapping[Role, float] | Mapping[Role, float | None],
+) -> dict[str, float | None]:
     return {role: _optional(each) for role, each in figures.items()}
 
 
@@ -56,11 +59,11 @@ def tables(cells: Sequence[CapacityCell]) -> Sequence[Table]:
     take."""
     named: _Columns = (("strategy", _name), ("streams", lambda each: str(each.load.streams)))
     per_token: _Columns = (
-        *((role, _token_us(role)) for role in ROLES),
+        *((role, _token_us(role)) for role in Role),
         ("relay", lambda each: f"{each.floor_us_per_token:.0f}"),
         ("over relay", lambda each: f"{_over_floor(each):.1f}x"),
     )
-    per_call: _Columns = tuple((role, _call_us(role)) for role in ROLES)
+    per_call: _Columns = tuple((role, _call_us(role)) for role in Role)
     noticed: _Columns = (
         ("tokens/s", lambda each: f"{each.figures.tokens_per_s:.0f}"),
         ("pause p50", lambda each: f"{each.figures.pauses.p50:.1f}"),
@@ -94,20 +97,20 @@ def tables(cells: Sequence[CapacityCell]) -> Sequence[Table]:
 
 
 def _name(cell: CapacityCell) -> str:
-    traced = f", {cell.tracing:.0%} traced" if cell.tracing else ""
+    traced = f", {100 * cell.tracing:g} % traced" if cell.tracing else ""
     return f"{cell.load.strategy}{traced}"
 
 
-def _token_us(role: str) -> Callable[[CapacityCell], str]:
+def _token_us(role: Role) -> Callable[[CapacityCell], str]:
     return lambda cell: f"{cell.figures.us_per_token[role]:.0f}"
 
 
-def _call_us(role: str) -> Callable[[CapacityCell], str]:
+def _call_us(role: Role) -> Callable[[CapacityCell], str]:
     return lambda cell: _shown(cell.figures.us_per_call[role])
 
 
 def _over_floor(cell: CapacityCell) -> float:
-    return cell.figures.us_per_token[ORCHESTRATOR] / cell.floor_us_per_token
+    return cell.figures.us_per_token[Role.ORCHESTRATOR] / cell.floor_us_per_token
 
 
 def _shown(figure: float | None) -> str:

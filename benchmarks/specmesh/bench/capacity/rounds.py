@@ -25,7 +25,8 @@ from specmesh.bench.capacity.figures import (
 )
 from specmesh.bench.capacity.floor import Floor
 from specmesh.bench.capacity.load import StreamLoad, StreamsSeen, read_streams
-from specmesh.bench.capacity.mesh import DRAFTER, ORCHESTRATOR, VERIFIER, CapacityMesh
+from specmesh.bench.capacity.mesh import CapacityMesh
+from specmesh.bench.capacity.placement import Role
 from specmesh.load.results.histograms import Histogram
 from specmesh.tools.kit.processor_time import processor_s
 
@@ -70,7 +71,7 @@ async def measure_round(sides: Sides, load: StreamLoad) -> tuple[RoundFigures, C
     # after the last.
     calls = await _calls(mesh)
     before = Counters(processor_s=_processor_s(mesh), calls=calls)
-    async with _peak_resident(mesh.pids[ORCHESTRATOR]) as resident_bytes:
+    async with _peak_resident(mesh.pids[Role.ORCHESTRATOR]) as resident_bytes:
         seen = await generators.read(load, mesh.address)
     used_s = _processor_s(mesh)
     after = Counters(processor_s=used_s, calls=await _calls(mesh))
@@ -92,20 +93,22 @@ async def measure_round(sides: Sides, load: StreamLoad) -> tuple[RoundFigures, C
     return figures, sum((each.failures for each in seen), Counter[str]())
 
 
-def _processor_s(mesh: CapacityMesh) -> dict[str, float]:
+def _processor_s(mesh: CapacityMesh) -> dict[Role, float]:
     return {role: processor_s(pid) for role, pid in mesh.pids.items()}
 
 
-async def _calls(mesh: CapacityMesh) -> dict[str, int]:
+async def _calls(mesh: CapacityMesh) -> dict[Role, int]:
     """Return how many calls each role has answered. Raises ProcessLookupError."""
     try:
         async with aiohttp.ClientSession(raise_for_status=True) as session:
-            return {role: await _scraped(session, mesh, role) for role in (VERIFIER, DRAFTER)}
+            return {
+                role: await _scraped(session, mesh, role) for role in (Role.VERIFIER, Role.DRAFTER)
+            }
     except aiohttp.ClientError as error:
         raise ProcessLookupError(f"a process does not tell its metrics: {error}") from error
 
 
-async def _scraped(session: aiohttp.ClientSession, mesh: CapacityMesh, role: str) -> int:
+async def _scraped(session: aiohttp.ClientSession, mesh: CapacityMesh, role: Role) -> int:
     async with session.get(f"http://{mesh.metrics[role]}/metrics") as response:
         return calls_of(role, await response.text())
 
