@@ -1,4 +1,4 @@
-"""What the mesh costs per token: the figures from counters, and a short run."""
+"""The costs of the mesh per token: figures from counters, and a short run."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Generators:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What takes turns, and the processes that read the streams of both."""
+    """A mesh and the relay, which take turns, and the processes that read the streams of both."""
 
     mesh: CapacityMesh
     floor: Floor
