@@ -132,6 +132,12 @@ BENCHMARKS = (
         "Check the accuracy of 'specmesh load' against theory, and its own cost.",
     ),
     Program(
+        "bench capacity",
+        "specmesh.bench.capacity",
+        "local",
+        "Measure what the mesh itself costs per token, beside a bare gRPC relay.",
+    ),
+    Program(
         "bench overload",
         "specmesh.bench.overload",
         "local",

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from specmesh.cli.local.models import Models
-from specmesh.cli.local.process import ProcessSpec
 from specmesh.cli.local.service import service_spec
 from specmesh.cli.local.supervisor import Supervisor
 from specmesh.load.transports.mesh_transport import MeshDoor
 from specmesh.load.transports.openai_transport import OpenAiDoor
 from specmesh.load.transports.transport import ServerAddress
+from specmesh.tools.kit.observed import observed
 
 DOORS = ("grpc", "gateway")
 _START_TIMEOUT_S = 120.0
@@ -54,29 +53,22 @@ async def running(
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(supervisor.stop)
-        verifier, verifier_metrics = _observed("verifier", "verifier", models.verifier())
+        verifier, verifier_metrics = observed("verifier", "verifier", (*models.verifier(), *_DRAIN))
         drafters = [
             service_spec("drafter", f"drafter-{number}", (*arguments, *_DRAIN))
             for number, arguments in enumerate(models.drafters())
         ]
         target, *proposers = await supervisor.start(verifier, *drafters)
         peers = ("--verifiers", target, "--drafters", ",".join(proposers))
-        observed = [
-            _observed("orchestrator", f"orchestrator-{number}", peers)
+        fronts = [
+            observed("orchestrator", f"orchestrator-{number}", (*peers, *_DRAIN))
             for number in range(num_orchestrators)
         ]
-        orchestrators = await supervisor.start(*(spec for spec, _ in observed))
+        orchestrators = await supervisor.start(*(spec for spec, _ in fronts))
         (gateway,) = await supervisor.start(
             service_spec(
                 "gateway", "gateway", ("--orchestrators", ",".join(orchestrators), *_DRAIN)
             )
         )
-        metrics = [address for _, address in observed]
+        metrics = [address for _, address in fronts]
         yield OverloadMesh(orchestrators, gateway, metrics, verifier_metrics, supervisor.kill)
-
-
-def _observed(role: str, name: str, arguments: Sequence[str]) -> tuple[ProcessSpec, str]:
-    """Return a process, and the address of its metrics."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        metrics = f"127.0.0.1:{probe.getsockname()[1]}"
-    return service_spec(role, name, (*arguments, "--metrics-address", metrics, *_DRAIN)), metrics

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import psutil
-
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import WaitingModels
 from specmesh.client import AsyncClient
@@ -24,6 +22,7 @@ from specmesh.tools.kit.experiment import (
     Experiment,
     Speculation,
 )
+from specmesh.tools.kit.processor_time import processor_s
 
 TARGET_MS, DRAFTER_MS = 5.0, 0.5
 LOOKAHEAD = 8
@@ -43,13 +42,7 @@ class ServedMesh:
 
     def verifier_s(self) -> float:
         """Return the seconds of a core that the verifier has used so far."""
-        pid = self.pids["verifier-0"]
-        # Other clocks of a process count in steps of 10 ms.
-        threads = [each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-        if threads:
-            return sum(int(each.split()[0]) for each in threads) / 1e9
-        times = psutil.Process(pid).cpu_times()
-        return times.user + times.system
+        return processor_s(self.pids["verifier-0"])
 
 
 @asynccontextmanager

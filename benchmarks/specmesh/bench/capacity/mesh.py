@@ -1,0 +1,100 @@
+"""The mesh under measurement: one process of each role, whose models answer at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from specmesh.bench.capacity.placement import CorePlan, Role
+from specmesh.cli.local.models import WaitingModels
+from specmesh.cli.local.process import ProcessSpec
+from specmesh.cli.local.redis import redis_spec
+from specmesh.cli.local.supervisor import Supervisor
+from specmesh.cli.local.traces import Keep, TraceKeeping, sending_to
+from specmesh.tools.kit.observed import observed
+
+BATCH = 256
+"""Most calls that share a forward: vLLM's default (``max_num_seqs``)."""
+_MAX_QUEUE = "1024"
+"""Calls that may wait for a model, so that one of every stream can."""
+_MAX_WAIT_S = "600"
+"""Time for which an answer may wait until the orchestrator lets it begin, so that none is
+refused."""
+_START_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 4.0
+_DRAIN = ("--drain-seconds", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityMesh:
+    """A running mesh; ``pids`` and ``metrics``, the addresses to scrape, are by role."""
+
+    address: str
+    pids: Mapping[Role, int]
+    metrics: Mapping[Role, str]
+
+
+def supervisor(directory: Path, report: Callable[[str], None]) -> Supervisor:
+    """Return the supervisor of this benchmark's processes, whose logs go to ``directory``."""
+    return Supervisor(
+        directory, start_timeout_s=_START_TIMEOUT_S, stop_timeout_s=_STOP_TIMEOUT_S, report=report
+    )
+
+
+@asynccontextmanager
+async def serving(
+    acceptance: float, tracing: float, cores: CorePlan, processes: Supervisor, directory: Path
+) -> AsyncIterator[CapacityMesh]:
+    """Run a mesh that records the share ``tracing`` of its answers in ``directory``. Raises
+    StartError."""
+    async with AsyncExitStack() as stack:
+        # Not in the log directory: a socket's path has to be short.
+        sockets = stack.enter_context(TemporaryDirectory(prefix="specmesh-redis-"))
+        stack.push_async_callback(processes.stop)
+        (redis,) = await processes.start(redis_spec(Path(sockets) / "redis.sock", cores.rest))
+        environment = {
+            **await _traced(processes, tracing, cores, directory),
+            "OTEL_METRICS_EXPORTER": "none",  # They are scraped.
+            "REDIS_URL": redis,
+        }
+        metrics: dict[Role, str] = {}
+
+        def spec(role: Role, *arguments: str) -> ProcessSpec:
+            made, metrics[role] = observed(
+                *(role, role, (*arguments, *_DRAIN)),
+                environment=environment,
+                cores=cores.roles[role],
+            )
+            return made
+
+        models = WaitingModels(target_ms=0.0, drafter_ms=0.0, acceptance=acceptance, batch=BATCH)
+        queue = ("--max-queue", _MAX_QUEUE)
+        (drafting,) = models.drafters()
+        verifier, drafter = await processes.start(
+            spec(Role.VERIFIER, *models.verifier(), *queue),
+            spec(Role.DRAFTER, *drafting, *queue),
+        )
+        peers = ("--verifiers", verifier, "--drafters", drafter)
+        others = ("--redis-check", "off", "--max-wait-seconds", _MAX_WAIT_S)
+        (address,) = await processes.start(spec(Role.ORCHESTRATOR, *peers, *others))
+        pids = {role: processes.pids[role] for role in Role}
+        yield CapacityMesh(address, pids, metrics)
+
+
+async def _traced(
+    processes: Supervisor, share: float, cores: CorePlan, directory: Path
+) -> Mapping[str, str]:
+    """Return the environment of processes that record a ``share`` of traces, and start the
+    collector that they send these to, unless it is 0."""
+    if not share:
+        return {"OTEL_TRACES_EXPORTER": "none"}
+    keeping = TraceKeeping(Keep.ALL, directory / "traces.sqlite")
+    (collector,) = await processes.start(keeping.spec(cores.rest))
+    return {
+        **sending_to(collector, keeping.keep),
+        "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+        "OTEL_TRACES_SAMPLER_ARG": f"{share:g}",
+    }

@@ -1,0 +1,52 @@
+"""The cores of each part: the measured one has a core for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+_ALL_APART = 4
+"""Cores from which on each role has one for itself."""
+
+
+class Role(StrEnum):
+    """The measured parts of a mesh, one process each."""
+
+    ORCHESTRATOR = "orchestrator"
+    VERIFIER = "verifier"
+    DRAFTER = "drafter"
+
+
+@dataclass(frozen=True, slots=True)
+class CorePlan:
+    """A set of core numbers for each process; an empty set means all cores.
+
+    ``alone`` is for the role that has a core for itself, and for the relay; ``rest`` is for Redis,
+    the trace collector, the generators and this process.
+    """
+
+    roles: Mapping[Role, frozenset[int]]
+    alone: frozenset[int]
+    rest: frozenset[int]
+
+    @property
+    def num_generators(self) -> int:
+        """Return how many generator processes can run at once."""
+        return max(1, len(self.rest))
+
+
+def plan_cores(cores: Sequence[int], alone: Role) -> CorePlan:
+    """Divide ``cores`` (core numbers, in order): the role ``alone`` gets the first one for itself,
+    and the others one each if there are four or more."""
+    if len(cores) < 2:  # noqa: PLR2004 - nothing to divide
+        anywhere = frozenset(cores)
+        return CorePlan(dict.fromkeys(Role, anywhere), anywhere, anywhere)
+    first, *others = cores
+    own = frozenset({first})
+    if len(cores) < _ALL_APART:
+        rest = frozenset(others)
+        return CorePlan({**dict.fromkeys(Role, rest), alone: own}, own, rest)
+    roles = (alone, *(role for role in Role if role is not alone))
+    each = (frozenset({core}) for core in cores)
+    return CorePlan(dict(zip(roles, each, strict=False)), own, frozenset(cores[len(roles) :]))
