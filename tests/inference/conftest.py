@@ -164,7 +164,7 @@ class BothRoles(InferenceService):
     """A verifier and a drafter on one model and one port."""
 
     role = "verifier"
-    features = (*VERIFYING, *DRAFTING)
+    features = tuple({*VERIFYING, *DRAFTING})
     names = (
         "specmesh.mesh.v1alpha1.VerifierService",
         "specmesh.mesh.v1alpha1.DrafterService",
