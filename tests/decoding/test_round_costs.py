@@ -42,19 +42,20 @@ def test_drafting_pays_exactly_when_alpha_exceeds_the_cost():
 
 def test_a_draft_that_misses_a_shared_forward_must_make_up_for_all_of_it():
     """Two seconds instead of one are worth it if more than one draft token is accepted."""
-    assert shared(0.15).best_depth(0.45, 20) == 0
-    assert shared(0.15).best_depth(0.7, 20) > 0
+    assert shared(0.3).best_depth(0.45, 20) == 0
+    assert shared(0.3).best_depth(0.7, 20) > 0
 
 
 def test_a_quick_draft_misses_no_shared_forward():
-    assert shared(0.04).best_depth(0.45, 20) in {1, 2}
+    assert shared(0.04).best_depth(0.45, 20) == alone(0.04).best_depth(0.45, 20)
 
 
 def test_while_a_draft_waits_for_a_shared_forward_more_is_drafted():
     costs = shared(0.15)
     depth = costs.best_depth(0.8, 64)
     assert costs.deepest(depth, 64) == 6
-    assert costs.marginal_s == 0
+    assert costs.marginal_s(depth) == 0
+    assert costs.marginal_s(1) == 0.15
     assert costs.wait_s(6) == pytest.approx(1.0)
     assert costs.wait_s(7) == pytest.approx(2.0)
 

@@ -38,10 +38,11 @@ class Server:
             self.returns.arrived(self.now + self._return_s)
         self.now += self._return_s
 
-    def patience_s(self, num_calls: int = 2) -> float:
-        """Return how long the next forward would wait for ``num_calls`` just answered."""
+    def patience_s(self, num_calls: int = 2, num_ready: int = 1) -> float:
+        """Return how long the next forward, for which ``num_ready`` wait, would wait for
+        ``num_calls`` just answered."""
         self.returns.answered(num_calls, self.now)
-        return max(0.0, self.returns.awaited_until() - self.now)
+        return max(0.0, self.returns.awaited_until(num_ready, self.now) - self.now)
 
 
 def test_a_forward_waits_for_callers_that_come_back_soon_and_not_much_longer_than_they_take():
@@ -57,9 +58,9 @@ def test_nothing_is_waited_for_once_all_have_come_back():
         server.forward(2)
     server.returns.answered(2, server.now)
     server.returns.arrived(server.now + 0.001)
-    assert server.returns.awaited_until() > server.now
+    assert server.returns.awaited_until(1, server.now) > server.now
     server.returns.arrived(server.now + 0.002)
-    assert server.returns.awaited_until() < server.now
+    assert server.returns.awaited_until(2, server.now) < server.now
 
 
 def test_a_wait_never_takes_more_than_a_share_of_a_forward():
@@ -67,6 +68,15 @@ def test_a_wait_never_takes_more_than_a_share_of_a_forward():
     for _ in range(20):
         server.forward(4)
     assert 0 < server.patience_s() <= LONGEST_SHARE * FORWARD_S + 1e-9
+
+
+def test_many_do_not_wait_for_one():
+    """They would lose more together than it can save."""
+    server = Server(return_s=0.2 * FORWARD_S)
+    for _ in range(20):
+        server.forward(4)
+    assert server.patience_s(num_calls=8, num_ready=8) > 0
+    assert server.patience_s(num_calls=1, num_ready=60) == 0
 
 
 def test_callers_that_take_longer_than_the_longest_wait_are_not_waited_for():

@@ -182,8 +182,8 @@ class SimulatedServer:
         """Return whether the next forward waits for more jobs, as an engine's does."""
         if self._gathering is not None:
             self._gathering.cancelled = True
-        left_s = self._returns.awaited_until() - self._clock.now
         num_ready = len(self._between) + len(self._waiting)
+        left_s = self._returns.awaited_until(num_ready, self._clock.now) - self._clock.now
         if left_s <= 0 or not 0 < num_ready < self._max_batch:
             return False
         self._gathering = self._clock.after(left_s, self._gathered)

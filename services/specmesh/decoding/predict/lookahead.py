@@ -88,7 +88,7 @@ class AdaptiveLookahead:
             cost = costs.explored_s / costs.alone_s if costs.alone_s else math.inf
             self._exploring = self._exploration.tries(cost)
             return DraftPlan(1 if self._exploring else 0)
-        below = self._tokens_per_s(costs) * costs.marginal_s / self._acceptance.alpha
+        below = self._tokens_per_s(costs) * costs.marginal_s(depth) / self._acceptance.alpha
         stop = DraftStop(min(1.0, below), self._calibration.latest)
         return DraftPlan(costs.deepest(depth, self._limit), stop)
 

@@ -5,6 +5,11 @@ wait already, the next forward would begin without it, and it would wait for all
 groups of callers would take turns for ever, each with half the batch that all of them would have
 together, and each would wait for the other's forwards. So the next forward waits for them, but not
 for long, and only where that pays.
+
+Let n calls be ready and m about to come. If the forward waits for w seconds, the n calls lose w.
+The m calls save the fixed time F of a forward, less w, since they share this one instead of waiting
+for it and taking another. So waiting pays while w < F m / (n + m). F is short where forwards grow
+with their rows, as on a small CPU.
 """
 
 from __future__ import annotations
@@ -15,11 +20,9 @@ from typing import Final
 
 from specmesh.decoding.predict.forward_times import ForwardTimes
 
-LONGEST_SHARE: Final = 0.15
-"""The longest wait, as a share of a forward: the calls that are ready lose no more than that."""
-FIXED_SHARE: Final = 0.5
-"""The longest wait as a share of a forward's fixed time, which is what sharing it saves. Where
-forwards grow with their rows, as on a small CPU, there is little to save."""
+LONGEST_SHARE: Final = 0.5
+"""The longest wait, as a share of a forward: the calls that are ready lose no more than that. It is
+long enough for a draft of the next tokens, without which two groups would form."""
 WINDOW: Final = 64
 """The number of latest answers from which the time of return is learnt."""
 ENOUGH: Final = 8
@@ -62,15 +65,21 @@ class Returns:
         if self._missing:
             self._after_s.append(at - self._missing.popleft())
 
-    def awaited_until(self) -> float:
-        """Return the time until which the next forward waits for another call to arrive."""
-        return self._missing[-1] + self._patience_s() if self._missing else -math.inf
+    def awaited_until(self, num_ready: int, now: float) -> float:
+        """Return the time until which the next forward, for which ``num_ready`` calls wait already,
+        waits for another one to arrive."""
+        num_missing = len(self._missing)
+        if not num_missing:
+            return -math.inf
+        until = self._missing[-1] + self._patience_s()
+        share = num_missing / (num_ready + num_missing)
+        return until if until - now <= share * self._forwards.fixed_s else -math.inf
 
     def _patience_s(self) -> float:
         if len(self._after_s) < ENOUGH:
             return 0.0
         forwards = self._forwards
-        longest_s = min(LONGEST_SHARE * forwards.typical_s, FIXED_SHARE * forwards.fixed_s)
+        longest_s = min(LONGEST_SHARE * forwards.typical_s, forwards.fixed_s)
         in_time = sorted(seconds for seconds in self._after_s if seconds <= longest_s)
         if len(in_time) < max(ENOUGH, MOST * len(self._after_s)):
             return 0.0

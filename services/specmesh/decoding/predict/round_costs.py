@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-_QUICK: Final = 0.1
+_QUICK: Final = 0.3
 """A draft that takes no more than this share of a period is ready for the next forward, since the
-replica waits that long for calls that are about to return; for a later one it must be ready earlier
-by this share."""
+replica waits that long for calls that are about to return (``Returns``): a little less than the
+longest wait, which hops are part of."""
+_EARLY: Final = 0.1
+"""For a later forward a draft must be ready earlier by this share of a period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +41,18 @@ class RoundCosts:
         """The time that a draft of one token takes from this answer and others."""
         return self.first_s + self.token_s + self.wait_s(1)
 
-    @property
-    def marginal_s(self) -> float:
-        """The time that another level with one token takes from this answer and others. Where
-        drafts wait for the next forward in any case, drafting itself takes none."""
-        return self.token_s if self.period_s else self.token_s + self.level_s
+    def marginal_s(self, depth: int) -> float:
+        """Return the time that another level with one token, in a draft of ``depth`` levels, takes
+        from this answer and others. A draft that waits for the next forward takes none itself."""
+        waits = self.period_s and depth * self.level_s > _QUICK * self.period_s
+        return self.token_s if waits else self.token_s + self.level_s
 
     def wait_s(self, num_levels: int) -> float:
         """Return the time from the beginning of a draft until it can be verified."""
-        drafting_s, quick_s = num_levels * self.level_s, _QUICK * self.period_s
-        if drafting_s <= quick_s or not self.period_s:
+        drafting_s, period_s = num_levels * self.level_s, self.period_s
+        if drafting_s <= _QUICK * period_s or not period_s:
             return drafting_s
-        return self.period_s * math.ceil((drafting_s + quick_s) / self.period_s)
+        return period_s * math.ceil(drafting_s / period_s + _EARLY)
 
     def best_depth(self, alpha: float, limit: int) -> int:
         """Return the number of levels, up to ``limit``, with the most tokens in a given time if
@@ -94,7 +96,6 @@ class RoundCosts:
         ``depth`` of them: as long as its drafter is sure, all that are ready at the same time."""
         if not self.period_s or not self.level_s:
             return limit
-        quick_s = _QUICK * self.period_s
-        ready_s = self.wait_s(depth)
-        in_time_s = quick_s if ready_s <= quick_s else ready_s - quick_s
+        quick_s, ready_s = _QUICK * self.period_s, self.wait_s(depth)
+        in_time_s = quick_s if ready_s <= quick_s else ready_s - _EARLY * self.period_s
         return max(depth, min(limit, int(in_time_s / self.level_s)))

@@ -127,7 +127,7 @@ class AdaptiveTree:
             stop = DraftStop(0.0, self._calibration.latest)
             return TreePlan(1, TreeGrowth(1, 0.0), stop, trial=True)
         rate = self._tokens_per_s(costs)
-        below = min(1.0, rate * costs.marginal_s / self._acceptance.alpha)
+        below = min(1.0, rate * costs.marginal_s(depth) / self._acceptance.alpha)
         deepest = costs.deepest(depth, self._limit)
         return self._tree(deepest, below, price=min(1.0, rate * costs.token_s))
 

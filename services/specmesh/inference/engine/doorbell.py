@@ -32,10 +32,12 @@ class Doorbell:
         """Return after the next signal, or at once if there have been any."""
         self._hear(None)
 
-    def waited_for_another(self) -> bool:
-        """Wait for another call; return False, at once, if the next forward should begin."""
+    def waited_for_another(self, num_ready: int) -> bool:
+        """Wait for another call than the ``num_ready`` that there are; return False, at once, if
+        the next forward should begin."""
         self._hear(0.0)
-        left_s = self._returns.awaited_until() - time.perf_counter()
+        now = time.perf_counter()
+        left_s = self._returns.awaited_until(num_ready, now) - now
         if left_s <= 0:
             return False
         self._hear(left_s)

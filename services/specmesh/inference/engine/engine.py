@@ -248,8 +248,8 @@ class Engine:
 
     def _gather(self, max_batch: int) -> None:
         """Wait for the callers that are about to return, while there is room for them."""
-        while len(self._running) + len(self._waiting) < max_batch:
-            if not self._doorbell.waited_for_another():
+        while (num_ready := len(self._running) + len(self._waiting)) < max_batch:
+            if not self._doorbell.waited_for_another(num_ready):
                 return
 
     def _admit(self, running: list[Job[Any]], max_batch: int) -> None:
