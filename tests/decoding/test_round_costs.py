@@ -42,8 +42,8 @@ def test_drafting_pays_exactly_when_alpha_exceeds_the_cost():
 
 def test_a_draft_that_misses_a_shared_forward_must_make_up_for_all_of_it():
     """Two seconds instead of one are worth it if more than one draft token is accepted."""
-    assert shared(0.3).best_depth(0.45, 20) == 0
-    assert shared(0.3).best_depth(0.7, 20) > 0
+    assert shared(0.4).best_depth(0.45, 20) == 0
+    assert shared(0.4).best_depth(0.7, 20) > 0
 
 
 def test_a_quick_draft_misses_no_shared_forward():

@@ -64,7 +64,7 @@ def test_nothing_is_waited_for_once_all_have_come_back():
 
 
 def test_a_wait_never_takes_more_than_a_share_of_a_forward():
-    server = Server(return_s=0.9 * LONGEST_SHARE * FORWARD_S)
+    server = Server(return_s=0.7 * LONGEST_SHARE * FORWARD_S)
     for _ in range(20):
         server.forward(4)
     assert 0 < server.patience_s() <= LONGEST_SHARE * FORWARD_S + 1e-9

@@ -6,10 +6,11 @@ groups of callers would take turns for ever, each with half the batch that all o
 together, and each would wait for the other's forwards. So the next forward waits for them, but not
 for long, and only where that pays.
 
-Let n calls be ready and m about to come. If the forward waits for w seconds, the n calls lose w.
-The m calls save the fixed time F of a forward, less w, since they share this one instead of waiting
-for it and taking another. So waiting pays while w < F m / (n + m). F is short where forwards grow
-with their rows, as on a small CPU.
+Let n calls be ready and m about to come, and let G(w) be the share of callers that come back within
+w seconds. If the forward waits for w, the n calls lose w. Of the m calls, m G(w) save the fixed
+time F of a forward, less w, since they share this one instead of waiting for it and taking another.
+So the wait gains m G(w) (F - w) - n w, and the best w is taken: none where forwards grow with their
+rows, as on a small CPU, or where callers stay away.
 """
 
 from __future__ import annotations
@@ -26,12 +27,10 @@ long enough for a draft of the next tokens, without which two groups would form.
 WINDOW: Final = 64
 """The number of latest answers from which the time of return is learnt."""
 ENOUGH: Final = 8
-"""The fewest returns within the longest wait that justify one."""
-MOST: Final = 0.5
-"""The share of callers that must come back within the longest wait."""
-TAIL: Final = 0.9
-SLACK: Final = 1.5
-"""A wait ends after this multiple of the time in which the share ``TAIL`` of them come back."""
+"""The fewest returns that justify a wait."""
+SLACK: Final = 1.3
+"""Callers are expected back within this multiple of the times that they took before: a small delay
+shall not end a wait in vain."""
 
 
 class Returns:
@@ -68,19 +67,21 @@ class Returns:
     def awaited_until(self, num_ready: int, now: float) -> float:
         """Return the time until which the next forward, for which ``num_ready`` calls wait already,
         waits for another one to arrive."""
-        num_missing = len(self._missing)
-        if not num_missing:
+        if not self._missing or len(self._after_s) < ENOUGH:
             return -math.inf
-        until = self._missing[-1] + self._patience_s()
-        share = num_missing / (num_ready + num_missing)
-        return until if until - now <= share * self._forwards.fixed_s else -math.inf
-
-    def _patience_s(self) -> float:
-        if len(self._after_s) < ENOUGH:
-            return 0.0
-        forwards = self._forwards
-        longest_s = min(LONGEST_SHARE * forwards.typical_s, forwards.fixed_s)
-        in_time = sorted(seconds for seconds in self._after_s if seconds <= longest_s)
-        if len(in_time) < max(ENOUGH, MOST * len(self._after_s)):
-            return 0.0
-        return min(longest_s, SLACK * in_time[int(TAIL * (len(in_time) - 1))])
+        answered = self._missing[-1]
+        waited_s, fixed_s = now - answered, self._forwards.fixed_s
+        longest_s = LONGEST_SHARE * self._forwards.typical_s
+        best_s, best_gain = -math.inf, 0.0
+        # Those that are missing still have not come back within the time that has passed.
+        expected = (SLACK * seconds for seconds in self._after_s)
+        to_come = sorted(seconds for seconds in expected if seconds > waited_s)
+        for num_back, after_s in enumerate(to_come, start=1):
+            left_s = after_s - waited_s
+            if after_s > longest_s:
+                break
+            num_saving = len(self._missing) * num_back / len(to_come)
+            gain = num_saving * (fixed_s - left_s) - num_ready * left_s
+            if gain > best_gain:
+                best_s, best_gain = after_s, gain
+        return answered + best_s
