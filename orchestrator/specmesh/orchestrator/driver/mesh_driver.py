@@ -199,7 +199,7 @@ class Driver:
         """Return the next event of a task that was not cancelled, or the mesh's new capacity."""
         while True:
             capacity = self._calls.capacity()
-            if capacity != self._capacity:
+            if capacity is not self._capacity and capacity != self._capacity:
                 self._capacity = capacity
                 self._handled = ("capacity", self._now())
                 return capacity

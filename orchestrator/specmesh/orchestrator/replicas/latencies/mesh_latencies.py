@@ -38,6 +38,8 @@ class Latencies:
         self.verifications = CallPatience(VERIFY_SECONDS, VERIFY_SECONDS)
         self._drafter_s: defaultdict[str, RunningMedian] = defaultdict(RunningMedian)
         self._drafts: defaultdict[str, CallPatience] = defaultdict(_draft_patience)
+        self._capacities: dict[tuple[object, ...], Capacity] = {}
+        """What was returned since the last observation: all answers ask after each."""
 
     def drafts(self, kind: str) -> CallPatience:
         """Return the timeouts for messages of drafts by the model ``kind``."""
@@ -49,6 +51,7 @@ class Latencies:
 
     def verified(self, verification: TimedVerification) -> None:
         """Learn from an answered verification."""
+        self._capacities.clear()
         cost = verification.cost
         if verification.num_heads_levels:
             self.heads_s.add(verification.heads_s / verification.num_heads_levels)
@@ -63,6 +66,7 @@ class Latencies:
 
     def drafted(self, kind: str, draft: TimedDraft) -> None:
         """Learn from levels that a drafter of the model ``kind`` has answered."""
+        self._capacities.clear()
         if draft.cost.forward_s > 0 and draft.num_levels and not draft.read_the_prefix:
             self.drafter_s(kind).add(draft.cost.forward_s / draft.num_levels)
 
@@ -71,6 +75,14 @@ class Latencies:
     ) -> Capacity:
         """Return what each of ``num_answers`` may count on in a mesh of so many usable verifiers,
         drafters of the models ``kinds``, and heads of that depth."""
+        asked = (num_verifiers, tuple(kinds), heads_depth, num_answers)
+        if (capacity := self._capacities.get(asked)) is None:
+            capacity = self._capacities[asked] = self._capacity(*asked)
+        return capacity
+
+    def _capacity(
+        self, num_verifiers: int, kinds: Sequence[str], heads_depth: int, num_answers: int
+    ) -> Capacity:
         target_s = self.target_s.value
         if not self.price.period_s:  # a call has its replica to itself
             num_verifiers = min(num_verifiers, max(1, num_verifiers // max(1, num_answers)))
