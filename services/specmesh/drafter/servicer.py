@@ -102,7 +102,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
 
     async def DraftMany(  # noqa: N802
         self,
-        request_iterator: AsyncIterator[Any],  # of Held
+        request_iterator: AsyncIterator[Any],  # of HeldMessage
         context: ManyContext,
     ) -> AsyncIterator[drafter_pb2.DraftManyResponse]:
         """Make the drafts that the call asks for concurrently, each as ``Draft`` does."""

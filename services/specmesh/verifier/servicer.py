@@ -73,7 +73,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
 
     async def VerifyMany(  # noqa: N802
         self,
-        request_iterator: AsyncIterator[Any],  # of Held
+        request_iterator: AsyncIterator[Any],  # of HeldMessage
         context: ManyContext,
     ) -> AsyncIterator[verifier_pb2.VerifyManyResponse]:
         """Answer the requests of the call concurrently, each as ``Verify`` does."""

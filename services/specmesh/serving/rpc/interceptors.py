@@ -83,7 +83,7 @@ def exchange(
     return nullcontext() if around is None else around(trace_context, context)
 
 
-class Held:
+class HeldMessage:
     """A message whose bytes are counted until it is released as often as it was shared, and once
     more."""
 
@@ -92,7 +92,7 @@ class Held:
         self._release = release
         self._num_holders = 1
 
-    def share(self) -> Held:
+    def share(self) -> HeldMessage:
         """Return this for one more holder, who must release it too."""
         self._num_holders += 1
         return self
@@ -207,9 +207,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             finally:
                 self._intake.release(arrival)
 
-    async def _many(self, requests: AsyncIterator[Arrival]) -> AsyncGenerator[Held, None]:
+    async def _many(self, requests: AsyncIterator[Arrival]) -> AsyncGenerator[HeldMessage, None]:
         async for arrival in requests:
-            yield Held(self._intake.hold(arrival), partial(self._intake.release, arrival))
+            yield HeldMessage(self._intake.hold(arrival), partial(self._intake.release, arrival))
 
     async def _write_all(self, behaviour: Any, request: object, context: Context) -> None:
         """Send the messages that a streaming handler yields.

@@ -19,7 +19,7 @@ import grpc.aio
 from specmesh.decoding.errors import InvalidField
 from specmesh.mesh.v1alpha1.failure_pb2 import RequestFailure
 from specmesh.serving.codec.failures import code_of, write_failure
-from specmesh.serving.rpc.interceptors import Context, Held, exchange
+from specmesh.serving.rpc.interceptors import Context, HeldMessage, exchange
 
 Response = TypeVar("Response")
 
@@ -77,7 +77,7 @@ class _ManyRequests(Generic[Response]):
         self._error: BaseException | None = None
         """An error that is not one request's alone, which ends the call."""
 
-    async def answer(self, requests: AsyncIterator[Held]) -> AsyncGenerator[Any, None]:
+    async def answer(self, requests: AsyncIterator[HeldMessage]) -> AsyncGenerator[Any, None]:
         """Yield messages until the caller has sent all requests and has all answers."""
         reading = asyncio.create_task(self._read(requests))
         try:
@@ -97,7 +97,7 @@ class _ManyRequests(Generic[Response]):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _read(self, requests: AsyncIterator[Held]) -> None:
+    async def _read(self, requests: AsyncIterator[HeldMessage]) -> None:
         try:
             async for held in requests:
                 for number in held.message.cancelled:
@@ -111,7 +111,7 @@ class _ManyRequests(Generic[Response]):
         finally:
             self._changed.set()
 
-    def _begin(self, number: int, request: Any, share: Held) -> None:
+    def _begin(self, number: int, request: Any, share: HeldMessage) -> None:
         if number in self._running:
             raise InvalidField("requests.number", f"{number} is that of a request under way")
 
@@ -149,7 +149,7 @@ class _ManyRequests(Generic[Response]):
 
 
 async def answer_many(
-    requests: AsyncIterator[Held],
+    requests: AsyncIterator[HeldMessage],
     context: Context,
     serve: Serve[Response],
     messages: ManyMessages,

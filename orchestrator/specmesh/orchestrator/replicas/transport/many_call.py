@@ -27,7 +27,7 @@ MAX_MESSAGE_BYTES = 2**20
 bring others to the limits that peers have for a message."""
 
 
-class _Line(Generic[Response]):
+class _OneRequest(Generic[Response]):
     """One request of a call and its responses."""
 
     def __init__(self, cancel: Callable[[], None]) -> None:
@@ -50,7 +50,7 @@ class ManyCall(Generic[Request, Response]):
     def __init__(self, call: grpc.aio.StreamStreamCall[Any, Any], messages: ManyMessages) -> None:
         self._call: OpenCall[Any, Any] = OpenCall(call)
         self._messages = messages
-        self._lines: dict[int, _Line[Response]] = {}
+        self._under_way: dict[int, _OneRequest[Response]] = {}
         self._num_begun = 0
         self._requests: deque[Any] = deque()
         self._cancelled: list[int] = []
@@ -67,36 +67,36 @@ class ManyCall(Generic[Request, Response]):
         is_new = self._loop.time() < self._call.began + MAX_AGE_SECONDS
         return is_new and not (self._call.over or self._reading.done())
 
-    def begin(self, request: Request) -> tuple[int, _Line[Response]]:
+    def begin(self, request: Request) -> tuple[int, _OneRequest[Response]]:
         """Send a request; return its number and what brings its responses."""
         self._num_begun += 1
         number = self._num_begun
-        line: _Line[Response] = _Line(lambda: self._cancel(number))
-        self._lines[number] = line
+        one: _OneRequest[Response] = _OneRequest(lambda: self._cancel(number))
+        self._under_way[number] = one
         self._requests.append(self._messages.one(number=number, request=request))
         if not self._is_sending:
-            if self._is_crowd or len(self._lines) > 1:
+            if self._is_crowd or len(self._under_way) > 1:
                 # Others follow in this step of the event loop, and go by the same message.
                 self._is_sending = True
                 self._loop.call_soon(self._send)
             else:
                 self._send()
-        return number, line
+        return number, one
 
     def forget(self, number: int) -> None:
         """Drop a request that has ended."""
-        self._lines.pop(number, None)
-        if self._is_retired and not self._lines:
+        self._under_way.pop(number, None)
+        if self._is_retired and not self._under_way:
             self._call.cancel()
 
     def retire(self) -> None:
         """End the call once all its requests have ended."""
         self._is_retired = True
-        if not self._lines:
+        if not self._under_way:
             self._call.cancel()
 
     def _cancel(self, number: int) -> None:
-        if self._lines.pop(number, None) is None:
+        if self._under_way.pop(number, None) is None:
             return
         waiting = [request for request in self._requests if request.number != number]
         if len(waiting) < len(self._requests):  # the peer does not know of it yet
@@ -134,19 +134,19 @@ class ManyCall(Generic[Request, Response]):
             end = error.with_traceback(None)
         else:
             end = call_error(grpc.StatusCode.UNAVAILABLE, "the peer ended the call")
-        for line in self._lines.values():
-            line.inbox.ended(end)
+        for one in self._under_way.values():
+            one.inbox.ended(end)
 
     def _arrived(self, message: Any) -> float:
         self._is_crowd = len(message.responses) > 1
         for each in message.responses:
-            line = self._lines.get(each.number)
-            if line is None:
+            one = self._under_way.get(each.number)
+            if one is None:
                 continue  # cancelled meanwhile
             if each.HasField("failure"):
-                line.inbox.ended(read_failure(each.failure))
+                one.inbox.ended(read_failure(each.failure))
             else:
-                line.inbox.arrived(each.response)
+                one.inbox.arrived(each.response)
         return math.inf
 
 
@@ -177,11 +177,11 @@ class ManyCalls(Generic[Request, Response]):
         if self._is_retired:
             raise call_error(grpc.StatusCode.UNAVAILABLE, "the replica has left")
         call = self._usable()
-        number, line = call.begin(request)
+        number, one = call.begin(request)
         try:
-            yield Exchange(line, deadline)
+            yield Exchange(one, deadline)
         except BaseException:
-            line.cancel()
+            one.cancel()
             raise
         finally:
             call.forget(number)

@@ -28,7 +28,7 @@ from specmesh.orchestrator.replicas.transport.peer_model import (
     fetch,
     kind_of,
 )
-from specmesh.orchestrator.replicas.transport.stream_pool import Calls
+from specmesh.orchestrator.replicas.transport.stream_pool import OpenCalls
 from specmesh.serving import conventions as names
 from specmesh.v1 import model_pb2
 
@@ -95,21 +95,21 @@ class Peer:
         return self._connection.channel
 
     @property
-    def verifications(self) -> Calls[VerifyEachRequest, VerifyEachResponse]:
+    def verifications(self) -> OpenCalls[VerifyEachRequest, VerifyEachResponse]:
         """Open calls for verifications, if the peer is a replica of the target."""
         if self.can(model_pb2.MODEL_FEATURE_MANY_REQUESTS):
             return self._connection.many_verifications
         return self._connection.verifications
 
     @property
-    def drafts(self) -> Calls[DraftEachRequest, DraftEachResponse]:
+    def drafts(self) -> OpenCalls[DraftEachRequest, DraftEachResponse]:
         """Open calls for drafts, if the peer is a drafter."""
         if self.can(model_pb2.MODEL_FEATURE_MANY_REQUESTS):
             return self._connection.many_drafts
         return self._connection.drafts
 
     @property
-    def assessments(self) -> Calls[AssessEachRequest, AssessEachResponse]:
+    def assessments(self) -> OpenCalls[AssessEachRequest, AssessEachResponse]:
         """Open calls for assessments, if the peer is a confidence service."""
         return self._connection.assessments
 

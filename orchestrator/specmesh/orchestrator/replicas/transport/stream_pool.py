@@ -32,7 +32,7 @@ Response_co = TypeVar("Response_co", covariant=True)
 Request_contra = TypeVar("Request_contra", contravariant=True)
 
 
-class Line(Protocol[Response_co]):
+class ResponseSource(Protocol[Response_co]):
     """What brings the responses to one request."""
 
     def cancel(self) -> None:
@@ -42,7 +42,7 @@ class Line(Protocol[Response_co]):
         """Pass responses to ``take`` as ``Inbox.each`` does."""
 
 
-class Calls(Protocol[Request_contra, Response]):
+class OpenCalls(Protocol[Request_contra, Response]):
     """Sends requests to one peer by one of its methods."""
 
     def retire(self) -> None:
@@ -61,18 +61,18 @@ class Calls(Protocol[Request_contra, Response]):
 class Exchange(Generic[Response]):
     """One request and its responses, until ``deadline`` by the event loop's clock."""
 
-    def __init__(self, line: Line[Response], deadline: float) -> None:
-        self._line = line
+    def __init__(self, source: ResponseSource[Response], deadline: float) -> None:
+        self._source = source
         self._deadline = deadline
 
     def cancel(self) -> None:
         """Stop the peer's work now, so that ``each`` raises ``CancelledError``."""
-        self._line.cancel()
+        self._source.cancel()
 
     async def read(self) -> Response:
         """Return the only response. Raises what ``each`` raises."""
         messages: list[Response] = []
-        await self._line.each(messages.append, self._deadline)
+        await self._source.each(messages.append, self._deadline)
         return messages[0]
 
     async def each(self, take: Take[Response], by: float | None = None) -> None:
@@ -86,7 +86,7 @@ class Exchange(Generic[Response]):
             next_by = take(message)
             return None if next_by is None else min(next_by, self._deadline)
 
-        await self._line.each(bounded, self._deadline if by is None else min(by, self._deadline))
+        await self._source.each(bounded, self._deadline if by is None else min(by, self._deadline))
 
 
 class StreamPool(Generic[Request, Response]):
