@@ -100,20 +100,26 @@ class _ManyRequests(Generic[Response]):
     async def _read(self, requests: AsyncIterator[HeldMessage]) -> None:
         try:
             async for held in requests:
-                for number in held.message.cancelled:
-                    if number in self._running:
-                        self._running[number].cancel()
-                for each in held.message.requests:
-                    self._begin(each.number, each.request, held.share())
-                held.release()
+                try:
+                    self._take(held)
+                finally:
+                    held.release()
         except Exception as error:
             self._error = error
         finally:
             self._changed.set()
 
-    def _begin(self, number: int, request: Any, share: HeldMessage) -> None:
+    def _take(self, held: HeldMessage) -> None:
+        for number in held.message.cancelled:
+            if number in self._running:
+                self._running[number].cancel()
+        for each in held.message.requests:
+            self._begin(each.number, each.request, held)
+
+    def _begin(self, number: int, request: Any, held: HeldMessage) -> None:
         if number in self._running:
             raise InvalidField("requests.number", f"{number} is that of a request under way")
+        share = held.share()
 
         def ended(task: asyncio.Task[None]) -> None:
             share.release()
