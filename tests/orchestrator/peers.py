@@ -48,7 +48,7 @@ from specmesh.serving.codec.wire import (
 )
 from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import CallInterceptor, exchange, reporting_errors
-from specmesh.serving.rpc.many import ManyMessages, answer_many
+from specmesh.serving.rpc.many import answer_many
 from specmesh.v1 import model_pb2
 
 START = Cause("start", Moment(0.0), lambda: Moment(0.0))
@@ -59,9 +59,6 @@ Fault = Callable[[], Awaitable[None]]
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-
-VERIFICATIONS = ManyMessages(verifier_pb2.VerifyManyResponse, verifier_pb2.NumberedVerifyResponse)
-DRAFTS = ManyMessages(drafter_pb2.DraftManyResponse, drafter_pb2.NumberedDraftResponse)
 
 
 def raising(*errors: Exception) -> list[Fault]:
@@ -259,7 +256,7 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
             response = await self.Verify(request, context)
             yield verifier_pb2.VerifyEachResponse(response=response)
 
-        return answer_many(request_iterator, context, each, VERIFICATIONS)
+        return answer_many(request_iterator, context, each, verifier_pb2.VerifyManyResponse)
 
 
 def grow(
@@ -346,7 +343,7 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
                     yield drafter_pb2.DraftEachResponse(response=response)
             yield drafter_pb2.DraftEachResponse(last=True)
 
-        return answer_many(request_iterator, context, each, DRAFTS)
+        return answer_many(request_iterator, context, each, drafter_pb2.DraftManyResponse)
 
 
 class Filter(Peer, confidence_pb2_grpc.ConfidenceServiceServicer):

@@ -15,6 +15,7 @@ from specmesh.orchestrator.replicas.transport import many_call
 from specmesh.orchestrator.replicas.transport.connection import Connection, PlainChannels
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.serving.errors import UnavailableStatus, error_info
+from specmesh.serving.rpc import many
 
 NUM_AT_ONCE = 8
 DRAFT = drafter_pb2.DraftEachRequest(
@@ -235,3 +236,64 @@ async def test_a_connection_that_is_replaced_ends_once_its_running_requests_have
     assert await running == tokens[0]
     await asyncio.wait_for(retiring, 10)
     await fake.die()
+
+
+async def test_refused_requests_are_not_cancelled_as_well(verifier):
+    fake, peer = verifier
+    fake.faults.extend(raising(*[UnavailableStatus("DRAINING", "going")] * NUM_AT_ONCE))
+    await asyncio.gather(
+        *(verify(peer, token) for token in range(NUM_AT_ONCE)), return_exceptions=True
+    )
+    await verify(peer)
+    assert fake.num_messages == 3
+
+
+async def test_a_call_by_which_nothing_comes_gets_no_more_requests(verifier):
+    fake, peer = verifier
+    fake.always = hang
+    with pytest.raises(grpc.aio.AioRpcError):
+        await verify(peer, deadline=soon(0.2))
+    fake.always = passing
+    await verify(peer)
+    assert fake.num_open_calls == 2
+
+
+async def test_errors_of_a_call_that_breaks_are_each_requests_own(verifier):
+    fake, peer = verifier
+    fake.always = hold = Hold()
+    asked = [asyncio.create_task(verify(peer, token)) for token in range(3)]
+    await hold.reached.wait()
+    await fake.die()
+    failed = await asyncio.gather(*asked, return_exceptions=True)
+    assert len({id(error) for error in failed}) == 3
+
+
+async def test_large_answers_are_spread_over_messages(connect, monkeypatch):
+    monkeypatch.setattr(many, "MAX_MESSAGE_BYTES", 1)
+    fake = Drafter()
+    peer = (await connect([Verifier()], [fake])).mesh.drafters.peers[0]
+    for parts in await asyncio.gather(*(drafted(peer) for _ in range(NUM_AT_ONCE))):
+        assert [part.last for part in parts] == [False, False, False, True]
+
+
+async def test_an_answer_that_fits_in_no_message_fails_alone(verifier, monkeypatch):
+    _, peer = verifier
+    monkeypatch.setattr(many, "MAX_REQUEST_BYTES", 0)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await verify(peer)
+    info = error_info(raised.value)
+    assert info is not None
+    assert info.reason == "ANSWER_TOO_LARGE"
+
+
+async def test_more_requests_than_a_call_may_have_are_refused_one_by_one(verifier, monkeypatch):
+    fake, peer = verifier
+    monkeypatch.setattr(many, "MAX_RUNNING", 2)
+    fake.always = hold = Hold()
+    asked = [asyncio.create_task(verify(peer, token)) for token in range(4)]
+    done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    hold.released.set()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    refused = [each for each in answers if isinstance(each, grpc.aio.AioRpcError)]
+    assert done
+    assert [each.code() for each in refused] == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 2

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import grpc
 import grpc.aio
 import pytest
+from google.rpc import error_details_pb2, status_pb2
 from tests.servers import running_server
 
 from specmesh.decoding.errors import InvalidField
@@ -22,7 +23,7 @@ from specmesh.serving.errors import error_info
 from specmesh.serving.rpc.intake import MAX_METADATA_BYTES
 from specmesh.serving.rpc.interceptors import CallInterceptor, ObservedRequest
 from specmesh.serving.rpc.late_handlers import LateHandlers
-from specmesh.serving.rpc.many import ManyMessages, answer_many
+from specmesh.serving.rpc.many import answer_many
 from specmesh.serving.settings import ServerSettings
 
 VERIFY = "/specmesh.mesh.v1alpha1.VerifierService/Verify"
@@ -71,10 +72,7 @@ class Service(verifier_pb2_grpc.VerifierServiceServicer, DrafterServiceServicer)
         async def each(request):
             yield verifier_pb2.VerifyEachResponse(response=await self.Verify(request, context))
 
-        messages = ManyMessages(
-            verifier_pb2.VerifyManyResponse, verifier_pb2.NumberedVerifyResponse
-        )
-        return answer_many(request_iterator, context, each, messages)
+        return answer_many(request_iterator, context, each, verifier_pb2.VerifyManyResponse)
 
     async def Draft(self, request, context):  # noqa: N802
         try:
@@ -312,3 +310,46 @@ async def test_a_number_that_is_under_way_is_refused_by_its_field(
     info = error_info(raised.value)
     assert info is not None
     assert (raised.value.code(), info.metadata["field"]) == (INVALID, "requests.number")
+
+
+async def many_answers(channel: grpc.aio.Channel, *requests: bytes) -> dict[int, str]:
+    """The reason of each refusal by number, "" for an answer; numbers begin with 1."""
+    message = verifier_pb2.VerifyManyRequest()
+    for number, each in enumerate(requests, start=1):
+        request = verifier_pb2.VerifyEachRequest(
+            request=verifier_pb2.VerifyRequest.FromString(each)
+        )
+        message.requests.add(number=number, request=request)
+    call = verifier_pb2_grpc.VerifierServiceStub(channel).VerifyMany()
+    await call.write(message)
+    reasons: dict[int, str] = {}
+    while len(reasons) < len(requests):
+        for each in (await call.read()).responses:
+            details = status_pb2.Status.FromString(each.failure.status_details).details
+            info = error_details_pb2.ErrorInfo()
+            reasons[each.number] = ""
+            if each.HasField("failure"):
+                assert details[0].Unpack(info)
+                reasons[each.number] = info.reason
+    call.cancel()
+    return reasons
+
+
+async def test_of_many_requests_only_what_is_wrong_is_refused(connect: Connect):
+    channel = await connect(max_request_bytes=2048)
+    plain = b""
+    strange = b"\xfa\x3f\x01a"  # field 1023
+    large = verifier_pb2.VerifyRequest(prefix={"token_ids": [1 << 20] * 1000}).SerializeToString()
+    assert await many_answers(channel, plain, strange, large, plain) == {
+        1: "",
+        2: "UNKNOWN_FIELD",
+        3: "MESSAGE_TOO_LARGE",
+        4: "",
+    }
+
+
+async def test_of_many_requests_that_are_too_much_together_each_is_told_so(connect: Connect):
+    channel = await connect(max_request_bytes=2048, max_held_bytes=2048)
+    some = verifier_pb2.VerifyRequest(prefix={"token_ids": [1 << 20] * 400}).SerializeToString()
+    assert await many_answers(channel, some, some) == {1: "OVERLOADED", 2: "OVERLOADED"}
+    assert await many_answers(channel, some) == {1: ""}

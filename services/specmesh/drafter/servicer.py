@@ -38,7 +38,7 @@ from specmesh.serving.codec.wire import (
     read_tree_shape,
 )
 from specmesh.serving.rpc.interceptors import exchange
-from specmesh.serving.rpc.many import ManyMessages, answer_many
+from specmesh.serving.rpc.many import answer_many
 
 DraftJob = Job[drafter_pb2.DraftResponse]
 DraftSteps = Steps[drafter_pb2.DraftResponse]
@@ -46,7 +46,6 @@ DraftSteps = Steps[drafter_pb2.DraftResponse]
 Context = grpc.aio.ServicerContext[drafter_pb2.DraftRequest, drafter_pb2.DraftResponse]
 EachContext = grpc.aio.ServicerContext[drafter_pb2.DraftEachRequest, drafter_pb2.DraftEachResponse]
 ManyContext = grpc.aio.ServicerContext[drafter_pb2.DraftManyRequest, drafter_pb2.DraftManyResponse]
-_MESSAGES = ManyMessages(drafter_pb2.DraftManyResponse, drafter_pb2.NumberedDraftResponse)
 
 
 class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
@@ -100,7 +99,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
                     yield drafter_pb2.DraftEachResponse(response=response)
             yield drafter_pb2.DraftEachResponse(last=True)
 
-    async def DraftMany(  # noqa: N802
+    def DraftMany(  # noqa: N802
         self,
         request_iterator: AsyncIterator[Any],  # of HeldMessage
         context: ManyContext,
@@ -115,9 +114,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
                     yield drafter_pb2.DraftEachResponse(response=response)
             yield drafter_pb2.DraftEachResponse(last=True)
 
-        async with aclosing(answer_many(request_iterator, context, each, _MESSAGES)) as answers:
-            async for answer in answers:
-                yield answer
+        return answer_many(request_iterator, context, each, drafter_pb2.DraftManyResponse)
 
     def _draft(
         self,

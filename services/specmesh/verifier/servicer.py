@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +26,7 @@ from specmesh.serving.codec.verdicts import write_verdict
 from specmesh.serving.codec.wire import read_distributions, read_sampling, read_tree
 from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import exchange
-from specmesh.serving.rpc.many import ManyMessages, answer_many
+from specmesh.serving.rpc.many import answer_many
 from specmesh.verifier.next_draft import RequestedDraft, draft_from, read_next_draft
 
 VerifyJob = Job[verifier_pb2.VerifyResponse]
@@ -41,7 +40,6 @@ EachContext = grpc.aio.ServicerContext[
 ManyContext = grpc.aio.ServicerContext[
     verifier_pb2.VerifyManyRequest, verifier_pb2.VerifyManyResponse
 ]
-_MESSAGES = ManyMessages(verifier_pb2.VerifyManyResponse, verifier_pb2.NumberedVerifyResponse)
 
 
 class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
@@ -71,17 +69,13 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
                 response = await self._respond(message.request)
                 yield verifier_pb2.VerifyEachResponse(response=response)
 
-    async def VerifyMany(  # noqa: N802
+    def VerifyMany(  # noqa: N802
         self,
         request_iterator: AsyncIterator[Any],  # of HeldMessage
         context: ManyContext,
     ) -> AsyncIterator[verifier_pb2.VerifyManyResponse]:
         """Answer the requests of the call concurrently, each as ``Verify`` does."""
-        async with aclosing(
-            answer_many(request_iterator, context, self._each, _MESSAGES)
-        ) as answers:
-            async for answer in answers:
-                yield answer
+        return answer_many(request_iterator, context, self._each, verifier_pb2.VerifyManyResponse)
 
     async def _each(
         self, request: verifier_pb2.VerifyRequest

@@ -27,7 +27,7 @@ long enough for a draft of the next tokens, without which two groups would form.
 WINDOW: Final = 64
 """The number of latest answers from which the time of return is learnt."""
 ENOUGH: Final = 8
-"""The fewest returns that justify a wait."""
+"""The fewest answered calls from which the time of return is known, back or not."""
 SLACK: Final = 1.3
 """Callers are expected back within this multiple of the times that they took before: a small delay
 shall not end a wait in vain."""

@@ -24,8 +24,9 @@ def write_failure(status: grpc.Status) -> RequestFailure:
 
 
 def code_of(failure: RequestFailure) -> grpc.StatusCode:
-    """Return the code of a failure; UNKNOWN for one that gRPC does not have."""
-    return _CODES.get(failure.code, grpc.StatusCode.UNKNOWN)
+    """Return the code of a failure; UNKNOWN for one that gRPC does not have, or that is none."""
+    code = _CODES.get(failure.code, grpc.StatusCode.UNKNOWN)
+    return grpc.StatusCode.UNKNOWN if code is grpc.StatusCode.OK else code
 
 
 def read_failure(failure: RequestFailure) -> grpc.aio.AioRpcError:

@@ -6,12 +6,13 @@ gRPC itself would refuse it without a reason. Its own size limits are therefore 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 
-from specmesh.serving.errors import InvalidArgument, ResourceExhaustedStatus
+from specmesh.serving.errors import InvalidArgument, ResourceExhaustedStatus, ServiceError
 from specmesh.serving.rpc.unknown_fields import unknown_field
 
 MAX_REQUEST_BYTES = 32 * 2**20
@@ -39,17 +40,64 @@ class Arrival:
     def read(self) -> Any:
         """Parse the message and drop the bytes; call this once. Raises ``InvalidArgument``."""
         data, self._data = self._data, b""
-        try:
-            message = self._deserialize(data) if self._deserialize else data
-        except DecodeError:
-            raise InvalidArgument(
-                "UNDECODABLE", "the request can't be parsed as a message of this method"
-            ) from None
+        message = self._parse(data)
         if isinstance(message, Message):
             path = unknown_field(message, data)
             if path is not None:
                 raise _does_not_know(path)
         return message
+
+    def read_many(self) -> tuple[Any, dict[int, ServiceError]]:
+        """Parse a message whose field ``requests`` holds many, and drop the bytes; call this once.
+        Return it with the errors, by number, of requests with unknown fields. Raises
+        ``InvalidArgument`` for what is not one request's fault."""
+        data, self._data = self._data, b""
+        message = self._parse(data)
+        refused: dict[int, ServiceError] = {}
+        path = unknown_field(message, data)
+        if path is not None:
+            for each in self._parse(data).requests:
+                own = unknown_field(each, each.SerializeToString())
+                if own is not None:
+                    refused[each.number] = _does_not_know(own)
+            if not refused:
+                raise _does_not_know(path)
+        return message, refused
+
+    def _parse(self, data: bytes) -> Any:
+        try:
+            return self._deserialize(data) if self._deserialize else data
+        except DecodeError:
+            raise InvalidArgument(
+                "UNDECODABLE", "the request can't be parsed as a message of this method"
+            ) from None
+
+
+class HeldMessage:
+    """A message that carries many requests, whose bytes are counted until it is released as often
+    as it was shared, and once more.
+
+    ``refused`` has the errors of requests that are not to be answered otherwise, by number.
+    """
+
+    def __init__(
+        self, message: Any, refused: Mapping[int, ServiceError], release: Callable[[], None]
+    ) -> None:
+        self.message = message
+        self.refused = refused
+        self._release = release
+        self._num_holders = 1
+
+    def share(self) -> HeldMessage:
+        """Return this for one more holder, who must release it too."""
+        self._num_holders += 1
+        return self
+
+    def release(self) -> None:
+        """Stop holding the message."""
+        self._num_holders -= 1
+        if not self._num_holders:
+            self._release()
 
 
 class Intake:
@@ -75,26 +123,46 @@ class Intake:
     def hold(self, arrival: Arrival) -> Any:
         """Return the message and count its bytes until ``release``. Raises ``InvalidArgument`` if
         it is too large or invalid, ``ResourceExhaustedStatus`` if too many bytes are held."""
-        num_bytes = arrival.num_bytes
-        if num_bytes > self._max_bytes:
-            raise InvalidArgument(
-                "MESSAGE_TOO_LARGE",
-                f"the request has {num_bytes} bytes; the limit is {self._max_bytes}",
-                {"num_bytes": str(num_bytes), "max_bytes": str(self._max_bytes)},
-            )
-        if self._num_held + num_bytes > self._max_held:
-            raise ResourceExhaustedStatus(
-                "OVERLOADED",
-                f"the requests being answered already hold {self._num_held} bytes",
-                retry_after_s=RETRY_SECONDS,
-            )
+        if arrival.num_bytes > self._max_bytes:
+            raise self._too_large(arrival.num_bytes)
+        if self._num_held + arrival.num_bytes > self._max_held:
+            raise self._overloaded()
         message = arrival.read()
-        self._num_held += num_bytes
+        self._num_held += arrival.num_bytes
         return message
+
+    def hold_many(self, arrival: Arrival) -> HeldMessage:
+        """Hold a message whose field ``requests`` holds many. Its limits are those of each request,
+        and what is wrong with one of them refuses that one alone. Raises ``InvalidArgument`` for
+        what is not one request's fault."""
+        message, refused = arrival.read_many()
+        if arrival.num_bytes > self._max_bytes:
+            for each in message.requests:
+                if (num_bytes := each.ByteSize()) > self._max_bytes:
+                    refused[each.number] = self._too_large(num_bytes)
+        if self._num_held + arrival.num_bytes > self._max_held:
+            refused |= {each.number: self._overloaded() for each in message.requests}
+            return HeldMessage(message, refused, lambda: None)
+        self._num_held += arrival.num_bytes
+        return HeldMessage(message, refused, partial(self.release, arrival))
 
     def release(self, arrival: Arrival) -> None:
         """Stop counting a request that ``hold`` has accepted."""
         self._num_held -= arrival.num_bytes
+
+    def _too_large(self, num_bytes: int) -> ServiceError:
+        return InvalidArgument(
+            "MESSAGE_TOO_LARGE",
+            f"the request has {num_bytes} bytes; the limit is {self._max_bytes}",
+            {"num_bytes": str(num_bytes), "max_bytes": str(self._max_bytes)},
+        )
+
+    def _overloaded(self) -> ServiceError:
+        return ResourceExhaustedStatus(
+            "OVERLOADED",
+            f"the requests being answered already hold {self._num_held} bytes",
+            retry_after_s=RETRY_SECONDS,
+        )
 
 
 def _does_not_know(path: str) -> InvalidArgument:

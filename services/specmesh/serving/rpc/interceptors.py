@@ -22,7 +22,6 @@ from contextlib import (
 )
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -35,7 +34,7 @@ from specmesh.serving.errors import (
     internal_status,
     to_status,
 )
-from specmesh.serving.rpc.intake import Arrival, Intake, check_metadata
+from specmesh.serving.rpc.intake import Arrival, HeldMessage, Intake, check_metadata
 from specmesh.serving.rpc.stalls import Stalls
 
 log = logging.getLogger(__name__)
@@ -81,27 +80,6 @@ def exchange(
     them. ``context`` takes the status of the request; by default that of the call does."""
     around = _exchange.get(None)
     return nullcontext() if around is None else around(trace_context, context)
-
-
-class HeldMessage:
-    """A message whose bytes are counted until it is released as often as it was shared, and once
-    more."""
-
-    def __init__(self, message: Any, release: Callable[[], None]) -> None:
-        self.message = message
-        self._release = release
-        self._num_holders = 1
-
-    def share(self) -> HeldMessage:
-        """Return this for one more holder, who must release it too."""
-        self._num_holders += 1
-        return self
-
-    def release(self) -> None:
-        """Stop holding the message."""
-        self._num_holders -= 1
-        if not self._num_holders:
-            self._release()
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
@@ -209,7 +187,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     async def _many(self, requests: AsyncIterator[Arrival]) -> AsyncGenerator[HeldMessage, None]:
         async for arrival in requests:
-            yield HeldMessage(self._intake.hold(arrival), partial(self._intake.release, arrival))
+            yield self._intake.hold_many(arrival)
 
     async def _write_all(self, behaviour: Any, request: object, context: Context) -> None:
         """Send the messages that a streaming handler yields.

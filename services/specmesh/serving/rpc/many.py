@@ -8,10 +8,10 @@ one message for all of them.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import grpc
 import grpc.aio
@@ -19,21 +19,26 @@ import grpc.aio
 from specmesh.decoding.errors import InvalidField
 from specmesh.mesh.v1alpha1.failure_pb2 import RequestFailure
 from specmesh.serving.codec.failures import code_of, write_failure
-from specmesh.serving.rpc.interceptors import Context, HeldMessage, exchange
+from specmesh.serving.errors import (
+    FailedPreconditionStatus,
+    ResourceExhaustedStatus,
+    ServiceError,
+    UnavailableStatus,
+    to_status,
+)
+from specmesh.serving.rpc.intake import MAX_REQUEST_BYTES, HeldMessage
+from specmesh.serving.rpc.interceptors import Context, exchange
 
 Response = TypeVar("Response")
 
 Serve = Callable[[Any], AsyncGenerator[Response, None]]
 """Answers one request: yields its responses."""
 
-
-@dataclass(frozen=True, slots=True)
-class ManyMessages:
-    """The types of the messages that one end of such a call sends: a ``whole`` message has a part
-    of the type ``one`` for each new request, or each response."""
-
-    whole: Callable[..., Any]
-    one: Callable[..., Any]
+MAX_MESSAGE_BYTES: Final = 2**20
+"""Once a message has this size, further responses wait for the next one."""
+MAX_RUNNING: Final = 1024
+"""The most requests of one call that are answered at a time."""
+_RETRY_SECONDS: Final = 0.1
 
 
 class OneOfMany:
@@ -62,17 +67,26 @@ class OneOfMany:
         raise grpc.aio.AbortError
 
 
+class _Batch:
+    """The responses of one message; ``sent`` is done once gRPC has taken it."""
+
+    def __init__(self) -> None:
+        self.responses: list[dict[str, Any]] = []
+        self.num_bytes = 0
+        self.sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
 class _ManyRequests(Generic[Response]):
     """The requests of one call that are being answered, and their answers that are to be sent."""
 
-    def __init__(self, context: Context, serve: Serve[Response], messages: ManyMessages) -> None:
+    def __init__(self, context: Context, serve: Serve[Response], new_message: type[Any]) -> None:
         self._context = context
         self._serve = serve
-        self._messages = messages
+        self._new_message = new_message
         self._running: dict[int, asyncio.Task[None]] = {}
-        self._ready: list[Any] = []
-        self._sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once gRPC has taken all that is ready now."""
+        self._stopping: set[asyncio.Task[None]] = set()
+        """Tasks of requests that were cancelled by number."""
+        self._batches: deque[_Batch] = deque()
         self._changed = asyncio.Event()
         self._error: BaseException | None = None
         """An error that is not one request's alone, which ends the call."""
@@ -81,18 +95,23 @@ class _ManyRequests(Generic[Response]):
         """Yield messages until the caller has sent all requests and has all answers."""
         reading = asyncio.create_task(self._read(requests))
         try:
-            while not (reading.done() and not self._running and not self._ready):
-                await self._changed.wait()
-                self._changed.clear()
-                if self._error is not None:
+            while True:
+                if self._batches:
+                    batch = self._batches.popleft()
+                    message = self._new_message()
+                    for response in batch.responses:
+                        message.responses.add(**response)
+                    yield message
+                    batch.sent.set_result(None)
+                elif self._error is not None:
                     raise self._error
-                if self._ready:
-                    ready, self._ready = self._ready, []
-                    sent, self._sent = self._sent, asyncio.get_running_loop().create_future()
-                    yield self._messages.whole(responses=ready)
-                    sent.set_result(None)
+                elif reading.done() and not self._running:
+                    return
+                else:
+                    await self._changed.wait()
+                    self._changed.clear()
         finally:
-            tasks = [reading, *self._running.values()]
+            tasks = [reading, *self._running.values(), *self._stopping]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -111,21 +130,31 @@ class _ManyRequests(Generic[Response]):
 
     def _take(self, held: HeldMessage) -> None:
         for number in held.message.cancelled:
-            if number in self._running:
-                self._running[number].cancel()
+            if (task := self._running.pop(number, None)) is not None:
+                self._stopping.add(task)
+                task.cancel()
         for each in held.message.requests:
-            self._begin(each.number, each.request, held)
+            if each.number in self._running:
+                reason = f"{each.number} is that of a request under way"
+                raise InvalidField("requests.number", reason)
+            if each.number in held.refused:
+                self._refuse(each.number, held.refused[each.number])
+            elif len(self._running) >= MAX_RUNNING:
+                self._refuse(each.number, _too_many())
+            else:
+                self._begin(each.number, each.request, held.share())
 
-    def _begin(self, number: int, request: Any, held: HeldMessage) -> None:
-        if number in self._running:
-            raise InvalidField("requests.number", f"{number} is that of a request under way")
-        share = held.share()
-
+    def _begin(self, number: int, request: Any, share: HeldMessage) -> None:
         def ended(task: asyncio.Task[None]) -> None:
             share.release()
-            del self._running[number]
-            if not task.cancelled() and task.exception() is not None:
-                self._error = task.exception()
+            self._stopping.discard(task)
+            was_running = self._running.get(number) is task
+            if was_running:
+                del self._running[number]
+            if not task.cancelled():
+                self._error = task.exception() or self._error
+            elif was_running:  # by nobody who knew of it: its caller still waits
+                self._refuse(number, UnavailableStatus("CANCELLED", "the request was cancelled"))
             self._changed.set()
 
         task = self._running[number] = asyncio.create_task(self._respond(number, request))
@@ -140,30 +169,57 @@ class _ManyRequests(Generic[Response]):
             ):
                 sent: asyncio.Future[None] | None = None
                 async for response in responses:
-                    sent = self._send(self._messages.one(number=number, response=response))
+                    sent = self._send(number, response)
                 if sent is not None:
                     # The layers see the request until its last message is sent: a process that
                     # drains waits for it. Others wait for the same message.
                     await asyncio.shield(sent)
         except grpc.aio.AbortError:
-            self._send(self._messages.one(number=number, failure=context.failure))
+            self._send_failure(number, context.failure)
 
-    def _send(self, response: Any) -> asyncio.Future[None]:
-        self._ready.append(response)
+    def _send(self, number: int, response: Any) -> asyncio.Future[None]:
+        num_bytes = response.ByteSize()
+        if num_bytes > MAX_REQUEST_BYTES:
+            raise FailedPreconditionStatus(
+                "ANSWER_TOO_LARGE",
+                f"the answer has {num_bytes} bytes; the limit is {MAX_REQUEST_BYTES}",
+            )
+        return self._put({"number": number, "response": response}, num_bytes)
+
+    def _refuse(self, number: int, error: ServiceError) -> None:
+        self._send_failure(number, write_failure(to_status(error)))
+
+    def _send_failure(self, number: int, failure: RequestFailure | None) -> None:
+        self._put({"number": number, "failure": failure}, num_bytes=0)
+
+    def _put(self, response: dict[str, Any], num_bytes: int) -> asyncio.Future[None]:
+        batches = self._batches
+        if not batches or batches[-1].num_bytes + num_bytes > MAX_MESSAGE_BYTES:
+            batches.append(_Batch())
+        batches[-1].responses.append(response)
+        batches[-1].num_bytes += num_bytes
         self._changed.set()
-        return self._sent
+        return batches[-1].sent
 
 
 async def answer_many(
     requests: AsyncIterator[HeldMessage],
     context: Context,
     serve: Serve[Response],
-    messages: ManyMessages,
+    new_message: type[Any],
 ) -> AsyncGenerator[Any, None]:
-    """Answer the ``requests`` of a call concurrently, each as ``serve`` does; yield messages of
-    ``messages.whole``. A request that fails is answered with its failure; a broken call, or one
-    that is not allowed, ends all of them."""
-    many = _ManyRequests(context, serve, messages)
+    """Answer the ``requests`` of a call concurrently, each as ``serve`` does; yield messages of the
+    type ``new_message``, whose field ``responses`` has all that is ready. A request that fails is
+    answered with its failure; a broken call, or one that is not allowed, ends all of them."""
+    many = _ManyRequests(context, serve, new_message)
     async with aclosing(many.answer(requests)) as answers:
         async for answer in answers:
             yield answer
+
+
+def _too_many() -> ServiceError:
+    return ResourceExhaustedStatus(
+        "QUEUE_FULL",
+        f"{MAX_RUNNING} requests of this call are being answered",
+        retry_after_s=_RETRY_SECONDS,
+    )

@@ -15,10 +15,8 @@ from specmesh.mesh.v1alpha1.drafter_pb2 import (
     DraftEachRequest,
     DraftEachResponse,
     DraftManyRequest,
-    NumberedDraftRequest,
 )
 from specmesh.mesh.v1alpha1.verifier_pb2 import (
-    NumberedVerifyRequest,
     VerifyEachRequest,
     VerifyEachResponse,
     VerifyManyRequest,
@@ -27,7 +25,6 @@ from specmesh.orchestrator.replicas.transport.many_call import ManyCalls
 from specmesh.orchestrator.replicas.transport.stream_pool import StreamPool
 from specmesh.serving.identity.certificates import Certificate, role_channel
 from specmesh.serving.identity.watched import Watched
-from specmesh.serving.rpc.many import ManyMessages
 
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 5_000),
@@ -54,8 +51,6 @@ TOO_MANY_PINGS = "Too many pings"
 RETIRE_SECONDS = 60.0
 """Time limit of running calls on a replaced connection, that of the longest call."""
 
-_VERIFICATIONS = ManyMessages(VerifyManyRequest, NumberedVerifyRequest)
-_DRAFTS = ManyMessages(DraftManyRequest, NumberedDraftRequest)
 _CALLS = ("verifications", "many_verifications", "drafts", "many_drafts", "assessments")
 
 
@@ -121,13 +116,13 @@ class Connection:
     def many_verifications(self) -> ManyCalls[VerifyEachRequest, VerifyEachResponse]:
         """The call for verifications of a peer that answers many requests on one."""
         method = verifier_pb2_grpc.VerifierServiceStub(self.channel).VerifyMany
-        return ManyCalls(method, _VERIFICATIONS)
+        return ManyCalls(method, VerifyManyRequest)
 
     @cached_property
     def many_drafts(self) -> ManyCalls[DraftEachRequest, DraftEachResponse]:
         """The call for drafts of a peer that answers many requests on one."""
         method = drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftMany
-        return ManyCalls(method, _DRAFTS)
+        return ManyCalls(method, DraftManyRequest)
 
     @cached_property
     def drafts(self) -> StreamPool[DraftEachRequest, DraftEachResponse]:

@@ -20,11 +20,10 @@ from specmesh.orchestrator.replicas.transport.inbox import Inbox, Response, Take
 from specmesh.orchestrator.replicas.transport.open_call import OpenCall, Request
 from specmesh.orchestrator.replicas.transport.stream_pool import MAX_AGE_SECONDS, Exchange
 from specmesh.serving.codec.failures import read_failure
-from specmesh.serving.rpc.many import ManyMessages
 
 MAX_MESSAGE_BYTES = 2**20
-"""Once a message has this size, further requests wait for the next one: a long prompt does not
-bring others to the limits that peers have for a message."""
+"""A request that would make a message larger waits for the next one: long prompts do not bring
+others to the limits that peers have for a message."""
 
 
 class _OneRequest(Generic[Response]):
@@ -45,14 +44,16 @@ class _OneRequest(Generic[Response]):
 
 
 class ManyCall(Generic[Request, Response]):
-    """One open call, and the requests on it."""
+    """One open call, and the requests on it. Its messages have the type ``new_message``."""
 
-    def __init__(self, call: grpc.aio.StreamStreamCall[Any, Any], messages: ManyMessages) -> None:
+    def __init__(self, call: grpc.aio.StreamStreamCall[Any, Any], new_message: type[Any]) -> None:
+        self.num_messages = 0
+        """Messages that the peer has sent."""
         self._call: OpenCall[Any, Any] = OpenCall(call)
-        self._messages = messages
+        self._new_message = new_message
         self._under_way: dict[int, _OneRequest[Response]] = {}
         self._num_begun = 0
-        self._requests: deque[Any] = deque()
+        self._requests: deque[tuple[int, Any]] = deque()
         self._cancelled: list[int] = []
         self._is_sending = False
         self._is_crowd = False
@@ -65,7 +66,7 @@ class ManyCall(Generic[Request, Response]):
     def is_usable(self) -> bool:
         """True if further requests may be sent by this call."""
         is_new = self._loop.time() < self._call.began + MAX_AGE_SECONDS
-        return is_new and not (self._call.over or self._reading.done())
+        return is_new and not (self._is_retired or self._call.over or self._reading.done())
 
     def begin(self, request: Request) -> tuple[int, _OneRequest[Response]]:
         """Send a request; return its number and what brings its responses."""
@@ -73,14 +74,8 @@ class ManyCall(Generic[Request, Response]):
         number = self._num_begun
         one: _OneRequest[Response] = _OneRequest(lambda: self._cancel(number))
         self._under_way[number] = one
-        self._requests.append(self._messages.one(number=number, request=request))
-        if not self._is_sending:
-            if self._is_crowd or len(self._under_way) > 1:
-                # Others follow in this step of the event loop, and go by the same message.
-                self._is_sending = True
-                self._loop.call_soon(self._send)
-            else:
-                self._send()
+        self._requests.append((number, request))
+        self._send_soon()
         return number, one
 
     def forget(self, number: int) -> None:
@@ -98,12 +93,21 @@ class ManyCall(Generic[Request, Response]):
     def _cancel(self, number: int) -> None:
         if self._under_way.pop(number, None) is None:
             return
-        waiting = [request for request in self._requests if request.number != number]
+        waiting = [each for each in self._requests if each[0] != number]
         if len(waiting) < len(self._requests):  # the peer does not know of it yet
             self._requests = deque(waiting)
             return
         self._cancelled.append(number)
-        if not self._is_sending:
+        self._send_soon()
+
+    def _send_soon(self) -> None:
+        if self._is_sending:
+            return
+        if self._is_crowd or len(self._under_way) > 1:
+            # Others follow in this step of the event loop, and go by the same message.
+            self._is_sending = True
+            self._loop.call_soon(self._send)
+        else:
             self._send()
 
     def _send(self) -> None:
@@ -117,13 +121,16 @@ class ManyCall(Generic[Request, Response]):
         self._is_sending = False
 
     def _next_message(self) -> Any:
-        message = self._messages.whole(cancelled=self._cancelled)
+        message = self._new_message(cancelled=self._cancelled)
         self._cancelled.clear()
-        num_bytes = 0
-        while self._requests and num_bytes < MAX_MESSAGE_BYTES:
-            request = self._requests.popleft()
-            num_bytes += request.ByteSize()
-            message.requests.append(request)
+        left = MAX_MESSAGE_BYTES
+        while self._requests:
+            number, request = self._requests[0]
+            left -= request.ByteSize()
+            if left < 0 and message.requests:
+                break
+            message.requests.add(number=number, request=request)
+            self._requests.popleft()
         return message
 
     async def _read(self) -> None:
@@ -134,16 +141,20 @@ class ManyCall(Generic[Request, Response]):
             end = error.with_traceback(None)
         else:
             end = call_error(grpc.StatusCode.UNAVAILABLE, "the peer ended the call")
+        self._call.cancel()
         for one in self._under_way.values():
-            one.inbox.ended(end)
+            one.inbox.ended(_again(end))
+        self._under_way.clear()
 
     def _arrived(self, message: Any) -> float:
+        self.num_messages += 1
         self._is_crowd = len(message.responses) > 1
         for each in message.responses:
             one = self._under_way.get(each.number)
             if one is None:
                 continue  # cancelled meanwhile
             if each.HasField("failure"):
+                del self._under_way[each.number]  # there is nothing left to cancel
                 one.inbox.ended(read_failure(each.failure))
             else:
                 one.inbox.arrived(each.response)
@@ -154,10 +165,10 @@ class ManyCalls(Generic[Request, Response]):
     """The calls of one such method of one peer: one at a time takes new requests."""
 
     def __init__(
-        self, method: grpc.aio.StreamStreamMultiCallable[Any, Any], messages: ManyMessages
+        self, method: grpc.aio.StreamStreamMultiCallable[Any, Any], new_message: type[Any]
     ) -> None:
         self._method = method
-        self._messages = messages
+        self._new_message = new_message
         self._current: ManyCall[Request, Response] | None = None
         self._is_retired = False
 
@@ -177,11 +188,14 @@ class ManyCalls(Generic[Request, Response]):
         if self._is_retired:
             raise call_error(grpc.StatusCode.UNAVAILABLE, "the replica has left")
         call = self._usable()
+        num_messages = call.num_messages
         number, one = call.begin(request)
         try:
             yield Exchange(one, deadline)
-        except BaseException:
+        except BaseException as error:
             one.cancel()
+            if _is_late(error) and call.num_messages == num_messages:
+                call.retire()  # nothing at all came by it: the next request tries another
             raise
         finally:
             call.forget(number)
@@ -191,5 +205,25 @@ class ManyCalls(Generic[Request, Response]):
         if call is None or not call.is_usable:
             if call is not None:
                 call.retire()
-            call = self._current = ManyCall(self._method(), self._messages)
+            call = self._current = ManyCall(self._method(), self._new_message)
         return call
+
+
+def _is_late(error: BaseException) -> bool:
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return False
+    return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def _again(error: BaseException) -> BaseException:
+    """Return an error like ``error`` for one more request: raising the same one for each would
+    gather the frames of all of them."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return error
+    return grpc.aio.AioRpcError(
+        error.code(),
+        error.initial_metadata(),
+        error.trailing_metadata(),
+        error.details(),
+        error.debug_error_string(),
+    )
