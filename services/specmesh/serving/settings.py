@@ -141,7 +141,8 @@ class ServerSettings(ProcessSettings):
         1024,
         ge=1,
         lt=2**31,
-        description="limit on open calls per connection; further calls wait at the client",
+        description="limit on open calls per connection, each of which may carry many requests; "
+        "further calls wait at the client",
     )
     max_connection_age_seconds: float | None = Field(
         None,
