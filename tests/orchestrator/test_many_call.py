@@ -177,6 +177,7 @@ async def test_a_call_that_breaks_fails_all_its_requests_and_the_next_finds_anot
     failed = await asyncio.gather(*asked, return_exceptions=True)
     codes = {each.code() for each in failed if isinstance(each, grpc.aio.AioRpcError)}
     assert codes == {grpc.StatusCode.UNAVAILABLE}
+    assert len({id(error) for error in failed}) == 3, "one error would gather the frames of all"
     await until(lambda: not peer.ready, peer)
     fake.always = passing
     await fake.start()
@@ -256,16 +257,6 @@ async def test_a_call_by_which_nothing_comes_gets_no_more_requests(verifier):
     fake.always = passing
     await verify(peer)
     assert fake.num_open_calls == 2
-
-
-async def test_errors_of_a_call_that_breaks_are_each_requests_own(verifier):
-    fake, peer = verifier
-    fake.always = hold = Hold()
-    asked = [asyncio.create_task(verify(peer, token)) for token in range(3)]
-    await hold.reached.wait()
-    await fake.die()
-    failed = await asyncio.gather(*asked, return_exceptions=True)
-    assert len({id(error) for error in failed}) == 3
 
 
 async def test_large_answers_are_spread_over_messages(connect, monkeypatch):
