@@ -13,12 +13,12 @@ from specmesh.decoding.trees.calibrated import CalibratedTrees
 from specmesh.decoding.trees.shape import TreeShape
 from specmesh.orchestrator.admission.request_limits import MAX_TOP_LOGPROBS, SEED_BITS
 from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.requests.sampling import settle_sampling
 from specmesh.orchestrator.requests.stopping import Stopping, read_stopping
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.serving.codec.filter_options import read_filter_options
-from specmesh.serving.codec.wire import read_sampling
 from specmesh.serving.errors import FailedPreconditionStatus, NotFoundStatus
 from specmesh.v1 import generation_pb2, model_pb2, speculation_pb2
 
@@ -59,6 +59,8 @@ class RequestPlan:
             features.append(model_pb2.MODEL_FEATURE_REJECTION_MODE)
         if self.num_top_logprobs is not None:
             features.append(model_pb2.MODEL_FEATURE_LOGPROBS)
+        if self.sampling.needs_processing:
+            features.append(model_pb2.MODEL_FEATURE_LOGIT_PROCESSING)
         return frozenset(features)
 
 
@@ -90,10 +92,12 @@ def make_plan(
     if strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise InvalidField("speculation.strategy", f"{strategy!r} is not one of: {known}")
-    sampling = read_sampling(request.sampling, seed=rng.getrandbits(SEED_BITS))
-    if sampling.seed >> SEED_BITS:
-        raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
     stopping = read_stopping(request, target, len(prompt))
+    seed = rng.getrandbits(SEED_BITS)
+    sampling = settle_sampling(request, len(prompt), target, stopping, seed)
+    if sampling.needs_processing and not STRATEGIES[strategy].lossless:
+        reason = f"{strategy!r} draws tokens unchecked, so it excludes {_processed_by(request)}"
+        raise InvalidField("speculation.strategy", reason)
     ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
     goal = Goal(
         max_tokens=stopping.max_tokens,
@@ -112,6 +116,13 @@ def make_plan(
         filter_options=_filter_options(request.speculation, strategy),
         num_top_logprobs=_num_top_logprobs(request, strategy),
     )
+
+
+def _processed_by(request: generation_pb2.GenerateRequest) -> str:
+    """Return the name of a parameter of ``request`` that came with logit processing."""
+    plain = {"temperature", "top_k", "top_p", "seed", "acceptance_mode"}
+    given = (field.name for field, _ in request.sampling.ListFields())
+    return f"sampling.{next(name for name in given if name not in plain)}"
 
 
 def check_replicas(plan: RequestPlan, target: Target) -> None:
