@@ -13,6 +13,7 @@ import grpc
 import pytest
 from google.protobuf import struct_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.internal.encoder import TagBytes
 from google.protobuf.message_factory import GetMessageClass
 from tests.decoding.test_sampling import WRONG
 from tests.orchestrator.answers import collect
@@ -339,11 +340,11 @@ async def test_field_of_another_type_is_unknown(world, name):
     """None is a 64-bit number of fixed length."""
     for steps in fields(METHODS[name].input_type):
         *parents, last = steps
-        sent = bytes([last.number << 3 | 1]) + bytes(8)
+        sent = TagBytes(last.number, 1) + bytes(8)
         for parent in reversed(parents):
-            sent = bytes([parent.number << 3 | 2, len(sent)]) + sent
+            sent = TagBytes(parent.number, 2) + bytes([len(sent)]) + sent
         refused = error_info(await world.refusal(name, sent))
-        assert refused.reason == "UNKNOWN_FIELD"
+        assert refused.reason == "UNKNOWN_FIELD", path_of(steps)
         lead = "".join(f"{each.name}{'[0]' * each.is_repeated}." for each in parents)
         assert refused.metadata["field"] == f"{lead}{last.number}"
 
