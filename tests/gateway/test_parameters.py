@@ -107,4 +107,4 @@ def test_false_is_not_zero():
     with pytest.raises(ApiError):
         taken({"presence_penalty": False}, CHAT, {})
     with pytest.raises(ApiError):
-        taken({"echo": 0}, COMPLETIONS, {})
+        taken({"use_beam_search": 0}, COMPLETIONS, {})

@@ -32,12 +32,11 @@ def _table(
 OPENAI_COMPLETIONS = _table(
     supported=(
         *("model", "prompt", "max_tokens", "temperature", "top_p", "n", "stop"),
-        *("stream", "stream_options", "logprobs"),
+        *("stream", "stream_options", "logprobs", "echo"),
     ),
     ignored=("user",),
     refused={
         "best_of": (1,),
-        "echo": (False,),
         "frequency_penalty": (0,),
         "logit_bias": ({},),
         "presence_penalty": (0,),
