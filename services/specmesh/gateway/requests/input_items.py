@@ -11,6 +11,22 @@ from specmesh.gateway.requests.chats import MAX_MESSAGES, MAX_PARTS, without_not
 from specmesh.gateway.requests.fields import Fields
 
 
+def _only(*types: str) -> BeforeValidator:
+    """Drop the empty fields of an object, and refuse one of a type that is not among ``types``
+    before any of its fields is found unknown. Without a type it is of the first."""
+
+    def checked(value: object) -> object:
+        given = without_nothing(value)
+        if isinstance(given, dict) and given.get("type", types[0]) not in types:
+            listed = " and ".join(map(repr, types))
+            raise PydanticCustomError(
+                "type", "only type {types} is supported here", {"types": listed}
+            )
+        return given
+
+    return BeforeValidator(checked)
+
+
 class InputText(Fields):
     """A text in a message: the user's, or one of an earlier response."""
 
@@ -18,14 +34,6 @@ class InputText(Fields):
     text: str
     logprobs: list[Any] | None = None
     """Ignored: what an earlier response told of its text."""
-
-
-def _as_message(value: object) -> object:
-    """Return an item without empty fields. Raises ``PydanticCustomError`` for an item of another
-    type, before any of its fields is found unknown."""
-    if isinstance(value, dict) and value.get("type") not in {None, "message"}:
-        raise PydanticCustomError("item_type", "only items of type 'message' are supported here")
-    return without_nothing(value)
 
 
 class InputMessage(Fields):
@@ -36,7 +44,7 @@ class InputMessage(Fields):
     content: Annotated[
         Annotated[str, Tag("<one>")]
         | Annotated[
-            list[Annotated[InputText, BeforeValidator(without_nothing)]],
+            list[Annotated[InputText, _only("input_text", "output_text")]],
             Field(max_length=MAX_PARTS, fail_fast=True),
             Tag("<many>"),
         ],
@@ -58,7 +66,7 @@ class InputMessage(Fields):
 Input = Annotated[
     Annotated[str, Tag("<text>")]
     | Annotated[
-        list[Annotated[InputMessage, BeforeValidator(_as_message)]],
+        list[Annotated[InputMessage, _only("message")]],
         Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True),
         Tag("<messages>"),
     ],
