@@ -17,7 +17,7 @@ CHATTED = {"messages": [{"role": "user", "content": "hello"}]}
 class OfOneModel(FakeOrchestrator):
     """Serves one model, as real orchestrators do."""
 
-    async def ListModels(self, request, context):  # noqa: ARG002, N802
+    async def ListModels(self, request, context):  # noqa: N802
         model = served_model_pb2.ServedModel(num_verifiers=1)
         model.target.name, model.target.context_tokens = "toy", CONTEXT_TOKENS
         return served_model_pb2.ListModelsResponse(models=[model])

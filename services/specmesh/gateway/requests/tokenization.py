@@ -25,18 +25,17 @@ def _table(supported: Iterable[str], refused: Mapping[str, tuple[object, ...]]) 
     }
 
 
-TOKENIZE_TEXT = _table(("model", "prompt", "add_special_tokens"), {"return_token_strs": (False,)})
+TOKENIZE_TEXT = _table(("model", "prompt", "add_special_tokens", "return_token_strs"), {})
 TOKENIZE_CHAT = _table(
     (
         *("model", "messages", "add_generation_prompt", "continue_final_message"),
-        "chat_template_kwargs",
+        *("chat_template_kwargs", "return_token_strs"),
     ),
     {
         "add_special_tokens": (False,),  # the template adds them itself
         "chat_template": (),
         "media_io_kwargs": (),
         "mm_processor_kwargs": (),
-        "return_token_strs": (False,),
         "tools": ([],),
     },
 )
@@ -49,12 +48,14 @@ class TokenizeText(Fields):
     model: _Model = ""
     prompt: str
     add_special_tokens: bool | None = None
+    return_token_strs: bool = False
 
 
 class TokenizeChat(ChatRequest):
     """A chat whose prompt is to be tokenized, as POST /v1/chat/completions would take it."""
 
     model: _Model = ""
+    return_token_strs: bool = False
 
 
 class Detokenize(Fields):

@@ -27,6 +27,7 @@ class TokenizerRoutes:
 
     async def tokenize(self, request: HttpRequest) -> Response:
         """POST /tokenize."""
+        request.state.record.names = {"tokens": "return_token_strs"}
         caller, asked = await self._reception.receive(request, tokenize_request)
         request.state.record.model = asked.model
         return JSONResponse(await unless_gone(request, self._tokens(caller.client, asked)))
@@ -52,9 +53,12 @@ class TokenizerRoutes:
             messages = [message.spoken for message in asked.messages]
             prompt = await client.apply_chat_template(messages, model=model, **asked.chat_keywords)
             tokens = prompt.token_ids
+        strings = None
+        if asked.return_token_strs:
+            strings = await client.token_strings(tokens, model=model)
         return {
             "count": len(tokens),
             "max_model_len": served.target.context_tokens,
             "tokens": tokens,
-            "token_strs": None,
+            "token_strs": strings,
         }
