@@ -46,8 +46,14 @@ OPENAI_RESPONSES: Parameters = {
 _OF_CHATS = ("seed", "stop", "frequency_penalty", "presence_penalty", "logit_bias")
 """Parameters of chats that OpenAI left out of this call, but vLLM did not."""
 
+_OF_VLLM = (
+    Parameter("enable_response_messages", Standing.REFUSED, (False,)),
+    Parameter("previous_input_messages", Standing.REFUSED),
+)
+
 RESPONSES: Parameters = {
     **of_chats(),
+    **{each.name: each for each in _OF_VLLM},
     **{name: CHAT[name] for name in _OF_CHATS},
     **OPENAI_RESPONSES,
 }
