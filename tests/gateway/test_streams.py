@@ -83,7 +83,11 @@ async def test_a_silent_stream_begins_and_shows_that_it_lives(open_gateway, orch
 
 
 async def test_usage_so_far_is_null_before_an_answer_begins(open_gateway, orchestrator):
-    orchestrator.generate_scripts = [never_begins]
+    async def waits(_):
+        await asyncio.Event().wait()
+        yield started()
+
+    orchestrator.generate_scripts = [waits]
     gateway = await open_gateway(orchestrator.address, ping_seconds=0.02, drain_seconds=0)
     options = {"include_usage": True, "continuous_usage_stats": True}
     messages = [{"role": "user", "content": "hello"}]
