@@ -57,6 +57,7 @@ async def test_a_chat_becomes_the_tokens_of_its_prompt(gateway):
     for asked, prompt in (
         ({}, "user: hi\nassistant:"),
         ({"continue_final_message": True}, "user: hi"),
+        ({"specmesh": {"content_as_text": True}}, "user: hi\nassistant:"),
         ({"add_special_tokens": False, "tools": [], "chat_template": None}, "user: hi\nassistant:"),
     ):
         sent = await gateway.post("/tokenize", {"model": MODEL, "messages": MESSAGES, **asked})
@@ -102,6 +103,7 @@ async def test_the_log_has_them_as_it_has_other_calls(gateway, caplog):
         (tokenize_request, {"messages": MESSAGES, "chat_template": "x"}, "chat_template"),
         (tokenize_request, {"messages": MESSAGES, "tools": [{}]}, "tools"),
         (tokenize_request, {"messages": MESSAGES, "n": 1}, "n"),
+        (tokenize_request, {"messages": MESSAGES, "specmesh": {"top_k": 1}}, "specmesh.top_k"),
         (detokenize_request, {}, "tokens"),
         (detokenize_request, {"tokens": "hi"}, "tokens"),
         (detokenize_request, {"tokens": [1, -1]}, "tokens[1]"),

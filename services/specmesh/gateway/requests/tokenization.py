@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.chats import ChatRequest
 from specmesh.gateway.requests.completions import MAX_PROMPT_TOKENS
 from specmesh.gateway.requests.fields import Fields, Uint32
+from specmesh.gateway.requests.parameters import EXTENSION
 from specmesh.gateway.requests.request import read_request
 from specmesh.gateway.requests.standing import Parameter, Parameters, Standing
 
@@ -56,6 +57,13 @@ class TokenizeChat(ChatRequest):
 
     model: _Model = ""
     return_token_strs: bool = False
+
+    @model_validator(mode="after")
+    def _check_extension(self) -> Self:
+        for field in self.specmesh.model_fields_set - {"content_as_text"}:
+            name = f"{EXTENSION}.{field}"
+            raise ApiError.invalid(name, f"{name!r} has no meaning for a prompt alone")
+        return self
 
 
 class Detokenize(Fields):
