@@ -36,5 +36,11 @@ async def test_demo_compares_and_traces_and_its_stdout_is_one_json_object(
     nodes = {node["node"]["instance"]: node for node in summary["breakdown"]["nodes"]}
     assert nodes["verifier-0"]["num_calls"] > 0
     assert nodes["verifier-0"]["forward_ms"] > 0
-    assert {"orchestrator", "drafter"} <= set(nodes)
+    # The drafter is among them only if the answer waited for a draft, which needn't pay for an
+    # answer as short as this.
+    assert (
+        {"orchestrator", "verifier-0"}
+        <= set(nodes)
+        <= {"", "orchestrator", "verifier-0", "drafter"}
+    )
     assert sum(node["share"] for node in nodes.values()) == pytest.approx(1)

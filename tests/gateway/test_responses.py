@@ -105,7 +105,7 @@ async def test_what_is_left_out_is_left_to_the_mesh(gateway, orchestrator):
     (request,) = orchestrator.requests
     assert not request.stopping.ListFields()
     assert not request.sampling.ListFields()
-    assert (answer.temperature, answer.top_p, answer.max_output_tokens) == (1.0, 1.0, None)
+    assert (answer.temperature, answer.top_p, answer.max_output_tokens) == (None, None, None)
 
 
 async def test_a_conversation_goes_on_with_what_was_answered(gateway, orchestrator):

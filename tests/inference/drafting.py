@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.shape import TreeShape
 from specmesh.decoding.trees.tree import TokenTree
@@ -30,7 +31,8 @@ def grow(
     sampling: Sampling,
 ) -> Iterator[TreeLevel]:
     """The levels of a draft below ``sequence``'s prefix, but for an empty one at its end."""
-    growth = GrowingDraft(tree, prefix_length, shape, sampling)
+    processor = LogitProcessor(sampling, [0] * prefix_length)
+    growth = GrowingDraft(tree, shape, sampling, processor)
     while not growth.ended:
         size = len(growth.tree)
         level = growth.grow(sequence.score(growth.tree))

@@ -19,6 +19,7 @@ from tests.inference.rounding import bound
 from tests.inference.test_verify_service import MODES, PREFIX, draft, request, whole
 from transformers import AutoModelForCausalLM
 
+from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.heads import TargetWithHeads
@@ -89,7 +90,7 @@ class Alone:
         message = verifier_pb2.NextDraft(**asked)
         stop, growth = read_stop(message.stop), read_growth(message.growth, 1024)
         shape = DraftShape((0,), message.depth, message.num_choices, stop, growth=growth)
-        growing = GrowingDraft(EMPTY, len(text), shape, sampling)
+        growing = GrowingDraft(EMPTY, shape, sampling, LogitProcessor(sampling, text))
         first = 0
         while not growing.ended:
             tree = growing.tree

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,18 @@ from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, c
 from specmesh.decoding.trees.tree import TokenTree
 
 NO_DISTRIBUTIONS: Mapping[int, Distribution] = MappingProxyType({})
+
+
+class NodeLogits(Protocol):
+    """Logits ``[len(tree) + 1, vocab]``: an array, or rows that are processed when read."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of rows and that of tokens."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, node: int, /) -> NDArray[np.floating[Any]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +56,7 @@ class Verdict:
 
 def verify(
     tree: TokenTree,
-    logits: NDArray[np.floating[Any]],
+    logits: NodeLogits,
     sampling: Sampling,
     position: int,
     draft_distributions: Mapping[int, Distribution] = NO_DISTRIBUTIONS,
@@ -52,10 +64,11 @@ def verify(
 ) -> Verdict:
     """Verify ``tree``; a pure function of its arguments.
 
-    Row k of ``logits`` ``[len(tree) + 1, vocab]`` holds the target's logits after node k, row 0
-    those after the prefix. ``position`` is that of the first token after the prefix, the length of
-    the prefix. ``draft_distributions`` holds, for every node with children, the distribution from
-    which they were drawn without replacement, in the order in which they are listed.
+    Row k of ``logits`` ``[len(tree) + 1, vocab]`` holds the target's logits after node k, processed
+    as the request says, row 0 those after the prefix. ``position`` is that of the first token after
+    the prefix, the length of the prefix. ``draft_distributions`` holds, for every node with
+    children, the distribution from which they were drawn without replacement, in the order in which
+    they are listed.
     ``num_bonus_candidates`` is the number of tokens that ``Verdict.bonus`` lists, 0 for no bonus.
     Both are for rejection mode only.
 
@@ -88,7 +101,7 @@ def verify(
 
 
 def _follow_chosen(
-    tree: TokenTree, logits: NDArray[np.floating[Any]], sampling: Sampling, position: int
+    tree: TokenTree, logits: NodeLogits, sampling: Sampling, position: int
 ) -> Verdict:
     accepted: list[int] = []
     node = 0
@@ -103,7 +116,7 @@ def _follow_chosen(
 
 def _follow_accepted(
     tree: TokenTree,
-    logits: NDArray[np.floating[Any]],
+    logits: NodeLogits,
     sampling: Sampling,
     position: int,
     draft_distributions: Mapping[int, Distribution],

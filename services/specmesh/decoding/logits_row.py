@@ -30,7 +30,7 @@ below -32 are together less than 1e-8. That makes at most 164 units, which is le
 _PIECE = 1 << 16
 _BUCKETS = 256
 _PLACES = np.arange(BLOCK_IDS)[:, None] * BLOCK_STRIDE
-_NO_WEIGHT = -750.0
+NO_WEIGHT = -750.0
 """A log-weight whose exponential is 0; unlike minus infinity it can be multiplied by that 0."""
 
 
@@ -91,6 +91,11 @@ class LogitsRow:
             near = near[kept]
         return self.only(near)
 
+    def min_p(self, share: float) -> LogitsRow:
+        """Return the row with the tokens that have at least ``share`` of the likeliest token's
+        weight (Nguyen et al. 2024)."""
+        return self.only(self._at_least(self.peak + self.temperature * math.log(share)))
+
     def without(self, token_ids: NDArray[np.int64]) -> LogitsRow:
         """Return the row without ``token_ids``; weights still refer to the same ``peak``."""
         if self.token_ids is None:
@@ -146,7 +151,7 @@ class LogitsRow:
             # Not with BLAS, whose threads stall for milliseconds when the cores are busy.
             part = float(np.einsum("i,i", weights, logs))
             if math.isnan(part):  # minus infinity times 0
-                part = float(np.einsum("i,i", weights, np.maximum(logs, _NO_WEIGHT)))
+                part = float(np.einsum("i,i", weights, np.maximum(logs, NO_WEIGHT)))
             energy += part
         return total, max(0.0, math.log(total) - energy / total)
 

@@ -13,7 +13,10 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
-from typing import overload
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 BLOCK_TOKENS = 16
 DIGEST_BYTES = 16
@@ -57,6 +60,10 @@ class PrefixChain(Sequence[int]):
 
     def __len__(self) -> int:
         return len(self._tokens)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return a copy of the tokens, which takes no step per token."""
+        return np.frombuffer(self._tokens.tobytes(), np.uint32).astype(dtype or np.uint32)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._tokens)

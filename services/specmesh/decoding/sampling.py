@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -13,8 +14,49 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.logits_row import LogitsRow, require_peak
 from specmesh.decoding.noise import Purpose
 from specmesh.decoding.race import Race, winner
+from specmesh.decoding.typical import most_typical
 
 MAX_TEMPERATURE = 100.0
+MAX_LOGIT_BIAS = 100.0
+MAX_LISTED_TOKENS = 1024
+MAX_BANNED_SEQUENCES = 256
+"""Bound the work for each position and the size of each call."""
+MAX_BANNED_SEQUENCE = 32
+"""Most tokens of a banned sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    least: float
+    most: float
+    neutral: float
+    excludes_least: bool = False
+
+    def holds(self, value: float) -> bool:
+        return self.least <= value <= self.most and not (
+            self.excludes_least and value == self.least
+        )
+
+    def __str__(self) -> str:
+        return f"{'(' if self.excludes_least else '['}{self.least:g}, {self.most:g}]"
+
+
+_RANGES: Mapping[str, _Range] = {
+    "temperature": _Range(0, MAX_TEMPERATURE, 1),
+    "top_p": _Range(0, 1, 1, excludes_least=True),
+    "min_p": _Range(0, 1, 0),
+    "typical_p": _Range(0, 1, 1, excludes_least=True),
+    "repetition_penalty": _Range(0, 100, 1, excludes_least=True),
+    "presence_penalty": _Range(-2, 2, 0),
+    "frequency_penalty": _Range(-2, 2, 0),
+}
+_MOST_ENTRIES: Mapping[str, int] = {
+    "logit_bias": MAX_LISTED_TOKENS,
+    "allowed_token_ids": MAX_LISTED_TOKENS,
+    "banned_token_ids": MAX_LISTED_TOKENS,
+    "banned_sequences": MAX_BANNED_SEQUENCES,
+    "end_token_ids": MAX_LISTED_TOKENS,
+}
 
 
 class AcceptanceMode(Enum):
@@ -33,11 +75,9 @@ class AcceptanceMode(Enum):
 class Sampling:
     """The parameters by which tokens are chosen. Wrong values raise ``InvalidField``.
 
-    ``temperature`` [0, 100] divides the logits; ``top_k`` keeps the k likeliest tokens, 0 keeps
-    all; ``top_p`` (0, 1] keeps the smallest set of likeliest tokens with at least this probability;
-    ``seed`` is any uint64. ``mode`` is GREEDY exactly when ``temperature`` is 0: the caller may set
-    either. Temperature and top_p are rounded to float32, as on the wire, so that a request means
-    the same in process and across the mesh.
+    Each is that of ``SamplingParameters`` in sampling.proto. ``mode`` is GREEDY exactly when
+    ``temperature`` is 0: the caller may set either. Numbers are rounded to float32, as on the wire,
+    so that a request means the same in process and across the mesh.
     """
 
     temperature: float = 1.0
@@ -45,22 +85,79 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     mode: AcceptanceMode = AcceptanceMode.COUPLED
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_token_ids: tuple[int, ...] = ()
+    banned_token_ids: tuple[int, ...] = ()
+    banned_sequences: tuple[tuple[int, ...], ...] = ()
+    min_tokens: int = 0
+    end_token_ids: tuple[int, ...] = ()
+    num_prompt_tokens: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature <= MAX_TEMPERATURE:
-            raise InvalidField("temperature", f"must be in [0, {MAX_TEMPERATURE:g}]")
+        for name, allowed in _RANGES.items():
+            if getattr(self, name) == allowed.neutral:
+                continue
+            value = float(np.float32(getattr(self, name)))
+            if not allowed.holds(value):
+                raise InvalidField(name, f"must be in {allowed}")
+            object.__setattr__(self, name, value)
         if self.top_k < 0:
             raise InvalidField("top_k", "must not be negative")
-        if not 0 < np.float32(self.top_p) <= 1:
-            raise InvalidField("top_p", "must be in (0, 1]")
         if not 0 <= self.seed < 1 << 64:
             raise InvalidField("seed", "must fit in 64 bits without a sign")
-        greedy = self.mode is AcceptanceMode.GREEDY
-        temperature = 0.0 if greedy else float(np.float32(self.temperature))
-        object.__setattr__(self, "temperature", temperature)
-        object.__setattr__(self, "top_p", float(np.float32(self.top_p)))
-        if temperature == 0:
+        self._check_entries()
+        if self.mode is AcceptanceMode.GREEDY:
+            object.__setattr__(self, "temperature", 0.0)
+        elif self.temperature == 0:
             object.__setattr__(self, "mode", AcceptanceMode.GREEDY)
+
+    def _check_entries(self) -> None:
+        for name, most in _MOST_ENTRIES.items():
+            if len(getattr(self, name)) > most:
+                raise InvalidField(name, f"has more than {most} entries")
+        for at, sequence in enumerate(self.banned_sequences):
+            if not 1 <= len(sequence) <= MAX_BANNED_SEQUENCE:
+                raise InvalidField(
+                    f"banned_sequences[{at}].token_ids",
+                    f"must hold 1 to {MAX_BANNED_SEQUENCE} tokens",
+                )
+        for token, bias in self.logit_bias:
+            if not abs(bias) <= MAX_LOGIT_BIAS:
+                reason = f"must be in [-{MAX_LOGIT_BIAS:g}, {MAX_LOGIT_BIAS:g}]"
+                raise InvalidField(f"logit_bias[{token}]", reason)
+
+    @property
+    def penalises(self) -> bool:
+        """True if tokens that have occurred before get other logits."""
+        penalties = (self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
+        return penalties != (1, 0, 0)
+
+    @property
+    def changes_logits(self) -> bool:
+        """True if logits are changed before they are warped."""
+        return bool(
+            self.penalises
+            or self.logit_bias
+            or self.allowed_token_ids
+            or self.banned_token_ids
+            or self.banned_sequences
+            or self.min_tokens
+        )
+
+    @property
+    def without_processing(self) -> Sampling:
+        """The parameters that processes without ``MODEL_FEATURE_LOGIT_PROCESSING`` know."""
+        return Sampling(self.temperature, self.top_k, self.top_p, self.seed, self.mode)
+
+    @property
+    def needs_processing(self) -> bool:
+        """True if a parameter is set that came with ``MODEL_FEATURE_LOGIT_PROCESSING``."""
+        return self.changes_logits or self.min_p > 0 or self.typical_p < 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,10 +174,11 @@ class Distribution:
 def warp(logits: NDArray[np.floating[Any]], sampling: Sampling) -> Distribution:
     """Return the distribution that ``sampling`` makes of ``logits`` ``[vocab]``, ids ascending.
 
-    It applies temperature, then top-k, then top-p to the tokens that top-k keeps, as in Hugging
-    Face transformers; ties go to the lower id. At the boundary of top-k or top-p the last bit of a
-    logit decides which tokens are kept. Temperature 0 puts all mass on the likeliest token. Raises
-    ``FloatingPointError`` if the logits hold NaN or no finite maximum.
+    It applies temperature, then top-k, top-p, min-p and typical-p, each to the tokens that are
+    left, as in Hugging Face transformers; ties go to the lower id. At the boundaries the last bit
+    of a logit decides which tokens are kept. Temperature 0 puts all mass on the likeliest token.
+
+    Raises ``FloatingPointError`` if the logits hold NaN or no finite maximum.
     """
     if sampling.mode is AcceptanceMode.GREEDY:
         return Distribution(np.array([_likeliest_one(logits)]), np.ones(1))
@@ -98,6 +196,10 @@ def kept(logits: NDArray[np.floating[Any]], sampling: Sampling) -> LogitsRow:
         row = row.top_k(sampling.top_k)
     if sampling.top_p < 1:
         row = row.top_p(sampling.top_p)
+    if sampling.min_p > 0:
+        row = row.min_p(sampling.min_p)
+    if sampling.typical_p < 1:
+        row = most_typical(row, sampling.typical_p)
     return row
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import grpc.aio
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.growth import TreeGrowth
 from specmesh.decoding.trees.shape import TreeShape
@@ -128,7 +129,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         shape = self._fit(shape, tree, len(prefix))
         sequence = self._model.open(prefix, job.cancellation, len(tree) + shape.num_nodes)
         meter = CostMeter(sequence, job.queue_ms)
-        growth = GrowingDraft(tree, len(prefix), shape, sampling)
+        growth = GrowingDraft(tree, shape, sampling, LogitProcessor(sampling, prefix))
         sent = len(tree)
         pending: list[TreeLevel] = []
         try:

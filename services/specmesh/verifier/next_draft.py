@@ -7,6 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.engine.heads import DraftSequence
@@ -59,22 +60,27 @@ def read_next_draft(
 
 
 def draft_from(
-    draft: DraftSequence, position: int, asked: RequestedDraft, description: ModelDescription
+    draft: DraftSequence,
+    processor: LogitProcessor,
+    path: tuple[int, ...],
+    asked: RequestedDraft,
+    description: ModelDescription,
 ) -> DraftingSteps:
-    """Draft as ``asked`` with ``draft``, whose next token is at ``position``. Return None if the
-    heads fail: the verdict is still valid."""
+    """Draft as ``asked`` with ``draft``, behind the prefix of ``processor`` and then ``path``, the
+    tokens of the verdict. Return None if the heads fail: the verdict is still valid."""
+    position = processor.prefix_length + len(path)
     try:
-        return (yield from _grow(draft, position, _fit(asked, description, position)))
+        return (yield from _grow(draft, processor, path, _fit(asked, description, position)))
     except Exception:
         log.exception("the heads failed to draft")
         return None
 
 
 def _grow(
-    draft: DraftSequence, position: int, asked: RequestedDraft
+    draft: DraftSequence, processor: LogitProcessor, path: tuple[int, ...], asked: RequestedDraft
 ) -> Generator[ForwardRequest, Logits, drafter_pb2.DraftResponse]:
     meter = CostMeter(draft)
-    growth = GrowingDraft(EMPTY, position, asked.shape, asked.sampling)
+    growth = GrowingDraft(EMPTY, asked.shape, asked.sampling, processor, path)
     levels = []
     try:
         while not growth.ended:

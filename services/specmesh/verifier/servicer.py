@@ -14,6 +14,7 @@ from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS, logprobs_along
+from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.heads import DraftSequence, TargetWithHeads
@@ -92,18 +93,18 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         next_draft = read_next_draft(request, sampling)
         prefix = await self._prefixes.resolve(request.prefix)
         self._check_room(len(prefix), tree)
+        processor = LogitProcessor(sampling, prefix)
 
         def judge(logits: Logits) -> Verdict:
-            verdict = verify(
-                tree, logits, sampling, len(prefix), distributions, num_bonus_candidates
-            )
+            rows = processor.rows(logits, tree)
+            verdict = verify(tree, rows, sampling, len(prefix), distributions, num_bonus_candidates)
             if num_top_logprobs is None:
                 return verdict
             path = (verdict.accepted_nodes, verdict.next_token)
             return replace(verdict, logprobs=logprobs_along(tree, logits, *path, num_top_logprobs))
 
         def work(job: VerifyJob) -> VerifySteps:
-            return self._verify(job, prefix, tree, judge, next_draft)
+            return self._verify(job, prefix, tree, judge, processor, next_draft)
 
         response = await self._engine.run(work)
         total = cost_pb2.ComputeCost()
@@ -119,6 +120,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         prefix: Sequence[int],
         tree: TokenTree,
         judge: Callable[[Logits], Verdict],
+        processor: LogitProcessor,
         next_draft: RequestedDraft | None,
     ) -> VerifySteps:
         began = time.perf_counter()
@@ -146,8 +148,8 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         finally:
             sequence.close(accepted)  # before heads draft: other calls may need its KV cache
         if draft is not None and next_draft is not None:
-            position = len(prefix) + len(accepted) + 1
-            drafted = yield from draft_from(draft, position, next_draft, model.description)
+            path = (*tree.tokens_on(accepted), verdict.next_token)
+            drafted = yield from draft_from(draft, processor, path, next_draft, model.description)
             if drafted is not None:
                 response.next_draft.CopyFrom(drafted)
         yield response

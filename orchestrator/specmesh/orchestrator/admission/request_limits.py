@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS
 from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
-from specmesh.decoding.sampling import MAX_TEMPERATURE
+from specmesh.decoding.sampling import (
+    MAX_BANNED_SEQUENCE,
+    MAX_BANNED_SEQUENCES,
+    MAX_LISTED_TOKENS,
+    MAX_LOGIT_BIAS,
+    MAX_TEMPERATURE,
+)
 from specmesh.decoding.trees.plan import MAX_WIDTH
 from specmesh.orchestrator.strategies.options import MAX_BRANCHES
 from specmesh.serving.rpc.intake import MAX_METADATA_BYTES
@@ -15,8 +21,14 @@ from specmesh.serving.rpc.intake import MAX_METADATA_BYTES
 __all__ = [
     "MAX_ARGUMENT_BYTES",
     "MAX_ARGUMENT_DEPTH",
+    "MAX_BAD_WORDS",
+    "MAX_BAD_WORD_CHARS",
+    "MAX_BANNED_SEQUENCE",
+    "MAX_BANNED_SEQUENCES",
     "MAX_BRANCHES",
     "MAX_EPOCH",
+    "MAX_LISTED_TOKENS",
+    "MAX_LOGIT_BIAS",
     "MAX_LOOKAHEAD",
     "MAX_MESSAGES",
     "MAX_METADATA_BYTES",
@@ -37,6 +49,8 @@ MAX_REQUEST_BYTES = 8 * 2**20
 """Default limit of a whole message, in bytes; ``--max-request-bytes`` sets another."""
 SEED_BITS = 53
 """Seeds of 53 bits fit the numbers of every client: JavaScript's integers are exact up to there."""
+MAX_BAD_WORDS = 128
+MAX_BAD_WORD_CHARS = 64
 MAX_STOP_TOKENS = 256
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARS = 256

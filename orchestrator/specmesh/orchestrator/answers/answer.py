@@ -25,6 +25,7 @@ from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.replicas.transport.peer_model import kind_of
 from specmesh.orchestrator.requests.plan import RequestPlan
+from specmesh.orchestrator.requests.sampling import num_without_stop
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.commands import Commit, Finish, StopReason, TokenKind
 from specmesh.orchestrator.strategies.kit.progress import Progress
@@ -58,7 +59,10 @@ class Answer:
         self._metrics = metrics
         self._replayed = replayed
         self._num_received = num_received
-        text = TextStream(target.token_bytes, plan.prompt, plan.stopping.stop_strings)
+        text = TextStream(
+            *(target.token_bytes, plan.prompt, plan.stopping.stop_strings),
+            num_without_stop(plan.sampling, len(plan.prompt)),
+        )
         num_known = len(plan.prompt) + len(replayed.token_ids)
         self._logprobs = (
             JudgedLogprobs(plan.num_top_logprobs, position=num_known)

@@ -8,10 +8,11 @@ from specmesh.orchestrator.answers.events import REASONS
 from specmesh.orchestrator.answers.session_codec import described_request
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.requests.prompts import PromptReader
+from specmesh.orchestrator.requests.sampling import num_without_stop
 from specmesh.orchestrator.strategies.commands import StopReason
 from specmesh.orchestrator.text.decoder import TextStream
 from specmesh.serving.store.stored_session import CANCELLED, StoredSession
-from specmesh.v1 import events_pb2, session_pb2
+from specmesh.v1 import events_pb2, generation_pb2, session_pb2
 
 
 async def described(
@@ -34,7 +35,7 @@ async def described(
         token_ids=stored.generated.token_ids,
         unchecked=sorted(stored.generated.unchecked),
         # Decoding a long answer takes a while.
-        text=await prompts.in_turn(_text, stored, tuple(settled.stopping.stop_strings), target),
+        text=await prompts.in_turn(_text, stored, settled, target),
         finish_reason=finish_reason,
     )
     described.expire_time.FromMilliseconds(round((time.time() + stored.expires_in_s) * 1e3))
@@ -54,9 +55,13 @@ def _state(
     return session_pb2.SESSION_STATE_FINISHED, told
 
 
-def _text(stored: StoredSession, stop_strings: tuple[str, ...], target: Target) -> str:
+def _text(stored: StoredSession, settled: generation_pb2.GenerateRequest, target: Target) -> str:
     """Return the text that the session's stream has sent, or would have sent."""
-    stream = TextStream(target.token_bytes, stored.session.prompt, stop_strings)
+    prompt = stored.session.prompt
+    stream = TextStream(
+        *(target.token_bytes, prompt, settled.stopping.stop_strings),
+        num_without_stop(settled.sampling, len(prompt)),
+    )
     texts = []
     for token in stored.generated.token_ids:
         texts.append(stream.push(token))

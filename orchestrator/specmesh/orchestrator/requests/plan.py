@@ -13,14 +13,14 @@ from specmesh.decoding.trees.calibrated import CalibratedTrees
 from specmesh.decoding.trees.shape import TreeShape
 from specmesh.orchestrator.admission.request_limits import MAX_TOP_LOGPROBS, SEED_BITS
 from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.requests.sampling import settle_sampling
 from specmesh.orchestrator.requests.stopping import Stopping, read_stopping
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.serving.codec.filter_options import read_filter_options
-from specmesh.serving.codec.wire import read_sampling
 from specmesh.serving.errors import FailedPreconditionStatus, NotFoundStatus
-from specmesh.v1 import generation_pb2, model_pb2, speculation_pb2
+from specmesh.v1 import generation_pb2, model_pb2, sampling_pb2, speculation_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,9 @@ class Defaults:
     strategy: str
     lookahead: int | None = None
     trees: CalibratedTrees | None = None
+    as_model_says: bool = False
+    """Whether sampling parameters that a request leaves unset are those that the model's author
+    recommends."""
 
     def trees_for(self, target: Target, temperature: float) -> tuple[TreeShape, ...]:
         """Return the calibrated trees of ``target``; none if they belong to another model."""
@@ -59,6 +62,8 @@ class RequestPlan:
             features.append(model_pb2.MODEL_FEATURE_REJECTION_MODE)
         if self.num_top_logprobs is not None:
             features.append(model_pb2.MODEL_FEATURE_LOGPROBS)
+        if self.sampling.needs_processing:
+            features.append(model_pb2.MODEL_FEATURE_LOGIT_PROCESSING)
         return frozenset(features)
 
 
@@ -90,10 +95,16 @@ def make_plan(
     if strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise InvalidField("speculation.strategy", f"{strategy!r} is not one of: {known}")
-    sampling = read_sampling(request.sampling, seed=rng.getrandbits(SEED_BITS))
-    if sampling.seed >> SEED_BITS:
-        raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
     stopping = read_stopping(request, target, len(prompt))
+    seed = rng.getrandbits(SEED_BITS)
+    given = sampling_pb2.SamplingParameters()
+    if defaults.as_model_says:
+        given.MergeFrom(target.info.generation_defaults)
+    given.MergeFrom(request.sampling)
+    sampling = settle_sampling(given, len(prompt), target, stopping, seed)
+    if sampling.needs_processing and not STRATEGIES[strategy].lossless:
+        reason = f"{strategy!r} draws tokens unchecked, so it excludes {_processed_by(given)}"
+        raise InvalidField("speculation.strategy", reason)
     ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
     goal = Goal(
         max_tokens=stopping.max_tokens,
@@ -112,6 +123,13 @@ def make_plan(
         filter_options=_filter_options(request.speculation, strategy),
         num_top_logprobs=_num_top_logprobs(request, strategy),
     )
+
+
+def _processed_by(given: sampling_pb2.SamplingParameters) -> str:
+    """Return the name of a parameter that came with logit processing."""
+    plain = {"temperature", "top_k", "top_p", "seed", "acceptance_mode"}
+    names = (field.name for field, _ in given.ListFields())
+    return f"sampling.{next(name for name in names if name not in plain)}"
 
 
 def check_replicas(plan: RequestPlan, target: Target) -> None:

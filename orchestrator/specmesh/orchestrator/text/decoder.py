@@ -37,14 +37,22 @@ class TextStream:
     """
 
     def __init__(
-        self, token_bytes: TokenBytes, prompt: Sequence[int], stop_strings: Sequence[str]
+        self,
+        token_bytes: TokenBytes,
+        prompt: Sequence[int],
+        stop_strings: Sequence[str],
+        min_tokens: int = 0,
     ) -> None:
+        """Begin the text after ``prompt``. Stop strings that one of the first ``min_tokens`` tokens
+        completes are ignored."""
         self._token_bytes = token_bytes
         self._context = token_bytes.context(prompt)
         self._characters = _Characters(
             _broken_off(token_bytes, prompt), EACH_BYTE if token_bytes.has_fallback else "replace"
         )
         self._stop_strings = StopStrings(stop_strings, token_bytes) if stop_strings else None
+        self._num_unstopped = min_tokens
+        """The number of next tokens that can't complete a stop string."""
         self._held = ""
         self.num_characters = 0
         """Characters that the tokens have completed so far, emitted or not."""
@@ -58,6 +66,7 @@ class TextStream:
 
     def push(self, token_id: int) -> str:
         """Return the text that can be emitted after ``token_id``."""
+        self._num_unstopped -= 1
         if token_id in self._token_bytes.special:
             return self._emit("", (token_id,))
         certain = self._characters.push(self.bytes_of(token_id))
@@ -83,7 +92,7 @@ class TextStream:
         for symbol in symbols:
             end += isinstance(symbol, str)
             length = self._stop_strings.push(symbol)
-            if length is not None:
+            if length is not None and self._num_unstopped < 0:
                 self.stopped = True
                 self._held = ""
                 return text[: end - length]

@@ -10,6 +10,7 @@ import numpy as np
 
 from specmesh.decoding.drafting import Drawn, TopK, draw_children
 from specmesh.decoding.predict.lookahead import DraftStop
+from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.trees.growth import Children, Guess, TreeGrowth, is_last, next_level
 from specmesh.decoding.trees.shape import TreeShape
@@ -72,13 +73,20 @@ class GrowingDraft:
     """
 
     def __init__(
-        self, tree: TokenTree, prefix_length: int, shape: DraftShape, sampling: Sampling
+        self,
+        tree: TokenTree,
+        shape: DraftShape,
+        sampling: Sampling,
+        processor: LogitProcessor,
+        path: tuple[int, ...] = (),
     ) -> None:
+        """Begin with ``tree``, which hangs from the prefix of ``processor`` and then ``path``."""
         self.tree = tree
         """All nodes so far, those of the request first."""
         self.num_levels = 0
         """The number of levels added so far."""
-        self._prefix_length = prefix_length
+        self._processor = processor
+        self._path = path
         self._shape = shape
         self._sampling = sampling
         self._frontier = [_Tip(node) for node in shape.from_nodes]
@@ -100,11 +108,14 @@ class GrowingDraft:
         """
         tips, guesses = [], []
         for tip in self._frontier:
+            path = (*self._path, *self.tree.tokens_on(self.tree.path(tip.node)))
             row = rows[tip.node - self._first_row][: self._shape.vocab_size]
+            row = self._processor.row(row, path)
             if row[0] == -np.inf and row.max() == -np.inf:
                 continue  # the model has no guess here
             tips.append(tip)
-            guesses.append(Guess(tip.chance, self._drawn(row, tip)))
+            position = self._processor.prefix_length + len(path)
+            guesses.append(Guess(tip.chance, self._drawn(row, position, tip)))
         stop, growth, size = self._shape.stop, self._shape.growth, len(self.tree)
         level = next_level(guesses, stop, growth, size - self._num_given)
         self.num_levels += 1
@@ -145,7 +156,7 @@ class GrowingDraft:
                 choices[node] = each.choices.first(num_choices)
         return TreeLevel(self.tree, distributions, choices)
 
-    def _drawn(self, row: Logits, tip: _Tip) -> Drawn:
+    def _drawn(self, row: Logits, position: int, tip: _Tip) -> Drawn:
         num_children = 1
         if self._shape.fixed is not None:
             num_children = len(self._shape.fixed.children(tip.place))
@@ -155,5 +166,4 @@ class GrowingDraft:
         num_choices = self._shape.num_choices
         if self._shape.stop is not None:
             num_choices = max(num_choices, num_children)
-        position = self._prefix_length + self.tree.depth(tip.node)
         return draw_children(row, self._sampling, position, num_children, num_choices)

@@ -51,7 +51,7 @@ def read_sampling(message: sampling_pb2.SamplingParameters, seed: int | None = N
     Without either, a temperature above 0 is refused: the answer would not be a function of the
     request. Every field but ``acceptance_mode`` has the name that it has in ``Sampling``.
     """
-    given = {field.name: value for field, value in message.ListFields()}
+    given = {field.name: _plain(field.name, value) for field, value in message.ListFields()}
     if seed is not None:
         given.setdefault("seed", seed)
     if "seed" not in given and given.get("temperature") != 0:
@@ -67,12 +67,26 @@ def write_sampling(sampling: Sampling) -> sampling_pb2.SamplingParameters:
     """Return the message for ``sampling``: its seed, its mode, and the parameters it uses."""
     given = {**used(sampling), "seed": sampling.seed}
     rejects = given.pop("mode", None) is AcceptanceMode.REJECTION
+    if sequences := given.get("banned_sequences"):
+        given["banned_sequences"] = [
+            sampling_pb2.TokenSequence(token_ids=sequence) for sequence in sequences
+        ]
+    given["logit_bias"] = dict(sampling.logit_bias)
     return sampling_pb2.SamplingParameters(
         **given,
         acceptance_mode=sampling_pb2.ACCEPTANCE_MODE_REJECTION
         if rejects
         else sampling_pb2.ACCEPTANCE_MODE_COUPLED,
     )
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return the value of a sampling parameter as ``Sampling`` has it."""
+    if name == "logit_bias":
+        return tuple(sorted(value.items()))
+    if name == "banned_sequences":
+        return tuple(tuple(sequence.token_ids) for sequence in value)
+    return value if isinstance(value, int | float) else tuple(value)
 
 
 def used(parameters: DataclassInstance) -> dict[str, Any]:

@@ -140,7 +140,7 @@ class DraftCalls:
             levels_per_message=command.levels_per_message,
             num_choices=command.num_choices,
             stop=write_stop(command.stop),
-            sampling=self._draft_sampling(command.task),
+            sampling=self._draft_sampling(command.task, peer),
             vocab_size=self._request.vocab_size,
             growth=write_growth(command.growth)
             if peer.can(model_pb2.MODEL_FEATURE_TREE_GROWTH)
@@ -150,9 +150,13 @@ class DraftCalls:
             else None,
         )
 
-    def _draft_sampling(self, task: TaskId) -> sampling_pb2.SamplingParameters:
+    def _draft_sampling(self, task: TaskId, peer: Peer) -> sampling_pb2.SamplingParameters:
+        """Return the parameters of a draft. A drafter that can't process logits drafts without
+        that: the target accepts fewer of its tokens."""
         shared = self._request
         own = draft_sampling(shared.sampling, task, shared.epoch)
+        if own.needs_processing and not peer.can(model_pb2.MODEL_FEATURE_LOGIT_PROCESSING):
+            own = own.without_processing
         return shared.sampling_message if own is shared.sampling else write_sampling(own)
 
 

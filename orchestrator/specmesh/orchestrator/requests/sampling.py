@@ -1,0 +1,102 @@
+"""The sampling parameters of a request, checked against its model and its prompt, and settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tokenizers import Tokenizer
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.sampling import Sampling
+from specmesh.orchestrator.admission.request_limits import (
+    MAX_BAD_WORD_CHARS,
+    MAX_BAD_WORDS,
+    SEED_BITS,
+)
+from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.requests.stopping import Stopping
+from specmesh.serving.codec.wire import check_tokens, read_sampling
+from specmesh.v1 import sampling_pb2
+
+
+def settle_sampling(
+    given: sampling_pb2.SamplingParameters,
+    num_prompt: int,
+    target: Target,
+    stopping: Stopping,
+    seed: int,
+) -> Sampling:
+    """Return the parameters ``given`` for a prompt of ``num_prompt`` tokens as replicas get them;
+    ``seed`` is used if there is none. Raises ``InvalidField``."""
+    message = sampling_pb2.SamplingParameters()
+    message.CopyFrom(given)
+    message.ClearField("bad_words")
+    message.ClearField("end_token_ids")
+    sampling = read_sampling(message, seed=seed)
+    if sampling.seed >> SEED_BITS:
+        raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
+    banned = {*sampling.banned_sequences, *_sequences_of(given, target.tokenizer)}
+    sampling = replace(sampling, banned_sequences=tuple(sorted(banned)))
+    if not sampling.needs_processing:
+        return replace(sampling, num_prompt_tokens=0)
+    _check_ids(sampling, target.info.vocab_size)
+    num_own = given.num_prompt_tokens if given.HasField("num_prompt_tokens") else num_prompt
+    if num_own > num_prompt:
+        reason = f"must be at most {num_prompt}, the tokens of the prompt"
+        raise InvalidField("sampling.num_prompt_tokens", reason)
+    sampling = replace(sampling, num_prompt_tokens=num_own)
+    if sampling.min_tokens:
+        if sampling.min_tokens > stopping.max_tokens + num_prompt - num_own:
+            raise InvalidField("sampling.min_tokens", "must be at most stopping.max_tokens")
+        ends = set(stopping.stop_token_ids)
+        if not stopping.ignore_end_of_text:
+            ends.update(target.info.end_of_text_ids)
+        sampling = replace(sampling, end_token_ids=tuple(sorted(ends)))
+    _check_choice(sampling, target.info.vocab_size)
+    return sampling
+
+
+def num_without_stop(sampling: Sampling | sampling_pb2.SamplingParameters, num_prompt: int) -> int:
+    """Return the number of tokens behind the prompt that can't end an answer with the settled
+    ``sampling``."""
+    return max(0, sampling.num_prompt_tokens + sampling.min_tokens - num_prompt)
+
+
+def _sequences_of(
+    message: sampling_pb2.SamplingParameters, tokenizer: Tokenizer
+) -> Iterator[tuple[int, ...]]:
+    """Yield the tokens of each bad word as it begins a text, and as it follows a space."""
+    if len(message.bad_words) > MAX_BAD_WORDS:
+        raise InvalidField("sampling.bad_words", f"has more than {MAX_BAD_WORDS} entries")
+    for at, word in enumerate(message.bad_words):
+        field = f"sampling.bad_words[{at}]"
+        if not 0 < len(word) <= MAX_BAD_WORD_CHARS:
+            raise InvalidField(field, f"must have 1 to {MAX_BAD_WORD_CHARS} characters")
+        for text in (word, f" {word.lstrip()}"):
+            tokens = tuple(tokenizer.encode(text, add_special_tokens=False).ids)
+            if not tokens:
+                raise InvalidField(field, "has no tokens")
+            yield tokens
+
+
+def _check_ids(sampling: Sampling, vocab_size: int) -> None:
+    """Raise ``InvalidField`` for an id outside the vocabulary."""
+    for token, _ in sampling.logit_bias:
+        if token >= vocab_size:
+            reason = f"is outside the vocabulary of {vocab_size}"
+            raise InvalidField(f"sampling.logit_bias[{token}]", reason)
+    check_tokens("sampling.allowed_token_ids", sampling.allowed_token_ids, vocab_size)
+    check_tokens("sampling.banned_token_ids", sampling.banned_token_ids, vocab_size)
+    for at, sequence in enumerate(sampling.banned_sequences):
+        check_tokens(f"sampling.banned_sequences[{at}].token_ids", sequence, vocab_size)
+
+
+def _check_choice(sampling: Sampling, vocab_size: int) -> None:
+    """Raise ``InvalidField`` if no token may be generated."""
+    allowed: Sequence[int] = sampling.allowed_token_ids or range(vocab_size)
+    if len(allowed) > len(sampling.banned_token_ids) + len(sampling.end_token_ids):
+        return
+    if set(allowed) <= {*sampling.banned_token_ids, *sampling.end_token_ids}:
+        field = "allowed_token_ids" if sampling.allowed_token_ids else "banned_token_ids"
+        raise InvalidField(f"sampling.{field}", "leaves no token that may be generated")

@@ -1,0 +1,1 @@
+"""The changes that a request makes to logits before tokens are chosen."""

@@ -1,0 +1,83 @@
+"""Logit processing: the logits that a request's tokens are chosen from, as a pure function of the
+tokens before a position and of the model's own logits there.
+
+Drafter, heads and verifier process their logits in the same way, node by node of a tree, so a draft
+token has the chances that the target gives it, and the text under speculation is the target's own.
+The steps follow vLLM's order: bias, bans, penalties. Warping comes after them (``sampling.kept``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmesh.decoding.processing.bans import Bans
+from specmesh.decoding.processing.penalties import Penalties
+from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.trees.tree import TokenTree
+
+Logits = NDArray[np.floating[Any]]
+
+
+class LogitProcessor:
+    """Processes the logits of one request behind ``prefix``, which must not change meanwhile."""
+
+    def __init__(self, sampling: Sampling, prefix: Sequence[int]) -> None:
+        self._sampling = sampling
+        self._prefix = prefix
+        self.prefix_length = len(prefix)
+        bias = dict(sampling.logit_bias)
+        self._biased = np.array(list(bias), np.int64)
+        self._bias = np.array(list(bias.values()), np.float32)
+
+    def row(self, logits: Logits, path: Sequence[int] = ()) -> Logits:
+        """Return the processed ``logits`` ``[vocab]`` behind the prefix and then ``path``: the same
+        array if the request changes nothing, else a new one.
+
+        A token that must not be chosen gets minus infinity. Ids outside the row are ignored: a
+        drafter may have fewer tokens than its target.
+        """
+        if not self._sampling.changes_logits:
+            return logits
+        processed = logits.copy()
+        within = self._biased < logits.size
+        processed[self._biased[within]] += self._bias[within]
+        self._bans.apply(processed, path)
+        if self._sampling.penalises:
+            self._penalties.apply(processed, path)
+        return processed
+
+    def rows(self, logits: Logits, tree: TokenTree) -> ProcessedRows:
+        """Return the rows ``[len(tree) + 1, vocab]`` after the nodes of ``tree``, each processed
+        when it is read."""
+        return ProcessedRows(self, logits, tree)
+
+    @cached_property
+    def _bans(self) -> Bans:
+        return Bans(self._sampling, self._prefix)
+
+    @cached_property
+    def _penalties(self) -> Penalties:
+        return Penalties(self._sampling, np.asarray(self._prefix, np.int64))
+
+
+class ProcessedRows:
+    """The processed logits after each node of a tree. A verdict reads few of them."""
+
+    def __init__(self, processor: LogitProcessor, logits: Logits, tree: TokenTree) -> None:
+        self._processor = processor
+        self._logits = logits
+        self._tree = tree
+        self.shape = logits.shape
+
+    def __len__(self) -> int:
+        return len(self._logits)
+
+    def __getitem__(self, node: int) -> Logits:
+        """Return the row after ``node``."""
+        path = self._tree.tokens_on(self._tree.path(node))
+        return self._processor.row(self._logits[node], path)
