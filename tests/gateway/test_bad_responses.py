@@ -69,7 +69,7 @@ def test_a_wrong_field_of_responses_is_named(change, param):
         ("messages", "'input'"),
         ("max_tokens", "'max_output_tokens'"),
         ("previous_response_id", "'input'"),
-        ("top_k", "'specmesh.top_k'"),
+        ("lookahead", "'specmesh.lookahead'"),
     ],
 )
 def test_a_name_of_another_call_is_told_what_means_the_same_here(name, hint):

@@ -84,7 +84,10 @@ async def test_every_supported_parameter_reaches_the_mesh_and_is_echoed(gateway,
         top_p=0.25,
         store=True,
         text={"format": {"type": "text"}, "verbosity": "medium"},
-        extra_body={"seed": 11, "stop": "a", "specmesh": {"strategy": "dsi", "lookahead": 3}},
+        extra_body={
+            **{"seed": 11, "stop": "a", "top_k": 9, "presence_penalty": 0.5},
+            "specmesh": {"strategy": "dsi", "lookahead": 3},
+        },
     )
     (request,) = orchestrator.requests
     assert [(each.role, each.content) for each in request.chat.messages] == [
@@ -93,6 +96,7 @@ async def test_every_supported_parameter_reaches_the_mesh_and_is_echoed(gateway,
     ]
     sampling, stopping, speculation = request.sampling, request.stopping, request.speculation
     assert (sampling.temperature, sampling.top_p, sampling.seed) == (0.5, 0.25, 11)
+    assert (sampling.top_k, sampling.presence_penalty) == (9, 0.5)
     assert (stopping.max_tokens, list(stopping.stop_strings)) == (5, ["a"])
     assert (speculation.strategy, speculation.lookahead) == ("dsi", 3)
     assert (answer.instructions, answer.max_output_tokens) == ("be brief", 5)
