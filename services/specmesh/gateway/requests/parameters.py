@@ -44,12 +44,11 @@ def _table(
 OPENAI_COMPLETIONS = _table(
     supported=(
         *("model", "prompt", "max_tokens", "temperature", "top_p", "n", "stop"),
-        *("stream", "stream_options", "logprobs"),
+        *("stream", "stream_options", "logprobs", "echo"),
     ),
     ignored=("user",),
     refused={
         "best_of": (1,),
-        "echo": (False,),
         "suffix": ("",),
     },
 )
