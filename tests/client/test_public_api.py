@@ -66,6 +66,7 @@ def test_exports_are_exactly_these():
         "SpecmeshError",
         "Strategy",
         "TemplateOptions",
+        "TextScore",
         "Timeouts",
         "Tls",
         "TokenFile",
