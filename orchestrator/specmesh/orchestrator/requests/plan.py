@@ -61,6 +61,8 @@ class RequestPlan:
             features.append(model_pb2.MODEL_FEATURE_LOGPROBS)
         if self.sampling.needs_processing:
             features.append(model_pb2.MODEL_FEATURE_LOGIT_PROCESSING)
+        if self.sampling.grammar is not None:
+            features.append(model_pb2.MODEL_FEATURE_GRAMMARS)
         return frozenset(features)
 
 

@@ -41,6 +41,9 @@ def settle_sampling(
     if not sampling.changes_logits:
         return replace(sampling, num_prompt_tokens=0)
     _check_ids(sampling, target.info.vocab_size)
+    if sampling.grammar is not None and stopping.ignore_end_of_text:
+        reason = "excludes sampling.grammar: a text that is complete must end"
+        raise InvalidField("stopping.ignore_end_of_text", reason)
     given = message.num_prompt_tokens if message.HasField("num_prompt_tokens") else num_prompt
     if given > num_prompt:
         reason = f"must be at most {num_prompt}, the tokens of the prompt"
