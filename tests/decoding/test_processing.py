@@ -194,13 +194,6 @@ def test_a_request_that_changes_nothing_costs_nothing():
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"min_p": 1.5}, "min_p"),
-        ({"min_p": float("nan")}, "min_p"),
-        ({"typical_p": 0.0}, "typical_p"),
-        ({"repetition_penalty": 0.0}, "repetition_penalty"),
-        ({"repetition_penalty": -1.0}, "repetition_penalty"),
-        ({"presence_penalty": 2.5}, "presence_penalty"),
-        ({"frequency_penalty": -2.5}, "frequency_penalty"),
         ({"logit_bias": ((3, 101.0),)}, "logit_bias[3]"),
         ({"logit_bias": ((3, float("nan")),)}, "logit_bias[3]"),
         ({"logit_bias": tuple((token, 1.0) for token in range(1025))}, "logit_bias"),

@@ -28,6 +28,11 @@ WARPS = st.builds(
 WRONG = [
     *(("temperature", bad) for bad in (-0.1, 100.1, math.nan, math.inf, -math.inf)),
     *(("top_p", bad) for bad in (0.0, -0.5, 1.5, math.nan, math.inf, 1e-46)),
+    *(("min_p", bad) for bad in (-0.1, 1.1, math.nan)),
+    *(("typical_p", bad) for bad in (0.0, -0.5, 1.5, math.nan)),
+    *(("repetition_penalty", bad) for bad in (0.0, -1.0, 100.1, math.nan, math.inf)),
+    *(("presence_penalty", bad) for bad in (-2.1, 2.1, math.nan)),
+    *(("frequency_penalty", bad) for bad in (-2.1, 2.1, math.nan)),
 ]
 """Values that requests can hold and that are refused, here and where a request comes in."""
 

@@ -13,6 +13,7 @@ import grpc
 import pytest
 from google.protobuf import struct_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.internal.encoder import TagBytes
 from google.protobuf.message_factory import GetMessageClass
 from tests.decoding.test_sampling import WRONG
 from tests.orchestrator.answers import collect
@@ -83,6 +84,32 @@ SAMPLING = [
     *(({field: bad}, field) for field, bad in WRONG),
     *(({"seed": bad}, "seed") for bad in (1 << most.SEED_BITS, 2**64 - 1)),
     *(({"acceptance_mode": bad}, "acceptance_mode") for bad in (3, -1)),
+    *(({"logit_bias": {7: bad}}, "logit_bias[7]") for bad in (-100.5, 100.5, nan, inf)),
+    ({"logit_bias": {VOCAB_SIZE: 1}}, f"logit_bias[{VOCAB_SIZE}]"),
+    ({"logit_bias": dict.fromkeys(range(most.MAX_LISTED_TOKENS + 1), 1)}, "logit_bias"),
+    *(
+        ({field: bad}, f"{field}{at}")
+        for field in ("allowed_token_ids", "banned_token_ids")
+        for bad, at in ((OUTSIDE, "[1]"), (range(most.MAX_LISTED_TOKENS + 1), ""))
+    ),
+    ({"allowed_token_ids": [5], "banned_token_ids": [5]}, "allowed_token_ids"),
+    (
+        {"banned_sequences": [{"token_ids": [1]}, {"token_ids": OUTSIDE}]},
+        "banned_sequences[1].token_ids[1]",
+    ),
+    *(
+        ({"banned_sequences": [{"token_ids": [5] * length}]}, "banned_sequences[0].token_ids")
+        for length in (0, most.MAX_BANNED_SEQUENCE + 1)
+    ),
+    (
+        {"banned_sequences": [{"token_ids": [5]}] * (most.MAX_BANNED_SEQUENCES + 1)},
+        "banned_sequences",
+    ),
+    ({"bad_words": ["a", ""]}, "bad_words[1]"),
+    ({"bad_words": ["a" * (most.MAX_BAD_WORD_CHARS + 1)]}, "bad_words[0]"),
+    ({"bad_words": ["a"] * (most.MAX_BAD_WORDS + 1)}, "bad_words"),
+    ({"min_tokens": NUM_TOKENS + 1}, "min_tokens"),
+    ({"min_p": 0.1, "num_prompt_tokens": MANY}, "num_prompt_tokens"),
 ]
 STOPPING = [
     ({"max_tokens": 0}, "max_tokens"),
@@ -164,6 +191,7 @@ GENERATE = [
     ({"request_id": "a" * (most.MAX_REQUEST_ID_CHARS + 1)}, "request_id"),
     ({"num_top_logprobs": most.MAX_TOP_LOGPROBS + 1}, "num_top_logprobs"),
     ({"num_top_logprobs": 1, "speculation": {"strategy": "filter"}}, "num_top_logprobs"),
+    ({"sampling": {"min_p": 0.1}, "speculation": {"strategy": "filter"}}, "speculation.strategy"),
 ]
 BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
     "Generate": GENERATE,
@@ -188,6 +216,7 @@ UNKNOWN_NAMES = {"model": "MODEL_NOT_FOUND", "model_fingerprint": "TARGET_REPLAC
 """Fields whose values are right or wrong for this mesh alone, and the reasons of refusals."""
 TAKEN = {
     "sampling.top_k": "more than the vocabulary has keeps all",
+    "sampling.end_token_ids": "the orchestrator's own",
     "stopping.ignore_end_of_text": "a bool",
     "chat.add_generation_prompt": "a bool",
     "chat.content_as_text": "a bool",
@@ -276,10 +305,14 @@ async def test_unknown_name_has_a_reason_of_its_own(world, name, field, reason):
 
 
 def fields(descriptor: Descriptor) -> Iterator[tuple[FieldDescriptor, ...]]:
-    """The fields of a message and of those in it, each after those that lead to it."""
+    """The fields of a message and of those in it, each after those that lead to it. A map is one
+    field."""
     for field in descriptor.fields:
         yield (field,)
-        if field.message_type and field.message_type.full_name != "google.protobuf.Struct":
+        inner = field.message_type
+        if inner and not (
+            inner.full_name == "google.protobuf.Struct" or inner.GetOptions().map_entry
+        ):
             yield from ((field, *rest) for rest in fields(field.message_type))
 
 
@@ -307,11 +340,11 @@ async def test_field_of_another_type_is_unknown(world, name):
     """None is a 64-bit number of fixed length."""
     for steps in fields(METHODS[name].input_type):
         *parents, last = steps
-        sent = bytes([last.number << 3 | 1]) + bytes(8)
+        sent = TagBytes(last.number, 1) + bytes(8)
         for parent in reversed(parents):
-            sent = bytes([parent.number << 3 | 2, len(sent)]) + sent
+            sent = TagBytes(parent.number, 2) + bytes([len(sent)]) + sent
         refused = error_info(await world.refusal(name, sent))
-        assert refused.reason == "UNKNOWN_FIELD"
+        assert refused.reason == "UNKNOWN_FIELD", path_of(steps)
         lead = "".join(f"{each.name}{'[0]' * each.is_repeated}." for each in parents)
         assert refused.metadata["field"] == f"{lead}{last.number}"
 

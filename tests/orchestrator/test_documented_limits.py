@@ -18,6 +18,14 @@ CHECKED = {
     "a call's metadata": "{MAX_METADATA_BYTES} bytes",
     "`sampling.temperature`": "0 to {MAX_TEMPERATURE:g}",
     "`sampling.seed`": "0 to 2^{SEED_BITS} - 1",
+    "`sampling.logit_bias`": "{MAX_LISTED_TOKENS} tokens, each -{MAX_LOGIT_BIAS:g} to "
+    "{MAX_LOGIT_BIAS:g}",
+    "`sampling.allowed_token_ids`, `sampling.banned_token_ids`": "{MAX_LISTED_TOKENS}",
+    "`sampling.banned_sequences`": (
+        "{MAX_BANNED_SEQUENCES}, each of 1 to {MAX_BANNED_SEQUENCE} tokens, those of `bad_words` "
+        "included"
+    ),
+    "`sampling.bad_words`": "{MAX_BAD_WORDS}, each of 1 to {MAX_BAD_WORD_CHARS} characters",
     "`stopping.stop_token_ids`": "{MAX_STOP_TOKENS}",
     "`stopping.stop_strings`": (
         "{MAX_STOP_STRINGS}, each of 1 to {MAX_STOP_STRING_CHARS} characters"

@@ -19,8 +19,11 @@ from specmesh.decoding.typical import most_typical
 
 MAX_TEMPERATURE = 100.0
 MAX_LOGIT_BIAS = 100.0
+MAX_LISTED_TOKENS = 1024
+MAX_BANNED_SEQUENCES = 256
+"""Bound the work for each position and the size of each call."""
 MAX_BANNED_SEQUENCE = 32
-"""Most tokens of a sequence."""
+"""Most tokens of a banned sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,12 @@ _RANGES: Mapping[str, _Range] = {
     "frequency_penalty": _Range(-2, 2, 0),
 }
 _MOST_ENTRIES: Mapping[str, int] = {
-    "logit_bias": 1024,
-    "allowed_token_ids": 1024,
-    "banned_token_ids": 1024,
-    "banned_sequences": 256,
-    "end_token_ids": 1024,
+    "logit_bias": MAX_LISTED_TOKENS,
+    "allowed_token_ids": MAX_LISTED_TOKENS,
+    "banned_token_ids": MAX_LISTED_TOKENS,
+    "banned_sequences": MAX_BANNED_SEQUENCES,
+    "end_token_ids": MAX_LISTED_TOKENS,
 }
-"""Bounds the work for each position and the size of each call."""
 
 
 class AcceptanceMode(Enum):

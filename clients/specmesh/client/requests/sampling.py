@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict, get_type_hints
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from specmesh.client.requests.filled import filled_from
+from specmesh.client.requests.filled import filled
 from specmesh.v1 import sampling_pb2
 
 
@@ -72,6 +72,36 @@ class SamplingOptions(TypedDict, total=False):
             name="--mode",
         ),
     ]
+    min_p: Annotated[
+        float | None,
+        Flag(help="Sample from tokens with this share of the likeliest token's probability."),
+    ]
+    typical_p: Annotated[
+        float | None,
+        Flag(help="Sample from the most typical tokens with this total probability."),
+    ]
+    repetition_penalty: Annotated[
+        float | None,
+        Flag(help="Make tokens of the prompt and the answer less likely; 1 changes nothing."),
+    ]
+    presence_penalty: Annotated[
+        float | None, Flag(help="Make tokens that occur in the answer less likely.")
+    ]
+    frequency_penalty: Annotated[
+        float | None, Flag(help="Make tokens less likely for each time they occur in the answer.")
+    ]
+    logit_bias: Mapping[int, float]
+    allowed_token_ids: Sequence[int]
+    banned_token_ids: Sequence[int]
+    banned_sequences: Sequence[Sequence[int]]
+    bad_words: Annotated[
+        Sequence[str],
+        Flag(help="Never complete this word; repeat the option for several.", name="--bad-word"),
+    ]
+    min_tokens: Annotated[
+        int | None, Flag(help="Do not end the answer before this many tokens are generated.")
+    ]
+    num_prompt_tokens: int | None
 
 
 class StoppingOptions(TypedDict, total=False):
@@ -88,8 +118,13 @@ class StoppingOptions(TypedDict, total=False):
     ]
 
 
+_OF_REPLICAS = {"end_token_ids"}
+"""Fields that the orchestrator sets, not its callers."""
+
 SAMPLING_FIELDS: Mapping[str, FieldDescriptor] = {
-    each.name: each for each in sampling_pb2.SamplingParameters.DESCRIPTOR.fields
+    each.name: each
+    for each in sampling_pb2.SamplingParameters.DESCRIPTOR.fields
+    if each.name not in _OF_REPLICAS
 }
 STOPPING_FIELDS: Mapping[str, FieldDescriptor] = {
     each.name: each for each in sampling_pb2.StoppingCriteria.DESCRIPTOR.fields
@@ -119,7 +154,18 @@ def flags(options: type) -> dict[str, Flag]:
 
 def sampling_parameters(options: Mapping[str, Any]) -> sampling_pb2.SamplingParameters:
     """Build the message of those ``options`` that are its fields. Raises ValueError for an unknown
-    mode."""
-    mode = options.get("acceptance_mode")
-    named = {} if mode is None else {"acceptance_mode": _ACCEPTANCE_MODES[AcceptanceMode(mode)]}
-    return filled_from(sampling_pb2.SamplingParameters, {**options, **named})
+    mode, and TypeError or ValueError with the field's name for another wrong value."""
+    named: dict[str, Any] = {
+        name: value for name, value in options.items() if name in SAMPLING_FIELDS
+    }
+    if isinstance(named.get("bad_words"), str):  # would be read as a sequence of characters
+        raise TypeError("bad_words: expected a sequence of strings, got one string")
+    if (mode := named.get("acceptance_mode")) is not None:
+        named["acceptance_mode"] = _ACCEPTANCE_MODES[AcceptanceMode(mode)]
+    if sequences := named.get("banned_sequences"):
+        named["banned_sequences"] = [
+            filled(sampling_pb2.TokenSequence, token_ids=sequence) for sequence in sequences
+        ]
+    if bias := named.get("logit_bias"):
+        named["logit_bias"] = dict(bias)
+    return filled(sampling_pb2.SamplingParameters, **named)

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS
 from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
-from specmesh.decoding.sampling import MAX_BANNED_SEQUENCE, MAX_LOGIT_BIAS, MAX_TEMPERATURE
+from specmesh.decoding.sampling import (
+    MAX_BANNED_SEQUENCE,
+    MAX_BANNED_SEQUENCES,
+    MAX_LISTED_TOKENS,
+    MAX_LOGIT_BIAS,
+    MAX_TEMPERATURE,
+)
 from specmesh.decoding.trees.plan import MAX_WIDTH
 from specmesh.orchestrator.strategies.options import MAX_BRANCHES
 from specmesh.serving.rpc.intake import MAX_METADATA_BYTES
@@ -18,8 +24,10 @@ __all__ = [
     "MAX_BAD_WORDS",
     "MAX_BAD_WORD_CHARS",
     "MAX_BANNED_SEQUENCE",
+    "MAX_BANNED_SEQUENCES",
     "MAX_BRANCHES",
     "MAX_EPOCH",
+    "MAX_LISTED_TOKENS",
     "MAX_LOGIT_BIAS",
     "MAX_LOOKAHEAD",
     "MAX_MESSAGES",

@@ -38,7 +38,7 @@ def settle_sampling(
         raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
     banned = {*sampling.banned_sequences, *_sequences_of(request.sampling, target.tokenizer)}
     sampling = replace(sampling, banned_sequences=tuple(sorted(banned)))
-    if not sampling.changes_logits:
+    if not sampling.needs_processing:
         return replace(sampling, num_prompt_tokens=0)
     _check_ids(sampling, target.info.vocab_size)
     if sampling.grammar is not None and stopping.ignore_end_of_text:
@@ -85,7 +85,10 @@ def _sequences_of(
 
 def _check_ids(sampling: Sampling, vocab_size: int) -> None:
     """Raise ``InvalidField`` for an id outside the vocabulary."""
-    check_tokens("sampling.logit_bias", [token for token, _ in sampling.logit_bias], vocab_size)
+    for token, _ in sampling.logit_bias:
+        if token >= vocab_size:
+            reason = f"is outside the vocabulary of {vocab_size}"
+            raise InvalidField(f"sampling.logit_bias[{token}]", reason)
     check_tokens("sampling.allowed_token_ids", sampling.allowed_token_ids, vocab_size)
     check_tokens("sampling.banned_token_ids", sampling.banned_token_ids, vocab_size)
     for at, sequence in enumerate(sampling.banned_sequences):
