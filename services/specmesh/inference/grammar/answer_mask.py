@@ -13,8 +13,8 @@ from specmesh.inference.grammar.vocabulary import CompiledGrammar
 
 
 class AnswerMask:
-    """The ``TokenMask`` of ``compiled`` behind ``answer``, the tokens of the answer so far. Only the
-    thread of its ``states`` uses it."""
+    """The ``TokenMask`` of ``compiled`` behind ``answer``, the tokens of the answer so far. Only
+    the thread of its ``states`` uses it."""
 
     def __init__(
         self, compiled: CompiledGrammar, states: RecentStates, answer: Sequence[int]

@@ -1,4 +1,4 @@
-"""The grammars of a process with a model: compiled once, on a thread of their own, for all calls."""
+"""The grammars of a process with a model, compiled once for all calls, on a thread of their own."""
 
 from __future__ import annotations
 
