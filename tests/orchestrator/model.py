@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import blake2b
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling, choose
 from specmesh.serving.templates.tokenizers import fingerprint
 from specmesh.v1 import model_pb2
@@ -82,9 +84,11 @@ def drafter_logits(prefix: Sequence[int], agreement: float) -> np.ndarray:
 
 def target_only(prompt: Sequence[int], num_tokens: int, sampling: Sampling) -> list[int]:
     """The tokens that the target says on its own."""
+    sampling = replace(sampling, num_prompt_tokens=len(prompt))
     tokens = list(prompt)
     for position in range(len(prompt), len(prompt) + num_tokens):
-        tokens.append(choose(target_logits(tokens), sampling, position))
+        logits = LogitProcessor(sampling, tokens).row(target_logits(tokens))
+        tokens.append(choose(logits, sampling, position))
     return tokens[len(prompt) :]
 
 

@@ -25,6 +25,7 @@ from specmesh.decoding.acceptance import verify
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.logprobs import logprobs_along
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.mesh.v1alpha1 import (
     confidence_pb2,
     confidence_pb2_grpc,
@@ -210,8 +211,9 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
         logits = np.stack([target_logits(end) for end in ends])
         sampling = read_sampling(request.sampling)
         distributions = read_distributions(request.tree.draft_distributions)
+        rows = LogitProcessor(sampling, prefix).rows(logits, tree)
         verdict = verify(
-            *(tree, logits, sampling, len(prefix), distributions),
+            *(tree, rows, sampling, len(prefix), distributions),
             num_bonus_candidates=request.num_bonus_candidates,
         )
         if request.HasField("num_top_logprobs"):
@@ -271,7 +273,7 @@ def grow(
     tips = growth.tips
     drawn = [
         draw_children(
-            drafter_logits(paths[tip], agreement),
+            LogitProcessor(sampling, paths[tip]).row(drafter_logits(paths[tip], agreement)),
             *(sampling, len(paths[tip]), growth.num_candidates),
             num_choices=max(request.num_choices, growth.num_candidates),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 from tests.orchestrator.answers import NUM_TOKENS, alone, collect, request
-from tests.orchestrator.model import ALL_FEATURES
+from tests.orchestrator.model import ALL_FEATURES, features_but
 from tests.orchestrator.peers import Drafter, Verifier
 
 from specmesh.serving.errors import error_info
@@ -17,6 +17,7 @@ REJECTION = {
     "acceptance_mode": "ACCEPTANCE_MODE_REJECTION",
 }
 NEEDS = {
+    "LOGIT_PROCESSING": {"sampling": {"temperature": 0, "repetition_penalty": 1.5}},
     "LOGPROBS": {"num_top_logprobs": 0},
     "REJECTION_MODE": {"sampling": REJECTION},
 }
@@ -63,6 +64,18 @@ async def test_a_replica_without_bonus_distributions_is_not_asked_for_any(connec
     assert any(with_bonus)
     assert without
     assert not any(without)
+
+
+async def test_a_drafter_that_cannot_process_logits_drafts_without_that(connect, serve):
+    drafter = Drafter(features=features_but(model_pb2.MODEL_FEATURE_LOGIT_PROCESSING))
+    stub = await serve(await connect([Verifier()], [drafter]))
+    asked = request(sampling={"temperature": 0.8, "seed": 4, "frequency_penalty": 1.5})
+    assert (await collect(stub.Generate(asked))).tokens == alone(asked.sampling)
+    assert drafter.requests
+    for call in drafter.requests:
+        assert {field.name for field, _ in call.sampling.ListFields()} <= {
+            *("temperature", "seed", "acceptance_mode")
+        }
 
 
 async def test_models_are_listed_with_what_every_replica_can_do(connect, serve):

@@ -134,6 +134,38 @@ def test_a_settled_request_means_the_same_again():
     assert again == made
 
 
+def test_a_settled_request_has_what_replicas_need_to_process_logits():
+    made = plan(
+        """
+        tokens { ids: [5, 6] }
+        sampling { min_p: 0.25 repetition_penalty: 1.5 logit_bias { key: 9 value: 2 }
+                   banned_sequences { token_ids: [7, 8] } bad_words: "hello" min_tokens: 3 }
+        stopping { max_tokens: 8 stop_token_ids: 9 }
+        """
+    )
+    sampling = made.sampling
+    assert sampling.num_prompt_tokens == 2
+    assert sampling.end_token_ids == (END_OF_TEXT, 9)
+    assert set(sampling.banned_sequences) == {
+        (7, 8),
+        tuple(TOKENIZER.encode("hello").ids),
+        tuple(TOKENIZER.encode(" hello").ids),
+    }
+    again = make_plan(settled(made, "toy"), made.prompt, TARGET, DEFAULTS, DICE)
+    assert again == made
+
+
+def test_a_request_without_processing_reads_as_older_replicas_know_it():
+    made = plan('text: "a" sampling { min_p: 0 typical_p: 1 presence_penalty: 0 seed: 1 }')
+    told = {field.name for field, _ in settled(made, "toy").sampling.ListFields()}
+    assert told == {"seed", "acceptance_mode"}
+
+
+def test_end_tokens_are_not_banned_where_they_do_not_end_the_answer():
+    made = plan('text: "a" sampling { min_tokens: 3 } stopping { ignore_end_of_text: true }')
+    assert made.sampling.end_token_ids == ()
+
+
 def test_every_option_of_the_protocol_is_declared_for_strategies():
     fields = {each.name for each in speculation_pb2.SpeculationOptions.DESCRIPTOR.fields}
     assert set(OPTIONS) == fields - {"strategy", "filter"}

@@ -30,6 +30,12 @@ from specmesh.v1 import generation_pb2_grpc
 GREEDY = {"temperature": 0}
 COUPLED = {"temperature": 0.8, "seed": 11}
 REJECTION = {**COUPLED, "acceptance_mode": "ACCEPTANCE_MODE_REJECTION"}
+PENALISED = {
+    **COUPLED,
+    "repetition_penalty": 1.2,
+    "frequency_penalty": 1.5,
+    "banned_sequences": [{"token_ids": [token]} for token in range(60, 70)],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,7 @@ REQUESTS = {
     "greedy": request(sampling=GREEDY),
     "coupled": request(sampling=COUPLED),
     "stop string": with_stop_string(COUPLED),
+    "penalised": request(sampling=PENALISED),
     "one token a call": request(sampling=COUPLED, speculation={"strategy": "autoregressive"}),
 }
 

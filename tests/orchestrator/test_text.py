@@ -49,6 +49,18 @@ def test_stop_string_across_tokens_ends_the_text_before_it(stop):
     assert "".join(pieces(tokens, [stop])) == "abcde"[: "abcde".index(stop)]
 
 
+@pytest.mark.parametrize(("min_tokens", "text"), [(0, "a"), (1, "a"), (2, "abca"), (5, "abcabc")])
+def test_stop_string_that_one_of_the_first_tokens_completes_is_ignored(min_tokens, text):
+    stream = TextStream(TOKEN_BYTES, (), ["b"], min_tokens)
+    tokens = [token for letter in "abcabc" for token in encode(letter)]
+    said = []
+    for token in tokens:
+        said.append(stream.push(token))
+        if stream.stopped:
+            break
+    assert "".join(said) + stream.flush() == text
+
+
 def test_text_that_may_become_a_stop_string_waits():
     assert pieces([*encode("a"), *encode("b"), *encode("z")], ["bc"]) == ["a", "", "bz", ""]
 
