@@ -3,12 +3,11 @@
 import json
 import re
 
-import grpc
 import jsonschema
 import pytest
 from tests.e2e.answers import all_of, answer
 
-from specmesh.client import FailedPrecondition, Grammar, InvalidRequest
+from specmesh.client import Grammar
 
 PERSON = {
     "type": "object",

@@ -33,6 +33,8 @@ class AnswerMask:
             state.move_to(tokens)
             bits = state.allowed()
         except InvalidField:
+            if not state.has_failed:
+                raise
             # What a state has gone through may have used up a limit of the engine: another one's
             # answers must not decide on this one.
             state = self._states.renew(state)

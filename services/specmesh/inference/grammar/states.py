@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from contextlib import suppress
 
@@ -9,10 +10,13 @@ import numpy as np
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.processing.masks import Bits
-from specmesh.inference.grammar.vocabulary import CompiledGrammar
+from specmesh.inference.grammar.vocabulary import CompiledGrammar, is_dead_end
 
 MAX_STATES = 256
 """A state takes 160 bytes for each token of its answer."""
+MATCH_SECONDS = 1.0
+"""The longest that a call may take to go through its answer. Most grammars take 2 µs a token."""
+_PART_TOKENS = 16
 NEAR_TOKENS = 64
 """The most tokens that a state goes back for another answer. Going farther, it would no longer
 serve its own."""
@@ -40,10 +44,15 @@ class GrammarState:
         if back > 0:
             self._matcher.rollback(back)
             self._num_matched = num_shared
+        del self.tokens[num_shared:]
         if self._num_matched == num_shared:
-            self._num_matched += self._matcher.try_consume_tokens(tokens[num_shared:])
-            self._check()
-        self.tokens[num_shared:] = tokens[num_shared:]
+            self._match(tokens[num_shared:])
+        self.tokens += tokens[num_shared:]
+
+    @property
+    def has_failed(self) -> bool:
+        """True once a limit of the engine was reached: the state is of no use any more."""
+        return self._matcher.is_error()
 
     def allowed(self) -> Bits:
         """Return the tokens that may come next, at least one: those that end the text exactly where
@@ -51,15 +60,38 @@ class GrammarState:
         if self._num_matched < len(self.tokens):
             return self.compiled.end
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        if is_dead_end(self._matcher):
+            self._begin_again()
+            return self.compiled.end
         self._check()
         return bits
 
+    def _begin_again(self) -> None:
+        """Replace the matcher, which is of no use behind a dead end."""
+        self._matcher, self._num_matched = self.compiled.matcher(), 0
+        self._match(self.tokens)
+
+    def _match(self, tokens: list[int]) -> None:
+        """Match ``tokens`` as far as the grammar goes. Rules that are ambiguous without bound take
+        longer with every token, and other calls wait meanwhile."""
+        latest_s = time.monotonic() + MATCH_SECONDS
+        for first in range(0, len(tokens), _PART_TOKENS):
+            part = tokens[first : first + _PART_TOKENS]
+            num_matched = self._matcher.try_consume_tokens(part)
+            self._num_matched += num_matched
+            self._check()
+            if num_matched < len(part):
+                return
+            if time.monotonic() > latest_s:
+                raise self._too_complex("the rules are too ambiguous")
+
     def _check(self) -> None:
-        if self._matcher.is_error():
-            reason = self._matcher.get_error().partition("\n")[0]
-            raise InvalidField(
-                self.compiled.field, f"is too complex behind {len(self.tokens)} tokens: {reason}"
-            )
+        if self.has_failed:
+            raise self._too_complex(self._matcher.get_error().partition("\n")[0])
+
+    def _too_complex(self, reason: str) -> InvalidField:
+        number = self._num_matched
+        return InvalidField(self.compiled.field, f"is too complex behind {number} tokens: {reason}")
 
 
 class RecentStates:

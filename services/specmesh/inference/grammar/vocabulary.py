@@ -16,6 +16,9 @@ if TYPE_CHECKING:  # imported only where grammars are possible
     from llguidance import LLMatcher, LLTokenizer
 
 FIELD = "sampling.grammar"
+MAX_ROW_ITEMS = 1000
+"""Bounds the time that a token of an ambiguous grammar may take, tens of milliseconds. An object
+with 250 optional properties has as many."""
 
 
 class CompiledGrammar:
@@ -63,13 +66,18 @@ class Vocabulary:
             source = LLMatcher.grammar_from_lark(lark_of(grammar))
         except InvalidField as error:
             raise InvalidField(f"{FIELD}.{error.field}", error.reason) from error
-        limits = LLParserLimits(verbose_errors=False)
+        limits = LLParserLimits(max_items_in_row=MAX_ROW_ITEMS, verbose_errors=False)
         matcher = LLMatcher(self._tokenizer, source, log_level=0, limits=limits)
         compiled = CompiledGrammar(grammar, matcher, self._end)
-        if not matcher.is_error():
-            matcher.compute_bitmask()  # may find out more
         if matcher.is_error():
             raise InvalidField(compiled.field, reason_of(matcher.get_error(), grammar.kind))
-        if matcher.is_stopped() and not matcher.is_accepting():
+        beginning = compiled.matcher()
+        beginning.compute_bitmask()
+        if is_dead_end(beginning):
             raise InvalidField(compiled.field, "allows no text at all")
         return compiled
+
+
+def is_dead_end(matcher: LLMatcher) -> bool:
+    """Return whether a mask has shown that no text goes on or ends where ``matcher`` is."""
+    return matcher.get_error().startswith("NoExtension")
