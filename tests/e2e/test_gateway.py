@@ -166,7 +166,7 @@ async def test_an_orchestrator_that_is_killed_is_not_noticed(
     victims = [processes.orchestrator(mesh.verifiers, [mesh.drafter], *flags) for _ in range(2)]
     addresses = ",".join(victim.address for victim in victims)
     gateway = processes.service("gateway", "--orchestrators", addresses)
-    asked = {**ASKED, "max_tokens": 200, "extra_body": {"specmesh": {"ignore_end_of_text": True}}}
+    asked = {**ASKED, "max_tokens": 200, "extra_body": {"ignore_eos": True}}
     async with openai.AsyncOpenAI(
         base_url=f"http://{gateway.address}/v1", api_key="any", max_retries=0
     ) as client:

@@ -34,7 +34,7 @@ PLACES = (
     b'{"model":"m","prompt":[%s]}',
     b'{"model":"m","prompt":[[%s]]}',
     b'{"model":"m","prompt":"x","stop":[%s]}',
-    b'{"model":"m","prompt":"x","specmesh":{"stop_token_ids":[%s]}}',
+    b'{"model":"m","prompt":"x","stop_token_ids":[%s]}',
     b'{"model":"m","prompt":"x","logit_bias":[%s]}',
     b'{"model":"m","messages":[%s]}',
     b'{"model":"m","messages":[{"role":"user","content":[%s]}]}',

@@ -79,13 +79,20 @@ def nested(depth: int) -> object:
         ({"best_of": 2}, "best_of"),
         ({"echo": True}, "echo"),
         ({"suffix": "x"}, "suffix"),
-        ({"logit_bias": {"1": 5}}, "logit_bias"),
+        ({"logit_bias": {"1": "5"}}, "logit_bias[1]"),
+        ({"logit_bias": {"a": 5}}, "logit_bias"),
+        ({"logit_bias": {"-1": 5}}, "logit_bias"),
+        ({"logit_bias": {"9" * 5000: 5}}, "logit_bias[99999999999]"),
+        ({"logit_bias": dict.fromkeys(map(str, range(4097)), 1)}, "logit_bias"),
+        ({"presence_penalty": "high"}, "presence_penalty"),
+        ({"bad_words": "word"}, "bad_words"),
+        ({"bad_words": ["a", 3]}, "bad_words[1]"),
         ({"top_p": -0.1}, "top_p"),
-        ({"top_k": 5}, "top_k"),
+        ({"top_k": -2}, "top_k"),
         ({"top_k": False}, "top_k"),
-        ({"min_p": 0.05}, "min_p"),
-        ({"repetition_penalty": 1.1}, "repetition_penalty"),
-        ({"stop_token_ids": [5]}, "stop_token_ids"),
+        ({"min_p": "a"}, "min_p"),
+        ({"repetition_penalty": []}, "repetition_penalty"),
+        ({"stop_token_ids": [1, "a"]}, "stop_token_ids[1]"),
         ({"skip_special_tokens": False}, "skip_special_tokens"),
         ({"add_special_tokens": 0}, "add_special_tokens"),
         ({"continue_final_message": True}, "continue_final_message"),
@@ -97,7 +104,10 @@ def nested(depth: int) -> object:
         ({"specmesh": {"lookahead": -1}}, "specmesh.lookahead"),
         ({"specmesh": {"acceptance_mode": "lossy"}}, "specmesh.acceptance_mode"),
         ({"specmesh": {"request_id": "x" * 129}}, "specmesh.request_id"),
-        ({"specmesh": {"stop_token_ids": [1, "a"]}}, "specmesh.stop_token_ids[1]"),
+        ({"specmesh": {"banned_token_ids": [1, "a"]}}, "specmesh.banned_token_ids[1]"),
+        ({"specmesh": {"banned_sequences": [[1], 2]}}, "specmesh.banned_sequences[1]"),
+        ({"specmesh": {"top_k": 5}}, "specmesh.top_k"),
+        ({"specmesh": {"end_token_ids": [5]}}, "specmesh.end_token_ids"),
         ({"specmesh": {"content_as_text": True}}, "specmesh.content_as_text"),
         ({"specmesh": {"filter": {"follow_load": [1]}}}, "specmesh.filter.follow_load"),
         (
@@ -148,7 +158,7 @@ def test_a_wrong_field_of_completions_is_named(change, param):
         ({"web_search_options": {}}, "web_search_options"),
         ({"metadata": {"a": 1}}, "metadata.a"),
         ({"prompt": "hello"}, "prompt"),
-        ({"min_p": 0.05}, "min_p"),
+        ({"min_p": [0.05]}, "min_p"),
         ({"add_special_tokens": True}, "add_special_tokens"),
         ({"continue_final_message": "yes"}, "continue_final_message"),
         ({"chat_template_kwargs": [1]}, "chat_template_kwargs"),
@@ -190,8 +200,8 @@ async def test_the_mesh_hears_nothing_of_what_is_refused(
 
 
 def test_a_name_of_another_servers_extension_is_told_where_it_goes():
-    with pytest.raises(ApiError, match=r"'specmesh\.top_k'"):
-        completion_request({**COMPLETION, "top_k": 5})
+    with pytest.raises(ApiError, match=r"'specmesh\.typical_p'"):
+        completion_request({**COMPLETION, "typical_p": 0.5})
 
 
 @pytest.mark.parametrize(

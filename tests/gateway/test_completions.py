@@ -15,6 +15,8 @@ from tests.client.conftest import (
 )
 from tests.gateway.conftest import never_ends
 
+from specmesh.v1 import sampling_pb2
+
 TEXT = "".join(f"{token} " for token in TOKENS)
 ASKED = {"model": "toy", "prompt": "hello"}
 
@@ -37,6 +39,44 @@ async def test_an_answer_has_text_usage_and_how_it_was_speculated(gateway, orche
     assert told["stats"]["num_verify_calls"] == 4
 
 
+async def test_every_parameter_of_logit_processing_reaches_the_mesh(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer]
+    await gateway.openai.completions.create(
+        **ASKED,
+        presence_penalty=0.5,
+        frequency_penalty=0.25,
+        logit_bias={"7": -100, "9": 2.5},
+        extra_body={
+            "min_p": 0.125,
+            "repetition_penalty": 1.5,
+            "allowed_token_ids": [7, 8, 9],
+            "bad_words": ["a", "b"],
+            "min_tokens": 3,
+            "specmesh": {
+                "typical_p": 0.75,
+                "banned_token_ids": [8],
+                "banned_sequences": [[1, 2], [3]],
+                "num_prompt_tokens": 2,
+            },
+        },
+    )
+    (request,) = orchestrator.requests
+    assert request.sampling == sampling_pb2.SamplingParameters(
+        presence_penalty=0.5,
+        frequency_penalty=0.25,
+        logit_bias={7: -100, 9: 2.5},
+        min_p=0.125,
+        repetition_penalty=1.5,
+        allowed_token_ids=[7, 8, 9],
+        bad_words=["a", "b"],
+        min_tokens=3,
+        typical_p=0.75,
+        banned_token_ids=[8],
+        banned_sequences=[{"token_ids": [1, 2]}, {"token_ids": [3]}],
+        num_prompt_tokens=2,
+    )
+
+
 async def test_every_supported_parameter_reaches_the_mesh(gateway, orchestrator):
     orchestrator.generate_scripts = [whole_answer]
     await gateway.openai.completions.create(
@@ -48,17 +88,17 @@ async def test_every_supported_parameter_reaches_the_mesh(gateway, orchestrator)
         seed=11,
         logprobs=2,
         extra_body={
+            "top_k": 9,
+            "stop_token_ids": [4],
+            "ignore_eos": True,
             "specmesh": {
                 "strategy": "filter",
                 "lookahead": 3,
                 "predictor": "phi",
                 "acceptance_mode": "rejection",
-                "top_k": 9,
-                "stop_token_ids": [4],
-                "ignore_end_of_text": True,
                 "request_id": "r-1",
                 "filter": {"scorer": "margin", "threshold": 0.5},
-            }
+            },
         },
     )
     (request,) = orchestrator.requests

@@ -32,7 +32,7 @@ def soon() -> RetryInfo:
         (
             refuses(CODE.INVALID_ARGUMENT, "bad", "INVALID_FIELD", field("sampling.top_k")),
             openai.BadRequestError,
-            *(400, "invalid_field", "specmesh.top_k"),
+            *(400, "invalid_field", "top_k"),
         ),
         (
             refuses(CODE.FAILED_PRECONDITION, "no drafter", "NO_FITTING_DRAFTER"),
@@ -215,7 +215,10 @@ async def test_a_stream_that_fails_after_its_beginning_says_so_in_the_stream(gat
         ("sampling.acceptance_mode", "specmesh.acceptance_mode"),
         ("stopping.max_tokens", "max_tokens"),
         ("stopping.stop_strings[2]", "stop[2]"),
-        ("stopping.stop_token_ids", "specmesh.stop_token_ids"),
+        ("stopping.stop_token_ids[3]", "stop_token_ids[3]"),
+        ("stopping.ignore_end_of_text", "ignore_eos"),
+        ("sampling.logit_bias[7]", "logit_bias[7]"),
+        ("sampling.typical_p", "specmesh.typical_p"),
         ("speculation.filter.scorer", "specmesh.filter.scorer"),
         ("prompt", "prompt"),
         ("text", "prompt"),

@@ -80,7 +80,9 @@ def test_the_docs_have_the_table_of_other_servers_parameters_with_their_neutral_
     assert sorted(told) == [
         (
             name,
-            ", ".join(f"`{json.dumps(value)}`" for value in each.neutral),
+            ", ".join(
+                f"`{json.dumps(value)}`" for value in (*each.neutral, *each.neutral_if_refused)
+            ),
             *(each.completions.value, each.chats.value),
         )
         for name, each in sorted(OTHER_SERVERS.items())
@@ -105,6 +107,6 @@ def test_a_refused_parameter_is_taken_only_where_it_says_nothing(table):
 
 def test_false_is_not_zero():
     with pytest.raises(ApiError):
-        taken({"presence_penalty": False}, CHAT, {})
+        taken({"best_of": True}, CHAT, {})
     with pytest.raises(ApiError):
         taken({"echo": 0}, COMPLETIONS, {})

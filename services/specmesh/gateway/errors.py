@@ -19,6 +19,7 @@ import grpc
 
 from specmesh.client import InvalidRequest, SpecmeshError
 from specmesh.client.connections.recovery import may_call_again
+from specmesh.gateway.requests.protocol_fields import TOP_LEVEL
 
 MAX_PARAM_CHARS = 256
 UNAVAILABLE_RETRY_S = 1.0
@@ -83,9 +84,9 @@ _FEATURE_PARAMS = {
 UNSUPPORTED_FEATURE)."""
 
 _FIELDS: tuple[tuple[str, str], ...] = (
-    (r"sampling\.(temperature|top_p|seed)", r"\1"),
-    (r"stopping\.max_tokens", "max_tokens"),
+    (rf"(?:sampling|stopping)\.({'|'.join(TOP_LEVEL)})", r"\1"),
     (r"stopping\.stop_strings", "stop"),
+    (r"stopping\.ignore_end_of_text", "ignore_eos"),
     (r"(?:sampling|stopping|speculation)\.(\w+)", r"specmesh.\1"),
     (r"(?:prompt|text|tokens\.ids|tokens)", "prompt"),
     (r"chat\.(add_generation_prompt|continue_final_message)", r"\1"),

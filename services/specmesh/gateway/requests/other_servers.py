@@ -1,8 +1,8 @@
 """Parameters that OpenAI's API doesn't have but clients of other servers send: one table for both
 calls.
 
-Nearly all are vLLM's, which other servers and load generators have adopted. Most are not supported,
-but their neutral values are accepted all the same, since many clients send every default.
+Nearly all are vLLM's, which other servers and load generators have adopted. Neutral values of those
+that are not supported are accepted all the same, since many clients send every default.
 ``docs/openai.md`` shows the table, and ``make outside`` compares it with vLLM's own.
 """
 
@@ -20,18 +20,26 @@ class OtherParameter:
     """A parameter's neutral values, and the standing of any other value in each of the calls."""
 
     neutral: tuple[object, ...] = ()
+    """Values that mean the same as leaving it out."""
+    neutral_if_refused: tuple[object, ...] = ()
+    """Values that pass in a call that refuses others, but mean something in the other call."""
     completions: Standing = REFUSED
     chats: Standing = REFUSED
 
 
 _NULL_ALONE = OtherParameter()
 
+
+def _supported(*neutral: object) -> OtherParameter:
+    return OtherParameter(neutral, completions=SUPPORTED, chats=SUPPORTED)
+
+
 OTHER_SERVERS = {
-    "add_generation_prompt": OtherParameter((True,), chats=SUPPORTED),
+    "add_generation_prompt": OtherParameter(neutral_if_refused=(True,), chats=SUPPORTED),
     # In a chat the template adds special tokens itself.
-    "add_special_tokens": OtherParameter((False,), completions=SUPPORTED),
-    "allowed_token_ids": _NULL_ALONE,
-    "bad_words": OtherParameter(([],)),
+    "add_special_tokens": OtherParameter(neutral_if_refused=(False,), completions=SUPPORTED),
+    "allowed_token_ids": _supported(),
+    "bad_words": _supported([]),
     "best_of": OtherParameter((1,)),
     "cache_salt": _NULL_ALONE,
     "chat_template": _NULL_ALONE,
@@ -40,7 +48,7 @@ OTHER_SERVERS = {
     "documents": OtherParameter(([],)),
     "ec_transfer_params": _NULL_ALONE,
     "echo": OtherParameter((False,)),
-    "ignore_eos": OtherParameter(completions=SUPPORTED, chats=SUPPORTED),
+    "ignore_eos": _supported(),
     "include_reasoning": OtherParameter((True,)),
     "include_stop_str_in_output": OtherParameter((False,)),
     "kv_transfer_params": _NULL_ALONE,
@@ -48,15 +56,15 @@ OTHER_SERVERS = {
     "logprob_token_ids": OtherParameter(([],)),
     "media_io_kwargs": _NULL_ALONE,
     "metadata": OtherParameter(completions=IGNORED, chats=IGNORED),
-    "min_p": OtherParameter((0,)),
-    "min_tokens": OtherParameter((0,)),
+    "min_p": _supported(0),
+    "min_tokens": _supported(0),
     "mm_payload": OtherParameter(("tensors", "none")),  # no effect without images
     "mm_processor_kwargs": _NULL_ALONE,
     "priority": OtherParameter((0,)),
     "prompt_embeds": _NULL_ALONE,
     "prompt_logprobs": _NULL_ALONE,
     "repetition_detection": _NULL_ALONE,
-    "repetition_penalty": OtherParameter((1,)),
+    "repetition_penalty": _supported(1),
     "request_id": _NULL_ALONE,
     "response_format": OtherParameter(({"type": "text"},)),
     "return_mm_kwargs": OtherParameter((False,)),
@@ -68,11 +76,11 @@ OTHER_SERVERS = {
     "session_id": _NULL_ALONE,
     "skip_special_tokens": OtherParameter((True,)),
     "spaces_between_special_tokens": OtherParameter((True,)),
-    "stop_token_ids": OtherParameter(([],)),
+    "stop_token_ids": _supported([]),
     "stream_interval": OtherParameter((1,)),
     "structured_outputs": _NULL_ALONE,
     "thinking_token_budget": _NULL_ALONE,
-    "top_k": OtherParameter((-1, 0)),
+    "top_k": _supported(-1, 0),
     "truncate_prompt_tokens": _NULL_ALONE,
     "truncation_side": OtherParameter(("left", "right")),  # no effect without truncation
     "use_beam_search": OtherParameter((False,)),
@@ -92,5 +100,5 @@ def of_chats() -> Parameters:
 
 
 def _parameter(name: str, other: OtherParameter, standing: Standing) -> Parameter:
-    # Only refused parameters need neutral values: the others are read whatever their value.
-    return Parameter(name, standing, other.neutral if standing is REFUSED else ())
+    more = other.neutral_if_refused if standing is REFUSED else ()
+    return Parameter(name, standing, other.neutral + more)

@@ -18,11 +18,23 @@ NO_SEED = -1
 """The value by which clients of other servers ask for a random seed."""
 
 
+_NEUTRAL: Mapping[str, object] = {
+    "seed": NO_SEED,
+    "frequency_penalty": 0,
+    "logit_bias": {},
+    "presence_penalty": 0,
+}
+"""Values of supported parameters that mean the same as leaving them out."""
+
+
 def _table(
     supported: Iterable[str], ignored: Iterable[str], refused: Mapping[str, tuple[object, ...]]
 ) -> Parameters:
     return {
-        "seed": Parameter("seed", Standing.SUPPORTED, (NO_SEED,)),
+        **{
+            name: Parameter(name, Standing.SUPPORTED, (neutral,))
+            for name, neutral in _NEUTRAL.items()
+        },
         **{name: Parameter(name, Standing.SUPPORTED) for name in supported},
         **{name: Parameter(name, Standing.IGNORED) for name in ignored},
         **{name: Parameter(name, Standing.REFUSED, neutral) for name, neutral in refused.items()},
@@ -38,9 +50,6 @@ OPENAI_COMPLETIONS = _table(
     refused={
         "best_of": (1,),
         "echo": (False,),
-        "frequency_penalty": (0,),
-        "logit_bias": ({},),
-        "presence_penalty": (0,),
         "suffix": ("",),
     },
 )
@@ -56,15 +65,12 @@ OPENAI_CHAT = _table(
     ),
     refused={
         "audio": (),
-        "frequency_penalty": (0,),
         "function_call": ("none", "auto"),
         "functions": ([],),
-        "logit_bias": ({},),
         "modalities": (["text"],),
         "moderation": (),
         "parallel_tool_calls": (True, False),  # no effect without tools
         "prediction": (),
-        "presence_penalty": (0,),
         "reasoning_effort": ("none",),
         "response_format": ({"type": "text"},),
         "service_tier": ("auto", "default"),

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationError, create_model, model_validator
 
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.requests.extension import OPTIONS, Extension
+from specmesh.gateway.requests.extension import Extension
 from specmesh.gateway.requests.fields import Fields, Float32, Pairs, Uint32, Uint64
 from specmesh.gateway.requests.parameters import EXTENSION, taken
+from specmesh.gateway.requests.protocol_fields import OPTIONS, PARAMETERS
 from specmesh.gateway.requests.standing import Parameters
 
 MAX_STOP = 16
@@ -37,7 +38,15 @@ class StreamOptions(Fields):
     """Ignored, but accepted since load generators send it. Usage comes once, at the end."""
 
 
-class Request(Fields):
+if TYPE_CHECKING:
+
+    class ProtocolFields(Fields):
+        """The fields of a request that the protocol describes."""
+else:
+    ProtocolFields = create_model("ProtocolFields", __base__=Fields, **PARAMETERS)
+
+
+class Request(ProtocolFields):
     """The fields that both calls share."""
 
     model: Annotated[str, Field(min_length=1, max_length=512)]
@@ -82,14 +91,14 @@ class Request(Fields):
         is_greedy = self.top_p == 0
         stops = [self.stop] if isinstance(self.stop, str) else self.stop
         return {
+            **{name: getattr(self, name) for name in PARAMETERS if name != "max_tokens"},
             "model": self.model,
             "temperature": 0.0 if is_greedy else self.temperature,
             "top_p": None if is_greedy else self.top_p,
             "seed": seed_of(self.seed, number % self.n),
             "acceptance_mode": more.acceptance_mode,
             "stop_strings": stops or (),
-            "stop_token_ids": more.stop_token_ids,
-            "ignore_end_of_text": more.ignore_end_of_text or self.ignore_eos,
+            "ignore_end_of_text": self.ignore_eos,
             "strategy": more.strategy,
             "filter": None if more.filter is None else more.filter.chosen,
             "request_id": _request_id(more.request_id, number, num_answers),
@@ -134,11 +143,11 @@ def read_request(request_class: type[R], given: Mapping[str, object], parameters
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """Return a path such as ``messages[0].content``, without the tags of unions."""
+    """Return a path such as ``messages[0].content``, without the marks of unions and of keys."""
     path = ""
     for part in location:
         if isinstance(part, int):
             path += f"[{part}]"
-        elif not part.startswith("<"):
+        elif not part.startswith(("<", "[key]")):
             path += f".{part}" if path else part
     return path

@@ -1,0 +1,92 @@
+"""The fields of sampling, stopping and speculation, as the two calls have them: by descriptor, so
+that a new one needs at most its name here.
+
+Clients of OpenAI's API and of vLLM's name most of them at the top level of a body. The others are
+in the extension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from specmesh.gateway.requests.fields import Float32, Uint32
+from specmesh.v1 import sampling_pb2, speculation_pb2
+
+MAX_ENTRIES = 4096
+"""Bounds the parsing of lists and maps; the orchestrator has the limits for an answer."""
+
+TOP_LEVEL = frozenset(
+    {
+        *("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "logit_bias"),
+        *("top_k", "min_p", "repetition_penalty", "allowed_token_ids", "bad_words", "min_tokens"),
+        *("max_tokens", "stop_token_ids"),
+    }
+)
+"""Names of fields that OpenAI's API or vLLM's has at the top level, with the same meaning."""
+
+_OTHERWISE = frozenset({"stop_strings", "ignore_end_of_text", "end_token_ids"})
+"""Fields with another name at the top level (``stop``, ``ignore_eos``), and the orchestrator's
+own."""
+_SCALARS: Mapping[int, Any] = {
+    FieldDescriptor.CPPTYPE_FLOAT: Float32,
+    FieldDescriptor.CPPTYPE_UINT32: Uint32,
+    FieldDescriptor.CPPTYPE_STRING: str,
+}
+_PARTS: tuple[type[Message], ...] = (
+    sampling_pb2.SamplingParameters,
+    sampling_pb2.StoppingCriteria,
+    speculation_pb2.SpeculationOptions,
+)
+
+_MAX_DIGITS = 11
+"""What is left of a longer number is no token id either."""
+
+_List = Field(max_length=MAX_ENTRIES, fail_fast=True)
+
+
+def _by_token(value: object) -> object:
+    """Return a map whose keys are token ids, which JSON has as strings."""
+    if not isinstance(value, dict):
+        return value
+    # pydantic checks the max_length of a dict only after it has validated every value.
+    if len(value) > MAX_ENTRIES:
+        raise PydanticCustomError("too_long", f"must hold at most {MAX_ENTRIES} tokens")
+    wrong = next((key for key in value if not (key.isascii() and key.isdecimal())), None)
+    if wrong is not None:
+        raise PydanticCustomError("token_id", f"{wrong[:64]!r} is not a token id")
+    return {int(key[:_MAX_DIGITS]): each for key, each in value.items()}
+
+
+def _type_of(field: Any) -> Any:
+    """Return the type of a parameter for ``field``; None for one that is described by hand."""
+    if field.message_type is not None:
+        if field.message_type.GetOptions().map_entry:
+            return Annotated[dict[Uint32, Float32], BeforeValidator(_by_token)]
+        if field.message_type is sampling_pb2.TokenSequence.DESCRIPTOR:
+            return Annotated[list[Annotated[list[Uint32], _List]], _List]
+        return None
+    kind = _SCALARS.get(field.cpp_type)
+    if kind is None or not field.is_repeated:
+        return kind
+    return Annotated[list[kind], _List]  # type: ignore[valid-type]
+
+
+def _fields() -> Iterator[tuple[str, Any]]:
+    for part in _PARTS:
+        for field in part.DESCRIPTOR.fields:
+            if field.name not in _OTHERWISE and (kind := _type_of(field)) is not None:
+                yield field.name, (kind | None, None)
+
+
+_FIELDS = dict(_fields())
+
+PARAMETERS: Mapping[str, Any] = {name: _FIELDS[name] for name in _FIELDS.keys() & TOP_LEVEL}
+"""The fields at the top level, as pydantic fields."""
+OPTIONS: Mapping[str, Any] = {name: each for name, each in _FIELDS.items() if name not in TOP_LEVEL}
+"""The fields of the extension, as pydantic fields."""
