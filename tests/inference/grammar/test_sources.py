@@ -2,6 +2,7 @@
 
 import json
 import threading
+from itertools import pairwise
 
 import pytest
 from tests.inference.grammar.vocabularies import Small, fits, shipped_vocabulary
@@ -23,7 +24,7 @@ SCHEMA, OBJECT, REGEX, EBNF = (
     [
         (REGEX, "^abc$", ["abc"], ["ab", "abcd", "^abc$"]),
         (REGEX, "a|bc", ["a", "bc"], ["ac", "abc"]),
-        (REGEX, r"\d+/\w", ["12/x", "1/_"], ["١/x", "1/é"]),
+        (REGEX, r"\d+/\w", ["12/x", "1/_"], ["\u0661/x", "1/é"]),
         (REGEX, "(?i)yes", ["yes", "YES"], ["no"]),
         (REGEX, "é{2}\n", ["éé\n"], ["é\n"]),
         (OBJECT, "", ["{}", '{"a": [1, {"b": null}]}'], ["[]", "1", "{} {}"]),
@@ -89,8 +90,8 @@ def test_what_can_not_be_compiled_is_refused_in_the_compilers_words(kind, source
 def deep_sources():
     """As deep as 64 KiB allow, where the compiler recurses."""
     names = [f"r{at:x}" for at in range(4_000)]
-    rules = "\n".join(f"{a}:{b} /b/" for a, b in zip(names, names[1:], strict=False))
-    defs = {a: {"items": {"$ref": f"#/d/{b}"}} for a, b in zip(names, names[1:1700], strict=False)}
+    rules = "\n".join(f"{a}:{b} /b/" for a, b in pairwise(names))
+    defs = {a: {"items": {"$ref": f"#/d/{b}"}} for a, b in pairwise(names[:1700])}
     schema = {"$ref": "#/d/r0", "d": {**defs, names[1699]: {}}}
     return {
         "rules": Grammar(EBNF, f'start:r0\n{rules}\n{names[-1]}:"b"'),
