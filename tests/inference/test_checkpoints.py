@@ -292,16 +292,31 @@ def test_an_end_token_that_is_no_id_is_told_and_left_out(copy, caplog, wrong):
 def test_what_a_generation_config_asks_for_in_vain_is_told_by_name(copy):
     asked = {
         "temperature": 0.6,
-        "repetition_penalty": 1.1,
-        "suppress_tokens": [1, 2],
+        "no_repeat_ngram_size": 3,
+        "begin_suppress_tokens": [1, 2],
         "length_penalty": 2.0,
         "chat_format": "chatml",
     }
     change_json(copy / "generation_config.json", **asked)
     requests, nowhere, unknown = described(copy).asked_in_vain
     assert requests.startswith("temperature=0.6: requests")
-    assert nowhere.startswith("repetition_penalty=1.1, suppress_tokens=[1, 2]: ")
+    assert nowhere.startswith("begin_suppress_tokens=[1, 2], no_repeat_ngram_size=3: ")
     assert unknown.startswith("chat_format='chatml': ")
+
+
+def test_recommended_sampling_parameters_are_described(copy):
+    asked = {
+        "temperature": 0.6,
+        "top_k": 20,
+        "top_p": 1.0,
+        "min_p": 0.05,
+        "typical_p": 3,
+        "repetition_penalty": None,
+        "max_new_tokens": 64,
+    }
+    change_json(copy / "generation_config.json", **asked)
+    expected = {"temperature": 0.6, "top_k": 20, "min_p": 0.05}
+    assert described(copy).generation_defaults == expected
 
 
 def test_what_an_old_model_asks_for_in_its_config_is_told_too(copy):

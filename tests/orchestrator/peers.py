@@ -23,7 +23,7 @@ from tests.orchestrator.model import (
 
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.drafting import draw_children
-from specmesh.decoding.logprobs import logprobs_along
+from specmesh.decoding.logprobs import logprobs_along, logprobs_of_nodes
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.mesh.v1alpha1 import (
@@ -220,6 +220,9 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
             path = (verdict.accepted_nodes, verdict.next_token)
             logprobs = logprobs_along(tree, logits, *path, request.num_top_logprobs)
             verdict = replace(verdict, logprobs=logprobs)
+        if request.HasField("num_node_logprobs"):
+            found = logprobs_of_nodes(tree, logits, request.num_node_logprobs)
+            verdict = replace(verdict, node_logprobs=found)
         response = write_verdict(verdict, self.cost)
         if request.HasField("next_draft") and self.heads_depth:
             accepted = tree.tokens_on(verdict.accepted_nodes)

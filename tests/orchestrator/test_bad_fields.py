@@ -204,6 +204,16 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"page_size": -(2**31)}, "page_size"),
         ({"page_token": "2"}, "page_token"),
     ],
+    "Score": [
+        *(
+            ({"tokens": {"token_ids": bad}}, f"tokens.token_ids{at}")
+            for bad, at in (([], ""), (OUTSIDE, "[1]"), ([70] * CONTEXT_TOKENS, ""))
+        ),
+        *(row for row in ROOM if "tokens" not in row[0]),
+        ({"tokens": {"token_ids": [70]}, "add_special_tokens": True}, "add_special_tokens"),
+        ({"text": "a", "num_top_logprobs": most.MAX_TOP_LOGPROBS + 1}, "num_top_logprobs"),
+        *CHATS,
+    ],
     "Tokenize": [({"text": "x" * 100_000}, "text")],
     "Detokenize": [
         ({"token_ids": OUTSIDE}, "token_ids[1]"),

@@ -161,6 +161,19 @@ def test_a_request_without_processing_reads_as_older_replicas_know_it():
     assert told == {"seed", "acceptance_mode"}
 
 
+def test_parameters_that_the_model_recommends_apply_where_a_request_leaves_them_unset():
+    info = model_info("toy", generation_defaults={"temperature": 0.5, "top_k": 9, "min_p": 0.25})
+    target = replace(TARGET, info=info)
+    request = generation_pb2.GenerateRequest(text="a", sampling={"temperature": 1.0, "seed": 1})
+    plain = planned(request, DEFAULTS, target).sampling
+    assert (plain.temperature, plain.top_k, plain.min_p) == (1, 0, 0)
+    made = planned(request, replace(DEFAULTS, as_model_says=True), target)
+    assert (made.sampling.temperature, made.sampling.top_k, made.sampling.min_p) == (1, 9, 0.25)
+    # A resumed answer has what was settled when it began, even if another value is recommended.
+    again = make_plan(settled(made, "toy"), made.prompt, target, DEFAULTS, DICE)
+    assert again == made
+
+
 def test_end_tokens_are_not_banned_where_they_do_not_end_the_answer():
     made = plan('text: "a" sampling { min_tokens: 3 } stopping { ignore_end_of_text: true }')
     assert made.sampling.end_token_ids == ()

@@ -138,7 +138,10 @@ class OrchestratorService:
             self._mesh,
             self._targets,
             self._store,
-            Defaults(self._settings.strategy, self._settings.lookahead, self._trees),
+            Defaults(
+                *(self._settings.strategy, self._settings.lookahead, self._trees),
+                as_model_says=self._settings.generation_config == "auto",
+            ),
             self._prompts,
             accounts,
         )

@@ -14,6 +14,7 @@ from specmesh.orchestrator.admission.entrance import Entrance
 from specmesh.orchestrator.answers.beginning import Begun, events_of
 from specmesh.orchestrator.answers.opening import Answers, check_fingerprint, required_store
 from specmesh.orchestrator.answers.request_metrics import RequestMetrics
+from specmesh.orchestrator.answers.scores import read_scoring
 from specmesh.orchestrator.answers.session_codec import (
     read_claim,
     read_epoch,
@@ -33,6 +34,7 @@ from specmesh.v1 import (
     events_pb2,
     generation_pb2,
     generation_pb2_grpc,
+    scoring_pb2,
     served_model_pb2,
     session_pb2,
 )
@@ -49,6 +51,7 @@ ResumeContext = grpc.aio.ServicerContext[
 CompleteContext = grpc.aio.ServicerContext[
     generation_pb2.CompleteRequest, generation_pb2.CompleteResponse
 ]
+ScoreContext = grpc.aio.ServicerContext[scoring_pb2.ScoreRequest, scoring_pb2.ScoreResponse]
 GetContext = grpc.aio.ServicerContext[session_pb2.GetSessionRequest, session_pb2.GetSessionResponse]
 CancelContext = grpc.aio.ServicerContext[
     session_pb2.CancelSessionRequest, session_pb2.CancelSessionResponse
@@ -185,6 +188,23 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
                 async for event in events:
                     yield event
 
+    async def Score(  # noqa: N802
+        self, request: scoring_pb2.ScoreRequest, context: ScoreContext
+    ) -> scoring_pb2.ScoreResponse:
+        """Return the likelihood of a text, once there is room for the work."""
+        with (
+            RequestMetrics("Score", _deadline(context)) as metrics,
+            self._accounts.answering(metrics, request.ByteSize()),
+        ):
+            self._entrance.check(metrics.deadline, resumed=False)
+            target = self._answers.target()
+            scoring = await read_scoring(request, self._prompts, target)
+            metrics.checked(scoring.num_tokens, target)
+            async with self._entrance.slot(metrics.deadline, resumed=False) as slot:
+                response = await scoring.score(self._mesh, slot, metrics)
+            metrics.succeeded(None)
+            return response
+
     async def ListModels(  # noqa: N802
         self,
         request: served_model_pb2.ListModelsRequest,
@@ -196,6 +216,8 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         return served_model_pb2.ListModelsResponse(models=[model])
 
 
-def _deadline(context: GenerateContext | ResumeContext | CompleteContext) -> float:
+def _deadline(
+    context: GenerateContext | ResumeContext | CompleteContext | ScoreContext,
+) -> float:
     remaining = context.time_remaining()
     return asyncio.get_running_loop().time() + (REQUEST_SECONDS if remaining is None else remaining)

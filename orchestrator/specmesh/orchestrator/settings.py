@@ -73,6 +73,12 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
     strategy: Annotated[str, AfterValidator(_check_strategy)] = Field(
         "speculative", description="strategy of requests that do not name one"
     )
+    generation_config: Literal["auto", "none"] = Field(
+        "none",
+        description="sampling defaults of requests: 'auto' takes those of the model's "
+        "generation_config.json, 'none' its plain distribution; all orchestrators of a mesh need "
+        "the same",
+    )
     max_wait_seconds: float = Field(
         MAX_WAIT_SECONDS,
         ge=0,

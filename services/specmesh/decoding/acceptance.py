@@ -44,7 +44,8 @@ class Verdict:
     ``recovered``, else the bonus token after a leaf. ``bonus``, only in rejection mode and if
     requested, is the target's distribution at the bonus token's position. Draft tokens that exist
     for that position by then are tried against it, and ``next_token`` counts only if there are
-    none. ``logprobs``, if requested, are those of the accepted tokens and of ``next_token``.
+    none. ``logprobs``, if requested, are those of the accepted tokens and of ``next_token``, and
+    ``node_logprobs`` those of all tokens of the tree.
     """
 
     accepted_nodes: tuple[int, ...]
@@ -52,6 +53,7 @@ class Verdict:
     recovered: bool
     bonus: Bonus | None = None
     logprobs: tuple[Logprobs, ...] = ()
+    node_logprobs: tuple[Logprobs, ...] = ()
 
 
 def verify(

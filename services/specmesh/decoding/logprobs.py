@@ -46,6 +46,19 @@ def logprobs_at(logits: NDArray[np.floating[Any]], token: int, num_top: int) -> 
     return Logprobs(logprob, tuple(top.tolist()), tuple(top_logprobs))
 
 
+def logprobs_of_nodes(
+    tree: TokenTree, logits: NDArray[np.floating[Any]], num_top: int
+) -> tuple[Logprobs, ...]:
+    """Return the log-probabilities of the token of each node, given the tokens before it.
+
+    Row k of ``logits`` ``[len(tree) + 1, vocab]`` holds the target's logits after node k.
+    """
+    return tuple(
+        logprobs_at(logits[parent], token, num_top)
+        for parent, token in zip(tree.parents, tree.token_ids, strict=True)
+    )
+
+
 def logprobs_along(
     tree: TokenTree,
     logits: NDArray[np.floating[Any]],

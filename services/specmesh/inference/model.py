@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -67,7 +67,8 @@ class ModelDescription:
     in tokens to which its heads draft, 0 for a model without heads. ``scores_trees`` is False for
     models that score only chains. ``kv_capacity_tokens`` is the capacity of the KV cache, for a
     model without a ``pool`` that reports it; 0 for no limit. ``asked_in_vain`` are sentences on
-    generation settings in its files that are not applied.
+    generation settings in its files that are not applied, and ``generation_defaults`` the sampling
+    parameters that they recommend, by name.
     """
 
     name: str
@@ -86,6 +87,7 @@ class ModelDescription:
     scores_trees: bool = True
     kv_capacity_tokens: int = 0
     asked_in_vain: tuple[str, ...] = ()
+    generation_defaults: Mapping[str, float] = field(default_factory=dict)
 
 
 class Cancellation(threading.Event):

@@ -6,14 +6,14 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import grpc.aio
 
 from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS, logprobs_along
+from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS, logprobs_along, logprobs_of_nodes
 from specmesh.decoding.processing.masks import TokenMask
 from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
@@ -99,7 +99,8 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         self._check_shape(tree)
         distributions = read_distributions(request.tree.draft_distributions)
         num_bonus_candidates = _num_bonus_candidates(request)
-        num_top_logprobs = _num_top_logprobs(request)
+        num_top_logprobs = _num_logprobs(request, "num_top_logprobs")
+        num_node_logprobs = _num_logprobs(request, "num_node_logprobs")
         next_draft = read_next_draft(request, sampling)
         prefix = await self._prefixes.resolve(request.prefix)
         self._check_room(len(prefix), tree)
@@ -108,10 +109,14 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         def judge(logits: Logits) -> Verdict:
             rows = processor.rows(logits, tree)
             verdict = verify(tree, rows, sampling, len(prefix), distributions, num_bonus_candidates)
-            if num_top_logprobs is None:
-                return verdict
-            path = (verdict.accepted_nodes, verdict.next_token)
-            return replace(verdict, logprobs=logprobs_along(tree, logits, *path, num_top_logprobs))
+            if num_top_logprobs is not None:
+                path = (verdict.accepted_nodes, verdict.next_token)
+                found = logprobs_along(tree, logits, *path, num_top_logprobs)
+                verdict = replace(verdict, logprobs=found)
+            if num_node_logprobs is not None:
+                found = logprobs_of_nodes(tree, logits, num_node_logprobs)
+                verdict = replace(verdict, node_logprobs=found)
+            return verdict
 
         def work(job: VerifyJob) -> VerifySteps:
             return self._verify(job, prefix, tree, judge, processor, next_draft)
@@ -201,9 +206,12 @@ def _num_bonus_candidates(request: verifier_pb2.VerifyRequest) -> int:
     return request.num_bonus_candidates
 
 
-def _num_top_logprobs(request: verifier_pb2.VerifyRequest) -> int | None:
-    if not request.HasField("num_top_logprobs"):
+def _num_logprobs(
+    request: verifier_pb2.VerifyRequest, field: Literal["num_top_logprobs", "num_node_logprobs"]
+) -> int | None:
+    if not request.HasField(field):
         return None
-    if request.num_top_logprobs > MAX_TOP_LOGPROBS:
-        raise InvalidField("num_top_logprobs", f"must be in [0, {MAX_TOP_LOGPROBS}]")
-    return request.num_top_logprobs
+    number: int = getattr(request, field)
+    if number > MAX_TOP_LOGPROBS:
+        raise InvalidField(field, f"must be in [0, {MAX_TOP_LOGPROBS}]")
+    return number

@@ -85,7 +85,7 @@ def chunk(
             resumable=resumable,
             kinds=[KINDS[token.kind] for token in tokens],
             logprobs=[
-                _logprobs(token.token_id, token.logprobs)
+                told_logprobs(token.token_id, token.logprobs)
                 for token in tokens
                 if token.logprobs is not None
             ],
@@ -94,7 +94,9 @@ def chunk(
     )
 
 
-def _logprobs(token_id: int, told: ToldLogprobs) -> TokenLogprobs:
+def told_logprobs(token_id: int, told: ToldLogprobs) -> TokenLogprobs:
+    """Return the message for the log-probabilities at the position of ``token_id``."""
+
     def one(token_id: int, logprob: float) -> TokenLogprob:
         text_bytes = told.text_bytes[token_id]
         return TokenLogprob(token_id=token_id, logprob=logprob, text_bytes=text_bytes)

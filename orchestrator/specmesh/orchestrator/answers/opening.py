@@ -140,7 +140,9 @@ class Answers:
         check_fingerprint(session.model, target)
         request = stored_request(session, read_prompt_digest(received_message), vocab_size)
         with of_known_values():
-            plan = make_plan(request, session.prompt, target, self._defaults, self._mesh.rng)
+            # What the request leaves unset was settled then, whatever the model recommends.
+            settled_then = replace(self._defaults, as_model_says=False)
+            plan = make_plan(request, session.prompt, target, settled_then, self._mesh.rng)
         received = read_received(received_message, plan.goal, vocab_size)
         _describe(plan, target, metrics, len(self._mesh.verifiers.ready))
         # Log-probabilities are not stored, so a client that wants them needs the tokens again.

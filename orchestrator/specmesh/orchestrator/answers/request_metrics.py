@@ -103,16 +103,15 @@ class RequestMetrics:
 
     def planned(self, plan: RequestPlan, target: Target) -> None:
         """Record the plan of the request, before any work."""
-        report, model = self._report, target.info.name
-        report.model, report.strategy, report.num_prompt = model, plan.strategy, len(plan.prompt)
+        self.checked(len(plan.prompt), target)
+        self._report.strategy = self.attributes[names.STRATEGY] = plan.strategy
+
+    def checked(self, num_prompt: int, target: Target) -> None:
+        """Record the model that the request is for, and the number of tokens of its prompt."""
+        self._report.model, self._report.num_prompt = target.info.name, num_prompt
         # Only now: names from a request that was not checked would be an unbounded set of labels.
-        self.attributes.update(
-            {
-                names.REQUEST_MODEL: model,
-                names.RESPONSE_MODEL: model,
-                names.STRATEGY: plan.strategy,
-            }
-        )
+        for name in (names.REQUEST_MODEL, names.RESPONSE_MODEL):
+            self.attributes[name] = target.info.name
 
     def answering(self, session: SessionLog, resumed_from: str | None) -> None:
         """Record the session of the answer and, if an earlier stream has sent its first tokens,
@@ -130,9 +129,10 @@ class RequestMetrics:
         """Record how many prompt tokens the first verification found in a KV cache."""
         self._report.num_cached = num_tokens
 
-    def succeeded(self, reason: StopReason) -> float:
-        """Record a complete answer, even if its last event is lost; return the duration in ms."""
-        self._report.finish_reason = reason.name.lower()
+    def succeeded(self, reason: StopReason | None) -> float:
+        """Record a complete answer, even if its last event is lost; return the duration in ms. A
+        request that generates nothing has no ``reason`` to end."""
+        self._report.finish_reason = reason.name.lower() if reason else None
         self._end()
         return self._report.duration_s * 1e3
 

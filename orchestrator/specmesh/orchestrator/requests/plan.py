@@ -20,7 +20,7 @@ from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.serving.codec.filter_options import read_filter_options
 from specmesh.serving.errors import FailedPreconditionStatus, NotFoundStatus
-from specmesh.v1 import generation_pb2, model_pb2, speculation_pb2
+from specmesh.v1 import generation_pb2, model_pb2, sampling_pb2, speculation_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,9 @@ class Defaults:
     strategy: str
     lookahead: int | None = None
     trees: CalibratedTrees | None = None
+    as_model_says: bool = False
+    """Whether sampling parameters that a request leaves unset are those that the model's author
+    recommends."""
 
     def trees_for(self, target: Target, temperature: float) -> tuple[TreeShape, ...]:
         """Return the calibrated trees of ``target``; none if they belong to another model."""
@@ -96,9 +99,13 @@ def make_plan(
         raise InvalidField("speculation.strategy", f"{strategy!r} is not one of: {known}")
     stopping = read_stopping(request, target, len(prompt))
     seed = rng.getrandbits(SEED_BITS)
-    sampling = settle_sampling(request, len(prompt), target, stopping, seed)
+    given = sampling_pb2.SamplingParameters()
+    if defaults.as_model_says:
+        given.MergeFrom(target.info.generation_defaults)
+    given.MergeFrom(request.sampling)
+    sampling = settle_sampling(given, len(prompt), target, stopping, seed)
     if sampling.needs_processing and not STRATEGIES[strategy].lossless:
-        reason = f"{strategy!r} draws tokens unchecked, so it excludes {_processed_by(request)}"
+        reason = f"{strategy!r} draws tokens unchecked, so it excludes {_processed_by(given)}"
         raise InvalidField("speculation.strategy", reason)
     ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
     goal = Goal(
@@ -120,11 +127,11 @@ def make_plan(
     )
 
 
-def _processed_by(request: generation_pb2.GenerateRequest) -> str:
-    """Return the name of a parameter of ``request`` that came with logit processing."""
+def _processed_by(given: sampling_pb2.SamplingParameters) -> str:
+    """Return the name of a parameter that came with logit processing."""
     plain = {"temperature", "top_k", "top_p", "seed", "acceptance_mode"}
-    given = (field.name for field, _ in request.sampling.ListFields())
-    return f"sampling.{next(name for name in given if name not in plain)}"
+    names = (field.name for field, _ in given.ListFields())
+    return f"sampling.{next(name for name in names if name not in plain)}"
 
 
 def check_replicas(plan: RequestPlan, target: Target) -> None:

@@ -17,26 +17,26 @@ from specmesh.orchestrator.admission.request_limits import (
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.requests.stopping import Stopping
 from specmesh.serving.codec.wire import check_tokens, read_sampling
-from specmesh.v1 import generation_pb2, sampling_pb2
+from specmesh.v1 import sampling_pb2
 
 
 def settle_sampling(
-    request: generation_pb2.GenerateRequest,
+    given: sampling_pb2.SamplingParameters,
     num_prompt: int,
     target: Target,
     stopping: Stopping,
     seed: int,
 ) -> Sampling:
-    """Return the sampling parameters of ``request``, whose prompt has ``num_prompt`` tokens, as
-    replicas get them; ``seed`` is used if it names none. Raises ``InvalidField``."""
+    """Return the parameters ``given`` for a prompt of ``num_prompt`` tokens as replicas get them;
+    ``seed`` is used if there is none. Raises ``InvalidField``."""
     message = sampling_pb2.SamplingParameters()
-    message.CopyFrom(request.sampling)
+    message.CopyFrom(given)
     message.ClearField("bad_words")
     message.ClearField("end_token_ids")
     sampling = read_sampling(message, seed=seed)
     if sampling.seed >> SEED_BITS:
         raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
-    banned = {*sampling.banned_sequences, *_sequences_of(request.sampling, target.tokenizer)}
+    banned = {*sampling.banned_sequences, *_sequences_of(given, target.tokenizer)}
     sampling = replace(sampling, banned_sequences=tuple(sorted(banned)))
     if not sampling.needs_processing:
         return replace(sampling, num_prompt_tokens=0)
@@ -44,13 +44,13 @@ def settle_sampling(
     if sampling.grammar is not None and stopping.ignore_end_of_text:
         reason = "excludes sampling.grammar: a text that is complete must end"
         raise InvalidField("stopping.ignore_end_of_text", reason)
-    given = message.num_prompt_tokens if message.HasField("num_prompt_tokens") else num_prompt
-    if given > num_prompt:
+    num_own = given.num_prompt_tokens if given.HasField("num_prompt_tokens") else num_prompt
+    if num_own > num_prompt:
         reason = f"must be at most {num_prompt}, the tokens of the prompt"
         raise InvalidField("sampling.num_prompt_tokens", reason)
-    sampling = replace(sampling, num_prompt_tokens=given)
+    sampling = replace(sampling, num_prompt_tokens=num_own)
     if sampling.min_tokens:
-        if sampling.min_tokens > stopping.max_tokens + num_prompt - given:
+        if sampling.min_tokens > stopping.max_tokens + num_prompt - num_own:
             raise InvalidField("sampling.min_tokens", "must be at most stopping.max_tokens")
         ends = set(stopping.stop_token_ids)
         if not stopping.ignore_end_of_text:

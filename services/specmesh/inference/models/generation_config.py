@@ -1,16 +1,19 @@
 """The generation settings in a model's files, and their use.
 
 Only requests say how tokens are chosen, so no default from the model's files is applied silently:
-only the end tokens count. All other settings are listed here, so that the operator can be told
-(docs/models.md has the same list).
+only the end tokens count, unless an orchestrator is set up to apply the recommended parameters.
+All other settings are listed here, so that the operator can be told (docs/models.md has the same
+list).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 
 FOLLOWED = frozenset({"eos_token_id"})
@@ -57,8 +60,14 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
 """Settings that may change an answer, each with the values that change nothing: for those that
 requests also have, the values that equal a request's default."""
 
-_OF_REQUESTS = {"do_sample", "max_length", "max_new_tokens", "stop_strings"} | {
-    each.name for each in fields(Sampling)
+DEFAULTS = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty"})
+"""Settings that an orchestrator with ``--generation-config auto`` applies to requests without
+them."""
+
+_OF_REQUESTS = {
+    *("do_sample", "max_length", "max_new_tokens", "stop_strings", "min_new_tokens"),
+    *("bad_words_ids", "sequence_bias", "suppress_tokens"),
+    *(each.name for each in fields(Sampling)),
 }
 LEFT_TO_REQUESTS = {name: each for name, each in _NEUTRAL.items() if name in _OF_REQUESTS}
 NOT_DONE = {name: each for name, each in _NEUTRAL.items() if name not in _OF_REQUESTS}
@@ -91,12 +100,13 @@ LONGEST_VALUE = 60
 @dataclass(frozen=True, slots=True)
 class Generation:
     """The conclusions from a model's files: the tokens that end an answer, sentences on the
-    settings that are not applied, and values among the end tokens that are no ids of the
-    vocabulary."""
+    settings that are not applied, values among the end tokens that are no ids of the vocabulary,
+    and the recommended sampling parameters, named as those of ``Sampling``."""
 
     end_ids: tuple[int, ...]
     asked_in_vain: tuple[str, ...]
     no_ids: tuple[object, ...]
+    defaults: Mapping[str, float]
 
     @classmethod
     def of(
@@ -123,7 +133,20 @@ class Generation:
         if generation_json is None:
             listed = LEFT_TO_REQUESTS.keys() | NOT_DONE.keys()
             own = {name: config_json[name] for name in config_json.keys() & listed}
-        return cls(end_ids, asked_in_vain(own), tuple(no_ids))
+        return cls(end_ids, asked_in_vain(own), tuple(no_ids), sampling_defaults(own))
+
+
+def sampling_defaults(settings: Mapping[str, object]) -> dict[str, float]:
+    """Return those ``settings`` of a ``generation_config.json`` that requests can have as well,
+    without those that change nothing or that no request may have."""
+    found: dict[str, float] = {}
+    for name in sorted(settings.keys() & DEFAULTS):
+        value = settings[name]
+        if isinstance(value, int | float) and value not in _NEUTRAL[name]:
+            with suppress(InvalidField, TypeError, OverflowError):
+                Sampling(**{name: value})  # type: ignore[arg-type]
+                found[name] = value
+    return found
 
 
 def asked_in_vain(settings: Mapping[str, object]) -> tuple[str, ...]:
@@ -132,7 +155,11 @@ def asked_in_vain(settings: Mapping[str, object]) -> tuple[str, ...]:
     known = FOLLOWED | WITHOUT_EFFECT | LEFT_TO_REQUESTS.keys() | NOT_DONE.keys()
     unknown = dict.fromkeys(settings.keys() - known, ())
     groups = (
-        (LEFT_TO_REQUESTS, "requests set this themselves, with their own defaults"),
+        (
+            LEFT_TO_REQUESTS,
+            "requests set this themselves, with their own defaults unless the orchestrator runs "
+            "with --generation-config auto",
+        ),
         (
             NOT_DONE,
             "this is not supported",

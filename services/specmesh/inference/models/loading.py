@@ -129,6 +129,7 @@ class ModelFiles:
             revision=extract_commit_hash(file, None) or "",
             chat_template=template_of(self.name, self.tokenizer, chat_template),
             asked_in_vain=self.generation.asked_in_vain,
+            generation_defaults=self.generation.defaults,
             **others,
         )
 

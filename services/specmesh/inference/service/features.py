@@ -7,6 +7,7 @@ from specmesh.v1.model_pb2 import (
     MODEL_FEATURE_LOGIT_PROCESSING,
     MODEL_FEATURE_LOGPROBS,
     MODEL_FEATURE_MANY_REQUESTS,
+    MODEL_FEATURE_NODE_LOGPROBS,
     MODEL_FEATURE_REJECTION_MODE,
     MODEL_FEATURE_TREE_GROWTH,
     MODEL_FEATURE_TREE_SHAPE,
@@ -27,6 +28,7 @@ VERIFYING: tuple[ModelFeature.ValueType, ...] = (
     MODEL_FEATURE_LOGPROBS,
     MODEL_FEATURE_MANY_REQUESTS,
     MODEL_FEATURE_LOGIT_PROCESSING,
+    MODEL_FEATURE_NODE_LOGPROBS,
 )
 """Features of a verifier; one whose model does not score trees has all but ``TREES``."""
 

@@ -14,6 +14,7 @@ from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
 from specmesh.serving.templates.chat_template import ChatTemplate
 from specmesh.serving.templates.tokenizers import fingerprint
 from specmesh.v1 import model_pb2
+from specmesh.v1.sampling_pb2 import SamplingParameters
 
 PIECE_BYTES = 1 << 20
 
@@ -58,6 +59,11 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
                 if description.scores_trees or each != model_pb2.MODEL_FEATURE_TREES
             ],
             heads_depth=description.heads_depth,
+            generation_defaults=(
+                SamplingParameters(**description.generation_defaults)  # type: ignore[arg-type]
+                if description.generation_defaults
+                else None
+            ),
         )
         if description.interruptible:
             self._info.features.append(model_pb2.MODEL_FEATURE_INTERRUPTION)

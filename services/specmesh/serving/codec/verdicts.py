@@ -25,8 +25,9 @@ ROUNDING = 1e-3
 class VerificationRequest:
     """The request that a verdict answers: ``tree`` below a prefix of ``position`` tokens.
 
-    ``num_bonus_candidates`` limits the bonus token's distribution (0: none requested), and
-    ``num_top_logprobs`` the likeliest tokens with log-probabilities (None: none requested).
+    ``num_bonus_candidates`` limits the bonus token's distribution (0: none requested),
+    ``num_top_logprobs`` the likeliest tokens with log-probabilities (None: none requested), and
+    ``num_node_logprobs`` those for all tokens of the tree.
     """
 
     tree: TokenTree
@@ -35,6 +36,7 @@ class VerificationRequest:
     vocab_size: int
     num_bonus_candidates: int = 0
     num_top_logprobs: int | None = None
+    num_node_logprobs: int | None = None
 
 
 def write_verdict(verdict: Verdict, cost: cost_pb2.ComputeCost) -> verifier_pb2.VerifyResponse:
@@ -47,14 +49,16 @@ def write_verdict(verdict: Verdict, cost: cost_pb2.ComputeCost) -> verifier_pb2.
         else verifier_pb2.NEXT_TOKEN_KIND_BONUS,
         bonus=None if verdict.bonus is None else _write_bonus(verdict.bonus),
         cost=cost,
-        logprobs=[
-            verifier_pb2.Logprobs(
-                logprob=each.logprob,
-                top_token_ids=each.top_token_ids,
-                top_logprobs=each.top_logprobs,
-            )
-            for each in verdict.logprobs
-        ],
+        logprobs=map(_write_logprobs, verdict.logprobs),
+        node_logprobs=map(_write_logprobs, verdict.node_logprobs),
+    )
+
+
+def _write_logprobs(logprobs: Logprobs) -> verifier_pb2.Logprobs:
+    return verifier_pb2.Logprobs(
+        logprob=logprobs.logprob,
+        top_token_ids=logprobs.top_token_ids,
+        top_logprobs=logprobs.top_logprobs,
     )
 
 
@@ -76,8 +80,14 @@ def read_verdict(response: verifier_pb2.VerifyResponse, asked: VerificationReque
     elif asked.num_bonus_candidates and not tree.children(end):
         raise InvalidField("bonus", "was requested and is missing")
     tokens = (*tree.tokens_on(accepted), response.next_token_id)
-    logprobs = _read_logprobs(response.logprobs, tokens, asked)
-    return Verdict(accepted, response.next_token_id, bool(tree.children(end)), bonus, logprobs)
+    return Verdict(
+        *(accepted, response.next_token_id, bool(tree.children(end)), bonus),
+        _read_logprobs("logprobs", response.logprobs, tokens, asked, asked.num_top_logprobs),
+        _read_logprobs(
+            *("node_logprobs", response.node_logprobs, tree.token_ids),
+            *(asked, asked.num_node_logprobs),
+        ),
+    )
 
 
 def _end_of_path(tree: TokenTree, accepted: Sequence[int]) -> int:
@@ -113,27 +123,33 @@ def _check_next_token(
 
 
 def _read_logprobs(
-    messages: Sequence[verifier_pb2.Logprobs], tokens: Sequence[int], asked: VerificationRequest
+    field: str,
+    messages: Sequence[verifier_pb2.Logprobs],
+    tokens: Sequence[int],
+    asked: VerificationRequest,
+    num_top: int | None,
 ) -> tuple[Logprobs, ...]:
-    num_expected = 0 if asked.num_top_logprobs is None else len(tokens)
+    """Return the log-probabilities of ``tokens``, of which ``num_top`` likeliest were requested at
+    each position; None if none were requested."""
+    num_expected = 0 if num_top is None else len(tokens)
     if len(messages) != num_expected:
-        raise InvalidField("logprobs", f"must be {num_expected}, not {len(messages)}")
+        raise InvalidField(field, f"must be {num_expected}, not {len(messages)}")
     return tuple(
-        _read_logprobs_at(f"logprobs[{at}]", message, token, asked)
+        _read_logprobs_at(f"{field}[{at}]", message, token, asked.vocab_size, num_top or 0)
         for at, (message, token) in enumerate(zip(messages, tokens, strict=False))
     )
 
 
 def _read_logprobs_at(
-    field: str, message: verifier_pb2.Logprobs, token: int, asked: VerificationRequest
+    field: str, message: verifier_pb2.Logprobs, token: int, vocab_size: int, num_top: int
 ) -> Logprobs:
     """Return the log-probabilities of ``token`` and of the likeliest tokens at its position."""
     top_ids, top = tuple(message.top_token_ids), tuple(message.top_logprobs)
-    if len(top_ids) != len(top) or len(top) > (asked.num_top_logprobs or 0):
+    if len(top_ids) != len(top) or len(top) > num_top:
         raise InvalidField(
             f"{field}.top_token_ids", "must be as many as top_logprobs, and no more than requested"
         )
-    if len(set(top_ids)) != len(top_ids) or max(top_ids, default=-1) >= asked.vocab_size:
+    if len(set(top_ids)) != len(top_ids) or max(top_ids, default=-1) >= vocab_size:
         raise InvalidField(f"{field}.top_token_ids", "must be distinct ids of the vocabulary")
     # Written so that a NaN is refused as well.
     if not all(-math.inf < each <= ROUNDING for each in (message.logprob, *top)):

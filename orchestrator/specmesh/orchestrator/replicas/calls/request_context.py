@@ -37,6 +37,9 @@ class RequestContext:
     filter_options: FilterOptions = field(default_factory=FilterOptions)
     logprobs: JudgedLogprobs | None = None
     """Learns from every verification; None if no log-probabilities are wanted."""
+    num_node_logprobs: int | None = None
+    """The number of likeliest tokens at each node of a tree that is scored; None if trees are
+    drafts."""
     tokens: TracedTokens | None = None
     """Numbers the tokens in the request's trace; None if the trace is not recorded."""
     sampling_message: sampling_pb2.SamplingParameters = field(init=False, repr=False)

@@ -93,6 +93,7 @@ class VerifyAttempt:
             request.vocab_size,
             MAX_BONUS_CANDIDATES if wants_bonus else 0,
             request.num_top_logprobs,
+            request.num_node_logprobs,
         )
 
     def _message(self, asked: VerificationRequest) -> verifier_pb2.VerifyRequest:
@@ -103,6 +104,7 @@ class VerifyAttempt:
             sampling=shared.sampling_message,
             num_bonus_candidates=asked.num_bonus_candidates,
             num_top_logprobs=asked.num_top_logprobs,
+            num_node_logprobs=asked.num_node_logprobs,
             next_draft=write_next_draft(command, shared.sampling, shared.epoch)
             if peer.can(model_pb2.MODEL_FEATURE_HEADS)
             else None,

@@ -193,13 +193,14 @@ class VerifyCalls:
         num_drafted = len(request.tree.token_ids)
         num_sent = len(request.prefix.token_ids) + num_drafted
         cost = read_cost(response.cost, request.prefix.base_length + num_sent)
-        self._latencies.verified(
-            TimedVerification(
-                *(seconds, num_drafted, cost),
-                heads_s=response.next_draft.cost.forward_ms / 1e3,
-                num_heads_levels=num_levels(response.next_draft),
+        if self._request.num_node_logprobs is None:  # a text that is scored is no draft
+            self._latencies.verified(
+                TimedVerification(
+                    *(seconds, num_drafted, cost),
+                    heads_s=response.next_draft.cost.forward_ms / 1e3,
+                    num_heads_levels=num_levels(response.next_draft),
+                )
             )
-        )
         num_computed = cost.num_computed_tokens or num_sent
         return self._latencies.verifications.add(peer.address, num_computed, seconds)
 
