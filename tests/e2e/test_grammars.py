@@ -3,11 +3,14 @@
 import json
 import re
 
+import grpc
 import jsonschema
 import pytest
 from tests.e2e.answers import all_of, answer
 
-from specmesh.client import Grammar
+from specmesh.client import Grammar, InvalidRequest
+from specmesh.v1 import generation_pb2
+from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 
 PERSON = {
     "type": "object",
@@ -61,3 +64,48 @@ async def test_answers_are_of_their_grammar_and_the_same_with_every_strategy(
             assert FITS[name](result.text), result.text
     if "acceptance_mode" not in sampling:
         assert len({result.text for result in results}) == 1
+
+
+@pytest.mark.parametrize("cut", [1, 4, 9])
+async def test_a_resumed_answer_goes_on_in_the_middle_of_its_grammar(mesh, client, prompts, cut):
+    grammar = GRAMMARS["schema"]
+    options = {"seed": 5, "max_tokens": 96, "grammar": grammar}
+    whole = await answer(client, prompts[1], **options, strategy="autoregressive")
+    request = generation_pb2.GenerateRequest(
+        text=prompts[1],
+        sampling={"seed": 5, "grammar": grammar.message},
+        stopping={"max_tokens": 96},
+        received={"token_ids": whole.token_ids[:cut]},
+    )
+    rest = []
+    async with grpc.aio.insecure_channel(mesh.orchestrator.address) as channel:
+        async for response in GenerationServiceStub(channel).Generate(request, timeout=60):
+            rest += response.event.chunk.token_ids
+    assert tuple(rest) == whole.token_ids[cut:]
+
+
+async def test_a_grammar_ends_an_answer_before_its_least_length(client, prompts):
+    """A text that is complete must end, whatever else is asked."""
+    grammar = Grammar(choice=["yes"])
+    result = await answer(client, prompts[0], max_tokens=40, min_tokens=20, grammar=grammar)
+    assert (result.text, result.finish_reason) == ("yes", "end_of_text")
+
+
+@pytest.mark.parametrize(
+    ("grammar", "field", "words"),
+    [
+        (Grammar(json_schema={"type": "strin"}), "json_schema", "Invalid type: strin"),
+        (Grammar(regex="(a"), "regex", "unclosed group"),
+        (Grammar(ebnf="start: a"), "ebnf", 'line 1, column 8: unknown name: "a"'),
+    ],
+    ids=["schema", "regex", "ebnf"],
+)
+async def test_a_grammar_that_can_not_be_compiled_is_refused_by_name(
+    client, prompts, grammar, field, words
+):
+    for strategy in ({"strategy": "speculative"}, {"strategy": "dsi"}):
+        with pytest.raises(InvalidRequest) as raised:
+            await answer(client, prompts[0], grammar=grammar, **strategy)
+        (violation,) = raised.value.field_violations
+        assert violation.field == f"sampling.grammar.{field}"
+        assert violation.description == words
