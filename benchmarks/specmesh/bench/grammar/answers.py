@@ -124,7 +124,7 @@ def is_valid(text: str, schema: Schema) -> bool:
     except ValueError:
         return False
     formats = Draft202012Validator.FORMAT_CHECKER
-    return Draft202012Validator(schema, format_checker=formats).is_valid(value)
+    return bool(Draft202012Validator(schema, format_checker=formats).is_valid(value))
 
 
 def _speedup(answers: Sequence[SchemaAnswer]) -> float:

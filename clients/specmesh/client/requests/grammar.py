@@ -57,7 +57,8 @@ class Grammar:
             raise ValueError("write json_object, or NAME=SOURCE")
         if name == "json_object":
             return cls(json_object=True)
-        return cls(**{name: json.loads(source) if name == "choice" else source})
+        given: dict[str, Any] = {name: json.loads(source) if name == "choice" else source}
+        return cls(**given)
 
     @property
     def _given(self) -> Mapping[str, object]:

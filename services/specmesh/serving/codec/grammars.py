@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from specmesh.decoding.errors import InvalidField, within
 from specmesh.decoding.grammar import Grammar, GrammarKind
 from specmesh.v1 import sampling_pb2
@@ -31,4 +33,5 @@ def write_grammar(grammar: Grammar) -> sampling_pb2.Grammar:
             return sampling_pb2.Grammar(choice=choice)
         case GrammarKind.JSON_OBJECT:
             return sampling_pb2.Grammar(json_object=True)
-    return sampling_pb2.Grammar(**{grammar.kind.value: grammar.text})
+    source: dict[str, Any] = {grammar.kind.value: grammar.text}
+    return sampling_pb2.Grammar(**source)
