@@ -34,6 +34,18 @@ DRAWN = (
     {"temperature": 0.7, "top_p": 0.9},
     {"temperature": 1.3, "top_k": 50, "top_p": 0.95},
 )
+PROCESSED = {
+    "min_p": 0.01,
+    "repetition_penalty": 1.3,
+    "frequency_penalty": 0.5,
+    "logit_bias": ((3, 2.0), (20, -4.0)),
+    "banned_token_ids": (11,),
+    "banned_sequences": ((7, 8), (9,)),
+    "num_prompt_tokens": 20,
+    "min_tokens": 500,
+    "end_token_ids": (0,),
+}
+"""Sampling parameters that change logits before a token is chosen."""
 AT_ONCE = 32
 FORGETFUL = 8
 """So many tokens see drafters of rejection mode that are to be wrong often."""
@@ -166,7 +178,7 @@ def _draw(
     depth = 1 + index % MAX_REJECTION_DEPTH
     shape = bushy((0,), depth, 2, 2) if with_trees else DraftShape((0,), depth)
     sequence = model.open(known, Cancellation(), shape.num_nodes)
-    levels = list(grow(sequence, EMPTY, len(prefix), shape, sampling))
+    levels = list(grow(sequence, EMPTY, prefix, shape, sampling))
     sequence.close(())
     tree = levels[-1].tree
     distributions = {node: each for level in levels for node, each in level.distributions.items()}

@@ -10,6 +10,7 @@ import grpc
 import numpy as np
 import pytest
 from tests.conformance.calls import by_base, refusal, whole
+from tests.conformance.cases import PROCESSED
 from tests.conformance.engines import Engine
 from tests.inference.drafting import bushy, grow
 
@@ -32,6 +33,7 @@ from specmesh.serving.codec.wire import (
     write_tree_shape,
 )
 from specmesh.v1.model_pb2 import (
+    MODEL_FEATURE_LOGIT_PROCESSING,
     MODEL_FEATURE_MANY_REQUESTS,
     MODEL_FEATURE_TREE_GROWTH,
     MODEL_FEATURE_TREE_SHAPE,
@@ -41,6 +43,7 @@ SAMPLINGS = {
     "greedy": Sampling(temperature=0),
     "coupled": Sampling(temperature=0.8, top_p=0.95, seed=5),
     "rejection": Sampling(temperature=0.9, seed=5, mode=AcceptanceMode.REJECTION),
+    "processed": Sampling(temperature=0.8, seed=5, **PROCESSED),
 }
 DRAFTED = TokenTree((11, 12, 13), (0, 0, 1))
 """Earlier, to draft on below."""
@@ -93,7 +96,7 @@ def expected_of(
     engine: Engine, prefix, shape: DraftShape, sampling: Sampling, tree: TokenTree = EMPTY
 ) -> list[TreeLevel]:
     sequence = engine.reference.open(prefix, Cancellation(), len(tree) + shape.num_nodes)
-    levels = list(grow(sequence, tree, len(prefix), shape, sampling))
+    levels = list(grow(sequence, tree, prefix, shape, sampling))
     sequence.close(())
     return levels
 
@@ -102,6 +105,8 @@ def expected_of(
 @pytest.mark.parametrize("name", SHAPES)
 async def test_a_draft_is_the_references(drafter, draft_channel, name, mode):
     if name in NEEDED and not drafter.can(NEEDED[name]):
+        pytest.skip("is not claimed")
+    if mode == "processed" and not drafter.can(MODEL_FEATURE_LOGIT_PROCESSING):
         pytest.skip("is not claimed")
     shape, sampling, prefix = SHAPES[name], SAMPLINGS[mode], drafter.texts[0][:100]
     tree = DRAFTED if name == "below_nodes" else EMPTY

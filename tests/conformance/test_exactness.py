@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 
@@ -10,17 +11,20 @@ import grpc
 import numpy as np
 import pytest
 from tests.conformance.calls import read, refusal, request_of, verdict_on
-from tests.conformance.cases import MAX_DRAFT, Case, chains, draws, rows_of, trees
+from tests.conformance.cases import MAX_DRAFT, PROCESSED, Case, chains, draws, rows_of, trees
 from tests.conformance.engines import Engine
 
 from specmesh.decoding.acceptance import Verdict, verify
-from specmesh.decoding.logprobs import logprobs_along
+from specmesh.decoding.logprobs import logprobs_along, logprobs_of_nodes
+from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.errors import error_info
 from specmesh.v1.model_pb2 import (
     MODEL_FEATURE_BONUS_DISTRIBUTION,
+    MODEL_FEATURE_LOGIT_PROCESSING,
     MODEL_FEATURE_LOGPROBS,
     MODEL_FEATURE_MANY_REQUESTS,
+    MODEL_FEATURE_NODE_LOGPROBS,
     MODEL_FEATURE_REJECTION_MODE,
     MODEL_FEATURE_TREES,
 )
@@ -152,6 +156,33 @@ async def test_log_probabilities(verifier, channel, num_top):
             assert one.logprob == pytest.approx(other.logprob, abs=1e-3)
             assert one.top_token_ids == other.top_token_ids
             assert one.top_logprobs == pytest.approx(other.top_logprobs, abs=1e-3)
+
+
+async def test_log_probabilities_of_all_nodes(verifier, channel):
+    if not verifier.can(MODEL_FEATURE_NODE_LOGPROBS):
+        pytest.skip("is not claimed")
+    kind = "trees" if verifier.can(MODEL_FEATURE_TREES) else "greedy"
+    case = next(case for case in cases(verifier)[kind] if len(case.tree) > 5)
+    told = await verdict_on(channel, case, size(verifier), num_node_logprobs=2)
+    rows = rows_of(verifier.reference, case.prefix, case.tree)
+    expected = logprobs_of_nodes(case.tree, rows, 2)
+    assert len(told.node_logprobs) == len(case.tree)
+    for one, other in zip(told.node_logprobs, expected, strict=True):
+        assert one.logprob == pytest.approx(other.logprob, abs=1e-3)
+        assert one.top_token_ids == other.top_token_ids
+
+
+@pytest.mark.parametrize("kind", ["greedy", "coupled", "trees"])
+async def test_processed_logits(verifier, channel, kind):
+    if not verifier.can(MODEL_FEATURE_LOGIT_PROCESSING) or kind not in cases(verifier):
+        pytest.skip("is not claimed")
+    for case in cases(verifier)[kind][:NUM_ALONE]:
+        sampling = replace(case.sampling, **PROCESSED)
+        rows = rows_of(verifier.reference, case.prefix, case.tree)
+        processed = LogitProcessor(sampling, case.prefix).rows(rows, case.tree)
+        expected = verify(case.tree, processed, sampling, len(case.prefix))
+        asked = replace(case, sampling=sampling, expected=expected)
+        assert await verdict_on(channel, asked, size(verifier)) == expected
 
 
 async def test_what_is_not_claimed_is_refused_by_name(verifier, channel):

@@ -11,6 +11,7 @@ from specmesh.mesh.v1alpha1 import tokens_pb2
 from specmesh.v1 import sampling_pb2
 from specmesh.v1.model_pb2 import (
     MODEL_FEATURE_LOGPROBS,
+    MODEL_FEATURE_NODE_LOGPROBS,
     MODEL_FEATURE_REJECTION_MODE,
     MODEL_FEATURE_TREE_GROWTH,
     MODEL_FEATURE_TREE_SHAPE,
@@ -129,6 +130,8 @@ def wrong_verifications(engine: Engine) -> Wrong:
         wrong |= _distributions(engine.info.vocab_size)
     if engine.can(MODEL_FEATURE_LOGPROBS):
         wrong["too_many_logprobs"] = ({"num_top_logprobs": 21}, "num_top_logprobs")
+    if engine.can(MODEL_FEATURE_NODE_LOGPROBS):
+        wrong["too_many_of_nodes"] = ({"num_node_logprobs": 21}, "num_node_logprobs")
     return wrong
 
 

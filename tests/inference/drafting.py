@@ -26,12 +26,12 @@ def bushy(from_nodes: Sequence[int], depth: int, *counts: int, num_choices: int 
 def grow(
     sequence: SequenceState,
     tree: TokenTree,
-    prefix_length: int,
+    prefix: Sequence[int],
     shape: DraftShape,
     sampling: Sampling,
 ) -> Iterator[TreeLevel]:
-    """The levels of a draft below ``sequence``'s prefix, but for an empty one at its end."""
-    processor = LogitProcessor(sampling, [0] * prefix_length)
+    """The levels of a draft below ``sequence``'s ``prefix``, but for an empty one at its end."""
+    processor = LogitProcessor(sampling, prefix)
     growth = GrowingDraft(tree, shape, sampling, processor)
     while not growth.ended:
         size = len(growth.tree)

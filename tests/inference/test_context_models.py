@@ -118,9 +118,7 @@ def test_tokens_of_a_closed_scorer_are_found_as_a_base():
 
 def draft(guess, prefix: list[int], depth: int) -> list[int]:
     sequence = ContextModel(DESCRIPTION, guess).open(prefix, NEVER)
-    levels = list(
-        grow(sequence, EMPTY, len(prefix), DraftShape((0,), depth), Sampling(temperature=0))
-    )
+    levels = list(grow(sequence, EMPTY, prefix, DraftShape((0,), depth), Sampling(temperature=0)))
     return list(levels[-1].tree.token_ids) if levels else []
 
 

@@ -80,7 +80,7 @@ def joined(tree: TokenTree, responses: list[drafter_pb2.DraftResponse]) -> Token
 def grown(
     model, message_shape: DraftShape, sampling: Sampling, tree: TokenTree = EMPTY
 ) -> TokenTree:
-    levels = list(grow(model.open(PREFIX, NEVER), tree, len(PREFIX), message_shape, sampling))
+    levels = list(grow(model.open(PREFIX, NEVER), tree, PREFIX, message_shape, sampling))
     return levels[-1].tree
 
 
@@ -154,7 +154,7 @@ async def test_chain_from_the_prefix_is_the_default(load, serve):
 async def test_distributions_travel_with_the_nodes_drawn_from_them(load, serve):
     shape = bushy((0,), 3, 2, 2)
     sequence = load().open(PREFIX, NEVER)
-    levels = list(grow(sequence, EMPTY, len(PREFIX), shape, REJECTION))
+    levels = list(grow(sequence, EMPTY, PREFIX, shape, REJECTION))
     async with serve(load()) as channel:
         message = request(shape, REJECTION, levels_per_message=2)
         first, second = await draft(channel, message)
@@ -178,7 +178,7 @@ async def test_coupled_drafts_carry_no_distributions(load, serve):
 @pytest.mark.parametrize("sampling", [COUPLED, REJECTION], ids=["coupled", "rejection"])
 async def test_choices_travel_with_the_nodes_drawn_beside_them(load, serve, sampling):
     shape = bushy((0,), 3, 2, 2, num_choices=5)
-    levels = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), shape, sampling))
+    levels = list(grow(load().open(PREFIX, NEVER), EMPTY, PREFIX, shape, sampling))
     message = request(shape, sampling, levels_per_message=2)
     async with serve(load()) as channel:
         first, second = await draft(channel, message)

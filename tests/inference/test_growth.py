@@ -35,7 +35,7 @@ def draft(
     sequence = model.open(prefix, NEVER)
     distributions: dict[int, Distribution] = {}
     levels = []
-    for level in grow(sequence, tree, len(prefix), shape, sampling):
+    for level in grow(sequence, tree, prefix, shape, sampling):
         levels.append(level.tree)
         distributions |= level.distributions
     return levels, distributions
@@ -77,14 +77,14 @@ def test_every_level_costs_one_forward_of_the_new_nodes(load):
     sequence = load().open(PREFIX, NEVER)
     computed = [
         sequence.num_computed_tokens
-        for _ in grow(sequence, EMPTY, len(PREFIX), bushy((0,), 3, 2, 2), GREEDY)
+        for _ in grow(sequence, EMPTY, PREFIX, bushy((0,), 3, 2, 2), GREEDY)
     ]
     assert computed == [21, 21 + 2, 21 + 2 + 4]
 
 
 def test_level_is_there_before_the_next_forward(load):
     sequence = load().open(PREFIX, NEVER)
-    levels = grow(sequence, EMPTY, len(PREFIX), CHAIN, GREEDY)
+    levels = grow(sequence, EMPTY, PREFIX, CHAIN, GREEDY)
     assert len(next(levels).tree) == 1
     assert sequence.num_computed_tokens == 21
     levels.close()
@@ -167,7 +167,7 @@ def chances(load, shape: DraftShape, sampling: Sampling, acceptance: Platt) -> l
     """By level of a draft that isn't stopped: how likely the likeliest of its paths stands."""
     sequence, chance, best = load().open(PREFIX, NEVER), {0: 1.0}, []
     told = replace(shape, num_choices=9)
-    for level in grow(sequence, EMPTY, len(PREFIX), told, sampling):
+    for level in grow(sequence, EMPTY, PREFIX, told, sampling):
         first = len(chance)
         for node in range(first, len(level.tree) + 1):
             parent, token = level.tree.parents[node - 1], level.tree.token_ids[node - 1]
@@ -206,7 +206,7 @@ def test_a_tree_grows_by_worth_and_the_target_accepts_what_it_drafted_itself(loa
     stop = DraftStop(0.0, Platt(0.8, 0.3))
     shape = DraftShape((0,), 4, num_choices=2, stop=stop, growth=growth)
     assert shape.num_nodes == 12
-    levels = list(grow(model.open(PREFIX, NEVER), EMPTY, len(PREFIX), shape, sampling))
+    levels = list(grow(model.open(PREFIX, NEVER), EMPTY, PREFIX, shape, sampling))
     tree = levels[-1].tree
     assert len(tree) <= 12
     assert any(len(tree.children(node)) > 1 for node in range(len(tree) + 1))
@@ -234,7 +234,7 @@ def test_a_tree_grows_below_nodes_that_are_given(load):
     given = TokenTree((1, 2, 3), (0, 0, 1))
     stop, growth = DraftStop(0.0, Platt()), TreeGrowth(5, 0.0)
     shape = DraftShape((3, 2), 2, stop=stop, growth=growth)
-    levels = list(grow(load().open(PREFIX, NEVER), given, len(PREFIX), shape, GREEDY))
+    levels = list(grow(load().open(PREFIX, NEVER), given, PREFIX, shape, GREEDY))
     tree = levels[-1].tree
     assert len(tree) == 3 + 5
     assert set(tree.parents[3:]) <= {2, 3}
@@ -248,7 +248,7 @@ FIXED = TreeShape((3, 2, 0, 1, 0, 2))
 def test_a_tree_of_a_fixed_shape_has_the_first_choices_of_each_node(load, sampling):
     shape = DraftShape((0,), 8, num_choices=1, fixed=FIXED)
     assert shape.num_nodes == 8
-    levels = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), shape, sampling))
+    levels = list(grow(load().open(PREFIX, NEVER), EMPTY, PREFIX, shape, sampling))
     tree = levels[-1].tree
     assert tree.parents == (0, 0, 0, 1, 1, 3, 5, 5)
     assert [len(level.tree) for level in levels] == [3, 6, 8]
@@ -266,7 +266,7 @@ def test_a_fixed_shape_is_cut_to_the_depth_and_hangs_from_each_node_given(load):
     given = TokenTree((1, 2, 3), (0, 0, 1))
     shape = DraftShape((3, 2), 2, fixed=FIXED)
     assert shape.num_nodes == 16
-    levels = list(grow(load().open(PREFIX, NEVER), given, len(PREFIX), shape, GREEDY))
+    levels = list(grow(load().open(PREFIX, NEVER), given, PREFIX, shape, GREEDY))
     assert levels[-1].tree.parents[3:] == (3, 3, 3, 2, 2, 2, 4, 4, 6, 7, 7, 9)
 
 
@@ -275,7 +275,7 @@ def test_children_that_there_are_no_choices_for_are_missing(load):
     sampling = Sampling(top_k=2, seed=3)
     fixed = TreeShape((3, 1, 2, 3))
     shape = DraftShape((0,), 3, fixed=fixed)
-    levels = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), shape, sampling))
+    levels = list(grow(load().open(PREFIX, NEVER), EMPTY, PREFIX, shape, sampling))
     assert levels[-1].tree.parents == (0, 0, 1, 2, 2)
 
 
@@ -284,6 +284,6 @@ def test_stop_tells_no_more_choices_than_were_asked_for(load):
     for num_choices in (0, 2):
         shape = replace(BRANCHING, num_choices=num_choices, stop=stop)
         plain = replace(shape, stop=None)
-        levels = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), shape, GREEDY))
-        same = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), plain, GREEDY))
+        levels = list(grow(load().open(PREFIX, NEVER), EMPTY, PREFIX, shape, GREEDY))
+        same = list(grow(load().open(PREFIX, NEVER), EMPTY, PREFIX, plain, GREEDY))
         assert [level.choices for level in levels] == [level.choices for level in same]

@@ -128,7 +128,7 @@ def right_tree(model, sampling: Sampling):
     """The target's own tokens, with others beside them."""
     shape = bushy((0,), 3, 3, 2)
     *_, level = levels = list(
-        grow(model.open(PREFIX, Cancellation()), EMPTY, len(PREFIX), shape, sampling)
+        grow(model.open(PREFIX, Cancellation()), EMPTY, PREFIX, shape, sampling)
     )
     return level.tree, {node: d for some in levels for node, d in some.distributions.items()}
 

@@ -92,7 +92,7 @@ def test_speculation_gives_the_text_of_the_target_at_the_rate_asked_for(sampling
             grow(
                 drafter.open(text, Cancellation()),
                 EMPTY,
-                len(text),
+                text,
                 DraftShape((0,), 3),
                 sampling,
             )

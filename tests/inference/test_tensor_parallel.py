@@ -86,7 +86,7 @@ async def written(channel, drafter: TransformersModel, session: int) -> list[lis
     for _ in range(6):
         # A branching tree, half right: by the target itself, which has not seen the first tokens.
         sequence = drafter.open(text[4:], Cancellation())
-        *_, level = grow(sequence, EMPTY, len(text), bushy((0,), 3, 3, 2), sampling)
+        *_, level = grow(sequence, EMPTY, text, bushy((0,), 3, 3, 2), sampling)
         sequence.close(())
         message = verifier_pb2.VerifyRequest(
             prefix={"token_ids": text},

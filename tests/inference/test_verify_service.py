@@ -49,7 +49,7 @@ MODES = pytest.mark.parametrize(
 def draft(model, sampling: Sampling, prefix: list[int] = PREFIX):
     """A branching tree, half right: by the model itself, which has not seen the first tokens."""
     *_, level = levels = list(
-        grow(model.open(prefix[4:], NEVER), EMPTY, len(prefix), bushy((0,), 3, 3, 2), sampling)
+        grow(model.open(prefix[4:], NEVER), EMPTY, prefix, bushy((0,), 3, 3, 2), sampling)
     )
     distributions = {node: d for some in levels for node, d in some.distributions.items()}
     return level.tree, distributions
@@ -136,6 +136,21 @@ async def test_logprobs_are_those_of_the_model_alone(load, serve, plain, num_top
         assert list(told.top_logprobs) == pytest.approx(best.values.tolist(), abs=off)
 
 
+async def test_logprobs_of_a_whole_tree_are_those_of_the_model_alone(load, serve, plain):
+    tree, _ = draft(load(plain.architecture), COUPLED)
+    message = request(whole(), tree, {}, COUPLED)
+    message.num_node_logprobs = 2
+    async with serve(load(plain.architecture)) as channel:
+        response = await ask(channel, message)
+    assert len(response.node_logprobs) == len(tree)
+    for node, told in enumerate(response.node_logprobs, start=1):
+        *path, token = tree.tokens_on(tree.path(node))
+        logits = plain.after([*PREFIX, *path])
+        row = torch.tensor(logits).log_softmax(dim=0)
+        assert told.logprob == pytest.approx(float(row[token]), abs=2 * bound(plain.config, logits))
+        assert list(told.top_token_ids) == row.topk(2).indices.tolist()
+
+
 async def test_models_that_compute_nothing_have_logprobs_too(serve):
     """One token is certain, or all are alike."""
     certain = SimulatedModel(SimulatedTarget(vocab_size=60), ForwardLatency(0, 0))
@@ -173,9 +188,7 @@ async def test_answer_is_the_same_on_any_replica_whatever_it_holds(load, serve, 
 
 async def test_rounds_of_verification_write_the_targets_own_text(load, serve):
     """By base and tail alone, each round on what the round before has left in the cache."""
-    alone = list(
-        grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), DraftShape((0,), 12), COUPLED)
-    )
+    alone = list(grow(load().open(PREFIX, NEVER), EMPTY, PREFIX, DraftShape((0,), 12), COUPLED))
     text = list(PREFIX)
     async with serve(load()) as channel:
         prefix = whole()

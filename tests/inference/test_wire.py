@@ -39,6 +39,8 @@ from specmesh.serving.codec.wire import (
 )
 from specmesh.v1 import sampling_pb2
 
+IDS = st.integers(0, 2**32 - 1)
+
 samplings = st.builds(
     Sampling,
     temperature=st.floats(0, 100),
@@ -46,6 +48,22 @@ samplings = st.builds(
     top_p=st.floats(0.001, 1),
     seed=st.integers(0, 2**64 - 1),
     mode=st.sampled_from(AcceptanceMode),
+    min_p=st.floats(0, 1),
+    typical_p=st.floats(0.001, 1),
+    repetition_penalty=st.floats(0.001, 100),
+    presence_penalty=st.floats(-2, 2),
+    frequency_penalty=st.floats(-2, 2),
+    logit_bias=st.dictionaries(IDS, st.floats(-100, 100, width=32), max_size=4).map(
+        lambda bias: tuple(sorted(bias.items()))
+    ),
+    allowed_token_ids=st.lists(IDS, max_size=4).map(tuple),
+    banned_token_ids=st.lists(IDS, max_size=4).map(tuple),
+    banned_sequences=st.lists(st.lists(IDS, min_size=1, max_size=4).map(tuple), max_size=4).map(
+        tuple
+    ),
+    min_tokens=IDS,
+    end_token_ids=st.lists(IDS, max_size=4).map(tuple),
+    num_prompt_tokens=IDS,
 )
 
 
@@ -78,7 +96,9 @@ def test_unset_sampling_takes_the_documented_defaults():
 
 def test_every_field_of_sampling_is_one_of_the_protocol():
     ours = {each.name for each in fields(Sampling)} - {"mode"} | {"acceptance_mode"}
-    assert ours == {each.name for each in sampling_pb2.SamplingParameters.DESCRIPTOR.fields}
+    of_callers = {"bad_words"}  # the orchestrator turns them into sequences
+    known = {each.name for each in sampling_pb2.SamplingParameters.DESCRIPTOR.fields}
+    assert ours == known - of_callers
 
 
 def test_a_parameter_that_is_not_used_is_not_sent_so_that_older_replicas_take_the_call():
