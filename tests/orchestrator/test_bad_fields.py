@@ -234,6 +234,7 @@ TAKEN = {
     "chat.messages.name": "its size counts for messages",
     "add_special_tokens": "a bool",
     "keep_special_tokens": "a bool",
+    "include_token_strings": "a bool",
     "received.max_tokens": "never more than the context holds",
 }
 """Fields that take every value that their type has."""

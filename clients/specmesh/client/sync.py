@@ -81,6 +81,11 @@ class BlockingStream:
         return self._stream.seed
 
     @property
+    def num_prompt_tokens(self) -> int | None:
+        """The number of tokens of the prompt; None before the answer has begun."""
+        return self._stream.num_prompt_tokens
+
+    @property
     def stats(self) -> GenerationStats | None:
         """Tokens, calls and times up to the latest chunk; None before the first chunk."""
         return self._stream.stats
@@ -201,6 +206,10 @@ class Client:
         return background.run(
             self._client.detokenize(token_ids, keep_special_tokens=keep_special_tokens, model=model)
         )
+
+    def token_strings(self, token_ids: Sequence[int], *, model: str = "") -> tuple[str, ...]:
+        """See `AsyncClient.token_strings`."""
+        return background.run(self._client.token_strings(token_ids, model=model))
 
     def apply_chat_template(
         self,

@@ -237,7 +237,8 @@ class _Tokenizer(TokenizerServiceServicer):
     ) -> tokenizer_pb2.DetokenizeResponse:
         self._mesh.called(context)
         text = bytes(each % 256 for each in request.token_ids).decode(errors="replace")
-        return tokenizer_pb2.DetokenizeResponse(text=text)
+        strings = [chr(each % 256) for each in request.token_ids if request.include_token_strings]
+        return tokenizer_pb2.DetokenizeResponse(text=text, token_strings=strings)
 
     def ApplyChatTemplate(  # noqa: N802
         self, request: tokenizer_pb2.ApplyChatTemplateRequest, context: grpc.ServicerContext

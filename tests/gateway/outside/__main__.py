@@ -44,6 +44,7 @@ def main(programs: Path, vllm: Path, *chosen: str) -> None:
             "langchain": lambda: asking("langchain"),
             "litellm": lambda: asking("litellm"),
             "langgraph": lambda: asking("langgraph"),
+            "responses": lambda: asking("responses"),
             "lm-eval": lambda: by_lm_eval.run(programs / "lm_eval", url, folder),
             "vllm": lambda: by_vllm.run(vllm / "python", url, folder),
             "guidellm": lambda: by_guidellm.run(programs / "guidellm", url, folder),

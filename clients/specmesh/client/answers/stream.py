@@ -69,6 +69,11 @@ class GenerationStream:
         return self._started.seed if self.session_id else None
 
     @property
+    def num_prompt_tokens(self) -> int | None:
+        """The number of tokens of the prompt; None before the answer has begun."""
+        return self._started.num_prompt_tokens or None
+
+    @property
     def stats(self) -> GenerationStats | None:
         """Tokens, calls and times up to the latest chunk; None before the first chunk.
 

@@ -27,7 +27,7 @@ class TextPart(Fields):
     text: str
 
 
-def _without_nothing(value: object) -> object:
+def without_nothing(value: object) -> object:
     """Drop fields that are null or an empty list, of which responses sent back have many."""
     if not isinstance(value, dict):
         return value
@@ -58,7 +58,7 @@ class ChatRequest(Request):
     """The body of POST /v1/chat/completions."""
 
     messages: Annotated[
-        list[Annotated[Message, BeforeValidator(_without_nothing)]],
+        list[Annotated[Message, BeforeValidator(without_nothing)]],
         Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True),
     ]
     max_completion_tokens: Uint32 | None = None

@@ -50,6 +50,18 @@ class CompletionRequest(Request):
     ]
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     add_special_tokens: bool | None = None
+    echo: bool = False
+
+    @model_validator(mode="after")
+    def _check_echo(self) -> Self:
+        if self.echo and self.logprobs is not None:
+            raise ApiError.invalid(
+                "echo",
+                "'echo' is not supported together with 'logprobs': the mesh has no "
+                "log-probabilities of prompts",
+                code="unsupported_parameter",
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_extension(self) -> Self:

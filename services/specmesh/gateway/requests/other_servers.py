@@ -47,7 +47,7 @@ OTHER_SERVERS = {
     "continue_final_message": OtherParameter((False,), chats=SUPPORTED),
     "documents": OtherParameter(([],)),
     "ec_transfer_params": _NULL_ALONE,
-    "echo": OtherParameter((False,)),
+    "echo": OtherParameter((False,), completions=SUPPORTED),
     "ignore_eos": _supported(),
     "include_reasoning": OtherParameter((True,)),
     "include_stop_str_in_output": OtherParameter((False,)),

@@ -44,13 +44,12 @@ def _table(
 OPENAI_COMPLETIONS = _table(
     supported=(
         *("model", "prompt", "max_tokens", "temperature", "top_p", "n", "stop"),
-        *("stream", "stream_options", "logprobs"),
+        *("stream", "stream_options", "logprobs", "echo"),
         *("seed", "frequency_penalty", "logit_bias", "presence_penalty"),
     ),
     ignored=("user",),
     refused={
         "best_of": (1,),
-        "echo": (False,),
         "suffix": ("",),
     },
 )

@@ -36,7 +36,7 @@ class StreamOptions(Fields):
     include_usage: bool | None = None
     include_obfuscation: Literal[False] | None = None
     continuous_usage_stats: bool | None = None
-    """Ignored, but accepted since load generators send it. Usage comes once, at the end."""
+    """vLLM's: tells the usage so far in every chunk, if ``include_usage`` is true as well."""
 
 
 if TYPE_CHECKING:
@@ -91,6 +91,12 @@ class Request(ProtocolFields):
         """True if the stream is to end with a chunk about usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
+    @property
+    def includes_running_usage(self) -> bool:
+        """True if every chunk of the stream is to tell the usage so far."""
+        options = self.stream_options
+        return self.include_usage and options is not None and bool(options.continuous_usage_stats)
+
     def keywords(self, number: int, num_answers: int) -> dict[str, Any]:
         """Return the keyword arguments that the SDK's ``generate`` and ``chat`` share, for answer
         ``number`` of ``num_answers``."""
@@ -129,13 +135,19 @@ def _request_id(given: str, number: int, num_answers: int) -> str:
     return f"{given}/{number}" if given and num_answers > 1 else given
 
 
-R = TypeVar("R", bound=Request)
+F = TypeVar("F", bound=Fields)
 
 
-def read_request(request_class: type[R], given: Mapping[str, object], parameters: Parameters) -> R:
-    """Validate the body ``given`` of a call that takes ``parameters``. Raises ``ApiError``."""
+def read_request(
+    request_class: type[F],
+    given: Mapping[str, object],
+    parameters: Parameters,
+    hints: Mapping[str, str] = HINTS,
+) -> F:
+    """Validate the body ``given`` of a call that takes ``parameters``; ``hints`` are those of
+    ``taken``. Raises ``ApiError``."""
     try:
-        return request_class.model_validate(taken(given, parameters, HINTS))
+        return request_class.model_validate(taken(given, parameters, hints))
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
     # An unknown field takes precedence, since it may be why another is missing: a message with tool

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from specmesh.client import Chunk, GenerationResult
 from specmesh.gateway.responses.envelope import Json, extension, finish_reason
 from specmesh.gateway.responses.logprobs import of_completion
 
 
 class CompletionStyle:
-    """The ``Style`` of completions."""
+    """The ``Style`` of completions. ``echoed`` has a text to precede each choice, or nothing."""
 
     prefix = "cmpl-"
     object = "text_completion"
     chunk_object = "text_completion"
+
+    def __init__(self, echoed: Sequence[str]) -> None:
+        self._echoed = echoed
 
     def whole(self, number: int, result: GenerationResult) -> Json:
         """Return a complete choice of a response."""
         logprobs = of_completion(result.logprobs) if result.logprobs else None
         return {
             "index": number,
-            "text": result.text,
+            "text": self._echoed[number] + result.text if self._echoed else result.text,
             "logprobs": logprobs,
             "finish_reason": finish_reason(result),
             **extension(result),
         }
 
-    def first(self, number: int) -> None:
-        """Return None, since nothing comes before the text."""
+    def first(self, number: int) -> Json | None:
+        """Return the part of a stream that echoes a choice's prompt; None without an echo."""
+        if not self._echoed:
+            return None
+        text = self._echoed[number]
+        return {"index": number, "text": text, "logprobs": None, "finish_reason": None}
 
     def more(self, number: int, chunk: Chunk) -> Json:
         """Return the part of a stream that continues a choice."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
-from specmesh.client import Chunk, FinishReason, GenerationResult
+from specmesh.client import Chunk, FinishReason, GenerationResult, GenerationStream
 from specmesh.gateway.requests.parameters import EXTENSION
 
 Json = dict[str, object]
@@ -95,6 +95,18 @@ def usage(results: Sequence[GenerationResult], n: int) -> Json:
         "prompt_tokens_details": {
             "cached_tokens": sum(stats.num_cached_tokens for stats in firsts),
         },
+    }
+
+
+def usage_so_far(answer: GenerationStream, num_tokens: int) -> Json | None:
+    """Return the token counts of one choice after ``num_tokens``; None before it has begun."""
+    num_prompt = answer.num_prompt_tokens
+    if num_prompt is None:
+        return None
+    return {
+        "prompt_tokens": num_prompt,
+        "completion_tokens": num_tokens,
+        "total_tokens": num_prompt + num_tokens,
     }
 
 

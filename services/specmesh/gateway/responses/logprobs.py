@@ -32,6 +32,18 @@ def of_chat(tokens: Sequence[TokenLogprobs]) -> Json:
     return {"content": content, "refusal": None}
 
 
+def of_response(tokens: Sequence[TokenLogprobs]) -> list[Json]:
+    """Return ``logprobs`` of a text of POST /v1/responses, where a token always has bytes."""
+    return [
+        {**_with_bytes(each.chosen), "top_logprobs": [_with_bytes(top) for top in each.top]}
+        for each in tokens
+    ]
+
+
+def _with_bytes(token: TokenLogprob) -> Json:
+    return {**_described(token), "bytes": list(token.bytes)}
+
+
 def _described(token: TokenLogprob) -> Json:
     return {
         "token": token_text(token),

@@ -1,0 +1,107 @@
+"""The body of POST /v1/responses.
+
+It is read as the chat that would be answered alike: what both calls have is checked by
+``ChatRequest``, under the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.requests.chats import ChatRequest
+from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Fields, Uint32
+from specmesh.gateway.requests.input_items import Input, messages_of
+from specmesh.gateway.requests.parameters import CHAT, taken
+from specmesh.gateway.requests.request import HINTS, read_request
+from specmesh.gateway.requests.response_parameters import RESPONSES
+
+NAMES = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "logprobs": "include",
+}
+"""Names of chats' parameters, and those that mean the same here."""
+LOGPROBS = "message.output_text.logprobs"
+
+_HINTS = {**HINTS, **NAMES, "previous_response_id": "input", "conversation": "input"}
+
+
+class TextFormat(Fields):
+    """The format of the text."""
+
+    type: Literal["text"] = "text"
+
+
+class TextOptions(Fields):
+    """The options of a response's text."""
+
+    format: TextFormat | None = None
+    verbosity: Literal["medium"] | None = None
+
+
+class ResponseFields(Fields):
+    """The fields that chats don't have, or have in another form."""
+
+    input: Input
+    instructions: str | None = None
+    max_output_tokens: Uint32 | None = None
+    include: list[
+        # Beside log-probabilities, what tools and reasoning would tell: there is none of it.
+        Literal[
+            "message.output_text.logprobs",
+            "reasoning.encrypted_content",
+            "code_interpreter_call.outputs",
+            "computer_call_output.output.image_url",
+            "file_search_call.results",
+            "message.input_image.image_url",
+            "web_search_call.action.sources",
+        ]
+    ] = Field(default_factory=list, max_length=16, fail_fast=True)
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    text: TextOptions | None = None
+
+    @model_validator(mode="after")
+    def _check_logprobs(self) -> Self:
+        if self.top_logprobs and LOGPROBS not in self.include:
+            raise ApiError.invalid(
+                "top_logprobs", f"'top_logprobs' has no meaning unless 'include' has {LOGPROBS!r}"
+            )
+        return self
+
+    @property
+    def as_chat(self) -> dict[str, object]:
+        """The fields of the chat that asks for the same."""
+        messages = messages_of(self.input)
+        if self.instructions is not None:
+            messages = [{"role": "system", "content": self.instructions}, *messages]
+        return {
+            "messages": messages,
+            "max_completion_tokens": self.max_output_tokens,
+            "logprobs": LOGPROBS in self.include,
+            "top_logprobs": self.top_logprobs,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesRequest:
+    """The body of POST /v1/responses: its own fields, and the chat that asks for the same."""
+
+    own: ResponseFields
+    chat: ChatRequest
+
+
+def responses_request(given: Mapping[str, object]) -> ResponsesRequest:
+    """Validate the body ``given``. Raises ``ApiError``."""
+    kept = taken(given, RESPONSES, _HINTS)
+    own_names = ResponseFields.model_fields.keys()
+    own = read_request(
+        ResponseFields, {name: kept[name] for name in kept if name in own_names}, RESPONSES
+    )
+    shared = {name: kept[name] for name in kept if name not in own_names}
+    return ResponsesRequest(own, read_request(ChatRequest, {**shared, **own.as_chat}, CHAT))
