@@ -63,3 +63,25 @@ async def test_a_plain_format_is_no_grammar(gateway, orchestrator):
     await gateway.post("/v1/chat/completions", {**CHAT, "response_format": {"type": "text"}})
     (request,) = orchestrator.requests
     assert not request.sampling.HasField("grammar")
+
+
+@pytest.mark.parametrize(
+    ("given", "grammar"),
+    [
+        ({"type": "json_object"}, FORMATS[0][1]),
+        (
+            {"type": "json_schema", "name": "a", "schema": SCHEMA, "strict": True},
+            FORMATS[1][1],
+        ),
+    ],
+)
+async def test_the_format_of_a_response_is_a_grammar_and_echoed(
+    gateway, orchestrator, given, grammar
+):
+    orchestrator.generate_scripts = [whole_answer]
+    asked = {"model": "toy", "input": "hello", "text": {"format": given}}
+    response = await gateway.post("/v1/responses", asked)
+    assert response.status_code == 200, response.text
+    assert response.json()["text"]["format"] == given
+    (request,) = orchestrator.requests
+    assert request.sampling.grammar == grammar

@@ -68,14 +68,25 @@ class PlainFormat(Fields):
         return Grammar(json_object=True) if self.type == "json_object" else None
 
 
+class FlatSchemaFormat(JsonSchema):
+    """The same in POST /v1/responses."""
+
+    type: Literal["json_schema"]
+
+
+def _tag(value: object) -> str:
+    kind = value.get("type") if isinstance(value, dict) else None
+    return "<schema>" if kind == "json_schema" else "<plain>"
+
+
+_Plain = Annotated[PlainFormat, Tag("<plain>")]
+
 ResponseFormat = Annotated[
-    Annotated[PlainFormat, Tag("<plain>")] | Annotated[JsonSchemaFormat, Tag("<schema>")],
-    Discriminator(lambda value: "<schema>" if _type_of(value) == "json_schema" else "<plain>"),
+    _Plain | Annotated[JsonSchemaFormat, Tag("<schema>")], Discriminator(_tag)
 ]
-
-
-def _type_of(value: object) -> object:
-    return value.get("type") if isinstance(value, dict) else None
+"""The format of a completion or of a chat."""
+TextFormat = Annotated[_Plain | Annotated[FlatSchemaFormat, Tag("<schema>")], Discriminator(_tag)]
+"""The format of a response."""
 
 
 class StructuredOutputs(Fields):
