@@ -226,7 +226,9 @@ def test_a_grammar_has_a_source_within_its_limits():
     with pytest.raises(InvalidField, match="ebnf: is longer than 65536 bytes"):
         Grammar(GrammarKind.EBNF, "é" * (MAX_GRAMMAR_BYTES // 2 + 1))
     for texts in ([], ["a", ""]):
-        with pytest.raises(InvalidField, match="choice: must hold texts, none of them empty"):
+        with pytest.raises(
+            InvalidField, match=r"choice\.texts: must hold texts, none of them empty"
+        ):
             Grammar.of_choices(texts)
     assert Grammar.of_choices(['"', "é"]).choices == ['"', "é"]
     assert Grammar(GrammarKind.JSON_OBJECT).text == ""

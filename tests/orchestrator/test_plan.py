@@ -169,7 +169,7 @@ def test_a_grammar_is_settled_with_its_source():
         ("sampling { grammar {} }", "sampling.grammar"),
         ('sampling { grammar { regex: "" } }', "sampling.grammar.regex"),
         ("sampling { grammar { json_object: false } }", "sampling.grammar.json_object"),
-        ("sampling { grammar { choice {} } }", "sampling.grammar.choice"),
+        ("sampling { grammar { choice {} } }", "sampling.grammar.choice.texts"),
         (f'sampling {{ grammar {{ ebnf: "{"x" * 65537}" }} }}', "sampling.grammar.ebnf"),
         (
             'sampling { grammar { regex: "a" } } stopping { ignore_end_of_text: true }',

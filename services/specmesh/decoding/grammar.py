@@ -49,7 +49,7 @@ class Grammar:
         """Return the grammar of exactly ``texts``. Raises ``InvalidField`` if there are none, or
         for an empty one."""
         if not texts or not all(texts):
-            raise InvalidField(GrammarKind.CHOICE, "must hold texts, none of them empty")
+            raise InvalidField(f"{GrammarKind.CHOICE}.texts", "must hold texts, none of them empty")
         return cls(GrammarKind.CHOICE, json.dumps(list(texts), ensure_ascii=False))
 
     @property

@@ -13,7 +13,7 @@ from specmesh.decoding.processing.masks import Bits
 from specmesh.inference.grammar.vocabulary import CompiledGrammar, is_dead_end
 
 MAX_STATES = 256
-"""A state takes 160 bytes for each token of its answer."""
+"""A state takes some 0.2 MB, and 160 bytes for each token of its answer."""
 MATCH_SECONDS = 1.0
 """The longest that a call may take to go through its answer. Most grammars take 2 µs a token."""
 _PART_TOKENS = 16
