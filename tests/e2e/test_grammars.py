@@ -46,9 +46,16 @@ STRATEGIES = (
 )
 
 
-@pytest.mark.parametrize("name", GRAMMARS)
+GREEDY, COUPLED = {"temperature": 0}, {"seed": 5}
+REJECTION = {"seed": 6, "acceptance_mode": "rejection"}
+
+
 @pytest.mark.parametrize(
-    "sampling", [{"temperature": 0}, {"seed": 5}, {"seed": 6, "acceptance_mode": "rejection"}]
+    ("name", "sampling"),
+    [
+        *(("schema", each) for each in (GREEDY, COUPLED, REJECTION)),
+        *(("regex", GREEDY), ("lark", COUPLED), ("gbnf", REJECTION), ("choice", COUPLED)),
+    ],
 )
 async def test_answers_are_of_their_grammar_and_the_same_with_every_strategy(
     client, prompts, name, sampling
