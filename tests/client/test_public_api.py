@@ -47,6 +47,7 @@ def test_exports_are_exactly_these():
         "GenerationResult",
         "GenerationStats",
         "GenerationStream",
+        "Grammar",
         "Hooks",
         "Internal",
         "InvalidRequest",

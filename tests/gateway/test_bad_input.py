@@ -124,6 +124,10 @@ def test_a_wrong_field_of_completions_is_named(change, param):
     assert "instance of" not in raised.value.message  # of a class that is ours
 
 
+def schema_format(schema, name="answer", **more):
+    return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, **more}}
+
+
 @pytest.mark.parametrize(
     ("change", "param"),
     [
@@ -151,7 +155,29 @@ def test_a_wrong_field_of_completions_is_named(change, param):
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"functions": [{}]}, "functions"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": "json_object"}, "response_format"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"response_format": schema_format(None)}, "response_format.json_schema.schema"),
+        ({"response_format": schema_format([1])}, "response_format.json_schema.schema"),
+        ({"response_format": schema_format({}, name="")}, "response_format.json_schema.name"),
+        ({"response_format": schema_format({}, strict=1)}, "response_format.json_schema.strict"),
+        (
+            {"response_format": schema_format({}, description="", strict=True, a=1, b=2)},
+            "response_format.json_schema.a",
+        ),
+        (
+            {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}},
+            "structured_outputs",
+        ),
+        ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
+        ({"structured_outputs": {"choice": "yes"}}, "structured_outputs.choice"),
+        ({"structured_outputs": {"json": 3}}, "structured_outputs.json"),
+        (
+            {"structured_outputs": {"regex": "a", "whitespace_pattern": " "}},
+            "structured_outputs.whitespace_pattern",
+        ),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"reasoning_effort": "high"}, "reasoning_effort"),
         ({"service_tier": "flex"}, "service_tier"),

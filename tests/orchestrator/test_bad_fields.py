@@ -110,6 +110,15 @@ SAMPLING = [
     ({"bad_words": ["a"] * (most.MAX_BAD_WORDS + 1)}, "bad_words"),
     ({"min_tokens": NUM_TOKENS + 1}, "min_tokens"),
     ({"min_p": 0.1, "num_prompt_tokens": MANY}, "num_prompt_tokens"),
+    ({"grammar": {}}, "grammar"),
+    ({"grammar": {"json_object": False}}, "grammar.json_object"),
+    *(
+        ({"grammar": {kind: source}}, f"grammar.{kind}")
+        for kind in ("json_schema", "regex", "ebnf")
+        for source in ("", "a" * (most.MAX_GRAMMAR_BYTES + 1))
+    ),
+    *(({"grammar": {"choice": {"texts": bad}}}, "grammar.choice.texts") for bad in ([], ["a", ""])),
+    ({"grammar": {"choice": {"texts": ["a" * most.MAX_GRAMMAR_BYTES]}}}, "grammar.choice"),
 ]
 STOPPING = [
     ({"max_tokens": 0}, "max_tokens"),

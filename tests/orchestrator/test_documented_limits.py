@@ -26,6 +26,7 @@ CHECKED = {
         "included"
     ),
     "`sampling.bad_words`": "{MAX_BAD_WORDS}, each of 1 to {MAX_BAD_WORD_CHARS} characters",
+    "`sampling.grammar`": "{MAX_GRAMMAR_BYTES} bytes of source",
     "`stopping.stop_token_ids`": "{MAX_STOP_TOKENS}",
     "`stopping.stop_strings`": (
         "{MAX_STOP_STRINGS}, each of 1 to {MAX_STOP_STRING_CHARS} characters"

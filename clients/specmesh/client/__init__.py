@@ -73,6 +73,7 @@ from specmesh.client.hooks import (
 )
 from specmesh.client.requests.build import ChatOptions, GenerateOptions, TemplateOptions
 from specmesh.client.requests.chats import ChatMessage
+from specmesh.client.requests.grammar import Grammar
 from specmesh.client.requests.sampling import AcceptanceMode
 from specmesh.client.requests.speculation import Filter
 from specmesh.client.sync import BlockingStream, Client, ClientOptions
@@ -102,6 +103,7 @@ __all__ = [
     "GenerationResult",
     "GenerationStats",
     "GenerationStream",
+    "Grammar",
     "Hooks",
     "Internal",
     "InvalidRequest",

@@ -79,6 +79,7 @@ _FEATURE_PARAMS = {
     "LOGPROBS": "logprobs",
     "REJECTION_MODE": "specmesh.acceptance_mode",
     "HEADS": "specmesh.strategy",
+    "GRAMMARS": "response_format",
 }
 """The parameter at fault, by the feature that the target's replicas lack (reason
 UNSUPPORTED_FEATURE)."""
@@ -87,6 +88,7 @@ _FIELDS: tuple[tuple[str, str], ...] = (
     (rf"(?:sampling|stopping)\.({'|'.join(TOP_LEVEL)})", r"\1"),
     (r"stopping\.stop_strings", "stop"),
     (r"stopping\.ignore_end_of_text", "ignore_eos"),
+    (r"sampling\.grammar(?:\.\w+)?", "response_format"),
     (r"(?:sampling|stopping|speculation)\.(\w+)", r"specmesh.\1"),
     (r"(?:prompt|text|tokens\.ids|tokens)", "prompt"),
     (r"chat\.(add_generation_prompt|continue_final_message)", r"\1"),

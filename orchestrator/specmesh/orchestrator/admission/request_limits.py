@@ -5,6 +5,7 @@ Limits that depend on the model (its vocabulary, its context) are checked elsewh
 
 from __future__ import annotations
 
+from specmesh.decoding.grammar import MAX_GRAMMAR_BYTES
 from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS
 from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
 from specmesh.decoding.sampling import (
@@ -27,6 +28,7 @@ __all__ = [
     "MAX_BANNED_SEQUENCES",
     "MAX_BRANCHES",
     "MAX_EPOCH",
+    "MAX_GRAMMAR_BYTES",
     "MAX_LISTED_TOKENS",
     "MAX_LOGIT_BIAS",
     "MAX_LOOKAHEAD",

@@ -62,7 +62,9 @@ class RequestPlan:
             features.append(model_pb2.MODEL_FEATURE_REJECTION_MODE)
         if self.num_top_logprobs is not None:
             features.append(model_pb2.MODEL_FEATURE_LOGPROBS)
-        if self.sampling.needs_processing:
+        if self.sampling.grammar is not None:  # who follows grammars also processes logits
+            features.append(model_pb2.MODEL_FEATURE_GRAMMARS)
+        elif self.sampling.needs_processing:
             features.append(model_pb2.MODEL_FEATURE_LOGIT_PROCESSING)
         return frozenset(features)
 

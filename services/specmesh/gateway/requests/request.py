@@ -15,6 +15,7 @@ from pydantic import Discriminator, Field, Tag, ValidationError, create_model, m
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.extension import Extension
 from specmesh.gateway.requests.fields import Fields, Float32, Pairs, Uint32, Uint64
+from specmesh.gateway.requests.grammars import ResponseFormat, StructuredOutputs, grammar_of
 from specmesh.gateway.requests.parameters import EXTENSION, taken
 from specmesh.gateway.requests.protocol_fields import OPTIONS, PARAMETERS
 from specmesh.gateway.requests.standing import Parameters
@@ -68,6 +69,8 @@ class Request(ProtocolFields):
     user: str | None = None
     metadata: Annotated[dict[str, str], Pairs] | None = None
     ignore_eos: bool = False
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     specmesh: Extension = Field(default_factory=Extension)
 
     @model_validator(mode="after")
@@ -76,6 +79,11 @@ class Request(ProtocolFields):
             raise ApiError.invalid(
                 "stream_options", "'stream_options' has no meaning unless 'stream' is true"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_grammar(self) -> Self:
+        grammar_of(self.response_format, self.structured_outputs)
         return self
 
     @property
@@ -103,6 +111,7 @@ class Request(ProtocolFields):
             "top_p": None if is_greedy else self.top_p,
             "seed": seed_of(self.seed, number % self.n),
             "acceptance_mode": more.acceptance_mode,
+            "grammar": grammar_of(self.response_format, self.structured_outputs),
             "stop_strings": stops or (),
             "ignore_end_of_text": self.ignore_eos,
             "strategy": more.strategy,

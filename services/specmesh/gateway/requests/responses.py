@@ -6,6 +6,7 @@ It is read as the chat that would be answered alike: what both calls have is che
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
@@ -15,6 +16,7 @@ from pydantic import Field, model_validator
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.chats import ChatRequest
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Fields, Uint32
+from specmesh.gateway.requests.grammars import FlatSchemaFormat, PlainFormat, TextFormat
 from specmesh.gateway.requests.input_items import Input, messages_of
 from specmesh.gateway.requests.parameters import CHAT, taken
 from specmesh.gateway.requests.request import HINTS, read_request
@@ -25,17 +27,12 @@ NAMES = {
     "max_tokens": "max_output_tokens",
     "max_completion_tokens": "max_output_tokens",
     "logprobs": "include",
+    "response_format": "text.format",
 }
 """Names of chats' parameters, and those that mean the same here."""
 LOGPROBS = "message.output_text.logprobs"
 
 _HINTS = {**HINTS, **NAMES, "previous_response_id": "input", "conversation": "input"}
-
-
-class TextFormat(Fields):
-    """The format of the text."""
-
-    type: Literal["text"] = "text"
 
 
 class TextOptions(Fields):
@@ -85,7 +82,28 @@ class ResponseFields(Fields):
             "max_completion_tokens": self.max_output_tokens,
             "logprobs": LOGPROBS in self.include,
             "top_logprobs": self.top_logprobs,
+            **self._structured,
         }
+
+    @property
+    def text_format(self) -> dict[str, object]:
+        """The format of the text, as it was asked for."""
+        match None if self.text is None else self.text.format:
+            case FlatSchemaFormat() as given:
+                told = given.model_dump(exclude={"schema_"}, exclude_none=True)
+                return {**told, "schema": json.loads(given.schema_)}
+            case PlainFormat(type=kind):
+                return {"type": kind}
+        return {"type": "text"}
+
+    @property
+    def _structured(self) -> dict[str, object]:
+        match None if self.text is None else self.text.format:
+            case FlatSchemaFormat(schema_=schema):
+                return {"structured_outputs": {"json": schema}}
+            case PlainFormat(type="json_object"):
+                return {"structured_outputs": {"json_object": True}}
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,4 +122,7 @@ def responses_request(given: Mapping[str, object]) -> ResponsesRequest:
         ResponseFields, {name: kept[name] for name in kept if name in own_names}, RESPONSES
     )
     shared = {name: kept[name] for name in kept if name not in own_names}
+    for name in ("response_format", "structured_outputs"):
+        if name in shared and "structured_outputs" in own.as_chat:
+            raise ApiError.invalid(name, f"{name!r} and 'text.format' exclude each other")
     return ResponsesRequest(own, read_request(ChatRequest, {**shared, **own.as_chat}, CHAT))

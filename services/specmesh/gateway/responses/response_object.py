@@ -80,7 +80,7 @@ class ResponseObject:
             "service_tier": "default",
             "store": False,  # whatever was asked: nothing can be retrieved later
             "temperature": chat.temperature,
-            "text": {"format": {"type": "text"}, "verbosity": "medium"},
+            "text": {"format": own.text_format, "verbosity": "medium"},
             "tool_choice": "auto",
             "tools": [],
             "top_logprobs": own.top_logprobs or 0,
