@@ -21,7 +21,7 @@ from specmesh.inference.model import ModelDescription, ModelNotLoadable
 from specmesh.inference.models.chat_templates import given_template, template_of
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
-from specmesh.orchestrator.chats.chat import ending_in_message, variables
+from specmesh.orchestrator.chats.chat import ending_in_message, said_in, variables
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.replicas.transport.peer_model import PeerModel
 from specmesh.orchestrator.requests.prompts import PromptReader
@@ -199,7 +199,7 @@ def test_text_is_that_of_transformers(source, case):
 
 def prompt(source: str, case: Case, special_tokens: dict[str, str]) -> str:
     chat = case.message
-    text = render(source, variables(chat, special_tokens), 1 << 20)
+    text = render(source, variables(chat, said_in(chat), special_tokens), 1 << 20)
     if chat.continue_final_message:
         return ending_in_message(text, chat.messages[-1].content)
     return text

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
+from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.answers.events import REASONS
 from specmesh.orchestrator.answers.session_codec import described_request
+from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
 from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.requests.answer_format import ModelFormats, kept_tokens, read_format
 from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.strategies.commands import StopReason
 from specmesh.orchestrator.text.decoder import TextStream
 from specmesh.serving.store.stored_session import CANCELLED, StoredSession
-from specmesh.v1 import events_pb2, session_pb2
+from specmesh.v1 import events_pb2, generation_pb2, session_pb2
 
 
 async def described(
@@ -34,7 +38,7 @@ async def described(
         token_ids=stored.generated.token_ids,
         unchecked=sorted(stored.generated.unchecked),
         # Decoding a long answer takes a while.
-        text=await prompts.in_turn(_text, stored, tuple(settled.stopping.stop_strings), target),
+        text=await prompts.in_turn(_text, stored, settled, target),
         finish_reason=finish_reason,
     )
     described.expire_time.FromMilliseconds(round((time.time() + stored.expires_in_s) * 1e3))
@@ -54,9 +58,18 @@ def _state(
     return session_pb2.SESSION_STATE_FINISHED, told
 
 
-def _text(stored: StoredSession, stop_strings: tuple[str, ...], target: Target) -> str:
+def _text(stored: StoredSession, settled: generation_pb2.GenerateRequest, target: Target) -> str:
     """Return the text that the session's stream has sent, or would have sent."""
-    stream = TextStream(target.token_bytes, stored.session.prompt, stop_strings)
+    stopping = settled.stopping
+    ends = {*stopping.stop_token_ids}
+    if not stopping.ignore_end_of_text:
+        ends.update(target.info.end_of_text_ids)
+    style = AnswerStyle()
+    with suppress(InvalidField):  # a format that this orchestrator does not know
+        style = read_format(settled, target, ModelFormats())
+    kept = kept_tokens(target.token_bytes, style, ends, keep_all=settled.keep_special_tokens)
+    stop_strings = tuple(stopping.stop_strings)
+    stream = TextStream(target.token_bytes, stored.session.prompt, stop_strings, kept)
     texts = []
     for token in stored.generated.token_ids:
         texts.append(stream.push(token))

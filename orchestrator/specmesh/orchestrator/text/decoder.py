@@ -7,7 +7,7 @@ that a resumed stream continues at exactly the right character.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from specmesh.orchestrator.text.stop_strings import StopStrings, Symbol
 from specmesh.orchestrator.text.token_bytes import INCOMPLETE, TokenBytes
@@ -33,18 +33,23 @@ class TextStream:
     """The text of one answer; holds back what may still change or become a stop string.
 
     The text ends before the stop string that is complete first; of several that end with the same
-    character, before the longest.
+    character, before the longest. Special tokens add no text, except for those that are ``kept``.
     """
 
     def __init__(
-        self, token_bytes: TokenBytes, prompt: Sequence[int], stop_strings: Sequence[str]
+        self,
+        token_bytes: TokenBytes,
+        prompt: Sequence[int],
+        stop_strings: Sequence[str],
+        kept: Set[int] = frozenset(),
     ) -> None:
         self._token_bytes = token_bytes
+        self._kept = kept
         self._context = token_bytes.context(prompt)
         self._characters = _Characters(
             _broken_off(token_bytes, prompt), EACH_BYTE if token_bytes.has_fallback else "replace"
         )
-        self._stop_strings = StopStrings(stop_strings, token_bytes) if stop_strings else None
+        self._stop_strings = StopStrings(stop_strings, token_bytes, kept) if stop_strings else None
         self._held = ""
         self.num_characters = 0
         """Characters that the tokens have completed so far, emitted or not."""
@@ -54,10 +59,15 @@ class TextStream:
     def bytes_of(self, token_id: int) -> bytes:
         """Return the bytes that ``token_id`` would add as the next token; alone they may be invalid
         UTF-8."""
+        if token_id in self._kept:
+            return self._token_bytes.special[token_id].encode()
         return self._token_bytes.after(self._context, token_id)
 
     def push(self, token_id: int) -> str:
         """Return the text that can be emitted after ``token_id``."""
+        if token_id in self._kept:
+            certain = self._characters.flush() + self._token_bytes.special[token_id]
+            return self._emit(certain, certain)
         if token_id in self._token_bytes.special:
             return self._emit("", (token_id,))
         certain = self._characters.push(self.bytes_of(token_id))
@@ -110,7 +120,8 @@ class _Characters:
         return self._decoded(self._incomplete + self._after_the_prompts(more), final=False)
 
     def flush(self) -> str:
-        """Return the replacement for an incomplete character at the end."""
+        """Return the replacement for an incomplete character, which no bytes will complete."""
+        self._begun = b""
         return self._decoded(self._incomplete, final=True)
 
     def _decoded(self, written: bytes, *, final: bool) -> str:
