@@ -10,6 +10,8 @@ Reading order: ``client`` (the calls), ``answers/stream`` (an answer), ``answers
 (recovery when its call breaks), ``connections/status`` and ``errors``.
 """
 
+from specmesh.client.answers.messages import MessageDelta, ToolCallDelta
+from specmesh.client.answers.served_models import Model, ServedModel, Strategy
 from specmesh.client.answers.sessions import (
     SavedSession,
     Session,
@@ -24,9 +26,6 @@ from specmesh.client.answers.values import (
     FinishReason,
     GenerationResult,
     GenerationStats,
-    Model,
-    ServedModel,
-    Strategy,
     TokenKind,
     TokenLogprob,
     TokenLogprobs,
@@ -71,7 +70,7 @@ from specmesh.client.hooks import (
     Hooks,
 )
 from specmesh.client.requests.build import ChatOptions, GenerateOptions, TemplateOptions
-from specmesh.client.requests.chats import ChatMessage
+from specmesh.client.requests.chats import ChatMessage, ToolCall
 from specmesh.client.requests.sampling import AcceptanceMode
 from specmesh.client.requests.speculation import Filter
 from specmesh.client.sync import BlockingStream, Client, ClientOptions
@@ -105,6 +104,7 @@ __all__ = [
     "Internal",
     "InvalidRequest",
     "LimitReached",
+    "MessageDelta",
     "Model",
     "NotFound",
     "OutOfRange",
@@ -126,6 +126,8 @@ __all__ = [
     "TokenKind",
     "TokenLogprob",
     "TokenLogprobs",
+    "ToolCall",
+    "ToolCallDelta",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",

@@ -9,6 +9,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 import grpc
 
+from specmesh.client.answers.served_models import ServedModel
 from specmesh.client.answers.sessions import SavedSession, Session
 from specmesh.client.answers.stream import GenerationStream
 from specmesh.client.answers.values import (
@@ -16,7 +17,6 @@ from specmesh.client.answers.values import (
     Chunk,
     GenerationResult,
     GenerationStats,
-    ServedModel,
 )
 from specmesh.client.background import background
 from specmesh.client.client import AsyncClient
