@@ -90,7 +90,8 @@ class Routes:
         self._check_count(asked.n, "n")
         request.state.held.repeat(asked.n)
         wanted = answers.chat(caller.client, asked, self._settings.request_seconds)
-        return await self._respond(request, asked, wanted, Envelope(ChatStyle(), asked.model))
+        style = ChatStyle(asked.parallel_tool_calls, asked.include_reasoning)
+        return await self._respond(request, asked, wanted, Envelope(style, asked.model))
 
     async def health(self, request: HttpRequest) -> Response:  # noqa: ARG002
         """GET /healthz."""
@@ -160,6 +161,8 @@ class Routes:
         described = {
             "context_tokens": model.target.context_tokens,
             "has_chat_template": model.has_chat_template,
+            "tool_format": model.tool_format,
+            "reasoning_format": model.reasoning_format,
             "default_strategy": model.default_strategy,
             "strategies": [each.name for each in model.strategies if each.available],
         }

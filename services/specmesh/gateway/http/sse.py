@@ -144,8 +144,8 @@ async def _parts(
             yield envelope.part([style.last(event.number, event.result)], event.result)
         else:
             record.said()
-            if event.chunk.text or event.chunk.logprobs:
-                yield envelope.part([style.more(event.number, event.chunk)])
+            if (more := style.more(event.number, event.chunk)) is not None:
+                yield envelope.part([more])
     record.answered([result for _, result in sorted(results.items())])
 
 

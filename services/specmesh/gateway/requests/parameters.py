@@ -49,6 +49,7 @@ OPENAI_CHAT = _table(
     supported=(
         *("model", "messages", "max_completion_tokens", "max_tokens", "temperature", "top_p"),
         *("n", "stop", "stream", "stream_options", "logprobs", "top_logprobs"),
+        *("tools", "tool_choice", "parallel_tool_calls"),
     ),
     ignored=(
         *("user", "metadata", "store", "safety_identifier"),
@@ -62,14 +63,11 @@ OPENAI_CHAT = _table(
         "logit_bias": ({},),
         "modalities": (["text"],),
         "moderation": (),
-        "parallel_tool_calls": (True, False),  # no effect without tools
         "prediction": (),
         "presence_penalty": (0,),
         "reasoning_effort": ("none",),
         "response_format": ({"type": "text"},),
         "service_tier": ("auto", "default"),
-        "tool_choice": ("none", "auto"),
-        "tools": ([],),
         "verbosity": ("medium",),
         "web_search_options": (),
     },

@@ -59,6 +59,7 @@ class Request(Fields):
     user: str | None = None
     metadata: Annotated[dict[str, str], Pairs] | None = None
     ignore_eos: bool = False
+    skip_special_tokens: bool = True
     specmesh: Extension = Field(default_factory=Extension)
 
     @model_validator(mode="after")
@@ -90,6 +91,7 @@ class Request(Fields):
             "stop_strings": stops or (),
             "stop_token_ids": more.stop_token_ids,
             "ignore_end_of_text": more.ignore_end_of_text or self.ignore_eos,
+            "keep_special_tokens": not self.skip_special_tokens,
             "strategy": more.strategy,
             "filter": None if more.filter is None else more.filter.chosen,
             "request_id": _request_id(more.request_id, number, num_answers),

@@ -28,8 +28,10 @@ class CompletionStyle:
     def first(self, number: int) -> None:
         """Return None, since nothing comes before the text."""
 
-    def more(self, number: int, chunk: Chunk) -> Json:
-        """Return the part of a stream that continues a choice."""
+    def more(self, number: int, chunk: Chunk) -> Json | None:
+        """Return the part of a stream that continues a choice; None if there is nothing to say."""
+        if not chunk.text and not chunk.logprobs:
+            return None
         logprobs = of_completion(chunk.logprobs) if chunk.logprobs else None
         return {"index": number, "text": chunk.text, "logprobs": logprobs, "finish_reason": None}
 
