@@ -172,7 +172,7 @@ def test_a_wrong_field_of_completions_is_named(change, param):
         ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0].function.name"),
         ({"tools": [tool(parameters=[])]}, "tools[0].function.parameters"),
         ({"tools": [tool(parameters={"a": [0] * 5000})]}, "tools[0].function.parameters"),
-        ({"tools": [tool(strict=True)]}, "tools.function.strict"),
+        ({"tools": [tool(strict="yes")]}, "tools[0].function.strict"),
         ({"tools": [tool()] * 129}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),

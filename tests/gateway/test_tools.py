@@ -180,8 +180,9 @@ async def test_reasoning_is_left_out_on_request(gateway, orchestrator):
 
 async def test_tools_reach_the_mesh_as_they_were_given(gateway, orchestrator):
     orchestrator.generate_scripts = [whole_answer] * 3
-    for choice in ("auto", "none", None):
-        await gateway.openai.chat.completions.create(**ASKED, tools=TOOLS, tool_choice=choice)
+    strict = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}]
+    for choice, tools in (("auto", TOOLS), ("none", TOOLS), (None, strict)):
+        await gateway.openai.chat.completions.create(**ASKED, tools=tools, tool_choice=choice)
     auto, none, default = (request.chat.tools for request in orchestrator.requests)
     assert auto == default == [json.dumps(tool, ensure_ascii=False) for tool in TOOLS]
     assert none == []

@@ -39,17 +39,6 @@ def _check_choice(choice: object) -> object:
 ToolChoice = Annotated[Literal["none", "auto"], BeforeValidator(_check_choice)]
 
 
-def _check_strict(strict: object) -> object:
-    """Refuse arguments that must follow their schema, which would need a grammar as well."""
-    if strict is True:
-        raise ApiError.invalid(
-            "tools.function.strict",
-            "'tools.function.strict' is not supported here, only false",
-            code="unsupported_parameter",
-        )
-    return strict
-
-
 def _check_size(schema: object) -> object:
     """Refuse a schema of more values than anybody needs."""
     left = [schema]
@@ -70,7 +59,9 @@ class OfferedFunction(Fields):
     name: Annotated[str, Field(min_length=1)]
     description: str | None = None
     parameters: Annotated[dict[str, Any], BeforeValidator(_check_size)] | None = None
-    strict: Annotated[bool | None, BeforeValidator(_check_strict)] = None
+    strict: bool | None = None
+    """Accepted, since several agents always send it, but nothing makes arguments follow a schema:
+    that would need a grammar as well."""
 
 
 class Tool(Fields):
@@ -84,10 +75,12 @@ class Tool(Fields):
     @classmethod
     def _keep(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         tool = validate(value)
-        tool._written = json.dumps(value, ensure_ascii=False)
+        function = {name: each for name, each in value["function"].items() if name != "strict"}
+        tool._written = json.dumps({**value, "function": function}, ensure_ascii=False)
         return tool
 
     @property
     def written(self) -> str:
-        """The tool as JSON, with its keys in the order in which they were given."""
+        """The tool as JSON for the template, with its keys in the order in which they were given;
+        ``strict`` is not for the model."""
         return self._written
