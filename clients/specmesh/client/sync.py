@@ -71,6 +71,11 @@ class BlockingStream:
         return self._stream.token_ids
 
     @property
+    def message(self) -> ChatMessage:
+        """The model's message read so far. Raises RuntimeError before the first step of reading."""
+        return self._stream.message
+
+    @property
     def session_id(self) -> str:
         """The answer's id in logs and traces; empty before it has begun."""
         return self._stream.session_id

@@ -62,6 +62,12 @@ class GenerationStream:
         return tuple(self._answer.token_ids)
 
     @property
+    def message(self) -> ChatMessage:
+        """The model's message read so far, for the next turn of a chat; otherwise as `text`."""
+        self._check_begun()
+        return self._answer.message
+
+    @property
     def session_id(self) -> str:
         """The answer's id in logs and traces; empty before it has begun."""
         return self._started.session_id
@@ -84,7 +90,7 @@ class GenerationStream:
         """The state to resume the answer from here, in any process; None before it has begun."""
         if self._call is None:
             return self._asked.saved
-        return self._call.answer.saved(self.text, self._answer.message)
+        return self._call.answer.saved(self.text, self.message)
 
     @property
     def result(self) -> GenerationResult:
