@@ -51,6 +51,7 @@ def main(programs: Path, vllm: Path, *chosen: str) -> None:
             "litellm": lambda: asking("by_litellm"),
             "langgraph": lambda: asking("by_langgraph"),
             "tools": lambda: asking("with_tools", f"http://{caller.address}", "scripted"),
+            "agents": lambda: asking("by_agents", f"http://{caller.address}", "scripted"),
             "lm-eval": lambda: by_lm_eval.run(programs / "lm_eval", url, folder),
             "vllm": lambda: by_vllm.run(vllm / "python", url, folder),
             "guidellm": lambda: by_guidellm.run(programs / "guidellm", url, folder),
