@@ -157,6 +157,12 @@ def test_a_template_that_refuses_all_is_left_to_say_so():
     assert with_calls_readable(messages, refusing) is messages
 
 
+def test_a_chat_that_is_too_long_is_not_taken_for_one_whose_tools_are_ignored():
+    source = "{{ messages[0].content }}{{ tools | tojson }}"
+    given = variables(chat := chat_message([USER], {"tools": TOOLS}), said_in(chat), {})
+    assert _answer(source, given, 8, ["tools"]) == {"text": USER["content"]}
+
+
 def test_calls_that_are_lost_are_named():
     with pytest.raises(WordsLost, match=r"calls of tools in messages\[1\]"):
         with_calls_readable([USER, ONE], lambda messages: str(messages[0]))

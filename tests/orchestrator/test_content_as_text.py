@@ -188,6 +188,13 @@ def test_tools_calls_and_results_are_text_as_well(name, said):
     assert controls(name, tokens) == controls(name, expected)
 
 
+def test_numbers_stay_what_they_are():
+    chat = chat_of(ATTACK)
+    chat.tools.append('{"type": "function", "function": {"name": "f", "a": 61803398}}')
+    written, _ = prompt("gpt2", chat, TOOL_TEMPLATE)
+    assert '"a": 61803398}' in written
+
+
 def test_words_that_templates_look_for_are_not_broken():
     said = said_in(tool_chat("x"))
     spellings = Spellings(["name>", "function>", "tool_calls|", "e!"])

@@ -8,6 +8,7 @@ Afterwards the breaks are removed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count, pairwise
 from typing import Any
@@ -42,7 +43,8 @@ class PlainText:
         texts = list(_strings(said))
         if any(MARK in text for text in texts):
             raise InvalidField("chat", f"contains U+{ord(MARK):04X}, which is not a character")
-        # Digits survive whatever a template does with a text.
+        # Digits survive whatever a template does with a text; they must be in no number either.
+        texts.append(json.dumps(said))
         self._break = next(
             each for each in map(str, count(61803398)) if not any(each in text for text in texts)
         )

@@ -45,10 +45,10 @@ def _answer(
 ) -> dict[str, str]:
     """Return the prompt under "text", or under "refused" the reason why there is none."""
 
-    def prompt(messages: Sequence[Message], **changed: Any) -> str:
+    def prompt(messages: Sequence[Message], **changed: None) -> str:
         return render(source, {**variables, "messages": messages, **changed}, max_bytes)
 
-    def tried(messages: Sequence[Message], **changed: Any) -> str:
+    def tried(messages: Sequence[Message], **changed: None) -> str:
         text = prompt(messages, **changed)
         if len(text.encode()) > max_bytes:
             raise ValueError("the rendered text was cut because it is too long")
@@ -58,7 +58,7 @@ def _answer(
         messages = readable(with_calls_readable(variables["messages"], tried), tried)
         text = prompt(messages)
         for name in needed:
-            check_heeded(name, text, partial(prompt, messages))
+            check_heeded(name, text, partial(tried, messages))
         return {"text": text}
     except MemoryError:
         reason = f"it takes more than {MEMORY_BYTES >> 20} MiB of memory"

@@ -33,8 +33,8 @@ def readable(messages: Sequence[Message], render: Render) -> Sequence[Message]:
 
     Where tools were called, templates may omit what is said beside a call, as that of Llama 3 does,
     and the system's message, as Mistral's do after a result. Raises ``WordsLost`` if anything else
-    is omitted. If the template refuses the marks in both shapes, it will
-    refuse the messages too, so they are returned unchanged.
+    is omitted. If the template refuses the marks in both shapes, it will refuse the messages too,
+    so they are returned unchanged.
     """
     every = range(len(messages))
     seen = read_as_text = _seen(messages, (), render)

@@ -7,8 +7,8 @@ from specmesh.orchestrator.parsing.tool_format import ToolFormat
 from specmesh.orchestrator.parsing.tool_parser import ToolParser
 
 BEGIN, END = "<tool_call>", "</tool_call>"
-XML = "<function="
-"""Marks calls of later Qwen models, which write no JSON between the same markers."""
+NO_JSON = ("<function=", "<arg_key>")
+"""What Qwen 3 Coder and GLM write between the same markers."""
 
 
 class HermesParser(ToolParser):
@@ -28,6 +28,6 @@ class HermesParser(ToolParser):
 FORMAT = ToolFormat(
     name="hermes",
     markers=frozenset({BEGIN, END}),
-    is_of=lambda template: BEGIN in template and XML not in template,
+    is_of=lambda template: BEGIN in template and not any(mark in template for mark in NO_JSON),
     parser=HermesParser,
 )
