@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from tests.e2e.processes import Process, Processes
 from tests.orchestrator.tool_templates import HERMES, MISTRAL, THINKING
-from tests.tool_model import TOOLS, arguments
+from tests.tool_model import TOKENIZER, TOOLS, arguments
 
 from specmesh.client import AsyncClient, ChatMessage, SavedSession
 
@@ -32,10 +32,14 @@ def template(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def orchestrator(template: str) -> Iterator[Process]:
+def orchestrator(template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """Drafts are copied from the prompt, so that several tokens of a call come at once."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    TOKENIZER.save(str(folder / "tokenizer.json"))
     with Processes() as own:
         verifier = own.scripted_verifier(TEMPLATES[template])
-        yield own.orchestrator([verifier], [], "--strategy", "autoregressive")
+        drafter = own.drafter("--backend", "prompt-lookup", "--tokenizer", str(folder))
+        yield own.orchestrator([verifier], [drafter])
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +111,7 @@ async def test_the_sdk_has_the_models_message_for_the_next_turn(client, template
     messages: list[Any] = [QUESTION]
     stream = client.chat(messages, tools=TOOLS)
     calls = [delta.tool_call async for chunk in stream for delta in chunk.deltas if delta.tool_call]
+    assert stream.result.stats.num_accepted_tokens
     said = stream.result.message
     assert [call.arguments for call in said.tool_calls] == ARGUMENTS
     assert "".join(call.arguments for call in calls) == "".join(ARGUMENTS)

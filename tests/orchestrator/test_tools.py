@@ -125,7 +125,7 @@ async def test_reasoning_that_the_prompt_begins_is_told_from_the_message(connect
         calling = await collect(clients.generation.Generate(asking(USER)))
         raw = await collect(
             clients.generation.Generate(
-                asking(USER, tools=False, format={"reasoning": "none", "tool_calls": "none"})
+                asking(USER, tools=False, format={"reasoning": "none", "tool_calls": "auto"})
             )
         )
     assert message(deltas(plain)) == ("Hello!", [], "hm, hm")
@@ -248,6 +248,16 @@ async def test_tools_are_refused_where_nobody_knows_how_they_are_called(connect)
         assert "hermes, llama3, mistral" in refused.value.details()
         asked = asking(USER, format={"tool_calls": "none"}, stopping={"max_tokens": 1})
         assert not (await collect(clients.generation.Generate(asked))).started.has_deltas
+
+
+async def test_a_template_of_its_own_serves_chats_with_tools(connect):
+    verifier = scripted(THINKING)
+    verifier.chat_template.tool_source = HERMES
+    async with face(await connect([verifier])) as clients:
+        calling = await collect(clients.generation.Generate(asking(USER)))
+        plain = await collect(clients.generation.Generate(asking(USER, tools=False)))
+    assert message(deltas(calling)) == ("I look.", FOUND, "")
+    assert message(deltas(plain)) == ("Hello!", [], "hm, hm")
 
 
 async def test_tools_that_the_template_ignores_are_refused(connect):

@@ -26,6 +26,9 @@ from specmesh.v1 import chat_pb2, generation_pb2
 
 F = TypeVar("F")
 
+BY_MODEL = ("", DETECTED)
+"""Names of formats that leave the choice to the model's own."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFormats:
@@ -36,11 +39,11 @@ class ModelFormats:
 
     def tools_of(self, target: Target) -> ToolFormat | None:
         """Return the format of tool calls; None if it is not known."""
-        return tool_format(self.tools, _source(target))
+        return tool_format(self.tools, _source(target, tools=True))
 
     def reasoning_of(self, target: Target) -> ReasoningFormat | None:
         """Return the format of reasoning; None if the model does not reason."""
-        return reasoning_format(self.reasoning, _source(target))
+        return reasoning_format(self.reasoning, _source(target, tools=False))
 
 
 def read_format(
@@ -55,13 +58,13 @@ def read_format(
     if len(names) > MAX_TOOLS:
         raise InvalidField("format.tool_names", f"has more than {MAX_TOOLS} entries")
     names = names or tool_names(request.chat)
-    tools = _named("format.tool_calls", asked.tool_calls, target, tool_format)
-    reasoning = _named("format.reasoning", asked.reasoning, target, reasoning_format)
-    if not asked.tool_calls and request.chat.tools:
+    tools = _named("format.tool_calls", asked.tool_calls, tool_format)
+    reasoning = _named("format.reasoning", asked.reasoning, reasoning_format)
+    if asked.tool_calls in BY_MODEL and request.chat.tools:
         tools = formats.tools_of(target)
         if tools is None:
             raise _unknown(target.info.name)
-    if not asked.reasoning and request.HasField("chat"):
+    if asked.reasoning in BY_MODEL and request.HasField("chat"):
         reasoning = formats.reasoning_of(target)
     return AnswerStyle(tools, reasoning, names if tools else ())
 
@@ -96,15 +99,16 @@ def kept_tokens(
     return frozenset(kept) - ends
 
 
-def _named(field: str, name: str, target: Target, find: Callable[[str, str], F | None]) -> F | None:
+def _named(field: str, name: str, find: Callable[[str, str], F | None]) -> F | None:
+    """Return the format that the request names in ``field``; None if it leaves it to the model."""
     try:
-        return find(name or NONE, _source(target))
+        return find(name or NONE, "")
     except ValueError as error:
         raise InvalidField(field, str(error)) from None
 
 
-def _source(target: Target) -> str:
-    return target.chat_template.source if target.chat_template else ""
+def _source(target: Target, *, tools: bool) -> str:
+    return target.chat_template.source_for(tools=tools) if target.chat_template else ""
 
 
 def _unknown(model: str) -> FailedPreconditionStatus:

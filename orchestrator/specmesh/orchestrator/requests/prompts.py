@@ -134,7 +134,7 @@ class PromptReader:
             said = plain.said
             most += plain.num_more_bytes
         text = await self._chats.render(
-            template.source,
+            template.source_for(tools=bool(chat.tools)),
             variables(chat, said, template.special_tokens),
             most,
             needed=["tools"] if chat.tools else [],
