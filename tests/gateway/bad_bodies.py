@@ -40,6 +40,10 @@ PLACES = (
     b'{"model":"m","messages":[{"role":"user","content":[%s]}]}',
     b'{"model":"m","messages":[{"role":"user","content":"x"}],"metadata":{%s}}',
     b'{"model":"m","messages":[{%s}]}',
+    b'{"model":"m","messages":[{"role":"assistant","tool_calls":[%s]}]}',
+    b'{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[%s]}',
+    b'{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function",'
+    b'"function":{"name":"f","parameters":{"a":[%s]}}}]}',
     b"[%s]",
     b"{%s}",
 )
