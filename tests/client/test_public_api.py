@@ -67,6 +67,7 @@ def test_exports_are_exactly_these():
         "SpecmeshError",
         "Strategy",
         "TemplateOptions",
+        "TextScore",
         "Timeouts",
         "Tls",
         "TokenFile",

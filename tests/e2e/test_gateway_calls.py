@@ -14,6 +14,7 @@ from tests.e2e.test_gateway_chat import MESSAGES, TEMPLATE
 from tokenizers import Tokenizer
 
 from specmesh import models
+from specmesh.client import AsyncClient
 
 TOKENIZER = Tokenizer.from_file(str(models.path(models.TARGET) / "tokenizer.json"))
 TEXT = "def größe(x):\n    return"
@@ -81,6 +82,41 @@ async def test_a_token_prompt_is_echoed_as_the_text_that_it_is(async_openai: ope
     assert echoed.choices[0].text == TEXT + alone
     stream = await async_openai.completions.create(**asked, echo=True, stream=True)
     assert "".join([part.choices[0].text async for part in stream]) == TEXT + alone
+
+
+async def test_an_echo_has_the_log_probabilities_of_its_prompt(
+    async_openai: openai.AsyncOpenAI, client: AsyncClient
+):
+    asked = {"model": "pycode-12m", "prompt": TEXT, "max_tokens": 4, "temperature": 0}
+    plain = await async_openai.completions.create(**asked, logprobs=2)
+    whole = await async_openai.completions.create(**asked, logprobs=2, echo=True)
+    text, told = whole.choices[0].text, whole.choices[0].logprobs
+    assert text == TEXT + plain.choices[0].text
+    num_prompt = len(told.tokens) - len(plain.choices[0].logprobs.tokens)
+    assert told.token_logprobs[0] is told.top_logprobs[0] is None
+    assert told.token_logprobs[num_prompt:] == pytest.approx(
+        plain.choices[0].logprobs.token_logprobs, abs=1e-3
+    )
+    score = await client.score(TEXT, num_top_logprobs=2)
+    assert len(score.token_ids) == num_prompt
+    expected = [each.chosen.logprob for each in score.logprobs]
+    assert told.token_logprobs[1:num_prompt] == pytest.approx(expected, abs=1e-3)
+    assert score.logprob == pytest.approx(sum(expected))
+    for offset, token in zip(told.text_offset, told.tokens, strict=True):
+        assert token.startswith("bytes:") or text[offset:].startswith(token)
+    parts = [
+        part
+        async for part in await async_openai.completions.create(
+            **asked, logprobs=2, echo=True, stream=True
+        )
+    ]
+    streamed = [
+        token
+        for part in parts
+        for each in part.choices
+        for token in (each.logprobs.text_offset if each.logprobs else ())
+    ]
+    assert streamed == told.text_offset
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,6 @@ def nested(depth: int) -> object:
         ({"user": 3}, "user"),
         ({"best_of": 2}, "best_of"),
         ({"echo": 1}, "echo"),
-        ({"echo": True, "logprobs": 0}, "echo"),
         ({"suffix": "x"}, "suffix"),
         ({"logit_bias": {"1": "5"}}, "logit_bias[1]"),
         ({"logit_bias": {"a": 5}}, "logit_bias"),

@@ -10,6 +10,7 @@ Reading order: ``client`` (the calls), ``answers/stream`` (an answer), ``answers
 (recovery when its call breaks), ``connections/status`` and ``errors``.
 """
 
+from specmesh.client.answers.scores import TextScore
 from specmesh.client.answers.sessions import (
     SavedSession,
     Session,
@@ -122,6 +123,7 @@ __all__ = [
     "SpecmeshError",
     "Strategy",
     "TemplateOptions",
+    "TextScore",
     "Timeouts",
     "Tls",
     "TokenFile",

@@ -10,6 +10,7 @@ import grpc
 
 from specmesh.client.answers.batches import answer_all
 from specmesh.client.answers.resumable import Asked
+from specmesh.client.answers.scores import TextScore, score_from
 from specmesh.client.answers.sessions import SavedSession, Session, session_from
 from specmesh.client.answers.stream import GenerationStream
 from specmesh.client.answers.values import (
@@ -34,9 +35,10 @@ from specmesh.client.requests.build import (
     generate_request,
 )
 from specmesh.client.requests.chats import ChatMessage
+from specmesh.client.requests.filled import filled
 from specmesh.client.tokenizer import TokenizerCalls
 from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import served_model_pb2, session_pb2
+from specmesh.v1 import scoring_pb2, served_model_pb2, session_pb2
 
 
 class AsyncClient(TokenizerCalls):
@@ -180,6 +182,36 @@ class AsyncClient(TokenizerCalls):
                 request, timeout=timeout, metadata=metadata
             )
         )
+
+    async def score(
+        self,
+        prompt: Prompt,
+        *,
+        num_top_logprobs: int = 0,
+        add_special_tokens: bool | None = None,
+        model: str = "",
+        timeout_s: float | None = None,
+    ) -> TextScore:
+        """Return how likely the target finds each token of ``prompt``, given those before it, and
+        the ``num_top_logprobs`` likeliest tokens at its position. The other arguments are as for
+        `generate`. Raises as its stream does."""
+        asked = generate_request(prompt, {"add_special_tokens": add_special_tokens, "model": model})
+        request = filled(
+            scoring_pb2.ScoreRequest,
+            model=asked.model,
+            text=asked.text if asked.HasField("text") else None,
+            tokens={"token_ids": asked.tokens.ids} if asked.HasField("tokens") else None,
+            add_special_tokens=add_special_tokens,
+            num_top_logprobs=num_top_logprobs,
+        )
+        limits = self._limits(self._timeouts.generate_s if timeout_s is None else timeout_s)
+        response = await call(
+            *(self._mesh.here().in_turn(), limits, self._hooks),
+            lambda target, timeout, metadata: target.generation.Score(
+                request, timeout=timeout, metadata=metadata
+            ),
+        )
+        return score_from(response)
 
     async def list_models(self) -> tuple[ServedModel, ...]:
         """Return the models that the mesh serves."""

@@ -9,6 +9,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 import grpc
 
+from specmesh.client.answers.scores import TextScore
 from specmesh.client.answers.sessions import SavedSession, Session
 from specmesh.client.answers.stream import GenerationStream
 from specmesh.client.answers.values import (
@@ -190,6 +191,26 @@ class Client:
     def cancel_session(self, saved: SavedSession) -> None:
         """See `AsyncClient.cancel_session`."""
         background.run(self._client.cancel_session(saved))
+
+    def score(
+        self,
+        prompt: Prompt,
+        *,
+        num_top_logprobs: int = 0,
+        add_special_tokens: bool | None = None,
+        model: str = "",
+        timeout_s: float | None = None,
+    ) -> TextScore:
+        """See `AsyncClient.score`."""
+        return background.run(
+            self._client.score(
+                prompt,
+                num_top_logprobs=num_top_logprobs,
+                add_special_tokens=add_special_tokens,
+                model=model,
+                timeout_s=timeout_s,
+            )
+        )
 
     def tokenize(
         self, text: str, *, add_special_tokens: bool | None = None, model: str = ""

@@ -20,7 +20,7 @@ from typing import Self
 import grpc
 
 from specmesh.client.scripted import MODEL, SEED, STRATEGY, ScriptedFailure, ScriptedSession
-from specmesh.v1 import events_pb2, served_model_pb2, session_pb2, tokenizer_pb2
+from specmesh.v1 import events_pb2, scoring_pb2, served_model_pb2, session_pb2, tokenizer_pb2
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import (
     GenerationServiceServicer,
@@ -210,6 +210,22 @@ class _FakeGeneration(GenerationServiceServicer):
         session = self._mesh.find(request.session_id, request.resume_token, context)
         session.cancelled.set()
         return session_pb2.CancelSessionResponse()
+
+    def Score(  # noqa: N802
+        self, request: scoring_pb2.ScoreRequest, context: grpc.ServicerContext
+    ) -> scoring_pb2.ScoreResponse:
+        self._mesh.called(context)
+        token_ids = list(request.text.encode()) or request.tokens.token_ids
+        likely = [
+            events_pb2.TokenLogprobs(
+                chosen=events_pb2.TokenLogprob(
+                    token_id=token, logprob=-1.0, text_bytes=bytes([token % 256])
+                ),
+                text_offset=at,
+            )
+            for at, token in enumerate(token_ids[1:], start=1)
+        ]
+        return scoring_pb2.ScoreResponse(token_ids=token_ids, logprobs=likely)
 
     def ListModels(  # noqa: N802
         self,

@@ -215,7 +215,7 @@ def chunk_from(message: events_pb2.GenerationChunk) -> Chunk:
         text=message.text,
         kinds=tuple(_TOKEN_KINDS.get(kind, TokenKind.UNSPECIFIED) for kind in message.kinds),
         texts=_parts(message.text, message.text_lengths),
-        logprobs=tuple(map(_logprobs_from, message.logprobs)),
+        logprobs=tuple(map(logprobs_from, message.logprobs)),
         resumable=message.resumable,
     )
 
@@ -266,7 +266,8 @@ def served_model_from(message: served_model_pb2.ServedModel) -> ServedModel:
     )
 
 
-def _logprobs_from(message: events_pb2.TokenLogprobs) -> TokenLogprobs:
+def logprobs_from(message: events_pb2.TokenLogprobs) -> TokenLogprobs:
+    """Convert the log-probabilities at one position."""
     return TokenLogprobs(
         chosen=_logprob_from(message.chosen),
         top=tuple(map(_logprob_from, message.top)),

@@ -53,17 +53,6 @@ class CompletionRequest(Request):
     echo: bool = False
 
     @model_validator(mode="after")
-    def _check_echo(self) -> Self:
-        if self.echo and self.logprobs is not None:
-            raise ApiError.invalid(
-                "echo",
-                "'echo' is not supported together with 'logprobs': the mesh has no "
-                "log-probabilities of prompts",
-                code="unsupported_parameter",
-            )
-        return self
-
-    @model_validator(mode="after")
     def _check_extension(self) -> Self:
         if self.specmesh.content_as_text:
             name = f"{EXTENSION}.content_as_text"

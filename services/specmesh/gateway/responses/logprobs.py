@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from specmesh.client import TokenLogprob, TokenLogprobs
 
 Json = dict[str, object]
+Columns = dict[str, list[Any]]
+"""The log-probabilities of a completion: lists by name, with an entry for each token."""
 
 LEAST = -9999.0
 """OpenAI's value for a token of practically no probability, since JSON has no infinity."""
@@ -52,7 +55,7 @@ def _described(token: TokenLogprob) -> Json:
     }
 
 
-def of_completion(tokens: Sequence[TokenLogprobs]) -> Json:
+def of_completion(tokens: Sequence[TokenLogprobs]) -> Columns:
     """Return ``choices[].logprobs`` of a completion, or of a part of it."""
     return {
         "tokens": [token_text(each.chosen) for each in tokens],
@@ -60,6 +63,16 @@ def of_completion(tokens: Sequence[TokenLogprobs]) -> Json:
         "top_logprobs": [_likeliest(each) for each in tokens],
         "text_offset": [each.text_offset for each in tokens],
     }
+
+
+def joined(first: Columns | None, second: Columns | None, num_characters: int) -> Columns | None:
+    """Return the log-probabilities of a text of ``num_characters`` and of the one that follows it;
+    None if both are."""
+    if second is None:
+        return first
+    offsets = [num_characters + offset for offset in second["text_offset"]]
+    shifted = {**second, "text_offset": offsets}
+    return shifted if first is None else {name: first[name] + shifted[name] for name in first}
 
 
 def _likeliest(token: TokenLogprobs) -> dict[str, float]:

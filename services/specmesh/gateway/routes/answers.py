@@ -19,7 +19,7 @@ from specmesh.gateway.responses.answers import AnswerStreams
 from specmesh.gateway.responses.chats import ChatStyle
 from specmesh.gateway.responses.choices import ChoicesReply
 from specmesh.gateway.responses.completions import CompletionStyle
-from specmesh.gateway.responses.echo import prompt_texts
+from specmesh.gateway.responses.echo import echoes
 from specmesh.gateway.responses.reply import Reply
 from specmesh.gateway.responses.response_events import ResponseReply
 from specmesh.gateway.routes.reception import Reception
@@ -41,7 +41,7 @@ class AnswerRoutes:
         self._check_count(len(asked.prompts) * asked.n, "prompt" if asked.n == 1 else "n")
         request.state.held.repeat(asked.n)
         in_mesh = self._names.translated(asked)
-        echoed = await unless_gone(request, prompt_texts(caller.client, in_mesh))
+        echoed = await unless_gone(request, echoes(caller.client, in_mesh))
         wanted = answers.complete(caller.client, in_mesh, self._settings.request_seconds)
         reply = ChoicesReply(CompletionStyle(echoed), asked, wanted)
         return await self._respond(request, asked, wanted, reply)
