@@ -90,6 +90,7 @@ def test_figures_are_of_all_answers():
     assert (found.num_answers, found.num_ended, found.num_valid) == (4, 2, 2)
     assert (found.valid, found.identical) == (True, True)
     assert (found.speedup, found.speedup_without) == (2, 1.5)
+    assert (found.accepted_per_verify, found.accepted_per_verify_without) == (1, 1)
 
 
 def test_an_answer_that_is_not_valid_and_one_that_differs_are_told():

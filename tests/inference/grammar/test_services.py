@@ -318,6 +318,20 @@ async def test_a_compiler_that_takes_too_long_is_not_waited_for(counting, monkey
     assert vocabulary.compiled == {choice(1).grammar: 1}
 
 
+async def test_what_nobody_waits_for_any_more_is_not_compiled(counting, monkeypatch):
+    vocabulary, grammars = counting
+    monkeypatch.setattr(grammars_room, "COMPILE_SECONDS", 0.05)
+    vocabulary.pause_s = 0.2
+    refused = await asyncio.gather(
+        *(grammars.mask(choice(at), []) for at in (1, 2, 3, 2)), return_exceptions=True
+    )
+    assert [type(each) for each in refused] == [InvalidField] * 4
+    await asyncio.sleep(0.3)
+    assert vocabulary.compiled == {choice(1).grammar: 1}
+    monkeypatch.setattr(grammars_room, "COMPILE_SECONDS", 5)
+    assert await grammars.mask(choice(2), [])
+
+
 async def test_a_compiler_does_not_hold_up_the_event_loop(counting):
     vocabulary, grammars = counting
     vocabulary.pause_s = 0.2

@@ -83,8 +83,9 @@ class SchemaRuns:
 @dataclass(frozen=True, slots=True)
 class SchemaFigures:
     """What the answers say together: how many ended by themselves and how many of these are valid,
-    whether speculation left every text as it was, and its speed over that of the target alone,
-    with grammars and without, in tokens per second."""
+    whether speculation left every text as it was, and, with grammars and without, its speed over
+    that of the target alone, in tokens per second, and the draft tokens that a verification
+    accepted."""
 
     num_answers: int
     num_ended: int
@@ -92,6 +93,8 @@ class SchemaFigures:
     identical: bool
     speedup: float
     speedup_without: float
+    accepted_per_verify: float
+    accepted_per_verify_without: float
 
     @property
     def valid(self) -> bool:
@@ -102,6 +105,7 @@ class SchemaFigures:
 def figures_of(answers: Sequence[SchemaAnswer], schemas: Sequence[Schema]) -> SchemaFigures:
     """Return the figures of all ``answers``."""
     held = [each for each in answers if not each.free]
+    free = [each for each in answers if each.free]
     ended = [each for each in held if each.result.finish_reason is FinishReason.END_OF_TEXT]
     texts: dict[tuple[int, float, bool], set[Sequence[int]]] = {}
     for each in answers:
@@ -113,7 +117,9 @@ def figures_of(answers: Sequence[SchemaAnswer], schemas: Sequence[Schema]) -> Sc
         num_valid=sum(is_valid(each.result.text, schemas[each.number]) for each in ended),
         identical=all(len(found) == 1 for found in texts.values()),
         speedup=_speedup(held),
-        speedup_without=_speedup([each for each in answers if each.free]),
+        speedup_without=_speedup(free),
+        accepted_per_verify=_accepted_per_verify(held),
+        accepted_per_verify_without=_accepted_per_verify(free),
     )
 
 
@@ -130,6 +136,12 @@ def is_valid(text: str, schema: Schema) -> bool:
 def _speedup(answers: Sequence[SchemaAnswer]) -> float:
     alone = [each for each in answers if each.strategy == AUTOREGRESSIVE]
     return _tokens_per_s([each for each in answers if each not in alone]) / _tokens_per_s(alone)
+
+
+def _accepted_per_verify(answers: Sequence[SchemaAnswer]) -> float:
+    stats = [each.result.stats for each in answers if each.strategy != AUTOREGRESSIVE]
+    accepted = sum(each.num_accepted_tokens for each in stats)
+    return accepted / sum(each.num_verify_calls for each in stats)
 
 
 def _tokens_per_s(answers: Sequence[SchemaAnswer]) -> float:

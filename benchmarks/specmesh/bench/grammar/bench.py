@@ -59,7 +59,9 @@ def described(found: SchemaFigures) -> str:
         f"{found.num_ended} of {found.num_answers} answers ended by themselves; "
         f"{found.num_valid} of these are valid.\n"
         f"Texts are {texts} with speculation, which is {found.speedup:.2f} times as fast as the "
-        f"target alone; without grammars {found.speedup_without:.2f} times."
+        f"target alone; without grammars {found.speedup_without:.2f} times.\n"
+        f"A verification accepts {found.accepted_per_verify:.2f} draft tokens; without grammars "
+        f"{found.accepted_per_verify_without:.2f}."
     )
 
 

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self, TypeVar
 
 from specmesh.decoding.errors import InvalidField
@@ -37,7 +37,7 @@ class Grammars:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._states = RecentStates()
-        self._compiled: OrderedDict[Grammar, asyncio.Future[CompiledGrammar]] = OrderedDict()
+        self._jobs: OrderedDict[Grammar, Future[CompiledGrammar]] = OrderedDict()
         """The latest grammars, wrong ones as well, the latest last."""
         self._compiler: ThreadPoolExecutor | None = None
 
@@ -77,22 +77,27 @@ class Grammars:
         return kind(compiled, self._states, prefix[sampling.num_prompt_tokens :])
 
     async def _compile(self, grammar: Grammar) -> CompiledGrammar:
-        if grammar not in self._compiled:
-            loop = asyncio.get_running_loop()
-            if self._compiler is None:
-                self._compiler = _deep_thread()
-            compiling = loop.run_in_executor(self._compiler, self._vocabulary.compile, grammar)
+        if grammar not in self._jobs:
+            self._jobs[grammar] = self._begin(grammar)
+            if len(self._jobs) > MAX_COMPILED:
+                self._jobs.popitem(last=False)
+        self._jobs.move_to_end(grammar)
+        job = self._jobs[grammar]
+        if not job.done():
+            compiling = asyncio.wrap_future(job)
             compiling.add_done_callback(_heed)
-            self._compiled[grammar] = compiling
-            if len(self._compiled) > MAX_COMPILED:
-                self._compiled.popitem(last=False)
-        self._compiled.move_to_end(grammar)
-        waiting = asyncio.shield(self._compiled[grammar])
-        try:
-            return await asyncio.wait_for(waiting, COMPILE_SECONDS)
-        except TimeoutError:
-            reason = f"takes longer than {COMPILE_SECONDS:g} seconds to compile"
-            raise InvalidField(f"{FIELD}.{grammar.kind}", reason) from None
+            await asyncio.wait({compiling}, timeout=COMPILE_SECONDS)
+        if job.done() and not job.cancelled():
+            return job.result()
+        if job.cancel():  # it was not begun
+            self._jobs.pop(grammar, None)
+        reason = f"takes longer than {COMPILE_SECONDS:g} seconds to compile"
+        raise InvalidField(f"{FIELD}.{grammar.kind}", reason)
+
+    def _begin(self, grammar: Grammar) -> Future[CompiledGrammar]:
+        if self._compiler is None:
+            self._compiler = _deep_thread()
+        return self._compiler.submit(self._vocabulary.compile, grammar)
 
 
 def _heed(compiling: asyncio.Future[CompiledGrammar]) -> None:

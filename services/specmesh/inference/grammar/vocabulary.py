@@ -52,7 +52,12 @@ class Vocabulary:
         ends = description.end_of_text_ids
         if not description.tokenizer_json or not ends:
             raise ValueError("there is no tokenizer, or no token that ends a text")
-        return cls(LLTokenizer(description.tokenizer_json, eos_token=list(ends)), ends)
+        try:
+            return cls(LLTokenizer(description.tokenizer_json, eos_token=list(ends)), ends)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # Rust's, which is no Exception
+                raise
+            raise ValueError(f"the engine fails on this tokenizer: {error}") from error
 
     def compile(self, grammar: Grammar) -> CompiledGrammar:
         """Compile ``grammar``. Raises ``InvalidField`` for one that is wrong or not supported.
