@@ -261,6 +261,7 @@ TAKEN = {
     "sampling.top_k": "more than the vocabulary has keeps all",
     "sampling.end_token_ids": "the orchestrator's own",
     "stopping.ignore_end_of_text": "a bool",
+    "stopping.include_stop_string": "a bool",
     "chat.add_generation_prompt": "a bool",
     "chat.content_as_text": "a bool",
     "chat.messages.content": "its size counts for messages",

@@ -69,6 +69,7 @@ class Answer:
         text = TextStream(
             *(target.token_bytes, plan.prompt, plan.stopping.stop_strings, kept),
             num_without_stop(plan.sampling, len(plan.prompt)),
+            include_stop=plan.stopping.include_stop_string,
         )
         num_known = len(plan.prompt) + len(replayed.token_ids)
         self._logprobs = (

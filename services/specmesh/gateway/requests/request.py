@@ -69,6 +69,7 @@ class Request(ProtocolFields):
     user: str | None = None
     metadata: Annotated[dict[str, str], Pairs] | None = None
     ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     skip_special_tokens: bool = True
@@ -115,6 +116,7 @@ class Request(ProtocolFields):
             "grammar": grammar_of(self.response_format, self.structured_outputs),
             "stop_strings": stops or (),
             "ignore_end_of_text": self.ignore_eos,
+            "include_stop_string": self.include_stop_str_in_output,
             "keep_special_tokens": not self.skip_special_tokens,
             "strategy": more.strategy,
             "filter": None if more.filter is None else more.filter.chosen,

@@ -50,7 +50,7 @@ OTHER_SERVERS = {
     "echo": OtherParameter((False,), completions=SUPPORTED),
     "ignore_eos": _supported(),
     "include_reasoning": OtherParameter((True,), chats=SUPPORTED),
-    "include_stop_str_in_output": OtherParameter((False,)),
+    "include_stop_str_in_output": _supported(False),
     "kv_transfer_params": _NULL_ALONE,
     "length_penalty": OtherParameter((1,)),
     "logprob_token_ids": OtherParameter(([],)),
