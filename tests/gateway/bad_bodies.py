@@ -50,6 +50,10 @@ PLACES = (
     b'{"model":"m","messages":[{%s}]}',
     b'{"model":"m","input":[%s]}',
     b'{"model":"m","input":[{"role":"user","content":[%s]}]}',
+    b'{"model":"m","messages":[{"role":"assistant","tool_calls":[%s]}]}',
+    b'{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[%s]}',
+    b'{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function",'
+    b'"function":{"name":"f","parameters":{"a":[%s]}}}]}',
     b"[%s]",
     b"{%s}",
 )

@@ -40,6 +40,10 @@ CHECKED = {
         "{MAX_ARGUMENT_BYTES} bytes, its numbers finite, "
         "{MAX_ARGUMENT_DEPTH} lists or structs in one another"
     ),
+    "`chat.tools`": "{MAX_TOOLS}, together {MAX_TOOL_BYTES} bytes",
+    "JSON in `chat.tools`, `chat.messages.tool_calls.arguments`": (
+        "an object, its numbers finite, {MAX_JSON_DEPTH} lists or objects in one another"
+    ),
     "`request_id`": "{MAX_REQUEST_ID_CHARS} characters",
     "`session_id`": "1 to {MAX_SESSION_ID_CHARS} characters",
     "`resume_token`": "1 to {MAX_RESUME_TOKEN_BYTES} bytes",

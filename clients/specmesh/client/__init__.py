@@ -10,7 +10,9 @@ Reading order: ``client`` (the calls), ``answers/stream`` (an answer), ``answers
 (recovery when its call breaks), ``connections/status`` and ``errors``.
 """
 
+from specmesh.client.answers.messages import MessageDelta, ToolCallDelta
 from specmesh.client.answers.scores import TextScore
+from specmesh.client.answers.served_models import Model, ServedModel, Strategy
 from specmesh.client.answers.sessions import (
     SavedSession,
     Session,
@@ -25,9 +27,6 @@ from specmesh.client.answers.values import (
     FinishReason,
     GenerationResult,
     GenerationStats,
-    Model,
-    ServedModel,
-    Strategy,
     TokenKind,
     TokenLogprob,
     TokenLogprobs,
@@ -72,7 +71,7 @@ from specmesh.client.hooks import (
     Hooks,
 )
 from specmesh.client.requests.build import ChatOptions, GenerateOptions, TemplateOptions
-from specmesh.client.requests.chats import ChatMessage
+from specmesh.client.requests.chats import ChatMessage, ToolCall
 from specmesh.client.requests.grammar import Grammar
 from specmesh.client.requests.sampling import AcceptanceMode
 from specmesh.client.requests.speculation import Filter
@@ -108,6 +107,7 @@ __all__ = [
     "Internal",
     "InvalidRequest",
     "LimitReached",
+    "MessageDelta",
     "Model",
     "NotFound",
     "OutOfRange",
@@ -130,6 +130,8 @@ __all__ = [
     "TokenKind",
     "TokenLogprob",
     "TokenLogprobs",
+    "ToolCall",
+    "ToolCallDelta",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",

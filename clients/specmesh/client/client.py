@@ -11,12 +11,11 @@ import grpc
 from specmesh.client.answers.batches import answer_all
 from specmesh.client.answers.resumable import Asked
 from specmesh.client.answers.scores import TextScore, score_from
+from specmesh.client.answers.served_models import ServedModel, served_model_from
 from specmesh.client.answers.sessions import SavedSession, Session, session_from
 from specmesh.client.answers.stream import GenerationStream
 from specmesh.client.answers.values import (
     GenerationResult,
-    ServedModel,
-    served_model_from,
 )
 from specmesh.client.connections.addresses import targets_or_default
 from specmesh.client.connections.channels import ChannelSettings, MetadataSource

@@ -10,6 +10,7 @@ from typing import Any, Self, TypedDict, Unpack
 import grpc
 
 from specmesh.client.answers.scores import TextScore
+from specmesh.client.answers.served_models import ServedModel
 from specmesh.client.answers.sessions import SavedSession, Session
 from specmesh.client.answers.stream import GenerationStream
 from specmesh.client.answers.values import (
@@ -17,7 +18,6 @@ from specmesh.client.answers.values import (
     Chunk,
     GenerationResult,
     GenerationStats,
-    ServedModel,
 )
 from specmesh.client.background import background
 from specmesh.client.client import AsyncClient
@@ -70,6 +70,11 @@ class BlockingStream:
     def token_ids(self) -> tuple[int, ...]:
         """The tokens read so far. Raises RuntimeError before the first step of reading."""
         return self._stream.token_ids
+
+    @property
+    def message(self) -> ChatMessage:
+        """The model's message read so far. Raises RuntimeError before the first step of reading."""
+        return self._stream.message
 
     @property
     def session_id(self) -> str:

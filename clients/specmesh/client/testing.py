@@ -19,7 +19,14 @@ from typing import Self
 
 import grpc
 
-from specmesh.client.scripted import MODEL, SEED, STRATEGY, ScriptedFailure, ScriptedSession
+from specmesh.client.scripted import (
+    MODEL,
+    SEED,
+    STRATEGY,
+    ScriptedFailure,
+    ScriptedSession,
+    ScriptedToken,
+)
 from specmesh.v1 import events_pb2, scoring_pb2, served_model_pb2, session_pb2, tokenizer_pb2
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import (
@@ -72,8 +79,9 @@ class FakeMesh:
         self.address = f"127.0.0.1:{port}"
         """The address (host:port) for a client."""
 
-    def answer(self, *texts: str, breaks_after: int | Iterable[int] = ()) -> None:
-        """Answer the next request with ``texts``, each a token in a chunk of its own.
+    def answer(self, *said: ScriptedToken, breaks_after: int | Iterable[int] = ()) -> None:
+        """Answer the next request with texts and calls of tools, each a token in a chunk of its
+        own.
 
         The call breaks after ``breaks_after`` tokens of the answer, or once after each of several
         such counts; a client that resumes gets the rest.
@@ -81,7 +89,7 @@ class FakeMesh:
         breaks = (breaks_after,) if isinstance(breaks_after, int) else tuple(breaks_after)
         with self._lock:
             number = len(self._sessions) + len(self._script) + 1
-            self._script.append(ScriptedSession(f"fake-{number}", texts, deque(sorted(breaks))))
+            self._script.append(ScriptedSession(f"fake-{number}", said, deque(sorted(breaks))))
 
     def fail(
         self,
@@ -172,7 +180,9 @@ class _FakeGeneration(GenerationServiceServicer):
         return pb.CompleteResponse(
             started=session.started(),
             chunk=events_pb2.GenerationChunk(
-                token_ids=range(len(session.texts)), text="".join(session.texts)
+                token_ids=range(len(session.said)),
+                text="".join(session.texts),
+                deltas=session.deltas,
             ),
             finished=session.finished(),
         )
@@ -186,7 +196,7 @@ class _FakeGeneration(GenerationServiceServicer):
         reason = events_pb2.FINISH_REASON_UNSPECIFIED
         if session.cancelled.is_set():
             state = session_pb2.SESSION_STATE_CANCELLED
-        elif session.num_said == len(session.texts):
+        elif session.num_said == len(session.said):
             state = session_pb2.SESSION_STATE_FINISHED
             reason = events_pb2.FINISH_REASON_STOP
         found = session_pb2.Session(

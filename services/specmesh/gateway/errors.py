@@ -71,6 +71,7 @@ _PARAMS = {
     "MODEL_NOT_FOUND": "model",
     "NO_CHAT_TEMPLATE": "messages",
     "CHAT_REFUSED": "messages",
+    "NO_TOOL_FORMAT": "tools",
     "REQUEST_ID_REUSED": "specmesh.request_id",
 }
 """The parameter at fault, by the reason of an error that names no field."""
@@ -93,6 +94,8 @@ _FIELDS: tuple[tuple[str, str], ...] = (
     (r"(?:prompt|text|tokens\.ids|tokens)", "prompt"),
     (r"chat\.(add_generation_prompt|continue_final_message)", r"\1"),
     (r"chat\.template_arguments", "chat_template_kwargs"),
+    (r"chat\.tools", "tools"),
+    (r"chat\.(messages\[\d+\]\.tool_calls\[\d+\])", r"\1.function"),
     (r"(?:chat\.messages|chat)", "messages"),
     (r"token_ids", "tokens"),
     (r"num_top_logprobs", "logprobs"),

@@ -7,7 +7,7 @@ that a resumed stream continues at exactly the right character.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from specmesh.orchestrator.text.stop_strings import StopStrings, Symbol
 from specmesh.orchestrator.text.token_bytes import INCOMPLETE, TokenBytes
@@ -33,7 +33,7 @@ class TextStream:
     """The text of one answer; holds back what may still change or become a stop string.
 
     The text ends before the stop string that is complete first; of several that end with the same
-    character, before the longest.
+    character, before the longest. Special tokens add no text, except for those that are ``kept``.
     """
 
     def __init__(
@@ -41,16 +41,18 @@ class TextStream:
         token_bytes: TokenBytes,
         prompt: Sequence[int],
         stop_strings: Sequence[str],
+        kept: Set[int] = frozenset(),
         min_tokens: int = 0,
     ) -> None:
         """Begin the text after ``prompt``. Stop strings that one of the first ``min_tokens`` tokens
         completes are ignored."""
         self._token_bytes = token_bytes
+        self._kept = kept
         self._context = token_bytes.context(prompt)
         self._characters = _Characters(
             _broken_off(token_bytes, prompt), EACH_BYTE if token_bytes.has_fallback else "replace"
         )
-        self._stop_strings = StopStrings(stop_strings, token_bytes) if stop_strings else None
+        self._stop_strings = StopStrings(stop_strings, token_bytes, kept) if stop_strings else None
         self._num_unstopped = min_tokens
         """The number of next tokens that can't complete a stop string."""
         self._held = ""
@@ -62,11 +64,16 @@ class TextStream:
     def bytes_of(self, token_id: int) -> bytes:
         """Return the bytes that ``token_id`` would add as the next token; alone they may be invalid
         UTF-8."""
+        if token_id in self._kept:
+            return self._token_bytes.special[token_id].encode()
         return self._token_bytes.after(self._context, token_id)
 
     def push(self, token_id: int) -> str:
         """Return the text that can be emitted after ``token_id``."""
         self._num_unstopped -= 1
+        if token_id in self._kept:
+            certain = self._characters.flush() + self._token_bytes.special[token_id]
+            return self._emit(certain, certain)
         if token_id in self._token_bytes.special:
             return self._emit("", (token_id,))
         certain = self._characters.push(self.bytes_of(token_id))
@@ -119,7 +126,8 @@ class _Characters:
         return self._decoded(self._incomplete + self._after_the_prompts(more), final=False)
 
     def flush(self) -> str:
-        """Return the replacement for an incomplete character at the end."""
+        """Return the replacement for an incomplete character, which no bytes will complete."""
+        self._begun = b""
         return self._decoded(self._incomplete, final=True)
 
     def _decoded(self, written: bytes, *, final: bool) -> str:

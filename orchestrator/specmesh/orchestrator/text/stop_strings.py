@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from itertools import accumulate
 
 from specmesh.orchestrator.text.token_bytes import TokenBytes
@@ -15,12 +15,14 @@ class StopStrings:
     """Searches one answer for stop strings.
 
     A stop string that spells special tokens is found both where the answer's text spells them out
-    and where the answer has those tokens.
+    and where the answer has those tokens. Tokens that are ``kept`` spell themselves out.
     """
 
-    def __init__(self, stop_strings: Sequence[str], token_bytes: TokenBytes) -> None:
+    def __init__(
+        self, stop_strings: Sequence[str], token_bytes: TokenBytes, kept: Set[int] = frozenset()
+    ) -> None:
         self._patterns = [_Pattern(stop) for stop in stop_strings]
-        spelled = map(token_bytes.spelled, stop_strings)
+        spelled = [token_bytes.spelled(stop, kept) for stop in stop_strings]
         self._patterns += [_Pattern(each) for each in spelled if _special_tokens(each)]
 
     def push(self, symbol: Symbol) -> int | None:

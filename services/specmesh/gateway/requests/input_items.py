@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from specmesh.gateway.requests.chats import MAX_MESSAGES, MAX_PARTS, without_nothing
+from specmesh.gateway.requests.chats import MAX_MESSAGES
 from specmesh.gateway.requests.fields import Fields
+from specmesh.gateway.requests.messages import MAX_PARTS, without_nothing
 
 
 def _only(*types: str) -> BeforeValidator:

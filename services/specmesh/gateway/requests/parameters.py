@@ -59,6 +59,7 @@ OPENAI_CHAT = _table(
         *("model", "messages", "max_completion_tokens", "max_tokens", "temperature", "top_p"),
         *("n", "stop", "stream", "stream_options", "logprobs", "top_logprobs"),
         *("seed", "frequency_penalty", "logit_bias", "presence_penalty", "response_format"),
+        *("tools", "tool_choice", "parallel_tool_calls"),
     ),
     ignored=(
         *("user", "metadata", "store", "safety_identifier"),
@@ -70,12 +71,9 @@ OPENAI_CHAT = _table(
         "functions": ([],),
         "modalities": (["text"],),
         "moderation": (),
-        "parallel_tool_calls": (True, False),  # no effect without tools
         "prediction": (),
         "reasoning_effort": ("none",),
         "service_tier": ("auto", "default"),
-        "tool_choice": ("none", "auto"),
-        "tools": ([],),
         "verbosity": ("medium",),
         "web_search_options": (),
     },

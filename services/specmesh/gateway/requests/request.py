@@ -71,6 +71,7 @@ class Request(ProtocolFields):
     ignore_eos: bool = False
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
+    skip_special_tokens: bool = True
     specmesh: Extension = Field(default_factory=Extension)
 
     @model_validator(mode="after")
@@ -114,6 +115,7 @@ class Request(ProtocolFields):
             "grammar": grammar_of(self.response_format, self.structured_outputs),
             "stop_strings": stops or (),
             "ignore_end_of_text": self.ignore_eos,
+            "keep_special_tokens": not self.skip_special_tokens,
             "strategy": more.strategy,
             "filter": None if more.filter is None else more.filter.chosen,
             "request_id": _request_id(more.request_id, number, num_answers),

@@ -37,8 +37,9 @@ class ChoicesReply:
         number, chunk = said.number, said.chunk
         if chunk.text or chunk.logprobs:
             num_tokens = chunk.first_index + len(chunk.token_ids)
-            part = self._envelope.part([self._style.more(number, chunk)])
-            yield {**part, **self._usage(number, num_tokens)}
+            if (more := self._style.more(number, chunk)) is not None:
+                part = self._envelope.part([more])
+                yield {**part, **self._usage(number, num_tokens)}
 
     def end(self, ended: AnswerEnded) -> Iterator[Json]:
         """Return the part that ends a choice."""

@@ -45,8 +45,10 @@ class CompletionStyle:
         told = {"text": echo.text, "logprobs": echo.logprobs}
         return {"index": number, **told, "finish_reason": None}
 
-    def more(self, number: int, chunk: Chunk) -> Json:
-        """Return the part of a stream that continues a choice."""
+    def more(self, number: int, chunk: Chunk) -> Json | None:
+        """Return the part of a stream that continues a choice; None if there is nothing to say."""
+        if not chunk.text and not chunk.logprobs:
+            return None
         logprobs = of_completion(chunk.logprobs) if chunk.logprobs else None
         if self._echoed:
             logprobs = joined(None, logprobs, len(self._echoed[number].text))

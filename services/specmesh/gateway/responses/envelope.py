@@ -19,12 +19,17 @@ _FINISH_REASONS: Mapping[FinishReason, str] = {FinishReason.LENGTH: "length"}
 class Style(Protocol):
     """The format in which one of the two calls writes its choices."""
 
-    prefix: str
-    """The prefix of ids."""
-    object: str
-    """The ``object`` of a response."""
-    chunk_object: str
-    """The ``object`` of a part of a stream."""
+    @property
+    def prefix(self) -> str:
+        """The prefix of ids."""
+
+    @property
+    def object(self) -> str:
+        """The ``object`` of a response."""
+
+    @property
+    def chunk_object(self) -> str:
+        """The ``object`` of a part of a stream."""
 
     def whole(self, number: int, result: GenerationResult) -> Json:
         """Return a complete choice of a response."""
@@ -33,8 +38,8 @@ class Style(Protocol):
         """Return the part of a stream that precedes a choice's text; None if there is no such
         part."""
 
-    def more(self, number: int, chunk: Chunk) -> Json:
-        """Return the part of a stream that continues a choice."""
+    def more(self, number: int, chunk: Chunk) -> Json | None:
+        """Return the part of a stream that continues a choice; None if there is nothing to say."""
 
     def last(self, number: int, result: GenerationResult) -> Json:
         """Return the part of a stream that ends a choice."""

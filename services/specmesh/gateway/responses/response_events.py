@@ -36,10 +36,11 @@ class ResponseReply:
     def more(self, said: Said) -> Iterator[Json]:
         """Return the event with the next text."""
         chunk = said.chunk
-        if chunk.text or chunk.logprobs:
+        content = "".join(each.content for each in chunk.deltas)
+        if content or chunk.logprobs:
             yield self._text_event(
                 "response.output_text.delta",
-                delta=chunk.text,
+                delta=content,
                 logprobs=of_response(chunk.logprobs),
             )
 
@@ -47,7 +48,9 @@ class ResponseReply:
         """Return the events that end text, message and response."""
         result = ended.result
         yield self._text_event(
-            "response.output_text.done", text=result.text, logprobs=of_response(result.logprobs)
+            "response.output_text.done",
+            text=result.message.content,
+            logprobs=of_response(result.logprobs),
         )
         yield self._text_event("response.content_part.done", part=text_part(result))
         yield self._event(

@@ -95,7 +95,7 @@ def text_part(result: GenerationResult | None = None) -> Json:
     """Return the text in the message: whole, or empty before ``result`` is there."""
     return {
         "type": "output_text",
-        "text": "" if result is None else result.text,
+        "text": "" if result is None else result.message.content,
         "annotations": [],
         "logprobs": [] if result is None else of_response(result.logprobs),
     }

@@ -53,7 +53,8 @@ class AnswerRoutes:
         request.state.held.repeat(asked.n)
         in_mesh = self._names.translated(asked)
         wanted = answers.chat(caller.client, in_mesh, self._settings.request_seconds)
-        return await self._respond(request, asked, wanted, ChoicesReply(ChatStyle(), asked, wanted))
+        style = ChatStyle(asked.parallel_tool_calls, asked.include_reasoning)
+        return await self._respond(request, asked, wanted, ChoicesReply(style, asked, wanted))
 
     async def respond(self, request: HttpRequest) -> Response:
         """POST /v1/responses."""

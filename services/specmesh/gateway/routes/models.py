@@ -46,6 +46,8 @@ class ModelRoutes:
         described = {
             "context_tokens": model.target.context_tokens,
             "has_chat_template": model.has_chat_template,
+            "tool_format": model.tool_format,
+            "reasoning_format": model.reasoning_format,
             "default_strategy": model.default_strategy,
             "strategies": [each.name for each in model.strategies if each.available],
         }
