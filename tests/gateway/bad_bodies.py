@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from specmesh.gateway.http.http_connection import MAX_HEAD_BYTES, MAX_HEADERS, MIN_PIECE_BYTES
-from specmesh.gateway.requests.parameters import CHAT, COMPLETIONS
-from specmesh.gateway.requests.response_parameters import RESPONSES
+from specmesh.gateway.requests.parameters.responses import RESPONSES
+from specmesh.gateway.requests.parameters.tables import CHAT, COMPLETIONS
 
 FIELDS = {
     b"/v1/completions": "prompt",

@@ -15,7 +15,7 @@ from specmesh.gateway.http.body import parse_object
 from specmesh.gateway.requests.chats import chat_request
 from specmesh.gateway.requests.completions import completion_request
 from specmesh.gateway.requests.extension import Extension
-from specmesh.gateway.requests.parameters import CHAT, COMPLETIONS
+from specmesh.gateway.requests.parameters.tables import CHAT, COMPLETIONS
 
 COMPLETION = {"model": "toy", "prompt": "hello"}
 MESSAGES = [{"role": "user", "content": "hello"}]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.gateway.test_bad_input import JSON, assert_refused_by_name
 
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.requests.response_parameters import RESPONSES
+from specmesh.gateway.requests.parameters.responses import RESPONSES
 from specmesh.gateway.requests.responses import responses_request
 
 ASKED = {"model": "toy", "input": "hello"}

@@ -16,8 +16,10 @@ from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.chats import ChatRequest
 from specmesh.gateway.requests.completions import CompletionRequest
 from specmesh.gateway.requests.extension import Extension
-from specmesh.gateway.requests.other_servers import OTHER_SERVERS
-from specmesh.gateway.requests.parameters import (
+from specmesh.gateway.requests.parameters.other_servers import OTHER_SERVERS
+from specmesh.gateway.requests.parameters.responses import OPENAI_RESPONSES, RESPONSES
+from specmesh.gateway.requests.parameters.standing import Standing
+from specmesh.gateway.requests.parameters.tables import (
     CHAT,
     COMPLETIONS,
     EXTENSION,
@@ -25,9 +27,7 @@ from specmesh.gateway.requests.parameters import (
     OPENAI_COMPLETIONS,
     taken,
 )
-from specmesh.gateway.requests.response_parameters import OPENAI_RESPONSES, RESPONSES
 from specmesh.gateway.requests.responses import ResponseFields
-from specmesh.gateway.requests.standing import Standing
 
 DOCS = Path(__file__).parents[2] / "docs" / "openai.md"
 

@@ -12,7 +12,7 @@ from tests.gateway.test_bad_input import JSON, assert_refused_by_name
 
 from specmesh.client.testing import FakeMesh
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.requests.standing import Standing
+from specmesh.gateway.requests.parameters.standing import Standing
 from specmesh.gateway.requests.tokenization import (
     DETOKENIZE,
     TOKENIZE_CHAT,

@@ -12,9 +12,9 @@ from typing import Any
 import httpx2
 
 from specmesh import models
-from specmesh.gateway.requests.other_servers import OTHER_SERVERS
-from specmesh.gateway.requests.parameters import CHAT, COMPLETIONS
-from specmesh.gateway.requests.response_parameters import RESPONSES
+from specmesh.gateway.requests.parameters.other_servers import OTHER_SERVERS
+from specmesh.gateway.requests.parameters.responses import RESPONSES
+from specmesh.gateway.requests.parameters.tables import CHAT, COMPLETIONS
 from specmesh.gateway.requests.tokenization import DETOKENIZE, TOKENIZE_CHAT, TOKENIZE_TEXT
 
 PROGRAMS = Path(__file__).parent / "programs"

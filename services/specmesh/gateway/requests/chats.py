@@ -12,7 +12,7 @@ from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.arguments import checked_arguments
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Pairs, Uint32
 from specmesh.gateway.requests.messages import Message, without_nothing
-from specmesh.gateway.requests.parameters import CHAT
+from specmesh.gateway.requests.parameters.tables import CHAT
 from specmesh.gateway.requests.request import Request, read_request
 from specmesh.gateway.requests.tools import MAX_TOOLS, Tool, ToolChoice
 

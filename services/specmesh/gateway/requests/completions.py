@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Uint32
-from specmesh.gateway.requests.parameters import COMPLETIONS, EXTENSION
+from specmesh.gateway.requests.parameters.tables import COMPLETIONS, EXTENSION
 from specmesh.gateway.requests.request import Request, read_request
 
 MAX_PROMPTS = 1024

@@ -16,9 +16,9 @@ from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.extension import Extension
 from specmesh.gateway.requests.fields import Fields, Float32, Pairs, Uint32, Uint64
 from specmesh.gateway.requests.grammars import ResponseFormat, StructuredOutputs, grammar_of
-from specmesh.gateway.requests.parameters import EXTENSION, taken
+from specmesh.gateway.requests.parameters.standing import Parameters
+from specmesh.gateway.requests.parameters.tables import EXTENSION, taken
 from specmesh.gateway.requests.protocol_fields import OPTIONS, PARAMETERS
-from specmesh.gateway.requests.standing import Parameters
 
 MAX_STOP = 16
 SEED_BITS = 53

@@ -18,9 +18,9 @@ from specmesh.gateway.requests.chats import ChatRequest
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Fields, Uint32
 from specmesh.gateway.requests.grammars import FlatSchemaFormat, PlainFormat, TextFormat
 from specmesh.gateway.requests.input_items import Input, messages_of
-from specmesh.gateway.requests.parameters import CHAT, taken
+from specmesh.gateway.requests.parameters.responses import RESPONSES
+from specmesh.gateway.requests.parameters.tables import CHAT, taken
 from specmesh.gateway.requests.request import HINTS, read_request
-from specmesh.gateway.requests.response_parameters import RESPONSES
 
 NAMES = {
     "messages": "input",

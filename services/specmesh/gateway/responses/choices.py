@@ -35,11 +35,9 @@ class ChoicesReply:
     def more(self, said: Said) -> Iterator[Json]:
         """Return the part with a choice's next text."""
         number, chunk = said.number, said.chunk
-        if chunk.text or chunk.logprobs:
+        if (more := self._style.more(number, chunk)) is not None:
             num_tokens = chunk.first_index + len(chunk.token_ids)
-            if (more := self._style.more(number, chunk)) is not None:
-                part = self._envelope.part([more])
-                yield {**part, **self._usage(number, num_tokens)}
+            yield {**self._envelope.part([more]), **self._usage(number, num_tokens)}
 
     def end(self, ended: AnswerEnded) -> Iterator[Json]:
         """Return the part that ends a choice."""

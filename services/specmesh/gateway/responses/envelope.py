@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from specmesh.client import Chunk, FinishReason, GenerationResult, GenerationStream
-from specmesh.gateway.requests.parameters import EXTENSION
+from specmesh.gateway.requests.parameters.tables import EXTENSION
 
 Json = dict[str, object]
 

@@ -6,9 +6,9 @@ package.
 
 from __future__ import annotations
 
-from specmesh.gateway.requests.other_servers import of_chats
-from specmesh.gateway.requests.parameters import CHAT
-from specmesh.gateway.requests.standing import Parameter, Parameters, Standing
+from specmesh.gateway.requests.parameters.other_servers import of_chats
+from specmesh.gateway.requests.parameters.standing import Parameter, Parameters, Standing
+from specmesh.gateway.requests.parameters.tables import CHAT
 
 _SUPPORTED = (
     *("model", "input", "instructions", "max_output_tokens", "temperature", "top_p"),

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.requests import other_servers
-from specmesh.gateway.requests.standing import Parameter, Parameters, Standing
+from specmesh.gateway.requests.parameters import other_servers
+from specmesh.gateway.requests.parameters.standing import Parameter, Parameters, Standing
 
 EXTENSION = "specmesh"
 """The one field of a request that is specmesh's own."""

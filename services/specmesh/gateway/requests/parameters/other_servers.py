@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specmesh.gateway.requests.standing import Parameter, Parameters, Standing
+from specmesh.gateway.requests.parameters.standing import Parameter, Parameters, Standing
 
 SUPPORTED, IGNORED, REFUSED = Standing
 
