@@ -223,6 +223,7 @@ GENERATE = [
     *within("speculation", SPECULATION),
     *within("format", FORMAT),
     ({"request_id": "a" * (most.MAX_REQUEST_ID_CHARS + 1)}, "request_id"),
+    ({"cache_salt": "a" * (most.MAX_CACHE_SALT_CHARS + 1)}, "cache_salt"),
     ({"num_top_logprobs": most.MAX_TOP_LOGPROBS + 1}, "num_top_logprobs"),
     ({"num_top_logprobs": 1, "speculation": {"strategy": "filter"}}, "num_top_logprobs"),
     ({"sampling": {"min_p": 0.1}, "speculation": {"strategy": "filter"}}, "speculation.strategy"),
@@ -246,6 +247,7 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         *(row for row in ROOM if not row[0].keys() & {"tokens", "chat"}),
         ({"tokens": {"token_ids": [70]}, "add_special_tokens": True}, "add_special_tokens"),
         ({"text": "a", "num_top_logprobs": most.MAX_TOP_LOGPROBS + 1}, "num_top_logprobs"),
+        ({"text": "a", "cache_salt": "a" * (most.MAX_CACHE_SALT_CHARS + 1)}, "cache_salt"),
     ],
     "Tokenize": [({"text": "x" * 100_000}, "text")],
     "Detokenize": [

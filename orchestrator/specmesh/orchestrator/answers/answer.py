@@ -121,7 +121,9 @@ class Answer:
     def _prefix(self, mesh: ReplicaPools) -> CommittedPrefix:
         committed = (*self._plan.prompt, *self._replayed.token_ids)
         session_id = self._session.session.session_id
-        return CommittedPrefix(session_id, committed, mesh.holders, mesh.prefix_salt())
+        return CommittedPrefix(
+            session_id, committed, mesh.holders, mesh.prefix_salt(self._plan.cache_salt)
+        )
 
     async def _commit_all(
         self, mesh: ReplicaPools, slot: Slot, prefix: CommittedPrefix, search: Search | None

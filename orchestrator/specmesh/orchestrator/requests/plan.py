@@ -11,7 +11,11 @@ from specmesh.decoding.predict.thresholds import FilterOptions
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.calibrated import CalibratedTrees
 from specmesh.decoding.trees.shape import TreeShape
-from specmesh.orchestrator.admission.request_limits import MAX_TOP_LOGPROBS, SEED_BITS
+from specmesh.orchestrator.admission.request_limits import (
+    MAX_CACHE_SALT_CHARS,
+    MAX_TOP_LOGPROBS,
+    SEED_BITS,
+)
 from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.requests.answer_format import ModelFormats, read_format
@@ -57,6 +61,7 @@ class RequestPlan:
     num_top_logprobs: int | None = None
     """Number of likeliest tokens to return with the log-probabilities; None returns neither."""
     keep_special_tokens: bool = False
+    cache_salt: str = ""
     style: AnswerStyle = field(default_factory=AnswerStyle)
     """The formats by which the answer is parsed."""
 
@@ -132,6 +137,7 @@ def make_plan(
         filter_options=_filter_options(request.speculation, strategy),
         num_top_logprobs=_num_top_logprobs(request, strategy),
         keep_special_tokens=request.keep_special_tokens,
+        cache_salt=checked_salt(request.cache_salt),
         style=read_format(request, target, defaults.formats),
     )
 
@@ -141,6 +147,13 @@ def _processed_by(given: sampling_pb2.SamplingParameters) -> str:
     plain = {"temperature", "top_k", "top_p", "seed", "acceptance_mode"}
     names = (field.name for field, _ in given.ListFields())
     return f"sampling.{next(name for name in names if name not in plain)}"
+
+
+def checked_salt(cache_salt: str) -> str:
+    """Return ``cache_salt``. Raises ``InvalidField``."""
+    if len(cache_salt) > MAX_CACHE_SALT_CHARS:
+        raise InvalidField("cache_salt", f"must have at most {MAX_CACHE_SALT_CHARS} characters")
+    return cache_salt
 
 
 def check_replicas(plan: RequestPlan, target: Target) -> None:

@@ -41,7 +41,7 @@ OTHER_SERVERS = {
     "allowed_token_ids": _supported(),
     "bad_words": _supported([]),
     "best_of": OtherParameter((1,)),
-    "cache_salt": _NULL_ALONE,
+    "cache_salt": _supported(),
     "chat_template": _NULL_ALONE,
     "chat_template_kwargs": OtherParameter(({},), chats=SUPPORTED),
     "continue_final_message": OtherParameter((False,), chats=SUPPORTED),
