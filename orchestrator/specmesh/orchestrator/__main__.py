@@ -37,6 +37,7 @@ from specmesh.serving.identity.roles import CONFIDENCE, DRAFTER, VERIFIER
 from specmesh.serving.process.command_line import parse
 from specmesh.serving.process.event_loop import run
 from specmesh.serving.process.server import serve
+from specmesh.serving.process.supervisor import supervise
 from specmesh.serving.startup import CannotStart
 from specmesh.serving.store.prefix_directory import PrefixDirectory
 from specmesh.serving.store.session_store import SessionStore
@@ -214,6 +215,11 @@ def _channels(settings: OrchestratorSettings) -> Callable[[str], Channels]:
     return lambda role: TlsChannels(certificate, role)
 
 
+def work(settings: OrchestratorSettings, on_serving: Callable[[], None]) -> int:
+    """Run a process that serves until it is signalled to stop; return its exit status."""
+    return run(serve(settings, OrchestratorService(settings), on_serving))
+
+
 if __name__ == "__main__":
     settings = parse(OrchestratorSettings, sys.argv[1:], "specmesh serve orchestrator")
-    sys.exit(run(serve(settings, OrchestratorService(settings))))
+    sys.exit(supervise(settings, OrchestratorService.role, work))

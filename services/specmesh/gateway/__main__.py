@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from specmesh.gateway.app import make_app
 from specmesh.gateway.http.server import HttpServer
@@ -14,7 +15,10 @@ from specmesh.serving.process.allocator import use_one_heap
 from specmesh.serving.process.command_line import parse
 from specmesh.serving.process.event_loop import run
 from specmesh.serving.process.life_cycle import run_process
+from specmesh.serving.process.supervisor import supervise
 from specmesh.serving.startup import CannotStart
+
+ROLE = "gateway"
 
 
 def make_server(settings: GatewaySettings) -> HttpServer:
@@ -29,12 +33,19 @@ def make_server(settings: GatewaySettings) -> HttpServer:
     return HttpServer(settings, app, mesh)
 
 
-async def serve(settings: GatewaySettings) -> int:
-    """Serve until the process is signalled to stop; return its exit status."""
+async def serve(settings: GatewaySettings, on_serving: Callable[[], None] = lambda: None) -> int:
+    """Serve until the process is signalled to stop; return its exit status.
+
+    ``on_serving`` is called once it serves."""
     use_one_heap()
-    return await run_process(settings, "gateway", lambda: make_server(settings))
+    return await run_process(settings, ROLE, lambda: make_server(settings), on_serving)
+
+
+def work(settings: GatewaySettings, on_serving: Callable[[], None]) -> int:
+    """Run a process that serves until it is signalled to stop; return its exit status."""
+    return run(serve(settings, on_serving))
 
 
 if __name__ == "__main__":
     settings = parse(GatewaySettings, sys.argv[1:], "specmesh serve gateway")
-    sys.exit(run(serve(settings)))
+    sys.exit(supervise(settings, ROLE, work))

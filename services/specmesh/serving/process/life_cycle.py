@@ -49,9 +49,14 @@ class LifeCycle(Protocol):
         """Cancel the calls that still run, and release everything."""
 
 
-async def run_process(settings: ProcessSettings, role: str, make: Callable[[], LifeCycle]) -> int:
+async def run_process(
+    settings: ProcessSettings,
+    role: str,
+    make: Callable[[], LifeCycle],
+    on_serving: Callable[[], None] = lambda: None,
+) -> int:
     """Configure logs and telemetry, run the server that ``make`` returns, and return the exit
-    status of the process.
+    status of the process. ``on_serving`` is called once the server serves.
 
     On SIGTERM or SIGINT the server leaves, and drains ``drain_delay_seconds`` later (status 0); on
     a second signal the calls that still run are cancelled (status 1); a third one kills. A failed
@@ -68,14 +73,16 @@ async def run_process(settings: ProcessSettings, role: str, make: Callable[[], L
     status = 1
     try:
         server = make()
-        probes = None if settings.probe_at is None else ProbePort(server.health)
+        probes = None
+        if settings.probe_at is not None:
+            probes = ProbePort(server.health, shares_port=settings.shares_port)
         try:
             if scrape is not None and settings.metrics_at is not None:
                 _open(scrape, *settings.metrics_at)
             await server.health.alive()
             if probes is not None and settings.probe_at is not None:
                 await _open_probes(probes, *settings.probe_at)
-            status = await _live(server, _Signals(), settings.drain_delay_seconds)
+            status = await _live(server, _Signals(), settings.drain_delay_seconds, on_serving)
         finally:
             await server.stop()
             if probes is not None:
@@ -110,7 +117,9 @@ async def _open_probes(probes: ProbePort, host: str, port: int) -> None:
     log.info("probes", extra={"address": address})
 
 
-async def _live(server: LifeCycle, signals: _Signals, drain_delay_s: float) -> int:
+async def _live(
+    server: LifeCycle, signals: _Signals, drain_delay_s: float, on_serving: Callable[[], None]
+) -> int:
     began = time.monotonic()
     address = await server.listen()
     log.info("starting", extra={"address": address})
@@ -121,6 +130,7 @@ async def _live(server: LifeCycle, signals: _Signals, drain_delay_s: float) -> i
         gc.freeze()
         seconds = round(time.monotonic() - began, 3)
         log.info("serving", extra={"address": address, "start_seconds": seconds})
+        on_serving()
         broke = await _ends_before(signals.first, server.broken())
         serves = not broke
     going = _go(server, drain_delay_s if serves else 0.0)
