@@ -30,13 +30,15 @@ def workers_of(process):
 def holder(process):
     """The worker that has the one connection to the port."""
     port = f"{int(process.address.rpartition(':')[2]):04X}"
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    tables = (Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6"))
+    rows = [line.split() for table in tables for line in table.splitlines()[1:]]
     (socket,) = {row[9] for row in rows if row[1].endswith(f":{port}") and row[3] == ESTABLISHED}
     return next(pid for pid in workers_of(process) if f"socket:[{socket}]" in descriptors(pid))
 
 
 def descriptors(pid):
-    return {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
+    links = list(Path(f"/proc/{pid}/fd").iterdir())
+    return {os.readlink(link) for link in links if link.is_symlink()}
 
 
 def runs(pid):
