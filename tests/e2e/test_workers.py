@@ -95,6 +95,30 @@ async def test_workers_share_a_port_and_end_with_status_0_when_told(gateway):
     assert "worker ended" not in process.output
 
 
+async def test_workers_that_are_told_as_well_as_their_parent_end_once(gateway):
+    """As by systemd, or by Ctrl+C; a second signal would break calls off, with status 1."""
+    process = gateway("--workers", "2", "--drain-delay-seconds", "0.5")
+    await serving(process, 0, 1)
+    workers = workers_of(process)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        for worker in workers:
+            os.kill(worker, number)
+    process.send(signal.SIGTERM)
+    await asyncio.to_thread(process.wait_event, "leaving")
+    for worker in workers:
+        os.kill(worker, signal.SIGTERM)
+    assert await asyncio.to_thread(process.wait_exit) == 0
+
+
+async def test_second_signal_does_not_wait_for_what_runs(gateway):
+    process = gateway("--workers", "2", "--drain-delay-seconds", "600")
+    await serving(process, 0, 1)
+    process.send(signal.SIGTERM)
+    await until(lambda: len(events(process, "leaving")) == 2)
+    process.send(signal.SIGTERM)
+    assert await asyncio.to_thread(process.wait_exit) == 1
+
+
 async def test_worker_that_dies_is_replaced_while_the_others_serve(gateway):
     process = gateway("--workers", "2")
     await serving(process, 0, 1)

@@ -36,6 +36,7 @@ from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.roles import CONFIDENCE, DRAFTER, VERIFIER
 from specmesh.serving.process.command_line import parse
 from specmesh.serving.process.event_loop import run
+from specmesh.serving.process.life_cycle import Supervision
 from specmesh.serving.process.server import serve
 from specmesh.serving.process.supervisor import supervise
 from specmesh.serving.startup import CannotStart
@@ -215,9 +216,9 @@ def _channels(settings: OrchestratorSettings) -> Callable[[str], Channels]:
     return lambda role: TlsChannels(certificate, role)
 
 
-def work(settings: OrchestratorSettings, on_serving: Callable[[], None]) -> int:
+def work(settings: OrchestratorSettings, supervision: Supervision) -> int:
     """Run a process that serves until it is signalled to stop; return its exit status."""
-    return run(serve(settings, OrchestratorService(settings), on_serving))
+    return run(serve(settings, OrchestratorService(settings), supervision))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 from specmesh.gateway.app import make_app
 from specmesh.gateway.http.server import HttpServer
@@ -14,7 +13,7 @@ from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.process.allocator import use_one_heap
 from specmesh.serving.process.command_line import parse
 from specmesh.serving.process.event_loop import run
-from specmesh.serving.process.life_cycle import run_process
+from specmesh.serving.process.life_cycle import ALONE, Supervision, run_process
 from specmesh.serving.process.supervisor import supervise
 from specmesh.serving.startup import CannotStart
 
@@ -33,17 +32,15 @@ def make_server(settings: GatewaySettings) -> HttpServer:
     return HttpServer(settings, app, mesh)
 
 
-async def serve(settings: GatewaySettings, on_serving: Callable[[], None] = lambda: None) -> int:
-    """Serve until the process is signalled to stop; return its exit status.
-
-    ``on_serving`` is called once it serves."""
+async def serve(settings: GatewaySettings, supervision: Supervision = ALONE) -> int:
+    """Serve until the process is signalled to stop; return its exit status."""
     use_one_heap()
-    return await run_process(settings, ROLE, lambda: make_server(settings), on_serving)
+    return await run_process(settings, ROLE, lambda: make_server(settings), supervision)
 
 
-def work(settings: GatewaySettings, on_serving: Callable[[], None]) -> int:
+def work(settings: GatewaySettings, supervision: Supervision) -> int:
     """Run a process that serves until it is signalled to stop; return its exit status."""
-    return run(serve(settings, on_serving))
+    return run(serve(settings, supervision))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from opentelemetry.metrics import Observation
 from specmesh.serving.identity.entry import GuardedPort
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.metrics import CALLS_ACTIVE
-from specmesh.serving.process.life_cycle import run_process
+from specmesh.serving.process.life_cycle import ALONE, Supervision, run_process
 from specmesh.serving.rpc.call_metrics import timed
 from specmesh.serving.rpc.drain import RequestGate
 from specmesh.serving.rpc.health import Health
@@ -251,17 +251,16 @@ def _check_redis_files(settings: ServerSettings) -> None:
 
 
 async def serve(
-    settings: ServerSettings, service: Service, on_serving: Callable[[], None] = lambda: None
+    settings: ServerSettings, service: Service, supervision: Supervision = ALONE
 ) -> int:
-    """Run the whole process of a gRPC service; return its exit status. ``on_serving`` is called
-    once it serves."""
+    """Run the whole process of a gRPC service; return its exit status."""
 
     def make() -> Server:
         server = Server(settings, service)
         CALLS_ACTIVE.observe(lambda: [Observation(server.num_running)])
         return server
 
-    status = await run_process(settings, service.role, make, on_serving)
+    status = await run_process(settings, service.role, make, supervision)
     if isinstance(service, Hanging) and service.hangs:
         # On exit the interpreter would wait for these threads, and they may crash it.
         sys.stdout.flush()

@@ -8,7 +8,9 @@ without listening, and does nothing but wait:
   for a while;
 - if a worker fails before any has served, as with a bad setting, all are ended, and its exit status
   becomes that of the parent;
-- SIGTERM and SIGINT are passed on, as often as they come, and the parent ends after its workers;
+- SIGTERM and SIGINT are passed on, as often as they come, and the parent ends after its workers.
+  Workers heed only the parent, since service managers signal every process of a service, and
+  terminals a whole group: what came twice would break calls off;
 - a parent that is killed takes its workers with it.
 """
 
@@ -27,6 +29,7 @@ from contextlib import closing
 from typing import Generic, NoReturn, TypeVar
 
 from specmesh.serving.process import logging as json_logging
+from specmesh.serving.process.life_cycle import ALONE, Supervision
 from specmesh.serving.settings import WorkersSettings
 from specmesh.serving.startup import CannotStart
 
@@ -42,18 +45,19 @@ KILLED_STATUS = 128
 _PR_SET_PDEATHSIG = 1
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 _AWAITED = _ENDING | {signal.SIGCHLD}
+_PASSED_ON = signal.SIGUSR1
+"""What a worker gets in place of SIGTERM and SIGINT."""
 
 Settings = TypeVar("Settings", bound=WorkersSettings)
-Work = Callable[[Settings, Callable[[], None]], int]
-"""Serves with the given settings until the process is told to stop, calls the function once it
-serves, and returns the exit status of the process."""
+Work = Callable[[Settings, Supervision], int]
+"""Serves with the given settings until the process is told to stop, and returns its exit status."""
 
 
 def supervise(settings: Settings, role: str, work: Work[Settings]) -> int:
     """Run ``work`` in as many processes as there are to be workers, in this one if there is to be
     one; return the exit status."""
     if settings.workers == 1:
-        return work(settings, lambda: None)
+        return work(settings, ALONE)
     json_logging.configure(settings.log_level, role, settings.name)
     try:
         held = _reserve(settings.host, settings.port)
@@ -85,7 +89,8 @@ class _Worker:
         parent = os.getpid()
         self.pid = os.fork()
         if not self.pid:
-            _become(parent, lambda: work(settings, lambda: _tell(serves)))
+            supervision = Supervision((_PASSED_ON,), lambda: _tell(serves))
+            _become(parent, lambda: work(settings, supervision))
         os.close(serves)
         self.has_served = False
 
@@ -153,7 +158,7 @@ class _Supervisor(Generic[Settings]):
         self._due.clear()
         self._settings = []
         for worker in self._running.values():
-            os.kill(worker.pid, signal.SIGTERM)
+            os.kill(worker.pid, _PASSED_ON)
 
     def _ended(self, worker: _Worker, status: int) -> None:
         if not self._settings:
@@ -208,8 +213,8 @@ def _become(parent: int, work: Callable[[], int]) -> NoReturn:
         # The kernel kills the worker when the parent ends, in whichever way.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
-            # Ctrl+C in a terminal signals a whole group: the worker gets it from the parent alone.
-            os.setpgid(0, 0)
+            for number in _ENDING:
+                signal.signal(number, lambda *_: None)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
             status = work()
     except BaseException:
