@@ -78,7 +78,7 @@ def supervise(settings: Settings, role: str, work: Work[Settings]) -> int:
     return status
 
 
-class _Worker:
+class _WorkerProcess:
     """A process that runs ``work``."""
 
     def __init__(self, number: int, settings: Settings, work: Work[Settings]) -> None:
@@ -120,7 +120,7 @@ class _Supervisor(Generic[Settings]):
     def __init__(self, settings: list[Settings], work: Work[Settings]) -> None:
         self._settings = settings
         self._work = work
-        self._running: dict[int, _Worker] = {}
+        self._running: dict[int, _WorkerProcess] = {}
         self._due: dict[int, float] = dict.fromkeys(range(len(settings)), 0.0)
         """When each worker that does not run is to be started."""
         self._backoff_s: dict[int, float] = dict.fromkeys(range(len(settings)), FIRST_BACKOFF_S)
@@ -146,7 +146,7 @@ class _Supervisor(Generic[Settings]):
         now = time.monotonic()
         for number in [number for number, due in self._due.items() if due <= now]:
             del self._due[number]
-            self._running[number] = _Worker(number, self._settings[number], self._work)
+            self._running[number] = _WorkerProcess(number, self._settings[number], self._work)
 
     def _pause_s(self) -> float:
         """Return the time until a worker is to be started, or for long if none is."""
@@ -160,7 +160,7 @@ class _Supervisor(Generic[Settings]):
         for worker in self._running.values():
             os.kill(worker.pid, _PASSED_ON)
 
-    def _ended(self, worker: _Worker, status: int) -> None:
+    def _ended(self, worker: _WorkerProcess, status: int) -> None:
         if not self._settings:
             self._status = self._status or status
             return
@@ -175,7 +175,7 @@ class _Supervisor(Generic[Settings]):
         log.error("worker ended", extra={**fields, "restart_seconds": backoff_s})
         self._due[worker.number] = time.monotonic() + backoff_s
 
-    def _backoff(self, worker: _Worker) -> float:
+    def _backoff(self, worker: _WorkerProcess) -> float:
         """Return the time after which to start the worker again, which doubles each time."""
         if worker.has_served and time.monotonic() - worker.began >= STABLE_SECONDS:
             self._backoff_s[worker.number] = FIRST_BACKOFF_S
