@@ -119,10 +119,11 @@ chaos: $(READY) ## break a mesh at random, check every token (30 minutes; SEED=n
 	$(BIN)/specmesh bench chaos --minutes 30 --seed $(SEED) --json
 
 # Each asks for torch as it is here, lest another one comes.
-outside: $(READY) $(VLLM)/.ready ## run LangChain, LangGraph, LiteLLM, lm-eval, guidellm and vLLM's bench through a gateway (4 GB)
+outside: $(READY) $(VLLM)/.ready ## run LangChain, LangGraph, LiteLLM, agents, lm-eval, guidellm and vLLM's bench through a gateway (4 GB)
 	test -x $(OUTSIDE)/python || python3 -m venv .venv-outside
 	$(OUTSIDE)/pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
 	$(OUTSIDE)/pip install --quiet 'guidellm>=0.8' langchain langchain-openai langgraph litellm 'lm-eval[api]' \
+		autogen-agentchat 'autogen-ext[openai]' openai-agents 'pydantic-ai-slim[openai]' \
 		$$(grep '^torch==' constraints.txt)
 	$(BIN)/python -m tests.gateway.outside $(OUTSIDE) $(VLLM)/bin
 	$(BIN)/python -m tests.gateway.same_load $(OUTSIDE)

@@ -45,6 +45,7 @@ SLOW = (
     "tests/bench/chaos/test_half_a_minute",
     "tests/bench/test_commands.py::test_what_traces_predict",
     "tests/bench/test_failover",
+    "tests/bench/test_grammar.py::test_two_hundred_schemas",
     "tests/bench/test_overload.py::test_a_short_run",
     "tests/bench/test_vocabulary",
     "tests/cli/page/test_browser",

@@ -64,12 +64,13 @@ MAY_IMPORT = {
     "inference": own("inference", "serving", "models", "decoding", "mesh", "v1"),
     "inference.engine": own(*INFERENCE, "serving", "decoding"),
     "inference.models": own(*INFERENCE, "inference.models", "serving", "decoding"),
+    "inference.grammar": own("inference.grammar", "inference.model", "decoding"),
     "inference.backends": own(
         *("inference.backends", "inference.engine", "inference.model", "inference.models"),
         *("serving", "models", "decoding"),
     ),
     "inference.service": own(
-        *(*INFERENCE, "inference.backends.registry", "inference.service"),
+        *(*INFERENCE, "inference.backends.registry", "inference.grammar", "inference.service"),
         *("serving", "decoding", "mesh", "v1"),
     ),
     "verifier": own("verifier", "inference", "serving", "decoding", "mesh"),

@@ -4,6 +4,7 @@ import grpc
 from typer.testing import CliRunner
 
 from specmesh.cli.app import app
+from specmesh.client import ToolCall
 from specmesh.client.testing import FakeMesh
 
 
@@ -29,6 +30,20 @@ def test_each_message_is_sent_with_all_that_was_said_before():
         [*beginning, ("assistant", "Hello"), ("user", "Go")],
     ]
     assert mesh.requests[0].speculation.lookahead == 3
+
+
+def test_what_the_model_has_called_is_part_of_the_conversation():
+    call = ToolCall("a", "look_up", '{"word": "x"}')
+    with FakeMesh() as mesh:
+        mesh.answer("Well ", call)
+        mesh.answer("b")
+        result = talk(mesh, "Hi", "Go")
+    assert result.stdout.startswith("Well <tool_call>")
+    _, answer, _ = mesh.requests[1].chat.messages
+    assert (answer.role, answer.content) == ("assistant", "Well ")
+    assert [(each.id, each.name, each.arguments) for each in answer.tool_calls] == [
+        (call.id, call.name, call.arguments)
+    ]
 
 
 def test_what_is_said_is_text_alone_on_request():

@@ -29,6 +29,7 @@ from specmesh.client import (
     Filter,
     FinishReason,
     Internal,
+    MessageDelta,
     NotFound,
     SessionTaken,
     Strategy,
@@ -52,7 +53,10 @@ async def test_chunks_come_in_order_and_the_result_sums_them_up(serve):
     async with AsyncClient(fake.address) as client:
         stream = client.generate("hello")
         got = [chunk async for chunk in stream]
-    assert got[:2] == [Chunk(0, (100, 101), "100 101 "), Chunk(2, (102, 103), "102 103 ")]
+    assert got[:2] == [
+        Chunk(0, (100, 101), "100 101 ", deltas=(MessageDelta("100 101 "),)),
+        Chunk(2, (102, 103), "102 103 ", deltas=(MessageDelta("102 103 "),)),
+    ]
     result = stream.result
     assert (result.text, result.token_ids) == (TEXT, TOKENS)
     assert result.finish_reason is FinishReason.LENGTH
@@ -69,7 +73,9 @@ async def test_text_held_back_until_the_end_is_part_of_the_answer(serve):
     fake = await serve(FakeOrchestrator([script]))
     async with AsyncClient(fake.address) as client:
         stream = client.generate("hello")
-        assert [chunk async for chunk in stream] == [Chunk(0, (), "tail", resumable=True)]
+        assert [chunk async for chunk in stream] == [
+            Chunk(0, (), "tail", resumable=True, deltas=(MessageDelta("tail"),))
+        ]
         assert stream.result.text == "tail"
 
 

@@ -35,7 +35,7 @@ def client(mesh):
 
 def test_it_has_the_calls_and_the_keywords_of_the_asynchronous_one():
     def public(kind):
-        return {name for name in vars(kind) if not name.startswith("_")}
+        return {name for name in dir(kind) if not name.startswith("_")}
 
     in_the_loop = {"aclose", "suspend", "reopen"}
     assert public(Client) == public(AsyncClient) - in_the_loop | {"close"}
@@ -47,10 +47,12 @@ def test_chunks_come_as_they_are_said_and_properties_tell_of_them_at_any_time(me
     mesh.answer(*WORDS)
     stream = client.generate("count")
     assert (stream.session_id, stream.seed, stream.stats) == ("", None, None)
+    assert stream.num_prompt_tokens is None
     for number, chunk in enumerate(stream):
         assert chunk.text == WORDS[number]
         assert stream.text == "".join(WORDS[: number + 1])
         assert (stream.session_id, stream.seed) == ("fake-1", 7)
+        assert stream.num_prompt_tokens == 1
         assert stream.stats.num_output_tokens == number + 1
     assert stream.stats.num_output_tokens == len(WORDS)
     assert stream.result.text == "".join(WORDS)
@@ -95,6 +97,7 @@ def test_many_threads_share_one_client(mesh, client):
 
 def test_the_other_calls_are_there_as_well(mesh, client):
     assert client.detokenize(client.tokenize("née")) == "née"
+    assert client.token_strings(client.tokenize("né")) == ("n", "Ã", "©")
     chat = [{"role": "user", "content": "hi"}]
     assert client.apply_chat_template(chat).text == "user: hi\nassistant:"
     assert [each.target.name for each in client.list_models()] == ["fake"]

@@ -16,11 +16,13 @@ from typing import Any, Self
 
 from tests.forks import Forked, nursery, surroundings
 from tests.serving.acl import rules
+from tests.tool_model import described_in
 
 from specmesh import models
 from specmesh.cli.local import launcher
 from specmesh.cli.local.redis import redis_binary
 
+REPOSITORY = Path(__file__).parents[2]
 START_SECONDS = 90.0
 LINE_SECONDS = 30.0
 EXIT_SECONDS = 30.0
@@ -170,6 +172,21 @@ class Processes:
         arguments = ("--port", "0", *flags)
         child = nursery().start(f"specmesh.{role}", arguments, {**surroundings(), **environment})
         return self._keep(role, child)
+
+    def scripted_verifier(self, template: str) -> Process:
+        """A replica of the model that calls tools, with this chat template. Its backend is that of
+        an installed package, so it is no fork."""
+        folder = self._sockets / f"scripted-{len(self.started)}"
+        folder.mkdir()
+        described_in(folder)
+        file = folder / "template.jinja"
+        file.write_text(template, encoding="utf-8")
+        command = (
+            *(sys.executable, "-m", "specmesh.verifier", "--port", "0"),
+            *("--backend", "scripted", "--chat-template", str(file)),
+        )
+        path = os.pathsep.join([str(folder), str(REPOSITORY)])
+        return self._keep("verifier", launch(command, {**surroundings(), "PYTHONPATH": path}))
 
     def redis(self) -> tuple[Process, str]:
         """A Redis where everybody may do what the documents say is needed, and the user ``admin``

@@ -16,8 +16,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from specmesh.gateway.http.http_connection import MAX_HEAD_BYTES, MAX_HEADERS, MIN_PIECE_BYTES
-from specmesh.gateway.requests.parameters import CHAT, COMPLETIONS
+from specmesh.gateway.requests.parameters.responses import RESPONSES
+from specmesh.gateway.requests.parameters.tables import CHAT, COMPLETIONS
 
+FIELDS = {
+    b"/v1/completions": "prompt",
+    b"/v1/chat/completions": "messages",
+    b"/v1/responses": "input",
+}
+"""The paths, and the field in which each takes its prompt."""
+NAMES = (*CHAT, *COMPLETIONS, *RESPONSES)
 MAX_BYTES = 8 * 2**20
 ANSWER_SECONDS = 60.0
 
@@ -40,6 +48,12 @@ PLACES = (
     b'{"model":"m","messages":[{"role":"user","content":[%s]}]}',
     b'{"model":"m","messages":[{"role":"user","content":"x"}],"metadata":{%s}}',
     b'{"model":"m","messages":[{%s}]}',
+    b'{"model":"m","input":[%s]}',
+    b'{"model":"m","input":[{"role":"user","content":[%s]}]}',
+    b'{"model":"m","messages":[{"role":"assistant","tool_calls":[%s]}]}',
+    b'{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[%s]}',
+    b'{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function",'
+    b'"function":{"name":"f","parameters":{"a":[%s]}}}]}',
     b"[%s]",
     b"{%s}",
 )
@@ -52,20 +66,20 @@ def value(rng: random.Random, depth: int = 0) -> Any:
         return rng.choice(SCALARS)
     if kind < 0.8:
         return [value(rng, depth + 1) for _ in range(rng.randrange(5))]
-    names = [rng.choice((*CHAT, *COMPLETIONS, "role", "content", "type", "x")) for _ in range(4)]
+    names = [rng.choice((*NAMES, "role", "content", "type", "x")) for _ in range(4)]
     return {name: value(rng, depth + 1) for name in names}
 
 
-def small(rng: random.Random) -> bytes:
-    """A request of which some parameters have any value."""
+def small(rng: random.Random, path: bytes) -> bytes:
+    """A request of which some parameters have any value, or are another call's."""
     asked: dict[str, Any] = {"model": "m"}
-    if rng.random() < 0.5:
-        asked["prompt"] = rng.choice(("x", [1, 2], ["x", "y"], value(rng)))
-    else:
-        message = {"role": "user", "content": "x"}
-        asked["messages"] = rng.choice(([message], [message, value(rng)], value(rng)))
+    message = {"role": "user", "content": "x"}
+    messages = ([message], [message, value(rng)], value(rng))
+    field = FIELDS[path if rng.random() < 0.7 else rng.choice(list(FIELDS))]
+    texts = ("x", [1, 2], ["x", "y"], value(rng)) if field == "prompt" else messages
+    asked[field] = rng.choice(texts)
     for _ in range(rng.randrange(3)):
-        asked[rng.choice((*CHAT, *COMPLETIONS, "specmesh", "x"))] = value(rng)
+        asked[rng.choice((*NAMES, "specmesh", "x"))] = value(rng)
     body = json.dumps(asked if rng.random() < 0.9 else value(rng)).encode()
     if rng.random() < 0.1:
         at = rng.randrange(len(body) + 1)
@@ -85,10 +99,10 @@ def repeated(rng: random.Random, num_bytes: int) -> bytes:
     return place % b",".join([unit] * (num_bytes // (len(unit) + 1) + 1))
 
 
-def body(rng: random.Random) -> bytes:
+def body(rng: random.Random, path: bytes) -> bytes:
     """A body of at most MAX_BYTES, few of them long."""
     if rng.random() < 0.93:
-        return small(rng)
+        return small(rng, path)
     num_bytes = int(MAX_BYTES ** rng.uniform(0.5, 1))
     made = repeated(rng, num_bytes) if rng.random() < 0.8 else small_text(rng, num_bytes)
     return made[:MAX_BYTES]
@@ -131,8 +145,8 @@ def chunks(rng: random.Random, sent: bytes) -> Iterator[bytes]:
 def request(number: int) -> bytes:
     """The request with this number."""
     rng = random.Random(number)
-    path = rng.choice((b"/v1/completions", b"/v1/chat/completions"))
-    lines, sent = headers(rng), body(rng)
+    path = rng.choice(list(FIELDS))
+    lines, sent = headers(rng), body(rng, path)
     if rng.random() < 0.3:
         lines.append(b"transfer-encoding: chunked")
         sent = b"".join(chunks(rng, sent))

@@ -15,10 +15,11 @@ from specmesh.gateway.http.body import parse_object
 from specmesh.gateway.requests.chats import chat_request
 from specmesh.gateway.requests.completions import completion_request
 from specmesh.gateway.requests.extension import Extension
-from specmesh.gateway.requests.parameters import CHAT, COMPLETIONS
+from specmesh.gateway.requests.parameters.tables import CHAT, COMPLETIONS
 
 COMPLETION = {"model": "toy", "prompt": "hello"}
 MESSAGES = [{"role": "user", "content": "hello"}]
+CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 JSON = st.recursive(
     st.none()
@@ -30,6 +31,10 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=6,
 )
+
+
+def tool(**changes: object) -> dict[str, object]:
+    return {"type": "function", "function": {"name": "f", **changes}}
 
 
 def nested(depth: int) -> object:
@@ -77,7 +82,7 @@ def nested(depth: int) -> object:
         ({"logprobs": 21}, "logprobs"),
         ({"user": 3}, "user"),
         ({"best_of": 2}, "best_of"),
-        ({"echo": True}, "echo"),
+        ({"echo": 1}, "echo"),
         ({"suffix": "x"}, "suffix"),
         ({"logit_bias": {"1": "5"}}, "logit_bias[1]"),
         ({"logit_bias": {"a": 5}}, "logit_bias"),
@@ -93,7 +98,8 @@ def nested(depth: int) -> object:
         ({"min_p": "a"}, "min_p"),
         ({"repetition_penalty": []}, "repetition_penalty"),
         ({"stop_token_ids": [1, "a"]}, "stop_token_ids[1]"),
-        ({"skip_special_tokens": False}, "skip_special_tokens"),
+        ({"skip_special_tokens": 0}, "skip_special_tokens"),
+        ({"include_reasoning": False}, "include_reasoning"),
         ({"add_special_tokens": 0}, "add_special_tokens"),
         ({"continue_final_message": True}, "continue_final_message"),
         ({"chat_template_kwargs": {"a": 1}}, "chat_template_kwargs"),
@@ -124,6 +130,10 @@ def test_a_wrong_field_of_completions_is_named(change, param):
     assert "instance of" not in raised.value.message  # of a class that is ours
 
 
+def schema_format(schema, name="answer", **more):
+    return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, **more}}
+
+
 @pytest.mark.parametrize(
     ("change", "param"),
     [
@@ -133,12 +143,35 @@ def test_a_wrong_field_of_completions_is_named(change, param):
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
         ({"messages": [{"content": "hello"}]}, "messages[0].role"),
-        ({"messages": [{"role": "tool", "content": "hello"}]}, "messages[0].role"),
+        ({"messages": [{"role": "function", "content": "hello"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "hello"}]}, "messages[0].tool_call_id"),
+        ({"messages": [{"role": "tool", "tool_call_id": "a"}]}, "messages[0].content"),
+        ({"messages": [{"role": "assistant", "tool_calls": []}]}, "messages[0].content"),
+        (
+            {"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]},
+            "messages[0].tool_calls",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "x", "tool_call_id": "a"}]},
+            "messages[0].tool_call_id",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "x", "reasoning_content": "a"}]},
+            "messages[0].reasoning_content",
+        ),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{**CALL, "type": "custom"}]}]},
+            "messages[0].tool_calls[0].type",
+        ),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [CALL] * 129}]},
+            "messages[0].tool_calls",
+        ),
         ({"messages": [{"role": "user", "content": "x", "name": 3}]}, "messages[0].name"),
         ({"messages": [{"role": "user", "content": "x", "name": "a" * 65}]}, "messages[0].name"),
         (
             {"messages": [{"role": "assistant", "content": None, "tool_calls": [{}]}]},
-            "messages[0].tool_calls",
+            "messages[0].tool_calls[0].id",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
@@ -148,10 +181,43 @@ def test_a_wrong_field_of_completions_is_named(change, param):
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"logprobs": 3}, "logprobs"),
-        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0].custom"),
+        ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0].function.name"),
+        ({"tools": [tool(parameters=[])]}, "tools[0].function.parameters"),
+        ({"tools": [tool(parameters={"a": [0] * 5000})]}, "tools[0].function.parameters"),
+        ({"tools": [tool(strict="yes")]}, "tools[0].function.strict"),
+        ({"tools": [tool()] * 129}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+        ({"tool_choice": "f"}, "tool_choice"),
+        ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
+        ({"include_reasoning": 1}, "include_reasoning"),
+        ({"skip_special_tokens": 1}, "skip_special_tokens"),
         ({"functions": [{}]}, "functions"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": "json_object"}, "response_format"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"response_format": schema_format(None)}, "response_format.json_schema.schema"),
+        ({"response_format": schema_format([1])}, "response_format.json_schema.schema"),
+        ({"response_format": schema_format({}, name="")}, "response_format.json_schema.name"),
+        ({"response_format": schema_format({}, strict=1)}, "response_format.json_schema.strict"),
+        (
+            {"response_format": schema_format({}, description="", strict=True, a=1, b=2)},
+            "response_format.json_schema.a",
+        ),
+        (
+            {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}},
+            "structured_outputs",
+        ),
+        ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
+        ({"structured_outputs": {"choice": "yes"}}, "structured_outputs.choice"),
+        ({"structured_outputs": {"json": 3}}, "structured_outputs.json"),
+        (
+            {"structured_outputs": {"regex": "a", "whitespace_pattern": " "}},
+            "structured_outputs.whitespace_pattern",
+        ),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"reasoning_effort": "high"}, "reasoning_effort"),
         ({"service_tier": "flex"}, "service_tier"),

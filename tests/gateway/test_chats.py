@@ -133,6 +133,18 @@ async def test_a_stream_ends_with_usage_if_asked(gateway, orchestrator):
     assert (last.choices, last.usage.completion_tokens) == ([], len(TOKENS))
 
 
+async def test_usage_comes_with_every_chunk_if_asked(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer]
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    asked = {**ASKED, "stream_options": options}
+    *parts, last, _ = await gateway.events("/v1/chat/completions", asked)
+    counts = [
+        (each["usage"]["prompt_tokens"], each["usage"]["completion_tokens"]) for each in parts
+    ]
+    assert counts == [(3, 0), *((3, told) for told in range(2, 13, 2)), (3, 12)]
+    assert last["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+
+
 async def test_log_probabilities_come_with_every_token(gateway, orchestrator):
     orchestrator.generate_scripts = [with_logprobs]
     answer = await gateway.openai.chat.completions.create(**ASKED, logprobs=True, top_logprobs=1)

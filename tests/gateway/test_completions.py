@@ -136,6 +136,27 @@ async def test_what_load_generators_send_is_taken(gateway, orchestrator):
     assert orchestrator.requests[0].stopping.ignore_end_of_text
 
 
+async def test_usage_comes_with_every_chunk_if_asked(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer] * 2
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    asked = {**ASKED, "n": 2, "stream_options": options}
+    *parts, last, _ = await gateway.events("/v1/completions", asked)
+    assert last["usage"]["completion_tokens"] == 2 * len(TOKENS)
+    for number in range(2):
+        told = [part["usage"] for part in parts if part["choices"][0]["index"] == number]
+        assert {usage["prompt_tokens"] for usage in told} == {3}
+        counts = [usage["completion_tokens"] for usage in told]
+        assert counts == [*range(2, len(TOKENS) + 1, 2), len(TOKENS)]
+        assert told[-1]["total_tokens"] == 3 + len(TOKENS)
+
+
+async def test_usage_comes_with_every_chunk_only_beside_usage_at_the_end(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer]
+    asked = {**ASKED, "stream_options": {"continuous_usage_stats": True}}
+    parts = await gateway.events("/v1/completions", asked)
+    assert not any("usage" in part for part in parts[:-1])
+
+
 async def test_prompts_may_be_many_and_token_ids(gateway, orchestrator):
     orchestrator.generate_scripts = [whole_answer] * 2
     answer = await gateway.openai.completions.create(model="toy", prompt=[[1, 2], [3]])

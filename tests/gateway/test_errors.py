@@ -226,6 +226,7 @@ async def test_a_stream_that_fails_after_its_beginning_says_so_in_the_stream(gat
         ("chat.messages[1].role", "messages[1].role"),
         ("chat.continue_final_message", "continue_final_message"),
         ("chat.template_arguments.bos_token", "chat_template_kwargs.bos_token"),
+        ("token_ids[1]", "tokens[1]"),
         ("num_top_logprobs", "logprobs"),
         ("request_id", "specmesh.request_id"),
         ("something.new", "something.new"),

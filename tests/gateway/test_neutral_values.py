@@ -8,9 +8,9 @@ from tests.client.conftest import TOKENS, whole_answer
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.chats import chat_request
 from specmesh.gateway.requests.completions import completion_request
-from specmesh.gateway.requests.other_servers import OTHER_SERVERS
-from specmesh.gateway.requests.parameters import CHAT, COMPLETIONS
-from specmesh.gateway.requests.standing import Standing
+from specmesh.gateway.requests.parameters.other_servers import OTHER_SERVERS
+from specmesh.gateway.requests.parameters.standing import Standing
+from specmesh.gateway.requests.parameters.tables import CHAT, COMPLETIONS
 
 COMPLETION = {"model": "toy", "prompt": "hello"}
 CHATTED = {"model": "toy", "messages": [{"role": "user", "content": "hello"}]}

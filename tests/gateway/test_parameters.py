@@ -10,13 +10,16 @@ from typing import get_type_hints
 import pytest
 from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
+from openai.types.responses import response_create_params
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.chats import ChatRequest
 from specmesh.gateway.requests.completions import CompletionRequest
 from specmesh.gateway.requests.extension import Extension
-from specmesh.gateway.requests.other_servers import OTHER_SERVERS
-from specmesh.gateway.requests.parameters import (
+from specmesh.gateway.requests.parameters.other_servers import OTHER_SERVERS
+from specmesh.gateway.requests.parameters.responses import OPENAI_RESPONSES, RESPONSES
+from specmesh.gateway.requests.parameters.standing import Standing
+from specmesh.gateway.requests.parameters.tables import (
     CHAT,
     COMPLETIONS,
     EXTENSION,
@@ -24,19 +27,22 @@ from specmesh.gateway.requests.parameters import (
     OPENAI_COMPLETIONS,
     taken,
 )
-from specmesh.gateway.requests.standing import Standing
+from specmesh.gateway.requests.responses import ResponseFields
 
 DOCS = Path(__file__).parents[2] / "docs" / "openai.md"
 
 CALLS = [
-    (OPENAI_COMPLETIONS, completion_create_params),
-    (OPENAI_CHAT, chat_create_params),
+    (OPENAI_COMPLETIONS, completion_create_params, "Completion"),
+    (OPENAI_CHAT, chat_create_params, "Completion"),
+    (OPENAI_RESPONSES, response_create_params, "Response"),
 ]
 
 
-def openais(params) -> set[str]:
+def openais(params, kind) -> set[str]:
     """The parameters of a call, by the signature of the package that is installed."""
-    variants = (params.CompletionCreateParamsNonStreaming, params.CompletionCreateParamsStreaming)
+    variants = [
+        getattr(params, f"{kind}CreateParams{way}") for way in ("NonStreaming", "Streaming")
+    ]
     return {name for each in variants for name in get_type_hints(each)}
 
 
@@ -45,10 +51,10 @@ def section(heading: str) -> str:
     return DOCS.read_text().partition(f"{heading}\n")[2].partition("\n#")[0]
 
 
-@pytest.mark.parametrize(("table", "params"), CALLS)
-def test_the_table_names_every_parameter_of_the_openai_package_and_no_other(table, params):
-    assert openais(params) - set(table) == set(), "not in the table"
-    assert set(table) - openais(params) == set(), "not in the package"
+@pytest.mark.parametrize(("table", "params", "kind"), CALLS)
+def test_the_table_names_every_parameter_of_the_openai_package_and_no_other(table, params, kind):
+    assert openais(params, kind) - set(table) == set(), "not in the table"
+    assert set(table) - openais(params, kind) == set(), "not in the package"
 
 
 @pytest.mark.parametrize(
@@ -59,8 +65,19 @@ def test_what_is_not_refused_has_a_field_with_a_type(table, request_class):
     assert read | {EXTENSION} == set(request_class.model_fields)
 
 
+def test_what_is_not_refused_of_responses_has_a_field_there_or_in_the_chat_that_it_is():
+    read = {name for name, each in RESPONSES.items() if each.standing is not Standing.REFUSED}
+    assert set(ResponseFields.model_fields) <= read
+    assert read - set(ResponseFields.model_fields) <= set(ChatRequest.model_fields)
+
+
 @pytest.mark.parametrize(
-    ("heading", "table"), [("### Completions", OPENAI_COMPLETIONS), ("### Chats", OPENAI_CHAT)]
+    ("heading", "table"),
+    [
+        ("### Completions", OPENAI_COMPLETIONS),
+        ("### Chats", OPENAI_CHAT),
+        ("### Responses", OPENAI_RESPONSES),
+    ],
 )
 def test_the_docs_have_the_same_table(heading, table):
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", section(heading), re.MULTILINE)
@@ -94,7 +111,7 @@ def test_the_docs_name_every_field_of_the_extension():
     assert set(Extension.model_fields) <= named
 
 
-@pytest.mark.parametrize("table", [COMPLETIONS, CHAT])
+@pytest.mark.parametrize("table", [COMPLETIONS, CHAT, RESPONSES])
 def test_a_refused_parameter_is_taken_only_where_it_says_nothing(table):
     for name, parameter in table.items():
         if parameter.standing is Standing.REFUSED:
@@ -109,4 +126,4 @@ def test_false_is_not_zero():
     with pytest.raises(ApiError):
         taken({"best_of": True}, CHAT, {})
     with pytest.raises(ApiError):
-        taken({"echo": 0}, COMPLETIONS, {})
+        taken({"use_beam_search": 0}, COMPLETIONS, {})

@@ -82,6 +82,20 @@ async def test_a_silent_stream_begins_and_shows_that_it_lives(open_gateway, orch
             await asyncio.wait_for(reader.readuntil(b": ping"), SOON)
 
 
+async def test_usage_so_far_is_null_before_an_answer_begins(open_gateway, orchestrator):
+    async def waits(_):
+        await asyncio.Event().wait()
+        yield started()
+
+    orchestrator.generate_scripts = [waits]
+    gateway = await open_gateway(orchestrator.address, ping_seconds=0.02, drain_seconds=0)
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    messages = [{"role": "user", "content": "hello"}]
+    asked = {"model": "toy", "messages": messages, "stream": True, "stream_options": options}
+    async with connected(gateway, asked, "/v1/chat/completions") as (reader, _):
+        await asyncio.wait_for(reader.readuntil(b'"usage":null}'), SOON)
+
+
 async def test_comments_end_no_event(open_gateway, orchestrator):
     orchestrator.generate_scripts = [never_begins]
     gateway = await open_gateway(orchestrator.address, ping_seconds=0.02, drain_seconds=0)

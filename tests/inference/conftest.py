@@ -28,6 +28,7 @@ from specmesh.cli.local.redis import redis_binary
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.drafter.servicer import DrafterServicer
 from specmesh.inference.backends.registry import Backend
+from specmesh.inference.grammar.grammars import Grammars
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.service.features import DRAFTING, VERIFYING
@@ -179,13 +180,17 @@ class BothRoles(InferenceService):
         return self._loaded
 
     def add_servicer(
-        self, server: grpc.aio.Server, model: LanguageModel, prefixes: PrefixResolver
+        self,
+        server: grpc.aio.Server,
+        model: LanguageModel,
+        prefixes: PrefixResolver,
+        grammars: Grammars | None,
     ) -> None:
         verifier_pb2_grpc.add_VerifierServiceServicer_to_server(
-            VerifierServicer(model, self._engine, prefixes), server
+            VerifierServicer(model, self._engine, prefixes, grammars), server
         )
         drafter_pb2_grpc.add_DrafterServiceServicer_to_server(
-            DrafterServicer(model, self._engine, prefixes), server
+            DrafterServicer(model, self._engine, prefixes, grammars), server
         )
 
 

@@ -21,7 +21,7 @@ from specmesh.inference.model import ModelDescription, ModelNotLoadable
 from specmesh.inference.models.chat_templates import given_template, template_of
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
-from specmesh.orchestrator.chats.chat import ending_in_message, variables
+from specmesh.orchestrator.chats.chat import ending_in_message, said_in, variables
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.replicas.transport.peer_model import PeerModel
 from specmesh.orchestrator.requests.prompts import PromptReader
@@ -199,7 +199,7 @@ def test_text_is_that_of_transformers(source, case):
 
 def prompt(source: str, case: Case, special_tokens: dict[str, str]) -> str:
     chat = case.message
-    text = render(source, variables(chat, special_tokens), 1 << 20)
+    text = render(source, variables(chat, said_in(chat), special_tokens), 1 << 20)
     if chat.continue_final_message:
         return ending_in_message(text, chat.messages[-1].content)
     return text
@@ -286,6 +286,15 @@ SPECIAL = {"eos_token": "<eos>", "pad_token": "<eos>"}
             ],
             {},
             None,
+            ("{{ 4 }}", "{{ 3 }}"),
+        ),
+        (
+            [
+                {"name": "tool_use", "template": "{% broken"},
+                {"name": "default", "template": "{{ 4 }}"},
+            ],
+            {},
+            None,
             "{{ 4 }}",
         ),
         (
@@ -294,6 +303,15 @@ SPECIAL = {"eos_token": "<eos>", "pad_token": "<eos>"}
             None,
             "{{ 5 }}",
         ),
+        (
+            None,
+            {
+                "chat_template.jinja": "{{ 5 }}",
+                "additional_chat_templates/tool_use.jinja": "{{ 6 }}",
+            },
+            None,
+            ("{{ 5 }}", "{{ 6 }}"),
+        ),
         ("{{ 1 }}", {}, "{{ 7 }}", "{{ 7 }}"),
         ("{% broken", {}, "{{ 7 }}", "{{ 7 }}"),
         (None, {}, None, None),
@@ -301,7 +319,12 @@ SPECIAL = {"eos_token": "<eos>", "pad_token": "<eos>"}
 )
 def test_template_is_found_where_models_keep_it(describe, configured, files, given, expected):
     template = describe(configured, files, given).chat_template
-    assert template == (None if expected is None else ChatTemplate(expected, SPECIAL))
+    if isinstance(expected, str):
+        expected = (expected, "")
+    if expected is None:
+        assert template is None
+    else:
+        assert template == ChatTemplate(expected[0], SPECIAL, expected[1])
 
 
 @pytest.mark.parametrize(
@@ -322,12 +345,14 @@ async def test_template_travels_with_the_first_piece_of_the_tokenizer(
 ):
     monkeypatch.setattr("specmesh.inference.service.model_servicer.PIECE_BYTES", 500)
     model = load()
-    model.description = describe("{{ bos_token }}größe")
+    names = {"default": "{{ bos_token }}größe", "tool_use": "{{ tools }}"}
+    model.description = describe([{"name": n, "template": names[n]} for n in names])
     async with serve(model) as channel:
         stub = model_service_pb2_grpc.ModelServiceStub(channel)
         call = stub.GetTokenizer(model_service_pb2.GetTokenizerRequest(), timeout=20)
         first, *others = [piece async for piece in call]
     assert first.chat_template.source == "{{ bos_token }}größe"
+    assert first.chat_template.tool_source == "{{ tools }}"
     assert dict(first.chat_template.special_tokens) == SPECIAL
     assert others
     assert not any(piece.HasField("chat_template") for piece in others)

@@ -200,6 +200,7 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
         self.heads_depth = 6
         """How many levels its heads draft; 0 if they are broken."""
         self.heads_agreement = 0.6
+        self.logits: Callable[[list[int]], np.ndarray] = target_logits
 
     def _register(self, server: grpc.aio.Server) -> None:
         verifier_pb2_grpc.add_VerifierServiceServicer_to_server(self, server)
@@ -208,7 +209,7 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
         prefix = await self._receive(request)
         tree = read_tree(request.tree, self.info.vocab_size)
         ends = [[*prefix, *tree.tokens_on(tree.path(node))] for node in range(len(tree) + 1)]
-        logits = np.stack([target_logits(end) for end in ends])
+        logits = np.stack([self.logits(end) for end in ends])
         sampling = read_sampling(request.sampling)
         distributions = read_distributions(request.tree.draft_distributions)
         rows = LogitProcessor(sampling, prefix).rows(logits, tree)

@@ -110,6 +110,15 @@ SAMPLING = [
     ({"bad_words": ["a"] * (most.MAX_BAD_WORDS + 1)}, "bad_words"),
     ({"min_tokens": NUM_TOKENS + 1}, "min_tokens"),
     ({"min_p": 0.1, "num_prompt_tokens": MANY}, "num_prompt_tokens"),
+    ({"grammar": {}}, "grammar"),
+    ({"grammar": {"json_object": False}}, "grammar.json_object"),
+    *(
+        ({"grammar": {kind: source}}, f"grammar.{kind}")
+        for kind in ("json_schema", "regex", "ebnf")
+        for source in ("", "a" * (most.MAX_GRAMMAR_BYTES + 1))
+    ),
+    *(({"grammar": {"choice": {"texts": bad}}}, "grammar.choice.texts") for bad in ([], ["a", ""])),
+    ({"grammar": {"choice": {"texts": ["a" * most.MAX_GRAMMAR_BYTES]}}}, "grammar.choice"),
 ]
 STOPPING = [
     ({"max_tokens": 0}, "max_tokens"),
@@ -147,6 +156,21 @@ RECEIVED = [
     ({"token_ids": [70], "prompt_digest": b"a" * 15}, "prompt_digest"),
 ]
 EPOCHS = [({"epoch": bad}, "epoch") for bad in (0, most.MAX_EPOCH + 1)]
+NO_OBJECTS = [
+    *("{", "[]", '"{}"', '{"a": NaN}', '{"a": "\\ud800"}'),
+    '{"a":' * most.MAX_JSON_DEPTH + "[]" + "}" * most.MAX_JSON_DEPTH,
+]
+TOOL = '{"type": "function", "function": {"name": "f"}}'
+NO_TOOLS = [
+    *(*NO_OBJECTS, f'{{"a": {"9" * 5000}}}', "[" * MANY),
+    *("{}", TOOL.replace("function", "custom", 1), TOOL.replace('"f"', '""')),
+    *('{"type": "function", "function": "f"}', '{"type": "function", "function": {}}'),
+]
+FORMAT = [
+    ({"tool_calls": "latin"}, "tool_calls"),
+    ({"reasoning": "none at all"}, "reasoning"),
+    ({"tool_names": ["f"] * (most.MAX_TOOLS + 1)}, "tool_names"),
+]
 CHAT = [
     (one(role="user<end>") | {"content_as_text": True}, "messages[0].role"),
     ({}, "messages"),
@@ -164,6 +188,15 @@ CHAT = [
         f"template_arguments.n{'[0]' * (most.MAX_ARGUMENT_DEPTH + 1)}",
     ),
     (arguments(messages=1), "template_arguments.messages"),
+    (one() | {"tools": [TOOL], "template_arguments": {"tools": 1}}, "template_arguments.tools"),
+    (one() | {"tools": [TOOL] * (most.MAX_TOOLS + 1)}, "tools"),
+    (one() | {"tools": ["x" * (most.MAX_TOOL_BYTES + 1)]}, "tools"),
+    *((one() | {"tools": [TOOL, bad]}, "tools[1]") for bad in NO_TOOLS),
+    (one(tool_calls=[{"arguments": "{}"}]), "messages[0].tool_calls[0].name"),
+    *(
+        (one(tool_calls=[{"name": "f", "arguments": bad}]), "messages[0].tool_calls[0].arguments")
+        for bad in NO_OBJECTS
+    ),
     (arguments(**{"n" * most.MAX_ARGUMENT_BYTES: 1}), "template_arguments"),
 ]
 CLAIM = [
@@ -188,6 +221,7 @@ GENERATE = [
     *within("sampling", SAMPLING),
     *within("stopping", STOPPING),
     *within("speculation", SPECULATION),
+    *within("format", FORMAT),
     ({"request_id": "a" * (most.MAX_REQUEST_ID_CHARS + 1)}, "request_id"),
     ({"num_top_logprobs": most.MAX_TOP_LOGPROBS + 1}, "num_top_logprobs"),
     ({"num_top_logprobs": 1, "speculation": {"strategy": "filter"}}, "num_top_logprobs"),
@@ -209,10 +243,9 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
             ({"tokens": {"token_ids": bad}}, f"tokens.token_ids{at}")
             for bad, at in (([], ""), (OUTSIDE, "[1]"), ([70] * CONTEXT_TOKENS, ""))
         ),
-        *(row for row in ROOM if "tokens" not in row[0]),
+        *(row for row in ROOM if not row[0].keys() & {"tokens", "chat"}),
         ({"tokens": {"token_ids": [70]}, "add_special_tokens": True}, "add_special_tokens"),
         ({"text": "a", "num_top_logprobs": most.MAX_TOP_LOGPROBS + 1}, "num_top_logprobs"),
-        *CHATS,
     ],
     "Tokenize": [({"text": "x" * 100_000}, "text")],
     "Detokenize": [
@@ -228,12 +261,17 @@ TAKEN = {
     "sampling.top_k": "more than the vocabulary has keeps all",
     "sampling.end_token_ids": "the orchestrator's own",
     "stopping.ignore_end_of_text": "a bool",
+    "stopping.include_stop_string": "a bool",
     "chat.add_generation_prompt": "a bool",
     "chat.content_as_text": "a bool",
     "chat.messages.content": "its size counts for messages",
-    "chat.messages.name": "its size counts for messages",
+    **{
+        f"chat.messages.{field}": "its size counts for messages"
+        for field in ("name", "tool_calls.id", "tool_call_id", "reasoning_content")
+    },
     "add_special_tokens": "a bool",
     "keep_special_tokens": "a bool",
+    "include_token_strings": "a bool",
     "received.max_tokens": "never more than the context holds",
 }
 """Fields that take every value that their type has."""
@@ -343,6 +381,12 @@ def test_every_field_is_listed_here(name):
 def test_fields_that_are_listed_exist():
     known = {path_of(steps) for each in METHODS.values() for steps in fields(each.input_type)}
     assert known >= {*UNKNOWN_NAMES, *TAKEN}
+
+
+def tag(field: FieldDescriptor, wire_type: int) -> bytes:
+    """The bytes before a field of this type."""
+    number = field.number << 3 | wire_type
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128, number >> 7])
 
 
 @pytest.mark.parametrize("name", METHODS)

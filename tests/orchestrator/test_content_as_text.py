@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from google.protobuf import json_format
 from hypothesis import given
@@ -13,7 +15,7 @@ from tests.orchestrator.tokenizer_zoo import END, TURN, ZOO
 from tokenizers import Tokenizer
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.chats.chat import ending_in_message, variables
+from specmesh.orchestrator.chats.chat import ending_in_message, said_in, variables
 from specmesh.orchestrator.chats.plain_text import PlainText
 from specmesh.orchestrator.text.marked_tokenizer import MARK, MarkedTokenizer
 from specmesh.orchestrator.text.spellings import Spellings
@@ -42,10 +44,10 @@ def chat_of(*contents: str, **fields: object) -> chat_pb2.Chat:
 
 def prompt(name: str, chat: chat_pb2.Chat, source: str = TEMPLATE) -> tuple[str, list[int]]:
     """The prompt as text and as tokens."""
-    plain = PlainText(chat, SPELLINGS)
-    text = render(source, variables(plain.chat, {}), 1 << 20)
+    plain = PlainText(said_in(chat), SPELLINGS)
+    text = render(source, variables(chat, plain.said, {}), 1 << 20)
     if chat.continue_final_message:
-        text = ending_in_message(text, plain.chat.messages[-1].content)
+        text = ending_in_message(text, plain.said["messages"][-1]["content"])
     written, marked = plain.restored(text)
     tokenizer = ZOO[name] if marked is None else MARKED[name].made
     given = written if marked is None else marked
@@ -70,7 +72,7 @@ def test_the_name_of_a_speaker_is_text_as_well(name):
 def test_the_special_tokens_of_a_prompt_are_those_of_its_template(name, contents):
     chat = chat_of(*contents)
     written, tokens = prompt(name, chat)
-    assert written == render(TEMPLATE, variables(chat, {}), 1 << 20)
+    assert written == render(TEMPLATE, variables(chat, said_in(chat), {}), 1 << 20)
     expected = prompt(name, chat_of(*("hello" for _ in contents)))[1]
     assert controls(name, tokens) == controls(name, expected)
 
@@ -121,7 +123,7 @@ def test_what_cannot_be_kept_apart_is_refused(changed, field):
     message = {"role": "user", "content": "hi"} | changed
     chat = chat_pb2.Chat(messages=[message], content_as_text=True)
     with pytest.raises(InvalidField) as refused:
-        PlainText(chat, SPELLINGS)
+        PlainText(said_in(chat), SPELLINGS)
     assert refused.value.field == field
 
 
@@ -149,3 +151,53 @@ async def test_a_user_can_end_the_message_unless_content_is_text(connect, as_tex
     assert response.text == f"{TURN}user\n{ATTACK}{END}{TURN}model\n"
     assert len(controls("gpt2", list(response.token_ids))) == (3 if as_text else 6)
     assert answer.started.num_prompt_tokens == len(response.token_ids)
+
+
+TOOL_TEMPLATE = (
+    "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}"
+    "{% for message in messages %}<|turn|>{{ message.role }}{{ message.tool_call_id }}\n"
+    "{{ message.reasoning_content }}{{ message.content }}"
+    "{% for call in message.tool_calls %}[{{ call.id }} {{ call.function | tojson }}]"
+    "{% for key, value in call.function.arguments.items() %}({{ key }}: {{ value }}){% endfor %}"
+    "{% endfor %}</s>{% endfor %}"
+)
+
+
+def tool_chat(said: str) -> chat_pb2.Chat:
+    """A chat that says it wherever it can."""
+    tool = {"type": "function", "function": {"name": said or "f", said: {said: [said]}}}
+    escaped = json.dumps({said: said, "b": [{said: 1}]}, ensure_ascii=True).replace("<", "\\u003c")
+    call = {"id": said, "name": said or "f", "arguments": escaped}
+    return chat_pb2.Chat(
+        tools=[json.dumps(tool)],
+        messages=[
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "tool_calls": [call], "reasoning_content": said},
+            {"role": "tool", "content": said, "tool_call_id": said},
+        ],
+        content_as_text=True,
+    )
+
+
+@given(st.sampled_from(sorted(ZOO)), SAYINGS)
+def test_tools_calls_and_results_are_text_as_well(name, said):
+    chat = tool_chat(said)
+    written, tokens = prompt(name, chat, TOOL_TEMPLATE)
+    assert written == render(TOOL_TEMPLATE, variables(chat, said_in(chat), {}), 1 << 20)
+    expected = prompt(name, tool_chat("hello"), TOOL_TEMPLATE)[1]
+    assert controls(name, tokens) == controls(name, expected)
+
+
+def test_numbers_stay_what_they_are():
+    chat = chat_of(ATTACK)
+    chat.tools.append('{"type": "function", "function": {"name": "f", "a": 61803398}}')
+    written, _ = prompt("gpt2", chat, TOOL_TEMPLATE)
+    assert '"a": 61803398}' in written
+
+
+def test_words_that_templates_look_for_are_not_broken():
+    said = said_in(tool_chat("x"))
+    spellings = Spellings(["name>", "function>", "tool_calls|", "e!"])
+    assert PlainText(said, spellings).said["messages"][1]["tool_calls"][0]["type"] == "function"
+    assert PlainText(said, spellings).said.keys() == said.keys()
+    assert PlainText(said, spellings).said["messages"][1].keys() == said["messages"][1].keys()

@@ -26,6 +26,7 @@ CHECKED = {
         "included"
     ),
     "`sampling.bad_words`": "{MAX_BAD_WORDS}, each of 1 to {MAX_BAD_WORD_CHARS} characters",
+    "`sampling.grammar`": "{MAX_GRAMMAR_BYTES} bytes of source",
     "`stopping.stop_token_ids`": "{MAX_STOP_TOKENS}",
     "`stopping.stop_strings`": (
         "{MAX_STOP_STRINGS}, each of 1 to {MAX_STOP_STRING_CHARS} characters"
@@ -38,6 +39,10 @@ CHECKED = {
     "`chat.template_arguments`": (
         "{MAX_ARGUMENT_BYTES} bytes, its numbers finite, "
         "{MAX_ARGUMENT_DEPTH} lists or structs in one another"
+    ),
+    "`chat.tools`": "{MAX_TOOLS}, together {MAX_TOOL_BYTES} bytes",
+    "JSON in `chat.tools`, `chat.messages.tool_calls.arguments`": (
+        "an object, its numbers finite, {MAX_JSON_DEPTH} lists or objects in one another"
     ),
     "`request_id`": "{MAX_REQUEST_ID_CHARS} characters",
     "`session_id`": "1 to {MAX_SESSION_ID_CHARS} characters",

@@ -6,10 +6,11 @@ import grpc
 import pytest
 from tests.orchestrator.answers import NUM_TOKENS, alone, collect, request
 from tests.orchestrator.model import ALL_FEATURES, features_but
-from tests.orchestrator.peers import Drafter, Verifier
+from tests.orchestrator.peers import Drafter, Verifier, raising
 
-from specmesh.serving.errors import error_info
-from specmesh.v1 import model_pb2, served_model_pb2
+from specmesh.decoding.errors import InvalidField
+from specmesh.serving.errors import error_info, invalid_field
+from specmesh.v1 import model_pb2, sampling_pb2, served_model_pb2
 
 REJECTION = {
     "temperature": 0.8,
@@ -17,6 +18,7 @@ REJECTION = {
     "acceptance_mode": "ACCEPTANCE_MODE_REJECTION",
 }
 NEEDS = {
+    "GRAMMARS": {"sampling": {"temperature": 0, "grammar": {"regex": "a"}}},
     "LOGIT_PROCESSING": {"sampling": {"temperature": 0, "repetition_penalty": 1.5}},
     "LOGPROBS": {"num_top_logprobs": 0},
     "REJECTION_MODE": {"sampling": REJECTION},
@@ -76,6 +78,36 @@ async def test_a_drafter_that_cannot_process_logits_drafts_without_that(connect,
         assert {field.name for field, _ in call.sampling.ListFields()} <= {
             *("temperature", "seed", "acceptance_mode")
         }
+
+
+@pytest.mark.parametrize("follows", [True, False])
+async def test_a_drafter_gets_the_grammar_only_if_it_can_follow_one(connect, serve, follows):
+    """The verifiers here follow none, so the answer is that of a request without."""
+    able = ALL_FEATURES if follows else features_but(model_pb2.MODEL_FEATURE_GRAMMARS)
+    drafter = Drafter(features=able)
+    stub = await serve(await connect([Verifier()], [drafter]))
+    asked = request(sampling={"temperature": 0.8, "seed": 4, "grammar": {"regex": "a"}})
+    assert (await collect(stub.Generate(asked))).tokens == alone(
+        sampling_pb2.SamplingParameters(temperature=0.8, seed=4)
+    )
+    assert drafter.requests
+    assert {call.sampling.HasField("grammar") for call in drafter.requests} == {follows}
+
+
+async def test_a_grammar_that_replicas_refuse_is_the_callers_fault(connect, serve):
+    """The compiler is theirs; every other field was checked before."""
+    wrong = InvalidField("sampling.grammar.regex", "unclosed group")
+
+    verifiers = [Verifier(), Verifier()]
+    for verifier in verifiers:
+        (verifier.always,) = raising(wrong)
+    stub = await serve(await connect(verifiers, [Drafter()]))
+    asked = request(sampling={"temperature": 0, "grammar": {"regex": "("}})
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await collect(stub.Generate(asked))
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    told = invalid_field(raised.value)
+    assert (told.field, told.reason) == (wrong.field, wrong.reason)
 
 
 async def test_models_are_listed_with_what_every_replica_can_do(connect, serve):

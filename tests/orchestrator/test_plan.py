@@ -35,7 +35,7 @@ from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.serving.errors import FailedPreconditionStatus, NotFoundStatus
-from specmesh.v1 import generation_pb2, speculation_pb2
+from specmesh.v1 import generation_pb2, model_pb2, speculation_pb2
 
 TARGET = Target.of(PeerModel(model_info("toy"), TOKENIZER_JSON))
 DEFAULTS = Defaults("speculative", 4)
@@ -153,6 +153,39 @@ def test_a_settled_request_has_what_replicas_need_to_process_logits():
     }
     again = make_plan(settled(made, "toy"), made.prompt, TARGET, DEFAULTS, DICE)
     assert again == made
+
+
+def test_a_grammar_is_settled_with_its_source():
+    made = plan('text: "a" sampling { grammar { choice { texts: ["yes", "né"] } } }')
+    assert made.sampling.grammar.choices == ["yes", "né"]
+    assert model_pb2.MODEL_FEATURE_GRAMMARS in made.features
+    again = make_plan(settled(made, "toy"), made.prompt, TARGET, DEFAULTS, DICE)
+    assert again == made
+
+
+@pytest.mark.parametrize(
+    ("fields", "refused"),
+    [
+        ("sampling { grammar {} }", "sampling.grammar"),
+        ('sampling { grammar { regex: "" } }', "sampling.grammar.regex"),
+        ("sampling { grammar { json_object: false } }", "sampling.grammar.json_object"),
+        ("sampling { grammar { choice {} } }", "sampling.grammar.choice.texts"),
+        (f'sampling {{ grammar {{ ebnf: "{"x" * 65537}" }} }}', "sampling.grammar.ebnf"),
+        (
+            'sampling { grammar { regex: "a" } } stopping { ignore_end_of_text: true }',
+            "stopping.ignore_end_of_text",
+        ),
+        (
+            'sampling { grammar { regex: "a" } } speculation { strategy: "filter" }',
+            "speculation.strategy",
+        ),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_a_grammar_that_no_replica_could_take_is_refused(fields, refused):
+    with pytest.raises(InvalidField) as error:
+        plan(f'text: "a" {fields}')
+    assert error.value.field == refused
 
 
 def test_a_request_without_processing_reads_as_older_replicas_know_it():

@@ -77,6 +77,18 @@ async def test_tokens_become_text(connect, verifier, keep, count):
     assert ("<end>" in response.text) == keep
 
 
+async def test_tokens_are_spelled_as_in_the_vocabulary_on_request(clients):
+    ids = [END_OF_TEXT, *TOKENIZER.encode("return 東").ids]
+    spelled, plain = [
+        await clients.tokenizer.Detokenize(
+            tokenizer_pb2.DetokenizeRequest(token_ids=ids, include_token_strings=asked)
+        )
+        for asked in (True, False)
+    ]
+    assert list(spelled.token_strings) == [TOKENIZER.id_to_token(each) for each in ids]
+    assert (list(plain.token_strings), plain.text) == ([], spelled.text)
+
+
 async def test_half_a_character_becomes_the_replacement_character(clients):
     first_byte = TOKENIZER.encode("東").ids[:1]
     response = await clients.tokenizer.Detokenize(

@@ -164,3 +164,61 @@ def test_the_first_token_of_a_text_has_no_space_where_its_tokenizer_drops_it():
     assert tokenizer.id_to_token(first) == "▁"
     assert offsets[:2] == [0, 0]
     assert stream.num_characters == len("hello")
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_special_tokens_that_are_kept_are_spelled_where_they_are(name):
+    tokenizer = ZOO[name]
+    turn, end = tokenizer.token_to_id(TURN), tokenizer.token_to_id(END)
+    hello = tokenizer.encode("hello", add_special_tokens=False).ids
+    stream = TextStream(TOKEN_BYTES[name], hello, (), frozenset({turn}))
+    assert stream.bytes_of(turn) == TURN.encode()
+    offsets, said = [], ""
+    for token in (turn, *hello, end, turn):
+        offsets.append(stream.num_characters)
+        said += stream.push(token)
+    assert said + stream.flush() == f"{TURN}{said[len(TURN) : -len(TURN)]}{TURN}"
+    assert "hello" in said
+    assert (offsets[0], offsets[1]) == (0, len(TURN))
+    assert offsets[-1] == len(said) - len(TURN)
+
+
+@pytest.mark.parametrize(
+    ("stop", "kept", "left"),
+    [
+        (f"!{END}{TURN}", {END, TURN}, " hello"),
+        (f"!{END}{TURN}", {TURN}, " hello"),
+        (f"!{END}{TURN}", {END}, " hello"),
+        (f"{END}{TURN}", {END}, " hello!"),
+        ("turn", {END, TURN}, f" hello!{END}<|"),
+        ("turn", {END}, None),
+        (END, {TURN}, " hello!"),
+    ],
+)
+def test_stop_strings_are_found_whether_special_tokens_are_kept_or_not(stop, kept, left):
+    tokenizer = ZOO["gpt2"]
+    tokens = [*tokenizer.encode("hello!").ids, *map(tokenizer.token_to_id, (END, TURN))]
+    ids = frozenset(map(tokenizer.token_to_id, kept))
+    stream = TextStream(TOKEN_BYTES["gpt2"], (), [stop], ids)
+    said = ""
+    for token in tokens:
+        said += stream.push(token)
+        if stream.stopped:
+            break
+    assert stream.stopped is (left is not None)
+    assert left is None or said == left
+
+
+@given(st.lists(st.sampled_from(["a", "€", "b ", END, TURN]), max_size=8), st.booleans())
+def test_a_character_that_a_kept_token_breaks_off_is_replaced(words, keep):
+    tokenizer = ZOO["gpt2"]
+    tokens = [
+        token
+        for word in words
+        for token in tokenizer.encode(word, add_special_tokens=False).ids[: 1 if word == "€" else 9]
+    ]
+    kept = frozenset(map(tokenizer.token_to_id, (END, TURN))) if keep else frozenset()
+    stream = TextStream(TOKEN_BYTES["gpt2"], (), (), kept)
+    said = "".join(map(stream.push, tokens)) + stream.flush()
+    if keep:
+        assert said == tokenizer.decode(tokens, skip_special_tokens=False)

@@ -72,6 +72,12 @@ BENCHMARKS = (
         "Time the choice and acceptance of tokens by the size of the vocabulary.",
     ),
     Program(
+        "bench grammar",
+        "specmesh.bench.grammar",
+        "local",
+        "Answer JSON Schemas with and without speculation, and time their masks.",
+    ),
+    Program(
         "bench vocabulary",
         "specmesh.bench.vocabulary",
         "local",

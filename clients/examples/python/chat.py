@@ -14,4 +14,4 @@ for question in ("What is speculative decoding?", "And what does it cost?"):
     except FailedPrecondition as error:
         sys.exit(f"{error} [{error.reason}]")
     print(f"> {question}\n{answer.text}")
-    messages.append(ChatMessage("assistant", answer.text))
+    messages.append(answer.message)

@@ -10,6 +10,9 @@ Reading order: ``client`` (the calls), ``answers/stream`` (an answer), ``answers
 (recovery when its call breaks), ``connections/status`` and ``errors``.
 """
 
+from specmesh.client.answers.messages import MessageDelta, ToolCallDelta
+from specmesh.client.answers.scores import TextScore
+from specmesh.client.answers.served_models import Model, ServedModel, Strategy
 from specmesh.client.answers.sessions import (
     SavedSession,
     Session,
@@ -24,9 +27,6 @@ from specmesh.client.answers.values import (
     FinishReason,
     GenerationResult,
     GenerationStats,
-    Model,
-    ServedModel,
-    Strategy,
     TokenKind,
     TokenLogprob,
     TokenLogprobs,
@@ -71,7 +71,8 @@ from specmesh.client.hooks import (
     Hooks,
 )
 from specmesh.client.requests.build import ChatOptions, GenerateOptions, TemplateOptions
-from specmesh.client.requests.chats import ChatMessage
+from specmesh.client.requests.chats import ChatMessage, ToolCall
+from specmesh.client.requests.grammar import Grammar
 from specmesh.client.requests.sampling import AcceptanceMode
 from specmesh.client.requests.speculation import Filter
 from specmesh.client.sync import BlockingStream, Client, ClientOptions
@@ -101,10 +102,12 @@ __all__ = [
     "GenerationResult",
     "GenerationStats",
     "GenerationStream",
+    "Grammar",
     "Hooks",
     "Internal",
     "InvalidRequest",
     "LimitReached",
+    "MessageDelta",
     "Model",
     "NotFound",
     "OutOfRange",
@@ -120,12 +123,15 @@ __all__ = [
     "SpecmeshError",
     "Strategy",
     "TemplateOptions",
+    "TextScore",
     "Timeouts",
     "Tls",
     "TokenFile",
     "TokenKind",
     "TokenLogprob",
     "TokenLogprobs",
+    "ToolCall",
+    "ToolCallDelta",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",

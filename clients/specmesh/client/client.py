@@ -10,13 +10,12 @@ import grpc
 
 from specmesh.client.answers.batches import answer_all
 from specmesh.client.answers.resumable import Asked
+from specmesh.client.answers.scores import TextScore, score_from
+from specmesh.client.answers.served_models import ServedModel, served_model_from
 from specmesh.client.answers.sessions import SavedSession, Session, session_from
 from specmesh.client.answers.stream import GenerationStream
 from specmesh.client.answers.values import (
-    ChatPrompt,
     GenerationResult,
-    ServedModel,
-    served_model_from,
 )
 from specmesh.client.connections.addresses import targets_or_default
 from specmesh.client.connections.channels import ChannelSettings, MetadataSource
@@ -31,17 +30,17 @@ from specmesh.client.requests.build import (
     ChatOptions,
     GenerateOptions,
     Prompt,
-    TemplateOptions,
     chat_message,
     generate_request,
 )
 from specmesh.client.requests.chats import ChatMessage
 from specmesh.client.requests.filled import filled
+from specmesh.client.tokenizer import TokenizerCalls
 from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import served_model_pb2, session_pb2, tokenizer_pb2
+from specmesh.v1 import scoring_pb2, served_model_pb2, session_pb2
 
 
-class AsyncClient:
+class AsyncClient(TokenizerCalls):
     """Talks to a mesh through one or more orchestrators (``host:port``).
 
     ``targets`` default to the addresses in the environment variable SPECMESH_TARGET, separated by
@@ -183,56 +182,35 @@ class AsyncClient:
             )
         )
 
-    async def tokenize(
-        self, text: str, *, add_special_tokens: bool | None = None, model: str = ""
-    ) -> tuple[int, ...]:
-        """Return the token ids of ``text``. ``add_special_tokens`` adds those that the tokenizer
-        puts around every text, such as a beginning-of-text token; the default is that of a text
-        prompt."""
-        request = filled(
-            tokenizer_pb2.TokenizeRequest,
-            model=model,
-            text=text,
-            add_special_tokens=add_special_tokens,
-        )
-        response = await self._call(
-            lambda target, timeout, metadata: target.tokenizer.Tokenize(
-                request, timeout=timeout, metadata=metadata
-            )
-        )
-        return tuple(response.token_ids)
-
-    async def detokenize(
-        self, token_ids: Sequence[int], *, keep_special_tokens: bool = False, model: str = ""
-    ) -> str:
-        """Return the text of tokens; bytes that are not UTF-8 become U+FFFD."""
-        request = tokenizer_pb2.DetokenizeRequest(
-            model=model, token_ids=token_ids, keep_special_tokens=keep_special_tokens
-        )
-        response = await self._call(
-            lambda target, timeout, metadata: target.tokenizer.Detokenize(
-                request, timeout=timeout, metadata=metadata
-            )
-        )
-        return response.text
-
-    async def apply_chat_template(
+    async def score(
         self,
-        messages: Sequence[ChatMessage | Mapping[str, Any]],
+        prompt: Prompt,
         *,
+        num_top_logprobs: int = 0,
+        add_special_tokens: bool | None = None,
         model: str = "",
-        **template: Unpack[TemplateOptions],
-    ) -> ChatPrompt:
-        """Return the prompt that `chat` would make of ``messages``."""
-        request = tokenizer_pb2.ApplyChatTemplateRequest(
-            model=model, chat=chat_message(messages, template)
+        timeout_s: float | None = None,
+    ) -> TextScore:
+        """Return how likely the target finds each token of ``prompt``, given those before it, and
+        the ``num_top_logprobs`` likeliest tokens at its position. The other arguments are as for
+        `generate`. Raises as its stream does."""
+        asked = generate_request(prompt, {"add_special_tokens": add_special_tokens, "model": model})
+        request = filled(
+            scoring_pb2.ScoreRequest,
+            model=asked.model,
+            text=asked.text if asked.HasField("text") else None,
+            tokens={"token_ids": asked.tokens.ids} if asked.HasField("tokens") else None,
+            add_special_tokens=add_special_tokens,
+            num_top_logprobs=num_top_logprobs,
         )
-        response = await self._call(
-            lambda target, timeout, metadata: target.tokenizer.ApplyChatTemplate(
+        limits = self._limits(self._timeouts.generate_s if timeout_s is None else timeout_s)
+        response = await call(
+            *(self._mesh.here().in_turn(), limits, self._hooks),
+            lambda target, timeout, metadata: target.generation.Score(
                 request, timeout=timeout, metadata=metadata
-            )
+            ),
         )
-        return ChatPrompt(response.text, tuple(response.token_ids))
+        return score_from(response)
 
     async def list_models(self) -> tuple[ServedModel, ...]:
         """Return the models that the mesh serves."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -14,7 +14,11 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
+from specmesh.client.requests.chats import ToolCall
 from specmesh.v1 import events_pb2
+
+ScriptedToken = str | ToolCall
+"""What a token adds to an answer."""
 
 MODEL = "fake"
 STRATEGY = "autoregressive"
@@ -60,15 +64,33 @@ _CANCELLED = ScriptedFailure(
 
 @dataclass(slots=True)
 class ScriptedSession:
-    """An answer: each of ``texts`` is a token, sent in a chunk of its own. The call breaks after
+    """An answer: each of ``said`` is a token, sent in a chunk of its own. The call breaks after
     each number of tokens in ``breaks``."""
 
     session_id: str
-    texts: tuple[str, ...]
+    said: tuple[ScriptedToken, ...]
     breaks: deque[int]
     epoch: int = 0
     num_said: int = 0
     cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each token."""
+        return [each if isinstance(each, str) else _written(each) for each in self.said]
+
+    @property
+    def deltas(self) -> list[events_pb2.MessageDelta]:
+        """What each token adds to the model's message."""
+        deltas, index = [], 0
+        for each in self.said:
+            if isinstance(each, str):
+                deltas.append(events_pb2.MessageDelta(content=each))
+            else:
+                call = events_pb2.ToolCallDelta(index=index, **asdict(each))
+                deltas.append(events_pb2.MessageDelta(tool_call=call))
+                index += 1
+        return deltas
 
     @property
     def resume_token(self) -> bytes:
@@ -82,14 +104,14 @@ class ScriptedSession:
         script says so, or once the session is cancelled."""
         self.epoch = epoch
         yield events_pb2.GenerationEvent(started=self.started())
-        for number, text in enumerate(self.texts):
+        for number, (text, delta) in enumerate(zip(self.texts, self.deltas, strict=True)):
             if self.breaks and self.breaks[0] <= number:
                 self.breaks.popleft()
                 raise _BREAK.abort(context)
             if self.cancelled.is_set():
                 raise _CANCELLED.abort(context)
             if number >= num_received:
-                yield events_pb2.GenerationEvent(chunk=_chunk(number, text))
+                yield events_pb2.GenerationEvent(chunk=_chunk(number, text, delta))
                 self.num_said = number + 1
         yield events_pb2.GenerationEvent(finished=self.finished())
 
@@ -104,6 +126,7 @@ class ScriptedSession:
             seed=SEED,
             num_prompt_tokens=1,
             resumable=True,
+            has_deltas=True,
         )
 
     def finished(self) -> events_pb2.GenerationFinished:
@@ -111,11 +134,16 @@ class ScriptedSession:
         return events_pb2.GenerationFinished(
             finish_reason=events_pb2.FINISH_REASON_STOP,
             resumable=True,
-            stats=_stats(len(self.texts)),
+            stats=_stats(len(self.said)),
         )
 
 
-def _chunk(number: int, text: str) -> events_pb2.GenerationChunk:
+def _written(call: ToolCall) -> str:
+    """Return a call as a model of the format "hermes" writes it."""
+    return f'<tool_call>{{"name": "{call.name}", "arguments": {call.arguments}}}</tool_call>'
+
+
+def _chunk(number: int, text: str, delta: events_pb2.MessageDelta) -> events_pb2.GenerationChunk:
     return events_pb2.GenerationChunk(
         first_index=number,
         token_ids=[number],
@@ -124,6 +152,7 @@ def _chunk(number: int, text: str) -> events_pb2.GenerationChunk:
         kinds=[events_pb2.TOKEN_KIND_BONUS],
         resumable=True,
         stats=_stats(number + 1),
+        deltas=[delta],
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any, Self, TypedDict, Unpack
 
 import grpc
 
+from specmesh.client.answers.scores import TextScore
+from specmesh.client.answers.served_models import ServedModel
 from specmesh.client.answers.sessions import SavedSession, Session
 from specmesh.client.answers.stream import GenerationStream
 from specmesh.client.answers.values import (
@@ -16,7 +18,6 @@ from specmesh.client.answers.values import (
     Chunk,
     GenerationResult,
     GenerationStats,
-    ServedModel,
 )
 from specmesh.client.background import background
 from specmesh.client.client import AsyncClient
@@ -71,6 +72,11 @@ class BlockingStream:
         return self._stream.token_ids
 
     @property
+    def message(self) -> ChatMessage:
+        """The model's message read so far. Raises RuntimeError before the first step of reading."""
+        return self._stream.message
+
+    @property
     def session_id(self) -> str:
         """The answer's id in logs and traces; empty before it has begun."""
         return self._stream.session_id
@@ -79,6 +85,11 @@ class BlockingStream:
     def seed(self) -> int | None:
         """The seed in use, given or drawn; None before the answer has begun."""
         return self._stream.seed
+
+    @property
+    def num_prompt_tokens(self) -> int | None:
+        """The number of tokens of the prompt; None before the answer has begun."""
+        return self._stream.num_prompt_tokens
 
     @property
     def stats(self) -> GenerationStats | None:
@@ -186,6 +197,26 @@ class Client:
         """See `AsyncClient.cancel_session`."""
         background.run(self._client.cancel_session(saved))
 
+    def score(
+        self,
+        prompt: Prompt,
+        *,
+        num_top_logprobs: int = 0,
+        add_special_tokens: bool | None = None,
+        model: str = "",
+        timeout_s: float | None = None,
+    ) -> TextScore:
+        """See `AsyncClient.score`."""
+        return background.run(
+            self._client.score(
+                prompt,
+                num_top_logprobs=num_top_logprobs,
+                add_special_tokens=add_special_tokens,
+                model=model,
+                timeout_s=timeout_s,
+            )
+        )
+
     def tokenize(
         self, text: str, *, add_special_tokens: bool | None = None, model: str = ""
     ) -> tuple[int, ...]:
@@ -201,6 +232,10 @@ class Client:
         return background.run(
             self._client.detokenize(token_ids, keep_special_tokens=keep_special_tokens, model=model)
         )
+
+    def token_strings(self, token_ids: Sequence[int], *, model: str = "") -> tuple[str, ...]:
+        """See `AsyncClient.token_strings`."""
+        return background.run(self._client.token_strings(token_ids, model=model))
 
     def apply_chat_template(
         self,

@@ -90,7 +90,7 @@ def _request_attributes(request: pb.GenerateRequest) -> dict[str, AttributeValue
     if request.stopping.stop_strings:
         attributes["gen_ai.request.stop_sequences"] = list(request.stopping.stop_strings)
     for field, value in request.sampling.ListFields():
-        if field.enum_type is None and not field.is_repeated:
+        if not (field.enum_type or field.message_type or field.is_repeated):
             attributes[f"gen_ai.request.{field.name}"] = value
     return attributes
 

@@ -19,8 +19,15 @@ from typing import Self
 
 import grpc
 
-from specmesh.client.scripted import MODEL, SEED, STRATEGY, ScriptedFailure, ScriptedSession
-from specmesh.v1 import events_pb2, served_model_pb2, session_pb2, tokenizer_pb2
+from specmesh.client.scripted import (
+    MODEL,
+    SEED,
+    STRATEGY,
+    ScriptedFailure,
+    ScriptedSession,
+    ScriptedToken,
+)
+from specmesh.v1 import events_pb2, scoring_pb2, served_model_pb2, session_pb2, tokenizer_pb2
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import (
     GenerationServiceServicer,
@@ -72,8 +79,9 @@ class FakeMesh:
         self.address = f"127.0.0.1:{port}"
         """The address (host:port) for a client."""
 
-    def answer(self, *texts: str, breaks_after: int | Iterable[int] = ()) -> None:
-        """Answer the next request with ``texts``, each a token in a chunk of its own.
+    def answer(self, *said: ScriptedToken, breaks_after: int | Iterable[int] = ()) -> None:
+        """Answer the next request with texts and calls of tools, each a token in a chunk of its
+        own.
 
         The call breaks after ``breaks_after`` tokens of the answer, or once after each of several
         such counts; a client that resumes gets the rest.
@@ -81,7 +89,7 @@ class FakeMesh:
         breaks = (breaks_after,) if isinstance(breaks_after, int) else tuple(breaks_after)
         with self._lock:
             number = len(self._sessions) + len(self._script) + 1
-            self._script.append(ScriptedSession(f"fake-{number}", texts, deque(sorted(breaks))))
+            self._script.append(ScriptedSession(f"fake-{number}", said, deque(sorted(breaks))))
 
     def fail(
         self,
@@ -172,7 +180,9 @@ class _FakeGeneration(GenerationServiceServicer):
         return pb.CompleteResponse(
             started=session.started(),
             chunk=events_pb2.GenerationChunk(
-                token_ids=range(len(session.texts)), text="".join(session.texts)
+                token_ids=range(len(session.said)),
+                text="".join(session.texts),
+                deltas=session.deltas,
             ),
             finished=session.finished(),
         )
@@ -186,7 +196,7 @@ class _FakeGeneration(GenerationServiceServicer):
         reason = events_pb2.FINISH_REASON_UNSPECIFIED
         if session.cancelled.is_set():
             state = session_pb2.SESSION_STATE_CANCELLED
-        elif session.num_said == len(session.texts):
+        elif session.num_said == len(session.said):
             state = session_pb2.SESSION_STATE_FINISHED
             reason = events_pb2.FINISH_REASON_STOP
         found = session_pb2.Session(
@@ -210,6 +220,22 @@ class _FakeGeneration(GenerationServiceServicer):
         session = self._mesh.find(request.session_id, request.resume_token, context)
         session.cancelled.set()
         return session_pb2.CancelSessionResponse()
+
+    def Score(  # noqa: N802
+        self, request: scoring_pb2.ScoreRequest, context: grpc.ServicerContext
+    ) -> scoring_pb2.ScoreResponse:
+        self._mesh.called(context)
+        token_ids = list(request.text.encode()) or request.tokens.token_ids
+        likely = [
+            events_pb2.TokenLogprobs(
+                chosen=events_pb2.TokenLogprob(
+                    token_id=token, logprob=-1.0, text_bytes=bytes([token % 256])
+                ),
+                text_offset=at,
+            )
+            for at, token in enumerate(token_ids[1:], start=1)
+        ]
+        return scoring_pb2.ScoreResponse(token_ids=token_ids, logprobs=likely)
 
     def ListModels(  # noqa: N802
         self,
@@ -237,7 +263,8 @@ class _Tokenizer(TokenizerServiceServicer):
     ) -> tokenizer_pb2.DetokenizeResponse:
         self._mesh.called(context)
         text = bytes(each % 256 for each in request.token_ids).decode(errors="replace")
-        return tokenizer_pb2.DetokenizeResponse(text=text)
+        strings = [chr(each % 256) for each in request.token_ids if request.include_token_strings]
+        return tokenizer_pb2.DetokenizeResponse(text=text, token_strings=strings)
 
     def ApplyChatTemplate(  # noqa: N802
         self, request: tokenizer_pb2.ApplyChatTemplateRequest, context: grpc.ServicerContext

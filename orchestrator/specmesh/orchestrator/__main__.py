@@ -25,6 +25,7 @@ from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import TargetRegistry
 from specmesh.orchestrator.replicas.transport.connection import Channels, PlainChannels, TlsChannels
 from specmesh.orchestrator.replicas.transport.peer_model import Admit
+from specmesh.orchestrator.requests.answer_format import ModelFormats
 from specmesh.orchestrator.requests.plan import Defaults
 from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
@@ -143,6 +144,7 @@ class OrchestratorService:
             Defaults(
                 *(self._settings.strategy, self._settings.lookahead, self._trees),
                 as_model_says=self._settings.generation_config == "auto",
+                formats=ModelFormats(self._settings.tool_format, self._settings.reasoning_format),
             ),
             self._prompts,
             accounts,

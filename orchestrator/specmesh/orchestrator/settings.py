@@ -11,6 +11,13 @@ from pydantic_settings import SettingsConfigDict
 from specmesh.orchestrator.admission.controller import MAX_WAIT_SECONDS
 from specmesh.orchestrator.admission.limits import Quota
 from specmesh.orchestrator.admission.request_limits import MAX_LOOKAHEAD, MAX_REQUEST_BYTES
+from specmesh.orchestrator.parsing.formats import (
+    DETECTED,
+    check_reasoning_format,
+    check_tool_format,
+    tool_formats,
+)
+from specmesh.orchestrator.parsing.reasoning import REASONING_FORMATS
 from specmesh.orchestrator.replicas.discovery.entries import read_entries
 from specmesh.orchestrator.replicas.discovery.follower import EVERY_SECONDS
 from specmesh.orchestrator.strategies import LOSSLESS
@@ -123,6 +130,18 @@ class OrchestratorSettings(BearerSettings, ServerSettings, WorkersSettings, Redi
         None,
         description="file of draft trees that 'specmesh calibrate tree' wrote for the target and "
         "the first drafter, for requests that name the strategy 'tree' and a width",
+    )
+    tool_format: Annotated[str, AfterValidator(check_tool_format)] = Field(
+        DETECTED,
+        description="format in which the model writes calls of tools: "
+        f"{', '.join(tool_formats())}, 'none' if it can't call any, or 'auto', which goes by its "
+        "chat template",
+    )
+    reasoning_format: Annotated[str, AfterValidator(check_reasoning_format)] = Field(
+        DETECTED,
+        description="format in which the model writes its reasoning: "
+        f"{', '.join(REASONING_FORMATS)}, 'none' if it does not reason, or 'auto', which goes by "
+        "its chat template",
     )
     redis_check: Literal["refuse", "warn", "off"] = Field(
         "refuse",

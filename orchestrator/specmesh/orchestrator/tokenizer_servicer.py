@@ -59,7 +59,9 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
         text = await self._prompts.detokenize(
             request.token_ids, target, keep_special_tokens=request.keep_special_tokens
         )
-        return tokenizer_pb2.DetokenizeResponse(text=text)
+        spell = target.tokenizer.id_to_token
+        strings = [spell(each) or "" for each in request.token_ids if request.include_token_strings]
+        return tokenizer_pb2.DetokenizeResponse(text=text, token_strings=strings)
 
     async def ApplyChatTemplate(  # noqa: N802
         self,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.grammar import Grammar
 from specmesh.decoding.logits_row import LogitsRow, require_peak
 from specmesh.decoding.noise import Purpose
 from specmesh.decoding.race import Race, winner
@@ -97,6 +98,7 @@ class Sampling:
     min_tokens: int = 0
     end_token_ids: tuple[int, ...] = ()
     num_prompt_tokens: int = 0
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in _RANGES.items():
@@ -147,6 +149,7 @@ class Sampling:
             or self.banned_token_ids
             or self.banned_sequences
             or self.min_tokens
+            or self.grammar
         )
 
     @property

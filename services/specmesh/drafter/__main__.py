@@ -20,6 +20,7 @@ from specmesh.inference.backends.registry import (
     settings_of,
     summaries,
 )
+from specmesh.inference.grammar.grammars import Grammars
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.inference.service.features import DRAFTING
 from specmesh.inference.service.prefixes import PrefixResolver
@@ -83,10 +84,14 @@ class DrafterService(InferenceService):
         return backend.load_drafter(settings)
 
     def add_servicer(
-        self, server: grpc.aio.Server, model: LanguageModel, prefixes: PrefixResolver
+        self,
+        server: grpc.aio.Server,
+        model: LanguageModel,
+        prefixes: PrefixResolver,
+        grammars: Grammars | None,
     ) -> None:
         """Add DrafterService."""
-        servicer = DrafterServicer(model, self._engine, prefixes)
+        servicer = DrafterServicer(model, self._engine, prefixes, grammars)
         drafter_pb2_grpc.add_DrafterServiceServicer_to_server(servicer, server)
 
 

@@ -18,6 +18,7 @@ from specmesh.decoding.trees.shape import TreeShape
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job, Steps
+from specmesh.inference.grammar.grammars import Grammars
 from specmesh.inference.model import ForwardRequest, LanguageModel
 from specmesh.inference.service.accounts import CostMeter, add_cost, record_cost, round_to_blocks
 from specmesh.inference.service.growth import (
@@ -52,10 +53,17 @@ ManyContext = grpc.aio.ServicerContext[drafter_pb2.DraftManyRequest, drafter_pb2
 class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
     """Answers Draft; a cancelled call stops within one level."""
 
-    def __init__(self, model: LanguageModel, engine: Engine, prefixes: PrefixResolver) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        engine: Engine,
+        prefixes: PrefixResolver,
+        grammars: Grammars | None = None,
+    ) -> None:
         self._model = model
         self._engine = engine
         self._prefixes = prefixes
+        self._grammars = grammars
 
     async def Draft(  # noqa: N802
         self,
@@ -68,9 +76,13 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         shape = read_shape(request, len(tree))
         prefix = await self._prefixes.resolve(request.prefix)
         levels_per_message = request.levels_per_message or 1
+        mask = None
+        if self._grammars is not None:
+            mask = await self._grammars.draft_mask(sampling, prefix)
+        processor = LogitProcessor(sampling, prefix, mask)
 
         def work(job: DraftJob) -> DraftSteps:
-            return self._draft(job, prefix, tree, shape, sampling, levels_per_message)
+            return self._draft(job, prefix, tree, shape, sampling, processor, levels_per_message)
 
         total = cost_pb2.ComputeCost()
         first = True
@@ -124,12 +136,13 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         tree: TokenTree,
         shape: DraftShape,
         sampling: Sampling,
+        processor: LogitProcessor,
         levels_per_message: int,
     ) -> DraftSteps:
         shape = self._fit(shape, tree, len(prefix))
         sequence = self._model.open(prefix, job.cancellation, len(tree) + shape.num_nodes)
         meter = CostMeter(sequence, job.queue_ms)
-        growth = GrowingDraft(tree, shape, sampling, LogitProcessor(sampling, prefix))
+        growth = GrowingDraft(tree, shape, sampling, processor)
         sent = len(tree)
         pending: list[TreeLevel] = []
         try:

@@ -71,6 +71,7 @@ _PARAMS = {
     "MODEL_NOT_FOUND": "model",
     "NO_CHAT_TEMPLATE": "messages",
     "CHAT_REFUSED": "messages",
+    "NO_TOOL_FORMAT": "tools",
     "REQUEST_ID_REUSED": "specmesh.request_id",
 }
 """The parameter at fault, by the reason of an error that names no field."""
@@ -79,6 +80,7 @@ _FEATURE_PARAMS = {
     "LOGPROBS": "logprobs",
     "REJECTION_MODE": "specmesh.acceptance_mode",
     "HEADS": "specmesh.strategy",
+    "GRAMMARS": "response_format",
 }
 """The parameter at fault, by the feature that the target's replicas lack (reason
 UNSUPPORTED_FEATURE)."""
@@ -87,15 +89,20 @@ _FIELDS: tuple[tuple[str, str], ...] = (
     (rf"(?:sampling|stopping)\.({'|'.join(TOP_LEVEL)})", r"\1"),
     (r"stopping\.stop_strings", "stop"),
     (r"stopping\.ignore_end_of_text", "ignore_eos"),
+    (r"stopping\.include_stop_string", "include_stop_str_in_output"),
+    (r"sampling\.grammar(?:\.\w+)?", "response_format"),
     (r"(?:sampling|stopping|speculation)\.(\w+)", r"specmesh.\1"),
     (r"(?:prompt|text|tokens\.ids|tokens)", "prompt"),
     (r"chat\.(add_generation_prompt|continue_final_message)", r"\1"),
     (r"chat\.template_arguments", "chat_template_kwargs"),
+    (r"chat\.tools", "tools"),
+    (r"chat\.(messages\[\d+\]\.tool_calls\[\d+\])", r"\1.function"),
     (r"(?:chat\.messages|chat)", "messages"),
+    (r"token_ids", "tokens"),
     (r"num_top_logprobs", "logprobs"),
     (r"request_id", "specmesh.request_id"),
 )
-"""Prefixes of field paths in ``GenerateRequest``, and the parameters they belong to."""
+"""Prefixes of field paths in the mesh's requests, and the parameters they belong to."""
 
 
 class ApiError(Exception):
@@ -152,14 +159,15 @@ class ApiError(Exception):
         return headers
 
 
-def from_mesh(error: SpecmeshError) -> ApiError:
-    """Map an error of the mesh to the error that the gateway's caller gets."""
+def from_mesh(error: SpecmeshError, names: Mapping[str, str]) -> ApiError:
+    """Map an error of the mesh to the error that the gateway's caller gets. ``names`` maps names of
+    parameters to those that the caller has for them, where they differ."""
     status = _status(error)
     retry_after_s = error.retry_after_s
     unavailable = status == HTTPStatus.SERVICE_UNAVAILABLE
     if unavailable and retry_after_s is None:
         retry_after_s = UNAVAILABLE_RETRY_S
-    param, message = _param_and_message(error)
+    param, message = _param_and_message(error, names)
     public = _PUBLIC_WORDS.get(status)
     return ApiError(
         status,
@@ -213,14 +221,20 @@ def overloaded(message: str) -> ApiError:
     )
 
 
-def _param_and_message(error: SpecmeshError) -> tuple[str | None, str]:
+def _param_and_message(error: SpecmeshError, names: Mapping[str, str]) -> tuple[str | None, str]:
     """Return the parameter at fault and a message, both under the caller's name for the field."""
     if isinstance(error, InvalidRequest) and error.field_violations:
         first = error.field_violations[0]
-        field = param_of(first.field)
+        field = _renamed(param_of(first.field), names)
         return field, f"{field!r}: {first.description}"
     param = _PARAMS.get(error.reason) or _FEATURE_PARAMS.get(error.metadata.get("feature", ""))
-    return param, str(error)
+    return param and _renamed(param, names), str(error)
+
+
+def _renamed(param: str, names: Mapping[str, str]) -> str:
+    """Return ``param``, such as ``prompt[1]``, with another name at its beginning."""
+    root = re.split(r"[.\[]", param, maxsplit=1)[0]
+    return names.get(root, root) + param[len(root) :]
 
 
 def param_of(field: str) -> str:

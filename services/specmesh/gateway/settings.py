@@ -62,6 +62,11 @@ class GatewaySettings(BearerSettings, WorkersSettings):
         le=3600,
         description="time without an event after which a stream sends a comment as a keepalive",
     )
+    served_model_name: str = Field(
+        "",
+        description="further names under which the mesh's model can be asked for and is listed, "
+        "comma-separated; answers have the name that was asked for",
+    )
     cors_origins: str = Field(
         "",
         description="origins whose pages may call from a browser (CORS), comma-separated, such as "
@@ -120,6 +125,11 @@ class GatewaySettings(BearerSettings, WorkersSettings):
     def targets(self) -> list[str]:
         """The orchestrators' addresses, each host:port."""
         return _listed(self.orchestrators)
+
+    @property
+    def further_names(self) -> list[str]:
+        """The names of the model beside its own."""
+        return _listed(self.served_model_name)
 
     @property
     def browsers_origins(self) -> list[str]:

@@ -24,6 +24,7 @@ from specmesh.inference.backends.registry import (
     settings_of,
     summaries,
 )
+from specmesh.inference.grammar.grammars import Grammars
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.inference.models.tensor_parallel import Ranks, follow
 from specmesh.inference.service.features import VERIFYING
@@ -129,10 +130,14 @@ class VerifierService(InferenceService):
             await asyncio.to_thread(self._ranks.dismiss)
 
     def add_servicer(
-        self, server: grpc.aio.Server, model: LanguageModel, prefixes: PrefixResolver
+        self,
+        server: grpc.aio.Server,
+        model: LanguageModel,
+        prefixes: PrefixResolver,
+        grammars: Grammars | None,
     ) -> None:
         """Add VerifierService."""
-        servicer = VerifierServicer(model, self._engine, prefixes)
+        servicer = VerifierServicer(model, self._engine, prefixes, grammars)
         verifier_pb2_grpc.add_VerifierServiceServicer_to_server(servicer, server)
 
 

@@ -14,11 +14,14 @@ from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS, logprobs_along, logprobs_of_nodes
+from specmesh.decoding.processing.masks import TokenMask
 from specmesh.decoding.processing.processor import LogitProcessor
+from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.heads import DraftSequence, TargetWithHeads
 from specmesh.inference.engine.job import Job, Steps
+from specmesh.inference.grammar.grammars import Grammars
 from specmesh.inference.model import ForwardRequest, LanguageModel, Logits
 from specmesh.inference.service.accounts import add_cost, record_cost, round_to_blocks
 from specmesh.inference.service.prefixes import PrefixResolver
@@ -46,10 +49,17 @@ ManyContext = grpc.aio.ServicerContext[
 class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     """Answers Verify: a verdict is a pure function of its request, independent of caches."""
 
-    def __init__(self, model: LanguageModel, engine: Engine, prefixes: PrefixResolver) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        engine: Engine,
+        prefixes: PrefixResolver,
+        grammars: Grammars | None = None,
+    ) -> None:
         self._model = model
         self._engine = engine
         self._prefixes = prefixes
+        self._grammars = grammars
 
     async def Verify(  # noqa: N802
         self,
@@ -94,7 +104,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         next_draft = read_next_draft(request, sampling)
         prefix = await self._prefixes.resolve(request.prefix)
         self._check_room(len(prefix), tree)
-        processor = LogitProcessor(sampling, prefix)
+        processor = LogitProcessor(sampling, prefix, await self._mask(sampling, prefix))
 
         def judge(logits: Logits) -> Verdict:
             rows = processor.rows(logits, tree)
@@ -158,6 +168,17 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             if drafted is not None:
                 response.next_draft.CopyFrom(drafted)
         yield response
+
+    async def _mask(self, sampling: Sampling, prefix: Sequence[int]) -> TokenMask | None:
+        if sampling.grammar is None:
+            return None
+        if self._grammars is None:
+            name = self._model.description.name
+            raise FailedPreconditionStatus(
+                *("UNSUPPORTED_FEATURE", f"{name!r} can't follow a grammar"),
+                {"feature": "GRAMMARS"},
+            )
+        return await self._grammars.mask(sampling, prefix)
 
     def _check_shape(self, tree: TokenTree) -> None:
         description = self._model.description

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from tests.e2e.processes import Processes
 from tests.e2e.test_gateway_chat import TEMPLATE
 from tests.gateway.outside import by_guidellm, by_lm_eval, by_vllm
+from tests.orchestrator.tool_templates import HERMES
 
 from specmesh import models
 
@@ -34,16 +35,24 @@ def main(programs: Path, vllm: Path, *chosen: str) -> None:
         gateway = own.service("gateway", "--orchestrators", orchestrator.address)
         url = f"http://{gateway.address}"
 
-        def asking(program: str) -> None:
-            command = [programs / "python", PROGRAMS / f"ask_by_{program}.py", url, models.TARGET]
+        alone = ("--strategy", "autoregressive")
+        calling = own.orchestrator([own.scripted_verifier(HERMES)], [], *alone)
+        caller = own.service("gateway", "--orchestrators", calling.address)
+
+        def asking(program: str, *server: str) -> None:
+            asked = server or (url, models.TARGET)
+            command = [programs / "python", PROGRAMS / f"ask_{program}.py", *asked]
             # LiteLLM's list of prices is no use here, and would be fetched.
             offline = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
             subprocess.run(command, env=offline, check=True)
 
         runs: dict[str, Callable[[], None]] = {
-            "langchain": lambda: asking("langchain"),
-            "litellm": lambda: asking("litellm"),
-            "langgraph": lambda: asking("langgraph"),
+            "langchain": lambda: asking("by_langchain"),
+            "litellm": lambda: asking("by_litellm"),
+            "langgraph": lambda: asking("by_langgraph"),
+            "responses": lambda: asking("by_responses"),
+            "tools": lambda: asking("with_tools", f"http://{caller.address}", "scripted"),
+            "agents": lambda: asking("by_agents", f"http://{caller.address}", "scripted"),
             "lm-eval": lambda: by_lm_eval.run(programs / "lm_eval", url, folder),
             "vllm": lambda: by_vllm.run(vllm / "python", url, folder),
             "guidellm": lambda: by_guidellm.run(programs / "guidellm", url, folder),

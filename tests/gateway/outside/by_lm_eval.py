@@ -1,5 +1,5 @@
 """lm-evaluation-harness: tasks that generate are answered as the mesh answers anybody, and those
-that want the log-probabilities of a prompt are refused by name."""
+that want likelihoods get the model's own."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specmesh import models
 
 PROMPTS = [f"def f{number}(x):" for number in range(6)]
 UNTIL = "\n\n"
+CHOICES = ["return x", "pass"]
 MAX_TOKENS = 16
 COMPLETIONS = "/v1/completions"
 CHATS = "/v1/chat/completions"
@@ -36,7 +39,7 @@ GENERATING = {
 }
 CHOOSING = {
     "output_type": "multiple_choice",
-    "doc_to_choice": ["a", "b"],
+    "doc_to_choice": CHOICES,
     "doc_to_target": 0,
     "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
 }
@@ -59,9 +62,15 @@ def run(program: Path, url: str, folder: Path) -> None:
         assert result.returncode == 0, result.stderr
         assert said(folder) == [expected(url, path, prompt) for prompt in PROMPTS]
         print(f"lm-eval, {kind}:", json.dumps(said(folder)), flush=True)  # noqa: T201
-    refused = evaluate(program, folder, "choosing", "local-completions", f"{url}{COMPLETIONS}")
-    assert refused.returncode != 0
-    assert "'echo' is not supported here" in refused.stdout + refused.stderr, refused.stderr
+    result = evaluate(program, folder, "choosing", "local-completions", f"{url}{COMPLETIONS}")
+    assert result.returncode == 0, result.stderr
+    told = [[float(each[0][0]) for each in sample["resps"]] for sample in samples(folder)]
+    print("lm-eval, likelihoods:", json.dumps(told), flush=True)  # noqa: T201
+    target = AutoModelForCausalLM.from_pretrained(models.path(models.TARGET), dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(models.path(models.TARGET))
+    for prompt, found in zip(PROMPTS, told, strict=True):
+        for choice, logprob in zip(CHOICES, found, strict=True):
+            assert abs(logprob - likelihood(target, tokenizer, prompt, f" {choice}")) < 1e-2
 
 
 def evaluate(
@@ -84,11 +93,27 @@ def evaluate(
     )
 
 
+def samples(folder: Path) -> list[dict[str, Any]]:
+    """What the newest run got, in the order of the prompts."""
+    file = max((folder / "samples").rglob("samples_*.jsonl"), key=lambda each: each.stat().st_mtime)
+    found: list[dict[str, Any]] = [json.loads(line) for line in file.read_text().splitlines()]
+    return sorted(found, key=lambda each: each["doc_id"])
+
+
 def said(folder: Path) -> list[str]:
     """The texts that the newest run got, in the order of the prompts."""
-    file = max((folder / "samples").rglob("samples_*.jsonl"), key=lambda each: each.stat().st_mtime)
-    samples: list[dict[str, Any]] = [json.loads(line) for line in file.read_text().splitlines()]
-    return [each["resps"][0][0] for each in sorted(samples, key=lambda each: each["doc_id"])]
+    return [each["resps"][0][0] for each in samples(folder)]
+
+
+def likelihood(target: Any, tokenizer: Any, prompt: str, choice: str) -> float:
+    """The log-probability of ``choice`` after ``prompt``, by the model alone."""
+    whole = tokenizer(prompt + choice, return_tensors="pt").input_ids
+    num_prompt = len(tokenizer(prompt).input_ids)
+    with torch.inference_mode():
+        rows = target(whole).logits[0, :-1].log_softmax(dim=-1)
+    tokens = whole[0, 1:]
+    chosen = rows[range(len(tokens)), tokens]
+    return float(chosen[num_prompt - 1 :].sum())
 
 
 def expected(url: str, path: str, prompt: str) -> str:

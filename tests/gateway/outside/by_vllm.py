@@ -12,8 +12,10 @@ from typing import Any
 import httpx2
 
 from specmesh import models
-from specmesh.gateway.requests.other_servers import OTHER_SERVERS
-from specmesh.gateway.requests.parameters import CHAT, COMPLETIONS
+from specmesh.gateway.requests.parameters.other_servers import OTHER_SERVERS
+from specmesh.gateway.requests.parameters.responses import RESPONSES
+from specmesh.gateway.requests.parameters.tables import CHAT, COMPLETIONS
+from specmesh.gateway.requests.tokenization import DETOKENIZE, TOKENIZE_CHAT, TOKENIZE_TEXT
 
 PROGRAMS = Path(__file__).parent / "programs"
 NUM_REQUESTS = 16
@@ -21,6 +23,20 @@ PROMPT_TOKENS = 32
 OUTPUT_TOKENS = 16
 NOT_OF_VLLM = {"best_of", "metadata"}
 """What we take as others' though vLLM has it no longer, or never had."""
+TABLES = {
+    "/v1/completions": set(COMPLETIONS),
+    "/v1/chat/completions": set(CHAT),
+    "/v1/responses": set(RESPONSES),
+    "/tokenize": {*TOKENIZE_TEXT, *TOKENIZE_CHAT},
+    "/detokenize": set(DETOKENIZE),
+}
+OTHERS_IN = {"/v1/completions", "/v1/chat/completions"}
+"""The calls that the table of other servers' parameters is about."""
+LIMITS = {
+    "/v1/completions": {"max_tokens": 4},
+    "/v1/chat/completions": {"max_tokens": 4},
+    "/v1/responses": {"max_output_tokens": 4},
+}
 DRAWN = {"request_id"}
 """Parameters whose default is drawn, and which ask for something."""
 
@@ -51,14 +67,13 @@ def run(python: Path, url: str, folder: Path) -> None:
 def check_parameters(python: Path, url: str) -> None:
     """Assert that our tables have all of them, and that a body with every default is answered."""
     listed = _output(python, PROGRAMS / "list_vllm_parameters.py", models.TARGET)
-    bodies: dict[str, dict[str, Any]] = json.loads(listed.splitlines()[-1])
-    tables = {"/v1/completions": COMPLETIONS, "/v1/chat/completions": CHAT}
-    for path, body in bodies.items():
-        assert set(body) - set(tables[path]) == set(), "not in our table"
+    bodies: list[tuple[str, dict[str, Any]]] = json.loads(listed.splitlines()[-1])
+    for path, body in bodies:
+        assert set(body) - TABLES[path] == set(), f"not in our table of {path}"
         sent = {name: value for name, value in body.items() if name not in DRAWN}
-        answer = httpx2.post(f"{url}{path}", json={**sent, "max_tokens": 4}, timeout=60)
+        answer = httpx2.post(f"{url}{path}", json={**sent, **LIMITS.get(path, {})}, timeout=60)
         assert answer.status_code == 200, answer.text
-    known = {name for body in bodies.values() for name in body}
+    known = {name for path, body in bodies if path in OTHERS_IN for name in body}
     assert set(OTHER_SERVERS) - known == NOT_OF_VLLM, "not in vLLM's tables"
     print(f"vLLM's parameters: {len(known)}, all known")  # noqa: T201
 

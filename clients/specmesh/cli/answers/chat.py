@@ -134,5 +134,5 @@ class ChatLoop:
         else:
             if self._stats:
                 Console(stderr=True, highlight=False).print(in_words(stream.result), style="dim")
-        self._messages = [*messages, ChatMessage("assistant", stream.text)]
+        self._messages = [*messages, stream.message]
         return ExitStatus.OK

@@ -79,7 +79,7 @@ def _write_chunk(chunk: Chunk, form: Form, waiting: Waiting) -> None:
         case Form.JSON:
             waiting.came()
         case Form.NDJSON:
-            typer.echo(_dumps({"chunk": asdict(chunk)}))
+            typer.echo(_dumps({"chunk": _without(asdict(chunk), "deltas")}))
             waiting.came()
         case Form.TEXT:
             typer.echo(chunk.text, nl=False)
@@ -153,7 +153,12 @@ def _strategy(result: GenerationResult) -> str:
 
 
 def _result(result: GenerationResult) -> dict[str, Any]:
-    return {**asdict(result), "acceptance": result.stats.acceptance}
+    return {**_without(asdict(result), "message"), "acceptance": result.stats.acceptance}
+
+
+def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return ``fields`` but for what repeats the text, since no chat is printed so."""
+    return {each: value for each, value in fields.items() if each != name}
 
 
 def _dumps(value: Any) -> str:

@@ -34,9 +34,11 @@ def _flag(name: str) -> str:
 def _option(name: str) -> tuple[str, Any, Any]:
     """Return the dataclass field for the request's field ``name``, with its default."""
     flag, field = _FLAGS[name], SAMPLING_FIELDS.get(name) or STOPPING_FIELDS[name]
-    kind: Any = VALUE_TYPES[field.cpp_type]
+    kind: Any = VALUE_TYPES.get(field.cpp_type, Any)
     option = typer.Option(
         _flag(name),
+        parser=flag.parse,
+        metavar=flag.metavar,
         min=flag.least if kind is int else None,
         max=flag.most if kind is int else None,
         help=flag.help,

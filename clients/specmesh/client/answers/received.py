@@ -10,6 +10,7 @@ import grpc
 
 from specmesh.client.answers.sessions import SavedSession
 from specmesh.client.errors import Internal, SessionTaken, SpecmeshError
+from specmesh.client.requests.chats import ChatMessage
 from specmesh.v1 import events_pb2
 from specmesh.v1 import generation_pb2 as pb
 
@@ -80,9 +81,9 @@ class ReceivedAnswer:
             request.received.CopyFrom(self._received)
         return request
 
-    def saved(self, text: str) -> SavedSession | None:
-        """Return the state to resume the answer after ``text``, the text read so far; None before
-        it has begun."""
+    def saved(self, text: str, message: ChatMessage) -> SavedSession | None:
+        """Return the state to resume the answer after ``text`` and ``message``, which were read so
+        far; None before it has begun."""
         if self.started is None:
             return None
         request = b""
@@ -101,6 +102,7 @@ class ReceivedAnswer:
             unchecked=tuple(self._received.unchecked),
             text=text,
             request=request,
+            message=message,
         )
 
     def note(self, event: events_pb2.GenerationEvent) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
+from specmesh.client.answers.messages import NOTHING_SAID
 from specmesh.client.answers.values import FinishReason, finish_reason_from
+from specmesh.client.requests.chats import ChatMessage, ToolCall
 from specmesh.v1 import session_pb2
 
 
@@ -19,8 +22,9 @@ class SavedSession:
 
     ``session_id`` and ``resume_token`` are enough while the store has the session. The other
     fields, which a stream's ``session`` has, continue the answer even without the store, after
-    the text that was read (``text``, ``token_ids``). Keep it secret: anyone who has it can read
-    the answer. ``epoch`` is the highest epoch used; ``request`` is the serialised request.
+    the text that was read (``text``, ``token_ids``, and the ``message`` in it). Keep it secret:
+    anyone who has it can read the answer. ``epoch`` is the highest epoch used; ``request`` is the
+    serialised request.
     """
 
     session_id: str
@@ -30,6 +34,7 @@ class SavedSession:
     unchecked: tuple[int, ...] = ()
     text: str = ""
     request: bytes = b""
+    message: ChatMessage = NOTHING_SAID
 
     def __repr__(self) -> str:
         return f"SavedSession({self.session_id!r}, {len(self.token_ids)} tokens)"
@@ -45,6 +50,7 @@ class SavedSession:
                 "unchecked": self.unchecked,
                 "text": self.text,
                 "request": b64encode(self.request).decode(),
+                "message": asdict(self.message),
             }
         )
 
@@ -60,7 +66,15 @@ class SavedSession:
             unchecked=tuple(saved["unchecked"]),
             text=saved["text"],
             request=b64decode(saved["request"]),
+            message=_message(saved),
         )
+
+
+def _message(saved: Mapping[str, Any]) -> ChatMessage:
+    """Return the message of a saved session; older clients saved the text alone."""
+    message = saved.get("message", {"role": "assistant", "content": saved["text"]})
+    calls = tuple(ToolCall(**call) for call in message.get("tool_calls", ()))
+    return ChatMessage(**{**message, "tool_calls": calls})
 
 
 class SessionState(StrEnum):

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from types import TracebackType
 from typing import Self
 
+from specmesh.client.answers.messages import NOTHING_SAID, MessageParts
 from specmesh.client.answers.received import ReceivedAnswer
 from specmesh.client.answers.resumable import Asked, ResumableCall
 from specmesh.client.answers.sessions import SavedSession
@@ -17,12 +18,15 @@ from specmesh.client.answers.values import (
     TokenKind,
     TokenLogprobs,
     chunk_from,
+    deltas_in,
     finish_reason_from,
     stats_from,
+    stop_reason_from,
 )
 from specmesh.client.connections.targets import Turns
 from specmesh.client.errors import SpecmeshError
 from specmesh.client.hooks import Ended
+from specmesh.client.requests.chats import ChatMessage
 from specmesh.client.telemetry import GenerateSpan
 from specmesh.v1 import events_pb2
 
@@ -59,6 +63,12 @@ class GenerationStream:
         return tuple(self._answer.token_ids)
 
     @property
+    def message(self) -> ChatMessage:
+        """The model's message read so far, for the next turn of a chat; otherwise as `text`."""
+        self._check_begun()
+        return self._answer.message
+
+    @property
     def session_id(self) -> str:
         """The answer's id in logs and traces; empty before it has begun."""
         return self._started.session_id
@@ -67,6 +77,11 @@ class GenerationStream:
     def seed(self) -> int | None:
         """The seed in use, given or drawn; None before the answer has begun."""
         return self._started.seed if self.session_id else None
+
+    @property
+    def num_prompt_tokens(self) -> int | None:
+        """The number of tokens of the prompt; None before the answer has begun."""
+        return self._started.num_prompt_tokens or None
 
     @property
     def stats(self) -> GenerationStats | None:
@@ -79,7 +94,9 @@ class GenerationStream:
     @property
     def session(self) -> SavedSession | None:
         """The state to resume the answer from here, in any process; None before it has begun."""
-        return self._call.answer.saved(self.text) if self._call else self._asked.saved
+        if self._call is None:
+            return self._asked.saved
+        return self._call.answer.saved(self.text, self.message)
 
     @property
     def result(self) -> GenerationResult:
@@ -166,21 +183,32 @@ class _Answer:
         self.texts: list[str] = [saved.text] if saved else []
         self._kinds: list[TokenKind] = _kinds(saved) if saved else []
         self._logprobs: list[TokenLogprobs] = []
+        self._is_parsed = False
+        self._parts = MessageParts(saved.message if saved else NOTHING_SAID)
         self.stats: events_pb2.GenerationStats | None = None
+
+    @property
+    def message(self) -> ChatMessage:
+        """The model's message so far."""
+        return self._parts.message
 
     def absorb(self, event: events_pb2.GenerationEvent) -> Chunk | None:
         """Add an event and return the chunk in it, or None."""
-        if event.HasField("finished"):
+        if event.HasField("started"):
+            self._is_parsed = event.started.has_deltas
+        elif event.HasField("finished"):
             self.stats = event.finished.stats
         elif event.chunk.HasField("stats"):
             self.stats = event.chunk.stats
         if event.HasField("chunk"):
-            chunk = chunk_from(event.chunk)
-        elif event.HasField("finished") and event.finished.text:
+            chunk = chunk_from(event.chunk, is_parsed=self._is_parsed)
+        elif event.HasField("finished") and (event.finished.text or event.finished.deltas):
             tail, is_stored = event.finished.text, event.finished.resumable
-            chunk = Chunk(len(self.token_ids), (), tail, resumable=is_stored)
+            deltas = deltas_in(event.finished, is_parsed=self._is_parsed)
+            chunk = Chunk(len(self.token_ids), (), tail, resumable=is_stored, deltas=deltas)
         else:
             return None
+        self._parts.add(chunk.deltas)
         self._kinds += chunk.kinds
         self._logprobs += chunk.logprobs
         self.token_ids += chunk.token_ids
@@ -198,6 +226,7 @@ class _Answer:
             kinds=tuple(self._kinds),
             logprobs=tuple(self._logprobs),
             finish_reason=finish_reason_from(finished.finish_reason),
+            stop_reason=stop_reason_from(finished),
             stats=stats_from(finished.stats),
             session_id=started.session_id,
             epoch=started.epoch,
@@ -207,6 +236,7 @@ class _Answer:
             resumable=finished.resumable,
             num_resumes=answer.num_resumes,
             model_fingerprint=started.model_fingerprint,
+            message=self.message,
         )
 
 

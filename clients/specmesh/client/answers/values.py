@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from specmesh.v1 import events_pb2, model_pb2, served_model_pb2
+from specmesh.client.answers.messages import NOTHING_SAID, MessageDelta, deltas_from
+from specmesh.client.requests.chats import ChatMessage
+from specmesh.v1 import events_pb2
 
 
 class FinishReason(StrEnum):
@@ -84,7 +86,8 @@ class Chunk:
     ``token_ids``; the concatenated texts of all chunks are the answer. Each token has an entry in
     ``kinds`` (its origin), in ``texts`` (the part of ``text`` that it completes) and, if
     requested, in ``logprobs``. ``resumable`` tells whether the answer so far is in the store; it is
-    false while the store is slow or down.
+    false while the store is slow or down. ``deltas`` are what the chunk adds to the model's
+    message: its text, unless the mesh has found calls of tools or reasoning in it.
     """
 
     first_index: int
@@ -94,6 +97,7 @@ class Chunk:
     texts: tuple[str, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
     resumable: bool = False
+    deltas: tuple[MessageDelta, ...] = ()
 
     @property
     def unchecked(self) -> tuple[int, ...]:
@@ -134,7 +138,10 @@ class GenerationResult:
 
     ``kinds`` has the origin of each token. ``resumable`` is false if the store lacked tokens at
     the end. ``num_resumes`` counts the times that the stream broke and another call resumed it.
-    ``model_fingerprint`` identifies the model, its weights and their dtype.
+    ``model_fingerprint`` identifies the model, its weights and their dtype. ``message`` is the
+    model's message, for the next turn of a chat: its content is the text, unless the mesh has found
+    calls of tools or reasoning in that. ``stop_reason`` is the stop string or the stop token that
+    has ended the answer, if one has.
     """
 
     text: str
@@ -151,6 +158,8 @@ class GenerationResult:
     kinds: tuple[TokenKind, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
     model_fingerprint: str = ""
+    stop_reason: str | int | None = None
+    message: ChatMessage = NOTHING_SAID
 
     @property
     def unchecked(self) -> tuple[int, ...]:
@@ -166,58 +175,27 @@ class ChatPrompt:
     token_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A model that serves as target or drafter."""
-
-    name: str
-    vocab_size: int
-    context_tokens: int
-    end_of_text_ids: tuple[int, ...]
-    tokenizer_fingerprint: str
-    num_parameters: int
-    backend: str
-    weights_digest: str
-    dtype: str
-    revision: str
-
-
-@dataclass(frozen=True, slots=True)
-class Strategy:
-    """A strategy of speculation. A ``lossless`` one never changes the target's text; an
-    ``available`` one has all it needs in the mesh; ``options`` are the keyword arguments of
-    ``generate`` that it uses."""
-
-    name: str
-    lossless: bool
-    available: bool
-    options: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """A target, its drafters, and the strategies for it."""
-
-    target: Model
-    drafters: tuple[Model, ...]
-    num_verifiers: int
-    strategies: tuple[Strategy, ...]
-    default_strategy: str
-    default_lookahead: int
-    has_chat_template: bool = False
-
-
-def chunk_from(message: events_pb2.GenerationChunk) -> Chunk:
-    """Convert a chunk message."""
+def chunk_from(message: events_pb2.GenerationChunk, *, is_parsed: bool) -> Chunk:
+    """Convert a chunk message of an answer that the mesh has parsed, or not."""
     return Chunk(
         first_index=message.first_index,
         token_ids=tuple(message.token_ids),
         text=message.text,
         kinds=tuple(_TOKEN_KINDS.get(kind, TokenKind.UNSPECIFIED) for kind in message.kinds),
         texts=_parts(message.text, message.text_lengths),
-        logprobs=tuple(map(_logprobs_from, message.logprobs)),
+        logprobs=tuple(map(logprobs_from, message.logprobs)),
         resumable=message.resumable,
+        deltas=deltas_in(message, is_parsed=is_parsed),
     )
+
+
+def deltas_in(
+    message: events_pb2.GenerationChunk | events_pb2.GenerationFinished, *, is_parsed: bool
+) -> tuple[MessageDelta, ...]:
+    """Return what ``message`` adds to the model's message."""
+    if is_parsed:
+        return deltas_from(message.deltas)
+    return (MessageDelta(message.text),) if message.text else ()
 
 
 def _unchecked(kinds: Sequence[TokenKind]) -> tuple[int, ...]:
@@ -232,6 +210,12 @@ def _parts(text: str, lengths: Iterable[int]) -> tuple[str, ...]:
 def finish_reason_from(reason: events_pb2.FinishReason.ValueType) -> FinishReason:
     """Convert a finish reason of the protocol."""
     return _FINISH_REASONS.get(reason, FinishReason.UNSPECIFIED)
+
+
+def stop_reason_from(message: events_pb2.GenerationFinished) -> str | int | None:
+    """Return the stop string or the stop token that has ended an answer, if one has."""
+    kind = message.WhichOneof("stop")
+    return getattr(message, kind) if kind else None
 
 
 def stats_from(message: events_pb2.GenerationStats) -> GenerationStats:
@@ -253,20 +237,8 @@ def stats_from(message: events_pb2.GenerationStats) -> GenerationStats:
     )
 
 
-def served_model_from(message: served_model_pb2.ServedModel) -> ServedModel:
-    """Convert a served model message."""
-    return ServedModel(
-        target=_model_from(message.target),
-        drafters=tuple(map(_model_from, message.drafters)),
-        num_verifiers=message.num_verifiers,
-        strategies=tuple(map(_strategy_from, message.strategies)),
-        default_strategy=message.default_strategy,
-        default_lookahead=message.default_lookahead,
-        has_chat_template=message.has_chat_template,
-    )
-
-
-def _logprobs_from(message: events_pb2.TokenLogprobs) -> TokenLogprobs:
+def logprobs_from(message: events_pb2.TokenLogprobs) -> TokenLogprobs:
+    """Convert the log-probabilities at one position."""
     return TokenLogprobs(
         chosen=_logprob_from(message.chosen),
         top=tuple(map(_logprob_from, message.top)),
@@ -276,22 +248,3 @@ def _logprobs_from(message: events_pb2.TokenLogprobs) -> TokenLogprobs:
 
 def _logprob_from(message: events_pb2.TokenLogprob) -> TokenLogprob:
     return TokenLogprob(message.token_id, message.logprob, message.text_bytes)
-
-
-def _strategy_from(message: served_model_pb2.StrategyInfo) -> Strategy:
-    return Strategy(message.name, message.lossless, message.available, tuple(message.options))
-
-
-def _model_from(message: model_pb2.ModelInfo) -> Model:
-    return Model(
-        name=message.name,
-        vocab_size=message.vocab_size,
-        context_tokens=message.context_tokens,
-        end_of_text_ids=tuple(message.end_of_text_ids),
-        tokenizer_fingerprint=message.tokenizer_fingerprint,
-        num_parameters=message.num_parameters,
-        backend=message.backend,
-        weights_digest=message.weights_digest,
-        dtype=message.dtype,
-        revision=message.revision,
-    )

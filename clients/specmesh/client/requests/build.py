@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from specmesh.client.requests.chats import ChatMessage, chat_turn
+from specmesh.client.requests.chats import ChatMessage, chat_turn, written_tool
 from specmesh.client.requests.filled import filled, filled_from
 from specmesh.client.requests.option_names import check_names
 from specmesh.client.requests.sampling import (
@@ -32,6 +32,8 @@ class GenerateOptions(SamplingOptions, StoppingOptions, total=False):
     """Adds the special tokens that the tokenizer puts around every text, such as a
     beginning-of-text token. By default a text prompt gets them except where it already begins with
     them."""
+    keep_special_tokens: bool
+    """Includes special tokens in the text, except for one that ends the answer."""
     num_top_logprobs: int | None
     """Returns the log-probability of each token and of this many likeliest tokens at its
     position."""
@@ -59,7 +61,9 @@ class TemplateOptions(TypedDict, total=False):
     template_arguments: Mapping[str, Any] | None
     """Further variables of the template, by name."""
     content_as_text: bool
-    """Treats special tokens that are spelled out in a message as plain text."""
+    """Treats special tokens that are spelled out in messages and tools as plain text."""
+    tools: Sequence[Mapping[str, Any] | str] | None
+    """The tools that the model may call, as in OpenAI's API, or as the JSON of that."""
 
 
 class ChatOptions(GenerateOptions, TemplateOptions, total=False):
@@ -78,6 +82,9 @@ def chat_message(
         add_generation_prompt=not goes_on if begins is None else begins,
         continue_final_message=goes_on,
         content_as_text=options.get("content_as_text", False),
+        tools=[
+            written_tool(f"tools[{at}]", each) for at, each in enumerate(options.get("tools") or ())
+        ],
     )
     chat.template_arguments.update(dict(options.get("template_arguments") or {}))
     return chat
@@ -112,6 +119,7 @@ def generate_request(
         stopping=filled_from(sampling_pb2.StoppingCriteria, given),
         num_top_logprobs=given.get("num_top_logprobs"),
         add_special_tokens=given.get("add_special_tokens"),
+        keep_special_tokens=given.get("keep_special_tokens"),
         request_id=given.get("request_id") or str(uuid.uuid4()),
         speculation=speculation_options(given),
     )

@@ -1,42 +1,112 @@
-"""Messages of a chat, as callers write them."""
+"""Messages and tools of a chat, as callers write them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from specmesh.v1 import chat_pb2
 
+_OPTIONAL = ("name", "tool_calls", "tool_call_id", "reasoning_content")
+_TEXTS = ("role", "name", "tool_call_id", "reasoning_content")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """The model's call of the tool ``name``. ``arguments`` are the text of a JSON object as the
+    model wrote it, so that they may be invalid; the message with the result repeats the ``id``."""
+
+    id: str
+    name: str
+    arguments: str
+
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of a chat. ``role`` is usually "system", "user" or "assistant"; ``name``
-    distinguishes speakers of one role, if the model's template uses it."""
+    """One message of a chat. ``role`` is usually "system", "user", "assistant" or "tool"; ``name``
+    distinguishes speakers of one role, if the model's template uses it. An assistant's message may
+    have ``tool_calls``, with or without content, and ``reasoning_content``, which precedes it; a
+    tool's message has the result of the call ``tool_call_id``."""
 
     role: str
     content: str
     name: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    reasoning_content: str = ""
 
 
 def chat_turn(place: str, message: ChatMessage | Mapping[str, Any]) -> chat_pb2.ChatMessage:
-    """Build the message. Raises TypeError, naming ``place``, if ``message`` is not one."""
+    """Build the message; a mapping has OpenAI's shape. Raises TypeError, naming ``place``, if
+    ``message`` is not one."""
     if isinstance(message, ChatMessage):
-        role, content, name = message.role, message.content, message.name
+        given: Mapping[str, Any] = {name: getattr(message, name) for name in _FIELDS}
     elif isinstance(message, Mapping):
-        if set(message) - {"name"} != {"role", "content"}:
-            keys = ", ".join(map(repr, sorted(message))) or "nothing"
-            raise TypeError(
-                f"{place}: a message has 'role', 'content' and optionally 'name', not {keys}"
-            )
-        role, content, name = message["role"], message["content"], message.get("name", "")
+        _check_keys(place, message)
+        given = {name: value for name, value in message.items() if value is not None}
     else:
         raise TypeError(f"{place}: expected a ChatMessage or a mapping, got {message!r}")
-    if not isinstance(role, str):
-        raise TypeError(f"{place}.role: expected a string, got {role!r}")
-    if not isinstance(name, str):
-        raise TypeError(f"{place}.name: expected a string, got {name!r}")
-    return chat_pb2.ChatMessage(role=role, content=_text(f"{place}.content", content), name=name)
+    for name in _TEXTS:
+        if not isinstance(given.get(name, ""), str):
+            raise TypeError(f"{place}.{name}: expected a string, got {given[name]!r}")
+    calls = given.get("tool_calls", ())
+    if not isinstance(calls, list | tuple):
+        raise TypeError(f"{place}.tool_calls: expected a sequence of calls, got {calls!r}")
+    return chat_pb2.ChatMessage(
+        **{name: given.get(name, "") for name in _TEXTS},
+        content=_text(f"{place}.content", given.get("content", "")),
+        tool_calls=[_call(f"{place}.tool_calls[{at}]", each) for at, each in enumerate(calls)],
+    )
+
+
+_FIELDS = ("role", "content", *_OPTIONAL)
+
+
+def _check_keys(place: str, message: Mapping[str, Any]) -> None:
+    needed = {"role"} if message.get("tool_calls") else {"role", "content"}
+    if set(message) - {"content", *_OPTIONAL} != {"role"} or not set(message) >= needed:
+        keys = ", ".join(map(repr, sorted(message))) or "nothing"
+        optional = ", ".join(map(repr, _OPTIONAL))
+        raise TypeError(
+            f"{place}: a message has 'role', 'content' and optionally {optional}, not {keys}"
+        )
+    if message.get("content") is None and "content" in needed:
+        raise TypeError(f"{place}.content: expected a string or text parts, got None")
+
+
+def _call(place: str, call: object) -> chat_pb2.ToolCall:
+    if isinstance(call, ToolCall):
+        return chat_pb2.ToolCall(id=call.id, name=call.name, arguments=call.arguments)
+    if not isinstance(call, Mapping) or not isinstance(call.get("function"), Mapping):
+        raise TypeError(f"{place}: expected a ToolCall or a mapping with a 'function'")
+    function = call["function"]
+    arguments = function.get("arguments", "{}")
+    if isinstance(arguments, Mapping):
+        arguments = _json(f"{place}.function.arguments", arguments)
+    texts = {"id": call.get("id", ""), "name": function.get("name"), "arguments": arguments}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise TypeError(f"{place}: {name!r} must be a string, not {text!r}")
+    return chat_pb2.ToolCall(**texts)
+
+
+def written_tool(place: str, tool: object) -> str:
+    """Return a tool as JSON. Raises TypeError, naming ``place``, if it is no mapping, or one that
+    JSON can't represent; a string is taken for JSON."""
+    if isinstance(tool, str):
+        return tool
+    if not isinstance(tool, Mapping):
+        raise TypeError(f"{place}: expected a mapping or JSON, got {tool!r}")
+    return _json(place, tool)
+
+
+def _json(place: str, value: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{place}: {error}") from None
 
 
 def _text(place: str, content: object) -> str:

@@ -7,7 +7,7 @@ their spans, the command line, the load generator and the gateway's extension fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, TypedDict, get_type_hints
@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypedDict, get_type_hints
 from google.protobuf.descriptor import FieldDescriptor
 
 from specmesh.client.requests.filled import filled
+from specmesh.client.requests.grammar import Grammar
 from specmesh.v1 import sampling_pb2
 
 
@@ -44,6 +45,9 @@ class Flag:
     """The lowest value of a whole number."""
     most: int = 2**32 - 1
     """The highest value of a whole number."""
+    metavar: str | None = None
+    parse: Callable[[str], Any] | None = None
+    """Reads a value that is no plain one; raises ValueError."""
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -102,6 +106,15 @@ class SamplingOptions(TypedDict, total=False):
         int | None, Flag(help="Do not end the answer before this many tokens are generated.")
     ]
     num_prompt_tokens: int | None
+    grammar: Annotated[
+        Grammar | None,
+        Flag(
+            help="Restrict the answer to a grammar: json_object, or json_schema, regex, ebnf or "
+            "choice (a JSON list) with its SOURCE or the FILE that holds it.",
+            metavar="NAME=SOURCE|@FILE",
+            parse=Grammar.parse,
+        ),
+    ]
 
 
 class StoppingOptions(TypedDict, total=False):
@@ -115,6 +128,9 @@ class StoppingOptions(TypedDict, total=False):
     ]
     ignore_end_of_text: Annotated[
         bool, Flag(help="Continue to --max-tokens even if the model ends its answer.")
+    ]
+    include_stop_string: Annotated[
+        bool, Flag(help="Print the string of --stop that ends the answer.", name="--include-stop")
     ]
 
 
@@ -168,4 +184,8 @@ def sampling_parameters(options: Mapping[str, Any]) -> sampling_pb2.SamplingPara
         ]
     if bias := named.get("logit_bias"):
         named["logit_bias"] = dict(bias)
+    if (grammar := named.get("grammar")) is not None:
+        if not isinstance(grammar, Grammar):
+            raise TypeError(f"grammar: expected a Grammar, got {type(grammar).__name__}")
+        named["grammar"] = grammar.message
     return filled(sampling_pb2.SamplingParameters, **named)

@@ -12,7 +12,7 @@ from specmesh.client.requests.speculation import STRATEGY_OPTIONS, read_option
 SAMPLING: Mapping[str, type] = {
     name: VALUE_TYPES[field.cpp_type]
     for name, field in SAMPLING_FIELDS.items()
-    if name not in {"seed", "acceptance_mode"} and not field.is_repeated
+    if name not in {"seed", "acceptance_mode", "grammar"} and not field.is_repeated
 }
 """The numbers that control sampling, each with its type. The load's own seed draws the seeds."""
 

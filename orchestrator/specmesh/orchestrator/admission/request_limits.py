@@ -5,6 +5,7 @@ Limits that depend on the model (its vocabulary, its context) are checked elsewh
 
 from __future__ import annotations
 
+from specmesh.decoding.grammar import MAX_GRAMMAR_BYTES
 from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS
 from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
 from specmesh.decoding.sampling import (
@@ -27,6 +28,8 @@ __all__ = [
     "MAX_BANNED_SEQUENCES",
     "MAX_BRANCHES",
     "MAX_EPOCH",
+    "MAX_GRAMMAR_BYTES",
+    "MAX_JSON_DEPTH",
     "MAX_LISTED_TOKENS",
     "MAX_LOGIT_BIAS",
     "MAX_LOOKAHEAD",
@@ -40,6 +43,8 @@ __all__ = [
     "MAX_STOP_STRING_CHARS",
     "MAX_STOP_TOKENS",
     "MAX_TEMPERATURE",
+    "MAX_TOOLS",
+    "MAX_TOOL_BYTES",
     "MAX_TOP_LOGPROBS",
     "MAX_WIDTH",
     "SEED_BITS",
@@ -60,6 +65,12 @@ MAX_ARGUMENT_BYTES = 1 << 17
 MAX_ARGUMENT_DEPTH = 24
 """Nesting of lists and structs. Each level is two messages, and protobuf discards unknown fields in
 the first 64 messages only, so that deeper ones would go unnoticed."""
+MAX_TOOLS = 128
+"""OpenAI's own limit."""
+MAX_TOOL_BYTES = 1 << 18
+"""Limits the JSON that is parsed for each answer, and again where it is resumed."""
+MAX_JSON_DEPTH = 64
+"""Nesting of lists and objects in JSON that a message holds as text."""
 MAX_REQUEST_ID_CHARS = 128
 MAX_SESSION_ID_CHARS = 64
 MAX_RESUME_TOKEN_BYTES = 64

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from specmesh.orchestrator.admission.entrance import Slot
 from specmesh.orchestrator.answers import events
-from specmesh.orchestrator.answers.emission import Emission, EmittedToken
+from specmesh.orchestrator.answers.emission import AnswerEnd, Emission, EmittedToken
+from specmesh.orchestrator.answers.message_deltas import MessageDeltas
 from specmesh.orchestrator.answers.request_metrics import RequestMetrics
 from specmesh.orchestrator.answers.session_log import SessionLog
 from specmesh.orchestrator.driver.mesh_driver import Driver
@@ -24,7 +25,9 @@ from specmesh.orchestrator.replicas.prefixes.shared_holders import Search
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.replicas.transport.peer_model import kind_of
+from specmesh.orchestrator.requests.answer_format import kept_tokens
 from specmesh.orchestrator.requests.plan import RequestPlan
+from specmesh.orchestrator.requests.prompts import digest_of
 from specmesh.orchestrator.requests.sampling import num_without_stop
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.commands import Commit, Finish, StopReason, TokenKind
@@ -59,9 +62,14 @@ class Answer:
         self._metrics = metrics
         self._replayed = replayed
         self._num_received = num_received
+        kept = kept_tokens(
+            *(target.token_bytes, plan.style, plan.goal.end_of_text_ids | plan.goal.stop_token_ids),
+            keep_all=plan.keep_special_tokens,
+        )
         text = TextStream(
-            *(target.token_bytes, plan.prompt, plan.stopping.stop_strings),
+            *(target.token_bytes, plan.prompt, plan.stopping.stop_strings, kept),
             num_without_stop(plan.sampling, len(plan.prompt)),
+            include_stop=plan.stopping.include_stop_string,
         )
         num_known = len(plan.prompt) + len(replayed.token_ids)
         self._logprobs = (
@@ -69,7 +77,11 @@ class Answer:
             if plan.num_top_logprobs is not None
             else None
         )
-        self._emission = Emission(text, self._logprobs)
+        parser = None
+        if plan.style.is_parsed:
+            parser = plan.style.parser(target.token_bytes.end_of(plan.prompt))
+        self._emission = Emission(text, self._logprobs, parser)
+        self._deltas = MessageDeltas(plan.sampling.seed, digest_of(plan.prompt))
         self._need = Need(kind_of(target.info), plan.features)
         self._calls: Calls | None = None
 
@@ -99,9 +111,9 @@ class Answer:
                 while (tokens := await self._next_tokens(work)) or not work.done():
                     if event := await self._event(tokens):
                         yield event
-                text, reason = self._emission.end(await work)
-                await self._session.finish(reason)
-                yield self._finished(text, reason)
+                end = self._emission.end(await work)
+                await self._session.finish(end.reason)
+                yield self._finished(end)
             finally:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
@@ -180,11 +192,13 @@ class Answer:
         if not unsent:
             return None
         stats = self._stats(self._metrics.elapsed_ms)
-        return events.chunk(unsent, stats, resumable=self._session.resumable)
+        deltas = self._deltas.written(piece for token in unsent for piece in token.pieces)
+        return events.chunk(unsent, deltas, stats, resumable=self._session.resumable)
 
-    def _finished(self, text: str, reason: StopReason) -> GenerationEvent:
-        stats = self._stats(self._metrics.succeeded(reason))
-        return events.finished(reason, text, stats, resumable=self._session.resumable)
+    def _finished(self, end: AnswerEnd) -> GenerationEvent:
+        stats = self._stats(self._metrics.succeeded(end.reason))
+        deltas = self._deltas.written(end.pieces)
+        return events.finished(end, deltas, stats, resumable=self._session.resumable)
 
     def _stats(self, duration_ms: float) -> GenerationStats:
         """Return the statistics up to the last token that was taken for the client."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from specmesh.decoding.logprobs import Logprobs
 from specmesh.orchestrator.driver.mailbox import Mailbox
+from specmesh.orchestrator.parsing.answer_parser import AnswerParser
+from specmesh.orchestrator.parsing.pieces import Piece, merged
 from specmesh.orchestrator.replicas.calls.judged_logprobs import JudgedLogprobs
 from specmesh.orchestrator.strategies.commands import Commit, StopReason, TokenKind
 from specmesh.orchestrator.text.decoder import TextStream
@@ -30,27 +32,49 @@ class ToldLogprobs:
 @dataclass(frozen=True, slots=True)
 class EmittedToken:
     """One committed token, its index among the generated ones, the text it completes, its origin,
-    and its log-probabilities if they are known."""
+    its log-probabilities if they are known, and what its text brings for the model's message if the
+    answer is parsed."""
 
     index: int
     token_id: int
     text: str
     kind: TokenKind
     logprobs: ToldLogprobs | None
+    pieces: Sequence[Piece] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEnd:
+    """The end of an answer, with the text and the pieces of the message that were held back, and
+    the stop string or the stop token that has ended it, if one has."""
+
+    reason: StopReason
+    text: str
+    pieces: Sequence[Piece]
+    stop_string: str | None = None
+    stop_token_id: int | None = None
 
 
 class Emission:
     """Emits every committed token once and in order, with its text, up to the end of a stop string.
-    If ``logprobs`` is given, tokens that are not replayed have log-probabilities."""
+    If ``logprobs`` is given, tokens that are not replayed have log-probabilities. If ``parser`` is
+    given, it parses the text."""
 
-    def __init__(self, text: TextStream, logprobs: JudgedLogprobs | None = None) -> None:
+    def __init__(
+        self,
+        text: TextStream,
+        logprobs: JudgedLogprobs | None = None,
+        parser: AnswerParser | None = None,
+    ) -> None:
         self.num_taken = 0
         """Tokens that were taken, including those of earlier parts of the answer."""
         self.num_unchecked = 0
         """The taken tokens that the target did not check."""
         self._num_tokens = 0
+        self._last_token: int | None = None
         self._text = text
         self._logprobs = logprobs
+        self._parser = parser
         self._outbox: Mailbox[EmittedToken] = Mailbox()
 
     def commit(self, commit: Commit) -> StopReason | None:
@@ -70,8 +94,10 @@ class Emission:
     def _emit(self, token_id: int, kind: TokenKind, logprobs: Logprobs | None) -> StopReason | None:
         told = None if logprobs is None else self._told(token_id, logprobs)
         text = self._text.push(token_id)
-        self._outbox.put(EmittedToken(self._num_tokens, token_id, text, kind, told))
+        pieces = self._parser.push(text) if self._parser else ()
+        self._outbox.put(EmittedToken(self._num_tokens, token_id, text, kind, told, pieces))
         self._num_tokens += 1
+        self._last_token = token_id
         return StopReason.STOP if self._text.stopped else None
 
     def _told(self, token_id: int, logprobs: Logprobs) -> ToldLogprobs:
@@ -95,8 +121,12 @@ class Emission:
         self.num_unchecked += sum(token.kind is TokenKind.UNCHECKED for token in tokens)
         return tokens
 
-    def end(self, reason: StopReason) -> tuple[str, StopReason]:
-        """Return the text held back so far and the reason why the answer ends, which is STOP if
-        that text contains a stop string."""
+    def end(self, reason: StopReason) -> AnswerEnd:
+        """Return what was held back so far, and the reason why the answer ends, which is STOP if
+        the text contains a stop string."""
         text = self._text.flush()
-        return text, StopReason.STOP if self._text.stopped else reason
+        pieces = [*self._parser.push(text), *self._parser.end()] if self._parser else []
+        if (stop_string := self._text.stop_string) is not None:
+            return AnswerEnd(StopReason.STOP, text, merged(pieces), stop_string)
+        stop_token = self._last_token if reason is StopReason.STOP else None
+        return AnswerEnd(reason, text, merged(pieces), stop_token_id=stop_token)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.orchestrator.answers.emission import EmittedToken, ToldLogprobs
+from specmesh.orchestrator.answers.emission import AnswerEnd, EmittedToken, ToldLogprobs
 from specmesh.orchestrator.answers.session_log import SessionLog
 from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.orchestrator.replicas.target import Target
@@ -27,6 +27,7 @@ from specmesh.v1.events_pb2 import (
     GenerationStarted,
     GenerationStats,
     Heartbeat,
+    MessageDelta,
     TokenLogprob,
     TokenLogprobs,
 )
@@ -63,6 +64,7 @@ def started(
             heartbeat_ms=round(heartbeat_s * 1e3),
             prompt_digest=digest_of(plan.prompt),
             max_tokens=plan.goal.max_tokens,
+            has_deltas=plan.style.is_parsed,
         )
     )
 
@@ -73,9 +75,14 @@ def heartbeat() -> GenerationEvent:
 
 
 def chunk(
-    tokens: Sequence[EmittedToken], stats: GenerationStats, *, resumable: bool
+    tokens: Sequence[EmittedToken],
+    deltas: Sequence[MessageDelta],
+    stats: GenerationStats,
+    *,
+    resumable: bool,
 ) -> GenerationEvent:
-    """Return the event for ``tokens``, which are consecutive and at least one."""
+    """Return the event for ``tokens``, which are consecutive and at least one, and for the
+    ``deltas`` that they bring."""
     return GenerationEvent(
         chunk=GenerationChunk(
             first_index=tokens[0].index,
@@ -90,6 +97,7 @@ def chunk(
                 if token.logprobs is not None
             ],
             stats=stats,
+            deltas=deltas,
         )
     )
 
@@ -109,14 +117,21 @@ def told_logprobs(token_id: int, told: ToldLogprobs) -> TokenLogprobs:
 
 
 def finished(
-    reason: StopReason, text: str, stats: GenerationStats, *, resumable: bool
+    end: AnswerEnd, deltas: Sequence[MessageDelta], stats: GenerationStats, *, resumable: bool
 ) -> GenerationEvent:
-    """Return the last event; ``text`` is the text held back so far."""
-    return GenerationEvent(
-        finished=GenerationFinished(
-            finish_reason=REASONS[reason], text=text, resumable=resumable, stats=stats
-        )
+    """Return the last event, with the ``deltas`` of what was held back until the ``end``."""
+    message = GenerationFinished(
+        finish_reason=REASONS[end.reason],
+        text=end.text,
+        resumable=resumable,
+        stats=stats,
+        deltas=deltas,
     )
+    if end.stop_string is not None:
+        message.stop_string = end.stop_string
+    elif end.stop_token_id is not None:
+        message.stop_token_id = end.stop_token_id
+    return GenerationEvent(finished=message)
 
 
 def counts(stats: RequestStats) -> GenerationStats:

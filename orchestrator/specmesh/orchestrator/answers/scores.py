@@ -125,8 +125,6 @@ async def read_scoring(
             asked.text = request.text
         case "tokens":
             asked.tokens.ids.extend(request.tokens.token_ids)
-        case "chat":
-            asked.chat.CopyFrom(request.chat)
     if request.HasField("add_special_tokens"):
         asked.add_special_tokens = request.add_special_tokens
     try:

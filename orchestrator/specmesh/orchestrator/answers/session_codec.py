@@ -15,6 +15,7 @@ from specmesh.orchestrator.admission.request_limits import (
     MAX_RESUME_TOKEN_BYTES,
     MAX_SESSION_ID_CHARS,
 )
+from specmesh.orchestrator.requests.answer_format import write_format
 from specmesh.orchestrator.requests.plan import RequestPlan
 from specmesh.orchestrator.requests.prompts import DIGEST_BYTES, digest_of
 from specmesh.orchestrator.requests.stopping import write_stopping
@@ -59,6 +60,8 @@ def settled(plan: RequestPlan, model: str) -> generation_pb2.GenerateRequest:
             strategy=plan.strategy, **{name: getattr(goal, name) for name in OPTIONS}
         ),
         num_top_logprobs=plan.num_top_logprobs,
+        keep_special_tokens=plan.keep_special_tokens,
+        format=write_format(plan.style),
     )
     if plan.filter_options != FilterOptions():
         request.speculation.filter.CopyFrom(write_filter_options(plan.filter_options))

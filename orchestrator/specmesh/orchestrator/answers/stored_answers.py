@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
+from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.answers.events import REASONS
 from specmesh.orchestrator.answers.session_codec import described_request
+from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
 from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.requests.answer_format import ModelFormats, kept_tokens, read_format
 from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.requests.sampling import num_without_stop
 from specmesh.orchestrator.strategies.commands import StopReason
@@ -57,10 +61,18 @@ def _state(
 
 def _text(stored: StoredSession, settled: generation_pb2.GenerateRequest, target: Target) -> str:
     """Return the text that the session's stream has sent, or would have sent."""
-    prompt = stored.session.prompt
+    stopping, prompt = settled.stopping, stored.session.prompt
+    ends = {*stopping.stop_token_ids}
+    if not stopping.ignore_end_of_text:
+        ends.update(target.info.end_of_text_ids)
+    style = AnswerStyle()
+    with suppress(InvalidField):  # a format that this orchestrator does not know
+        style = read_format(settled, target, ModelFormats())
+    kept = kept_tokens(target.token_bytes, style, ends, keep_all=settled.keep_special_tokens)
     stream = TextStream(
-        *(target.token_bytes, prompt, settled.stopping.stop_strings),
+        *(target.token_bytes, prompt, tuple(stopping.stop_strings), kept),
         num_without_stop(settled.sampling, len(prompt)),
+        include_stop=stopping.include_stop_string,
     )
     texts = []
     for token in stored.generated.token_ids:

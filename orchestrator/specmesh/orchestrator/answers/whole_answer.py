@@ -29,6 +29,8 @@ async def whole_answer(
     if chunk.text_lengths:
         chunk.text_lengths[-1] += len(held_back)
     chunk.first_index = num_received
+    chunk.deltas.extend(response.finished.deltas)
+    response.finished.ClearField("deltas")
     chunk.resumable = response.finished.resumable
     chunk.ClearField("stats")
     return response

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from google.protobuf import struct_pb2
@@ -14,6 +14,7 @@ from specmesh.orchestrator.admission.request_limits import (
     MAX_ARGUMENT_DEPTH,
     MAX_MESSAGES,
 )
+from specmesh.orchestrator.chats.tools import check_tools, read_calls, read_tools
 from specmesh.serving.errors import InvalidArgument
 from specmesh.v1 import chat_pb2
 
@@ -46,10 +47,13 @@ def check_size(chat: chat_pb2.Chat, max_bytes: int) -> None:
         raise InvalidField(
             "chat.template_arguments", f"{num_bytes} bytes exceed the limit of {MAX_ARGUMENT_BYTES}"
         )
+    check_tools(chat)
 
 
-def variables(chat: chat_pb2.Chat, special_tokens: Mapping[str, str]) -> dict[str, Any]:
-    """Return the template's variables as plain JSON; raises ``InvalidField``."""
+def said_in(chat: chat_pb2.Chat, special_tokens: Set[str] = frozenset()) -> dict[str, Any]:
+    """Return the template's variables that hold what the caller says, as plain JSON: template
+    arguments, tools and messages. ``special_tokens`` are the names of variables that the caller
+    must not set. Raises ``InvalidField``."""
     if chat.continue_final_message and chat.add_generation_prompt:
         raise InvalidField(
             "chat.continue_final_message", "must not be combined with add_generation_prompt"
@@ -57,18 +61,29 @@ def variables(chat: chat_pb2.Chat, special_tokens: Mapping[str, str]) -> dict[st
     for n, message in enumerate(chat.messages):
         if not message.role:
             raise InvalidField(f"chat.messages[{n}].role", "must not be empty")
-    messages = [
-        # Templates check whether there is a name, not whether it is empty.
-        {"role": each.role, "content": each.content, **({"name": each.name} if each.name else {})}
-        for each in chat.messages
-    ]
+    messages = [_message(f"chat.messages[{n}]", each) for n, each in enumerate(chat.messages)]
+    said = {**_arguments(chat.template_arguments, OURS | special_tokens), "messages": messages}
+    if tools := read_tools(chat):
+        if "tools" in said:
+            raise InvalidField(
+                "chat.template_arguments.tools", "must not be combined with chat.tools"
+            )
+        said["tools"] = tools
+    return said
+
+
+def variables(
+    chat: chat_pb2.Chat, said: Mapping[str, Any], special_tokens: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return all of the template's variables, with those that are ``said_in`` the chat."""
+    messages = list(said["messages"])
     if chat.continue_final_message:
-        messages[-1]["content"] += END
+        messages[-1] = {**messages[-1], "content": messages[-1]["content"] + END}
     asked = chat.HasField("add_generation_prompt")
     return {
         **dict.fromkeys(OPTIONAL),
         **special_tokens,
-        **_arguments(chat.template_arguments, OURS | special_tokens.keys()),
+        **said,
         "messages": messages,
         "add_generation_prompt": (
             chat.add_generation_prompt if asked else not chat.continue_final_message
@@ -91,6 +106,19 @@ def ending_in_message(text: str, message: str) -> str:
         )
     prompt = before if after.startswith(END.removeprefix(MARK)) else before.rstrip()
     return prompt.replace(END, "").replace(MARK, "")  # in case the template repeats the message
+
+
+def _message(field: str, message: chat_pb2.ChatMessage) -> dict[str, Any]:
+    optional = {
+        # Templates check whether these are there, not whether they are empty.
+        "name": message.name,
+        "reasoning_content": message.reasoning_content,
+        "thinking": message.reasoning_content,  # as transformers calls it, too
+        "tool_calls": read_calls(field, message),
+        "tool_call_id": message.tool_call_id,
+    }
+    given = {name: value for name, value in optional.items() if value}
+    return {"role": message.role, "content": message.content, **given}
 
 
 def _arguments(message: struct_pb2.Struct, taken: frozenset[str]) -> dict[str, Any]:

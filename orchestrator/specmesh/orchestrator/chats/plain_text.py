@@ -8,48 +8,55 @@ Afterwards the breaks are removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count, pairwise
-
-from google.protobuf import struct_pb2
+from typing import Any
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.text.marked_tokenizer import MARK
 from specmesh.orchestrator.text.spellings import Spellings
-from specmesh.v1 import chat_pb2
+
+WORDS = frozenset(
+    {
+        *("role", "content", "name", "reasoning_content", "tool_call_id", "tool_calls", "id"),
+        *("type", "function", "description", "parameters", "arguments"),
+    }
+)
+"""Words of OpenAI's shape of messages and tools, which templates look for."""
 
 
 class PlainText:
-    """The text of one chat as plain text; ``spellings`` are those of the model's special tokens.
+    """What is said in one chat as plain text; ``spellings`` are those of the model's special
+    tokens.
 
-    ``chat`` is the chat to be rendered. Raises ``InvalidField`` for a role that spells a special
-    token, since templates write roles where special tokens belong, and for a text with ``MARK``.
+    ``said`` are the variables to be rendered. Raises ``InvalidField`` for a role that spells a
+    special token, since templates write roles where special tokens belong, and for a text with
+    ``MARK``.
     """
 
-    def __init__(self, chat: chat_pb2.Chat, spellings: Spellings) -> None:
+    def __init__(self, said: Mapping[str, Any], spellings: Spellings) -> None:
         self._spellings = spellings
-        for n, message in enumerate(chat.messages):
-            if any(spellings.found(message.role)):
+        for n, message in enumerate(said["messages"]):
+            if any(spellings.found(message["role"])):
                 raise InvalidField(f"chat.messages[{n}].role", "spells a special token")
-        if any(MARK in text for text in _strings(chat)):
+        texts = list(_strings(said))
+        if any(MARK in text for text in texts):
             raise InvalidField("chat", f"contains U+{ord(MARK):04X}, which is not a character")
-        # Digits survive whatever a template does with a text.
-        said = list(_strings(chat))
+        # Digits survive whatever a template does with a text; they must be in no number either.
+        texts.append(json.dumps(said))
         self._break = next(
-            each for each in map(str, count(61803398)) if not any(each in text for text in said)
+            each for each in map(str, count(61803398)) if not any(each in text for text in texts)
         )
-        self.chat = chat_pb2.Chat()
-        self.chat.CopyFrom(chat)
-        for message in self.chat.messages:
-            for name, text in _said(message):
-                setattr(message, name, self._broken(text))
-        for value in self.chat.template_arguments.fields.values():
-            self._break_within(value)
+        broken = {name: _changed(value, self._broken) for name, value in said.items()}
+        roles = [message["role"] for message in said["messages"]]
+        messages = zip(broken["messages"], roles, strict=True)
+        self.said = {**broken, "messages": [{**each, "role": role} for each, role in messages]}
 
     @property
     def num_more_bytes(self) -> int:
-        """Bytes that ``chat`` has more than the original chat."""
-        return sum(text.count(self._break) for text in _strings(self.chat)) * len(self._break)
+        """Bytes that ``said`` has more than what was said."""
+        return sum(text.count(self._break) for text in _strings(self.said)) * len(self._break)
 
     def restored(self, rendered: str) -> tuple[str, str | None]:
         """Return the prompt that the template has rendered, and the same prompt with the template's
@@ -62,20 +69,11 @@ class PlainText:
         return _inserted(MARK, [start for start, _ in self._spellings.found(text)], text)
 
     def _broken(self, text: str) -> str:
+        if text in WORDS:
+            return text
         return _inserted(
             self._break, [start + 1 for start in self._spellings.beginnings(text)], text
         )
-
-    def _break_within(self, value: struct_pb2.Value) -> None:
-        match value.WhichOneof("kind"):
-            case "string_value":
-                value.string_value = self._broken(value.string_value)
-            case "list_value":
-                for item in value.list_value.values:
-                    self._break_within(item)
-            case "struct_value":
-                for member in value.struct_value.fields.values():
-                    self._break_within(member)
 
 
 def _inserted(mark: str, places: Sequence[int], text: str) -> str:
@@ -84,24 +82,25 @@ def _inserted(mark: str, places: Sequence[int], text: str) -> str:
     return mark.join(pieces)
 
 
-def _said(message: chat_pb2.ChatMessage) -> list[tuple[str, str]]:
-    """Return the text fields of a message except for its role, as (name, text)."""
-    return [(field.name, text) for field, text in message.ListFields() if field.name != "role"]
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a JSON value with each of its strings changed, the keys of objects included."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_changed(item, change) for item in value]
+    if isinstance(value, dict):
+        return {change(key): _changed(member, change) for key, member in value.items()}
+    return value
 
 
-def _strings(chat: chat_pb2.Chat) -> Iterator[str]:
-    for message in chat.messages:
-        yield from (text for _, text in _said(message))
-    yield from _strings_within(struct_pb2.Value(struct_value=chat.template_arguments))
-
-
-def _strings_within(value: struct_pb2.Value) -> Iterator[str]:
-    match value.WhichOneof("kind"):
-        case "string_value":
-            yield value.string_value
-        case "list_value":
-            for item in value.list_value.values:
-                yield from _strings_within(item)
-        case "struct_value":
-            for member in value.struct_value.fields.values():
-                yield from _strings_within(member)
+def _strings(value: Any) -> Iterator[str]:
+    """Yield the strings in a JSON value, the keys of objects included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+    elif isinstance(value, Mapping):
+        for key, member in value.items():
+            yield key
+            yield from _strings(member)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -31,14 +31,26 @@ class ChatRenderer:
         self._process: subprocess.Popen[bytes] | None = None
         """Used only in the pool's thread."""
 
-    async def render(self, source: str, variables: Mapping[str, Any], max_bytes: int) -> str:
+    async def render(
+        self,
+        source: str,
+        variables: Mapping[str, Any],
+        max_bytes: int,
+        needed: Sequence[str] = (),
+    ) -> str:
         """Return what the template ``source`` renders from ``variables``. If that is longer than
-        ``max_bytes`` in UTF-8, return only a part that is still longer.
+        ``max_bytes`` in UTF-8, return only a part that is still longer. A template that ignores
+        one of the ``needed`` variables refuses the chat.
 
         Raises ``InvalidArgument`` with reason CHAT_REFUSED, ``ResourceExhausted`` with reason
         OVERLOADED.
         """
-        job = {"source": source, "variables": variables, "max_bytes": max_bytes}
+        job = {
+            "source": source,
+            "variables": variables,
+            "max_bytes": max_bytes,
+            "needed": list(needed),
+        }
         return await self._thread.run(self._render, job)
 
     async def close(self) -> None:

@@ -15,9 +15,11 @@ import resource
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import IO, Any
 
-from specmesh.orchestrator.chats.shapes import Message, readable
+from specmesh.orchestrator.chats.call_shapes import with_calls_readable
+from specmesh.orchestrator.chats.shapes import Message, check_heeded, readable
 from specmesh.serving.templates.template_language import render
 
 CPU_SECONDS = 1.0
@@ -38,20 +40,26 @@ def main() -> None:
         write_frame(sys.stdout.buffer, answer)
 
 
-def _answer(source: str, variables: dict[str, Any], max_bytes: int) -> dict[str, str]:
+def _answer(
+    source: str, variables: dict[str, Any], max_bytes: int, needed: Sequence[str] = ()
+) -> dict[str, str]:
     """Return the prompt under "text", or under "refused" the reason why there is none."""
 
-    def prompt(messages: Sequence[Message]) -> str:
-        return render(source, {**variables, "messages": messages}, max_bytes)
+    def prompt(messages: Sequence[Message], **changed: None) -> str:
+        return render(source, {**variables, "messages": messages, **changed}, max_bytes)
 
-    def tried(messages: Sequence[Message]) -> str:
-        text = prompt(messages)
+    def tried(messages: Sequence[Message], **changed: None) -> str:
+        text = prompt(messages, **changed)
         if len(text.encode()) > max_bytes:
             raise ValueError("the rendered text was cut because it is too long")
         return text
 
     try:
-        return {"text": prompt(readable(variables["messages"], tried))}
+        messages = readable(with_calls_readable(variables["messages"], tried), tried)
+        text = prompt(messages)
+        for name in needed:
+            check_heeded(name, text, partial(tried, messages))
+        return {"text": text}
     except MemoryError:
         reason = f"it takes more than {MEMORY_BYTES >> 20} MiB of memory"
     except Exception as error:  # a template can raise any exception

@@ -24,15 +24,17 @@ of Python or JSON."""
 
 
 class WordsLost(Exception):
-    """The template omits the content of a message in either shape."""
+    """The template omits what the caller says in any shape."""
 
 
 def readable(messages: Sequence[Message], render: Render) -> Sequence[Message]:
     """Return ``messages``, whose contents are texts, with each content as text if the template
     reads it in that form, otherwise in parts.
 
-    Raises ``WordsLost``. If the template refuses the marks in both shapes, it will refuse the
-    messages too, so they are returned unchanged.
+    Where tools were called, templates may omit what is said beside a call, as that of Llama 3 does,
+    and the system's message, as Mistral's do after a result. Raises ``WordsLost`` if anything else
+    is omitted. If the template refuses the marks in both shapes, it will refuse the messages too,
+    so they are returned unchanged.
     """
     every = range(len(messages))
     seen = read_as_text = _seen(messages, (), render)
@@ -45,7 +47,7 @@ def readable(messages: Sequence[Message], render: Render) -> Sequence[Message]:
         if len(in_parts) < len(messages):  # some are read as text, others in parts
             seen = _seen(messages, in_parts, render)
     for n in every:
-        if n not in (seen or ()) and messages[n]["content"].strip():
+        if n not in (seen or ()) and _must_be_read(messages[n], messages):
             role = messages[n]["role"]
             raise WordsLost(f"it omits the content of messages[{n}], whose role is {role!r}")
     return _shaped(messages, in_parts)
@@ -54,7 +56,7 @@ def readable(messages: Sequence[Message], render: Render) -> Sequence[Message]:
 def _shaped(messages: Sequence[Message], in_parts: Collection[int]) -> list[Message]:
     return [
         {**message, "content": [{"type": "text", "text": message["content"]}]}
-        if n in in_parts
+        if n in in_parts and _speaks(message)
         else message
         for n, message in enumerate(messages)
     ]
@@ -65,7 +67,10 @@ def _seen(
 ) -> set[int] | None:
     """Return the messages whose marks the template writes, given the contents of those ``in_parts``
     in parts; None if it refuses them."""
-    marked = [{**each, "content": _MARK.format(n)} for n, each in enumerate(messages)]
+    marked = [
+        {**each, "content": _MARK.format(n)} if _speaks(each) else each
+        for n, each in enumerate(messages)
+    ]
     try:
         text = render(_shaped(marked, in_parts))
     except MemoryError:
@@ -74,3 +79,31 @@ def _seen(
         return None
     found = ((int(mark[1]), bool(mark[2])) for mark in _FOUND.finditer(text))
     return {n for n, is_written_out in found if n not in in_parts or not is_written_out}
+
+
+def _calls_tools(message: Message) -> bool:
+    return "tool_calls" in message
+
+
+def _must_be_read(message: Message, messages: Sequence[Message]) -> bool:
+    """Return whether the template must not omit the content of ``message``, one of ``messages``."""
+    if _calls_tools(message) or not message["content"].strip():
+        return False
+    return message["role"] != "system" or not any(map(_calls_tools, messages))
+
+
+def _speaks(message: Message) -> bool:
+    """Return whether the message has a content; one that only calls tools must not get any."""
+    return bool(message["content"]) or not _calls_tools(message)
+
+
+def check_heeded(name: str, text: str, render: Callable[..., str]) -> None:
+    """Raise ``WordsLost`` if the template renders the same ``text`` without the variable."""
+    try:
+        without = render(**{name: None})
+    except MemoryError:
+        raise
+    except Exception:  # a template can raise any exception, which shows that it reads the variable
+        return
+    if without == text:
+        raise WordsLost(f"it ignores {name!r}")

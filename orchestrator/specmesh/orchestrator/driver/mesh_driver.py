@@ -50,6 +50,7 @@ from specmesh.serving.errors import (
     ServiceError,
     UnavailableStatus,
     error_info,
+    invalid_field,
     retry_after_s,
 )
 from specmesh.serving.metrics import TASK_FAILURES
@@ -57,6 +58,9 @@ from specmesh.serving.metrics import TASK_FAILURES
 log = logging.getLogger(__name__)
 
 _failures = TASK_FAILURES.instrument()
+
+COMPILED_BY_REPLICAS = "sampling.grammar"
+"""The field that only a replica can check, with its own tokens."""
 
 Answered = Drafted | Verified | Assessed | Released | Failed
 
@@ -254,5 +258,8 @@ def _for_client(error: Exception) -> Exception:
             assert info is not None
             return FailedPreconditionStatus(info.reason, details, info.metadata)
         case CallFault.REFUSED:
+            wrong = invalid_field(error)
+            if wrong is not None and wrong.field.startswith(COMPILED_BY_REPLICAS):
+                return wrong
             return error  # the request was checked before, so this is a bug of ours
     return UnavailableStatus("VERIFIER_LOST", f"no replica of the target answered: {details}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from specmesh.decoding.errors import InvalidField
@@ -12,7 +12,9 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.calibrated import CalibratedTrees
 from specmesh.decoding.trees.shape import TreeShape
 from specmesh.orchestrator.admission.request_limits import MAX_TOP_LOGPROBS, SEED_BITS
+from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
 from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.requests.answer_format import ModelFormats, read_format
 from specmesh.orchestrator.requests.sampling import settle_sampling
 from specmesh.orchestrator.requests.stopping import Stopping, read_stopping
 from specmesh.orchestrator.strategies import STRATEGIES
@@ -33,6 +35,7 @@ class Defaults:
     as_model_says: bool = False
     """Whether sampling parameters that a request leaves unset are those that the model's author
     recommends."""
+    formats: ModelFormats = field(default_factory=ModelFormats)
 
     def trees_for(self, target: Target, temperature: float) -> tuple[TreeShape, ...]:
         """Return the calibrated trees of ``target``; none if they belong to another model."""
@@ -53,6 +56,9 @@ class RequestPlan:
     filter_options: FilterOptions
     num_top_logprobs: int | None = None
     """Number of likeliest tokens to return with the log-probabilities; None returns neither."""
+    keep_special_tokens: bool = False
+    style: AnswerStyle = field(default_factory=AnswerStyle)
+    """The formats by which the answer is parsed."""
 
     @property
     def features(self) -> frozenset[model_pb2.ModelFeature.ValueType]:
@@ -62,7 +68,9 @@ class RequestPlan:
             features.append(model_pb2.MODEL_FEATURE_REJECTION_MODE)
         if self.num_top_logprobs is not None:
             features.append(model_pb2.MODEL_FEATURE_LOGPROBS)
-        if self.sampling.needs_processing:
+        if self.sampling.grammar is not None:  # who follows grammars also processes logits
+            features.append(model_pb2.MODEL_FEATURE_GRAMMARS)
+        elif self.sampling.needs_processing:
             features.append(model_pb2.MODEL_FEATURE_LOGIT_PROCESSING)
         return frozenset(features)
 
@@ -87,7 +95,8 @@ def make_plan(
 ) -> RequestPlan:
     """Check ``request`` except for its model and its prompt, whose tokens are ``prompt``.
 
-    ``rng`` draws the seed of a request that names none. Raises ``InvalidField``. This does not
+    ``rng`` draws the seed of a request that names none. Raises ``InvalidField``, and
+    ``FailedPreconditionStatus`` with reason NO_TOOL_FORMAT. This does not
     check whether the replicas support the plan: ``check_replicas`` does that for a new answer,
     while a resumed answer waits for a replica that supports it.
     """
@@ -122,6 +131,8 @@ def make_plan(
         goal=goal,
         filter_options=_filter_options(request.speculation, strategy),
         num_top_logprobs=_num_top_logprobs(request, strategy),
+        keep_special_tokens=request.keep_special_tokens,
+        style=read_format(request, target, defaults.formats),
     )
 
 
@@ -157,20 +168,20 @@ def check_replicas(plan: RequestPlan, target: Target) -> None:
 def _filter_options(
     speculation: speculation_pb2.SpeculationOptions, strategy: str
 ) -> FilterOptions:
-    field = "speculation.filter"
+    path = "speculation.filter"
     if speculation.HasField("filter") and "filter" not in STRATEGIES[strategy].options:
-        raise InvalidField(field, f"does not apply to the strategy {strategy!r}")
-    return read_filter_options(speculation.filter, field)
+        raise InvalidField(path, f"does not apply to the strategy {strategy!r}")
+    return read_filter_options(speculation.filter, path)
 
 
 def _num_top_logprobs(request: generation_pb2.GenerateRequest, strategy: str) -> int | None:
-    field = "num_top_logprobs"
+    path = "num_top_logprobs"
     if not request.HasField("num_top_logprobs"):
         return None
     if request.num_top_logprobs > MAX_TOP_LOGPROBS:
-        raise InvalidField(field, f"must be in [0, {MAX_TOP_LOGPROBS}]")
+        raise InvalidField(path, f"must be in [0, {MAX_TOP_LOGPROBS}]")
     if not STRATEGIES[strategy].lossless:
-        raise InvalidField(field, f"the target does not see every token of strategy {strategy!r}")
+        raise InvalidField(path, f"the target does not see every token of strategy {strategy!r}")
     return request.num_top_logprobs
 
 
@@ -178,9 +189,9 @@ def _strategy_options(
     speculation: speculation_pb2.SpeculationOptions, defaults: Defaults
 ) -> dict[str, Any]:
     given: dict[str, Any] = {"lookahead": defaults.lookahead}
-    for field, value in speculation.ListFields():
-        if allowed := OPTIONS.get(field.name):
+    for option, value in speculation.ListFields():
+        if allowed := OPTIONS.get(option.name):
             if reason := allowed.refusal(value):
-                raise InvalidField(f"speculation.{field.name}", reason)
-            given[field.name] = value
+                raise InvalidField(f"speculation.{option.name}", reason)
+            given[option.name] = value
     return given

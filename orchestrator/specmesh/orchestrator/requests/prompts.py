@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from specmesh.decoding.errors import ContextExceeded, InvalidField
 from specmesh.orchestrator.admission.fair_pool import FairPool
-from specmesh.orchestrator.chats.chat import check_size, ending_in_message, variables
+from specmesh.orchestrator.chats.chat import check_size, ending_in_message, said_in, variables
 from specmesh.orchestrator.chats.plain_text import PlainText
 from specmesh.orchestrator.chats.renderer import ChatRenderer
 from specmesh.orchestrator.replicas.target import Target
@@ -127,17 +127,21 @@ class PromptReader:
             raise FailedPreconditionStatus(
                 "NO_CHAT_TEMPLATE", f"the model {name!r} has no chat template", {"model": name}
             )
+        said = await self._run(chat.ByteSize(), said_in, chat, template.special_tokens.keys())
         plain = None
         if chat.content_as_text:
-            plain = await self._run(chat.ByteSize(), PlainText, chat, target.token_bytes.spellings)
-            chat = plain.chat
+            plain = await self._run(chat.ByteSize(), PlainText, said, target.token_bytes.spellings)
+            said = plain.said
             most += plain.num_more_bytes
         text = await self._chats.render(
-            template.source, variables(chat, template.special_tokens), most
+            template.source_for(tools=bool(chat.tools)),
+            variables(chat, said, template.special_tokens),
+            most,
+            needed=["tools"] if chat.tools else [],
         )
         _check_length("chat", text, target, most)
         if chat.continue_final_message:
-            text = ending_in_message(text, chat.messages[-1].content)
+            text = ending_in_message(text, said["messages"][-1]["content"])
         if plain is None:
             return RenderedChat(text)
         return RenderedChat(*await self._run(len(text), plain.restored, text))

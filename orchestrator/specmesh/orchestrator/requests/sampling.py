@@ -41,6 +41,9 @@ def settle_sampling(
     if not sampling.needs_processing:
         return replace(sampling, num_prompt_tokens=0)
     _check_ids(sampling, target.info.vocab_size)
+    if sampling.grammar is not None and stopping.ignore_end_of_text:
+        reason = "excludes sampling.grammar: a text that is complete must end"
+        raise InvalidField("stopping.ignore_end_of_text", reason)
     num_own = given.num_prompt_tokens if given.HasField("num_prompt_tokens") else num_prompt
     if num_own > num_prompt:
         reason = f"must be at most {num_prompt}, the tokens of the prompt"

@@ -8,6 +8,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import Target
+from specmesh.orchestrator.requests.answer_format import name_of
 from specmesh.orchestrator.requests.plan import Defaults
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.serving.errors import FailedPreconditionStatus
@@ -34,6 +35,8 @@ def served_model(
         default_strategy=defaults.strategy,
         default_lookahead=defaults.lookahead or 0,
         has_chat_template=target.chat_template is not None,
+        tool_format=name_of(defaults.formats.tools_of(target)),
+        reasoning_format=name_of(defaults.formats.reasoning_of(target)),
     )
 
 

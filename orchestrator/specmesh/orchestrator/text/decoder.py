@@ -7,7 +7,7 @@ that a resumed stream continues at exactly the right character.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from specmesh.orchestrator.text.stop_strings import StopStrings, Symbol
 from specmesh.orchestrator.text.token_bytes import INCOMPLETE, TokenBytes
@@ -32,8 +32,8 @@ codecs.register_error(EACH_BYTE, _replace_each_byte)
 class TextStream:
     """The text of one answer; holds back what may still change or become a stop string.
 
-    The text ends before the stop string that is complete first; of several that end with the same
-    character, before the longest.
+    The stop string that is complete first ends the text; of several that end with the same
+    character, the longest. Special tokens add no text, except for those that are ``kept``.
     """
 
     def __init__(
@@ -41,32 +41,47 @@ class TextStream:
         token_bytes: TokenBytes,
         prompt: Sequence[int],
         stop_strings: Sequence[str],
+        kept: Set[int] = frozenset(),
         min_tokens: int = 0,
+        *,
+        include_stop: bool = False,
     ) -> None:
         """Begin the text after ``prompt``. Stop strings that one of the first ``min_tokens`` tokens
-        completes are ignored."""
+        completes are ignored. With ``include_stop`` the text ends behind the stop string."""
         self._token_bytes = token_bytes
+        self._kept = kept
         self._context = token_bytes.context(prompt)
         self._characters = _Characters(
             _broken_off(token_bytes, prompt), EACH_BYTE if token_bytes.has_fallback else "replace"
         )
-        self._stop_strings = StopStrings(stop_strings, token_bytes) if stop_strings else None
+        self._stop_strings = StopStrings(stop_strings, token_bytes, kept) if stop_strings else None
+        self._include_stop = include_stop
         self._num_unstopped = min_tokens
         """The number of next tokens that can't complete a stop string."""
         self._held = ""
         self.num_characters = 0
         """Characters that the tokens have completed so far, emitted or not."""
-        self.stopped = False
-        """True if a stop string was found, after which no more tokens may be pushed."""
+        self.stop_string: str | None = None
+        """The stop string that was found, after which no more tokens may be pushed."""
+
+    @property
+    def stopped(self) -> bool:
+        """True if a stop string was found."""
+        return self.stop_string is not None
 
     def bytes_of(self, token_id: int) -> bytes:
         """Return the bytes that ``token_id`` would add as the next token; alone they may be invalid
         UTF-8."""
+        if token_id in self._kept:
+            return self._token_bytes.special[token_id].encode()
         return self._token_bytes.after(self._context, token_id)
 
     def push(self, token_id: int) -> str:
         """Return the text that can be emitted after ``token_id``."""
         self._num_unstopped -= 1
+        if token_id in self._kept:
+            certain = self._characters.flush() + self._token_bytes.special[token_id]
+            return self._emit(certain, certain)
         if token_id in self._token_bytes.special:
             return self._emit("", (token_id,))
         certain = self._characters.push(self.bytes_of(token_id))
@@ -91,11 +106,11 @@ class TextStream:
         text, end = self._held + new, len(self._held)
         for symbol in symbols:
             end += isinstance(symbol, str)
-            length = self._stop_strings.push(symbol)
-            if length is not None and self._num_unstopped < 0:
-                self.stopped = True
+            match = self._stop_strings.push(symbol)
+            if match is not None and self._num_unstopped < 0:
+                self.stop_string = match.stop_string
                 self._held = ""
-                return text[: end - length]
+                return text[: end if self._include_stop else end - match.num_characters]
         end = len(text) - self._stop_strings.num_undecided
         self._held = text[end:]
         return text[:end]
@@ -119,7 +134,8 @@ class _Characters:
         return self._decoded(self._incomplete + self._after_the_prompts(more), final=False)
 
     def flush(self) -> str:
-        """Return the replacement for an incomplete character at the end."""
+        """Return the replacement for an incomplete character, which no bytes will complete."""
+        self._begun = b""
         return self._decoded(self._incomplete, final=True)
 
     def _decoded(self, written: bytes, *, final: bool) -> str:

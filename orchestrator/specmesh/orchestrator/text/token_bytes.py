@@ -7,7 +7,7 @@ may also depend on the tokens before it: many tokenizers drop a space at the ver
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import islice
 
 from tokenizers import Tokenizer
@@ -19,6 +19,9 @@ INCOMPLETE = "\ufffd"
 
 CONTEXT_TOKENS = 8
 """Most tokens that decide what the next one adds to the text."""
+
+END_TOKENS = 16
+"""Tokens at the end of a prompt that may spell what the answer begins with."""
 
 _FIRST_CONTINUATION_BYTE = ("<0x80>", "\u0122")
 """The token for the byte 0x80, as SentencePiece and as GPT-2 spell it."""
@@ -81,14 +84,21 @@ class TokenBytes:
                 break
         return context
 
-    def spelled(self, text: str) -> list[str | int]:
+    def end_of(self, tokens: Sequence[int]) -> str:
+        """Return the text of the last ``tokens``, special ones included."""
+        end = list(tokens[-END_TOKENS:])
+        return str(self._tokenizer.decode(end, skip_special_tokens=False))
+
+    def spelled(self, text: str, kept: Set[int] = frozenset()) -> list[str | int]:
         """Return ``text`` as single characters, with the token's id in place of each special token
-        that it spells."""
+        that it spells and that is not ``kept``."""
         parts: list[str | int] = []
         told = 0
         for start, end in self.spellings.found(text):
-            parts += [*text[told:start], self._special_ids[text[start:end]]]
-            told = end
+            token_id = self._special_ids[text[start:end]]
+            if token_id not in kept:
+                parts += [*text[told:start], token_id]
+                told = end
         return [*parts, *text[told:]]
 
     def _text(self, tokens: Sequence[int]) -> str:

@@ -3,7 +3,8 @@ tokens before a position and of the model's own logits there.
 
 Drafter, heads and verifier process their logits in the same way, node by node of a tree, so a draft
 token has the chances that the target gives it, and the text under speculation is the target's own.
-The steps follow vLLM's order: bias, bans, penalties. Warping comes after them (``sampling.kept``).
+The steps follow vLLM's order: bias, bans, penalties. A grammar comes next, and warping last
+(``sampling.kept``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmesh.decoding.processing.bans import Bans
+from specmesh.decoding.processing.masks import TokenMask, only
 from specmesh.decoding.processing.penalties import Penalties
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
@@ -24,11 +26,15 @@ Logits = NDArray[np.floating[Any]]
 
 
 class LogitProcessor:
-    """Processes the logits of one request behind ``prefix``, which must not change meanwhile."""
+    """Processes the logits of one request behind ``prefix``, which must not change meanwhile, with
+    the ``mask`` of the request's grammar. A drafter that has none for it drafts without."""
 
-    def __init__(self, sampling: Sampling, prefix: Sequence[int]) -> None:
+    def __init__(
+        self, sampling: Sampling, prefix: Sequence[int], mask: TokenMask | None = None
+    ) -> None:
         self._sampling = sampling
         self._prefix = prefix
+        self._mask = mask
         self.prefix_length = len(prefix)
         bias = dict(sampling.logit_bias)
         self._biased = np.array(list(bias), np.int64)
@@ -49,12 +55,21 @@ class LogitProcessor:
         self._bans.apply(processed, path)
         if self._sampling.penalises:
             self._penalties.apply(processed, path)
-        return processed
+        return self._masked(processed, logits, path)
 
     def rows(self, logits: Logits, tree: TokenTree) -> ProcessedRows:
         """Return the rows ``[len(tree) + 1, vocab]`` after the nodes of ``tree``, each processed
         when it is read."""
         return ProcessedRows(self, logits, tree)
+
+    def _masked(self, processed: Logits, logits: Logits, path: Sequence[int]) -> Logits:
+        """Return what the grammar leaves of ``processed``, or else of ``logits``: where bans leave
+        no token that the grammar allows, they are not heeded."""
+        if self._mask is None:
+            return processed
+        allowed = self._mask.allowed(path)
+        kept = only(allowed, processed)
+        return only(allowed, logits) if kept.max() == -np.inf else kept
 
     @cached_property
     def _bans(self) -> Bans:

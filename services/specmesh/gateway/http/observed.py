@@ -17,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specmesh.gateway.errors import ApiError
+from specmesh.gateway.http.leaving import HEALTH_PATHS
 from specmesh.gateway.http.record import OTHER_METHOD, Record
 from specmesh.serving import conventions as names
 from specmesh.serving import metrics
@@ -72,8 +73,8 @@ class Observed:
                 record.route = route.path
             _measure(record, kind)
             _describe(span, record)
-            is_ours = record.route.startswith("/v1/") or not record.route
-            log.log(logging.INFO if is_ours else logging.DEBUG, "request", extra=record.fields())
+            level = logging.DEBUG if record.route in HEALTH_PATHS else logging.INFO
+            log.log(level, "request", extra=record.fields())
             detach(token)
             span.end()
 

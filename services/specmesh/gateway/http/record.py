@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specmesh.client import GenerationResult
@@ -33,6 +33,8 @@ class Record:
     """True once the whole response was sent."""
     identity: str = ""
     model: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The caller's names for parameters, where this call's are not those of chats."""
     is_stream: bool = False
     error: ApiError | None = None
     results: Sequence[GenerationResult] = ()

@@ -1,5 +1,5 @@
-"""Answers as a stream of server-sent events, in OpenAI's shape: ``data: {…}`` events, then
-``data: [DONE]``. An error after the stream has begun is an event of its own and ends the stream."""
+"""Answers as a stream of server-sent events. An error after the stream has begun is an event of its
+own and ends the stream."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import Receive, Scope, Send
 
 from specmesh.client import GenerationResult, SpecmeshError
-from specmesh.gateway.errors import ApiError, from_mesh, internal
+from specmesh.gateway.errors import from_mesh, internal
 from specmesh.gateway.http.hang_up import unless_gone
 from specmesh.gateway.http.record import Record
 from specmesh.gateway.responses.answers import AnswerEnded, AnswerStreams, Event
-from specmesh.gateway.responses.envelope import Envelope, Json, usage
+from specmesh.gateway.responses.envelope import Json
+from specmesh.gateway.responses.reply import Reply
 
 log = logging.getLogger(__name__)
 
@@ -80,12 +81,7 @@ class Streamed(EventSourceResponse):
 
 
 async def stream(
-    request: HttpRequest,
-    answers: AnswerStreams,
-    envelope: Envelope,
-    *,
-    include_usage: bool,
-    ping_s: float,
+    request: HttpRequest, answers: AnswerStreams, reply: Reply, ping_s: float
 ) -> Streamed:
     """Return the response, after the first event or ``ping_s``. The stream then has a comment
     whenever no event has come for ``ping_s``.
@@ -98,62 +94,50 @@ async def stream(
     except BaseException:
         await reader.aclose()
         raise
-    record = request.state.record
-    body = _body(reader, answers, envelope, record, include_usage=include_usage)
-    return Streamed(body, reader)
+    return Streamed(_body(reader, reply, request.state.record), reader)
 
 
 async def _body(
-    reader: Reader,
-    answers: AnswerStreams,
-    envelope: Envelope,
-    record: Record,
-    *,
-    include_usage: bool,
+    reader: Reader, reply: Reply, record: Record
 ) -> AsyncIterator[ServerSentEvent | bytes]:
-    unused: Json = {"usage": None} if include_usage else {}
     try:
-        async for part in _parts(reader, answers, envelope, record):
-            yield PING if part is None else _event({**part, **unused})
+        async for part in _parts(reader, reply, record):
+            yield PING if part is None else _event(part)
     except SpecmeshError as error:
-        yield _failure(from_mesh(error), record)
-        return
+        record.failed(from_mesh(error, record.names))
     except Exception:
         log.exception("failed", extra={"request_id": record.request_id})
-        yield _failure(internal(record.request_id), record)
-        return
-    if include_usage:
-        yield _event({**envelope.part([]), "usage": usage(record.results, answers.n)})
-    yield ServerSentEvent("[DONE]", sep=LINE_END)
+        record.failed(internal(record.request_id))
+    if record.error is not None:
+        for part in reply.fail(record.error):
+            yield _event(part)
+    elif reply.end_mark:
+        yield ServerSentEvent(reply.end_mark, sep=LINE_END)
 
 
-async def _parts(
-    reader: Reader, answers: AnswerStreams, envelope: Envelope, record: Record
-) -> AsyncIterator[Json | None]:
+async def _parts(reader: Reader, reply: Reply, record: Record) -> AsyncIterator[Json | None]:
     """Yield the parts of the stream, and None for each comment."""
-    style = envelope.style
     results: dict[int, GenerationResult] = {}
-    for number in range(len(answers.streams)):
-        if (first := style.first(number)) is not None:
-            yield envelope.part([first])
+    for part in reply.begin():
+        yield part
     async for event in reader:
         if event is None:
             yield None
-        elif isinstance(event, AnswerEnded):
+            continue
+        if isinstance(event, AnswerEnded):
             results[event.number] = event.result
-            yield envelope.part([style.last(event.number, event.result)], event.result)
+            parts = reply.end(event)
         else:
             record.said()
-            if event.chunk.text or event.chunk.logprobs:
-                yield envelope.part([style.more(event.number, event.chunk)])
+            parts = reply.more(event)
+        for part in parts:
+            yield part
     record.answered([result for _, result in sorted(results.items())])
+    for part in reply.finish(record.results):
+        yield part
 
 
-def _event(data: Json) -> ServerSentEvent:
-    written = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return ServerSentEvent(written, sep=LINE_END)
-
-
-def _failure(error: ApiError, record: Record) -> ServerSentEvent:
-    record.failed(error)
-    return _event(error.body)
+def _event(part: Json) -> ServerSentEvent:
+    written = json.dumps(part, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    name = part.get("type")
+    return ServerSentEvent(written, event=None if name is None else str(name), sep=LINE_END)

@@ -3,64 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from specmesh.client.requests.build import TemplateOptions
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.arguments import checked_arguments
-from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Fields, Pairs, Uint32
-from specmesh.gateway.requests.parameters import CHAT
+from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Pairs, Uint32
+from specmesh.gateway.requests.messages import Message, without_nothing
+from specmesh.gateway.requests.parameters.tables import CHAT
 from specmesh.gateway.requests.request import Request, read_request
+from specmesh.gateway.requests.tools import MAX_TOOLS, Tool, ToolChoice
 
 MAX_MESSAGES = 4096
-MAX_PARTS = 1024
-MAX_NAME_CHARS = 64
-"""OpenAI's own limit for the name of a participant in a chat."""
-
-
-class TextPart(Fields):
-    """A part of a message's content."""
-
-    type: Literal["text"]
-    text: str
-
-
-def _without_nothing(value: object) -> object:
-    """Drop fields that are null or an empty list, of which responses sent back have many."""
-    if not isinstance(value, dict):
-        return value
-    return {name: each for name, each in value.items() if each is not None and each != []}
-
-
-class Message(Fields):
-    """A message of a chat."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[
-        Annotated[str, Tag("<one>")]
-        | Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True), Tag("<many>")],
-        Discriminator(lambda value: "<many>" if isinstance(value, list) else "<one>"),
-    ]
-    name: Annotated[str, Field(max_length=MAX_NAME_CHARS)] = ""
-
-    @property
-    def spoken(self) -> dict[str, str]:
-        """The message for the chat template, which knows ``developer`` as ``system``."""
-        parts = self.content
-        text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
-        role = "system" if self.role == "developer" else self.role
-        return {"role": role, "content": text, "name": self.name}
 
 
 class ChatRequest(Request):
     """The body of POST /v1/chat/completions."""
 
     messages: Annotated[
-        list[Annotated[Message, BeforeValidator(_without_nothing)]],
+        list[Annotated[Message, BeforeValidator(without_nothing)]],
         Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True),
     ]
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] = Field(
+        default_factory=list
+    )
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
+    include_reasoning: bool = True
     max_completion_tokens: Uint32 | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
@@ -104,6 +75,7 @@ class ChatRequest(Request):
             "continue_final_message": self.continue_final_message,
             "template_arguments": self.chat_template_kwargs,
             "content_as_text": self.specmesh.content_as_text,
+            "tools": [] if self.tool_choice == "none" else [each.written for each in self.tools],
         }
 
     @property

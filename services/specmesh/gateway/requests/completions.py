@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Uint32
-from specmesh.gateway.requests.parameters import COMPLETIONS, EXTENSION
+from specmesh.gateway.requests.parameters.tables import COMPLETIONS, EXTENSION
 from specmesh.gateway.requests.request import Request, read_request
 
 MAX_PROMPTS = 1024
@@ -50,6 +50,7 @@ class CompletionRequest(Request):
     ]
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     add_special_tokens: bool | None = None
+    echo: bool = False
 
     @model_validator(mode="after")
     def _check_extension(self) -> Self:

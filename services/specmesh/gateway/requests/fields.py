@@ -45,6 +45,7 @@ class Fields(BaseModel):
         """Drop all unknown names but the first, which suffices to refuse the object."""
         if not isinstance(value, dict) or len(value) <= len(cls.model_fields):
             return value
-        known = {name: value[name] for name in cls.model_fields if name in value}
-        unknown = next(name for name in value if name not in cls.model_fields)
+        names = {field.alias or name for name, field in cls.model_fields.items()}
+        known = {name: value[name] for name in names if name in value}
+        unknown = next(name for name in value if name not in names)
         return {**known, unknown: value[unknown]}

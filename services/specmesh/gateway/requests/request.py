@@ -15,9 +15,10 @@ from pydantic import Discriminator, Field, Tag, ValidationError, create_model, m
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.extension import Extension
 from specmesh.gateway.requests.fields import Fields, Float32, Pairs, Uint32, Uint64
-from specmesh.gateway.requests.parameters import EXTENSION, taken
+from specmesh.gateway.requests.grammars import ResponseFormat, StructuredOutputs, grammar_of
+from specmesh.gateway.requests.parameters.standing import Parameters
+from specmesh.gateway.requests.parameters.tables import EXTENSION, taken
 from specmesh.gateway.requests.protocol_fields import OPTIONS, PARAMETERS
-from specmesh.gateway.requests.standing import Parameters
 
 MAX_STOP = 16
 SEED_BITS = 53
@@ -35,7 +36,7 @@ class StreamOptions(Fields):
     include_usage: bool | None = None
     include_obfuscation: Literal[False] | None = None
     continuous_usage_stats: bool | None = None
-    """Ignored, but accepted since load generators send it. Usage comes once, at the end."""
+    """vLLM's: tells the usage so far in every chunk, if ``include_usage`` is true as well."""
 
 
 if TYPE_CHECKING:
@@ -68,6 +69,10 @@ class Request(ProtocolFields):
     user: str | None = None
     metadata: Annotated[dict[str, str], Pairs] | None = None
     ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    skip_special_tokens: bool = True
     specmesh: Extension = Field(default_factory=Extension)
 
     @model_validator(mode="after")
@@ -78,10 +83,21 @@ class Request(ProtocolFields):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_grammar(self) -> Self:
+        grammar_of(self.response_format, self.structured_outputs)
+        return self
+
     @property
     def include_usage(self) -> bool:
         """True if the stream is to end with a chunk about usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def includes_running_usage(self) -> bool:
+        """True if every chunk of the stream is to tell the usage so far."""
+        options = self.stream_options
+        return self.include_usage and options is not None and bool(options.continuous_usage_stats)
 
     def keywords(self, number: int, num_answers: int) -> dict[str, Any]:
         """Return the keyword arguments that the SDK's ``generate`` and ``chat`` share, for answer
@@ -97,8 +113,11 @@ class Request(ProtocolFields):
             "top_p": None if is_greedy else self.top_p,
             "seed": seed_of(self.seed, number % self.n),
             "acceptance_mode": more.acceptance_mode,
+            "grammar": grammar_of(self.response_format, self.structured_outputs),
             "stop_strings": stops or (),
             "ignore_end_of_text": self.ignore_eos,
+            "include_stop_string": self.include_stop_str_in_output,
+            "keep_special_tokens": not self.skip_special_tokens,
             "strategy": more.strategy,
             "filter": None if more.filter is None else more.filter.chosen,
             "request_id": _request_id(more.request_id, number, num_answers),
@@ -120,13 +139,19 @@ def _request_id(given: str, number: int, num_answers: int) -> str:
     return f"{given}/{number}" if given and num_answers > 1 else given
 
 
-R = TypeVar("R", bound=Request)
+F = TypeVar("F", bound=Fields)
 
 
-def read_request(request_class: type[R], given: Mapping[str, object], parameters: Parameters) -> R:
-    """Validate the body ``given`` of a call that takes ``parameters``. Raises ``ApiError``."""
+def read_request(
+    request_class: type[F],
+    given: Mapping[str, object],
+    parameters: Parameters,
+    hints: Mapping[str, str] = HINTS,
+) -> F:
+    """Validate the body ``given`` of a call that takes ``parameters``; ``hints`` are those of
+    ``taken``. Raises ``ApiError``."""
     try:
-        return request_class.model_validate(taken(given, parameters, HINTS))
+        return request_class.model_validate(taken(given, parameters, hints))
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
     # An unknown field takes precedence, since it may be why another is missing: a message with tool

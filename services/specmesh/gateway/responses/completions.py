@@ -2,38 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from specmesh.client import Chunk, GenerationResult
+from specmesh.gateway.responses.echo import Echo
 from specmesh.gateway.responses.envelope import Json, extension, finish_reason
-from specmesh.gateway.responses.logprobs import of_completion
+from specmesh.gateway.responses.logprobs import joined, of_completion
 
 
 class CompletionStyle:
-    """The ``Style`` of completions."""
+    """The ``Style`` of completions. ``echoed`` has the prompt to precede each choice, or
+    nothing."""
 
     prefix = "cmpl-"
     object = "text_completion"
     chunk_object = "text_completion"
 
+    def __init__(self, echoed: Sequence[Echo]) -> None:
+        self._echoed = echoed
+
     def whole(self, number: int, result: GenerationResult) -> Json:
         """Return a complete choice of a response."""
         logprobs = of_completion(result.logprobs) if result.logprobs else None
+        text = result.text
+        if self._echoed:
+            echo = self._echoed[number]
+            text = echo.text + text
+            logprobs = joined(echo.logprobs, logprobs, len(echo.text))
         return {
             "index": number,
-            "text": result.text,
+            "text": text,
             "logprobs": logprobs,
             "finish_reason": finish_reason(result),
+            "stop_reason": result.stop_reason,
             **extension(result),
         }
 
-    def first(self, number: int) -> None:
-        """Return None, since nothing comes before the text."""
+    def first(self, number: int) -> Json | None:
+        """Return the part of a stream that echoes a choice's prompt; None without an echo."""
+        if not self._echoed:
+            return None
+        echo = self._echoed[number]
+        told = {"text": echo.text, "logprobs": echo.logprobs}
+        return {"index": number, **told, "finish_reason": None}
 
-    def more(self, number: int, chunk: Chunk) -> Json:
-        """Return the part of a stream that continues a choice."""
+    def more(self, number: int, chunk: Chunk) -> Json | None:
+        """Return the part of a stream that continues a choice; None if there is nothing to say."""
+        if not chunk.text and not chunk.logprobs:
+            return None
         logprobs = of_completion(chunk.logprobs) if chunk.logprobs else None
+        if self._echoed:
+            logprobs = joined(None, logprobs, len(self._echoed[number].text))
         return {"index": number, "text": chunk.text, "logprobs": logprobs, "finish_reason": None}
 
     def last(self, number: int, result: GenerationResult) -> Json:
         """Return the part of a stream that ends a choice."""
         ended = {"index": number, "text": "", "logprobs": None}
-        return {**ended, "finish_reason": finish_reason(result), **extension(result)}
+        reasons = {"finish_reason": finish_reason(result), "stop_reason": result.stop_reason}
+        return {**ended, **reasons, **extension(result)}

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
-from specmesh.client import Chunk, FinishReason, GenerationResult
-from specmesh.gateway.requests.parameters import EXTENSION
+from specmesh.client import Chunk, FinishReason, GenerationResult, GenerationStream
+from specmesh.gateway.requests.parameters.tables import EXTENSION
 
 Json = dict[str, object]
 
@@ -19,12 +19,17 @@ _FINISH_REASONS: Mapping[FinishReason, str] = {FinishReason.LENGTH: "length"}
 class Style(Protocol):
     """The format in which one of the two calls writes its choices."""
 
-    prefix: str
-    """The prefix of ids."""
-    object: str
-    """The ``object`` of a response."""
-    chunk_object: str
-    """The ``object`` of a part of a stream."""
+    @property
+    def prefix(self) -> str:
+        """The prefix of ids."""
+
+    @property
+    def object(self) -> str:
+        """The ``object`` of a response."""
+
+    @property
+    def chunk_object(self) -> str:
+        """The ``object`` of a part of a stream."""
 
     def whole(self, number: int, result: GenerationResult) -> Json:
         """Return a complete choice of a response."""
@@ -33,8 +38,8 @@ class Style(Protocol):
         """Return the part of a stream that precedes a choice's text; None if there is no such
         part."""
 
-    def more(self, number: int, chunk: Chunk) -> Json:
-        """Return the part of a stream that continues a choice."""
+    def more(self, number: int, chunk: Chunk) -> Json | None:
+        """Return the part of a stream that continues a choice; None if there is nothing to say."""
 
     def last(self, number: int, result: GenerationResult) -> Json:
         """Return the part of a stream that ends a choice."""
@@ -95,6 +100,18 @@ def usage(results: Sequence[GenerationResult], n: int) -> Json:
         "prompt_tokens_details": {
             "cached_tokens": sum(stats.num_cached_tokens for stats in firsts),
         },
+    }
+
+
+def usage_so_far(answer: GenerationStream, num_tokens: int) -> Json | None:
+    """Return the token counts of one choice after ``num_tokens``; None before it has begun."""
+    num_prompt = answer.num_prompt_tokens
+    if num_prompt is None:
+        return None
+    return {
+        "prompt_tokens": num_prompt,
+        "completion_tokens": num_tokens,
+        "total_tokens": num_prompt + num_tokens,
     }
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from specmesh.client import TokenLogprob, TokenLogprobs
 
 Json = dict[str, object]
+Columns = dict[str, list[Any]]
+"""The log-probabilities of a completion: lists by name, with an entry for each token."""
 
 LEAST = -9999.0
 """OpenAI's value for a token of practically no probability, since JSON has no infinity."""
@@ -32,6 +35,18 @@ def of_chat(tokens: Sequence[TokenLogprobs]) -> Json:
     return {"content": content, "refusal": None}
 
 
+def of_response(tokens: Sequence[TokenLogprobs]) -> list[Json]:
+    """Return ``logprobs`` of a text of POST /v1/responses, where a token always has bytes."""
+    return [
+        {**_with_bytes(each.chosen), "top_logprobs": [_with_bytes(top) for top in each.top]}
+        for each in tokens
+    ]
+
+
+def _with_bytes(token: TokenLogprob) -> Json:
+    return {**_described(token), "bytes": list(token.bytes)}
+
+
 def _described(token: TokenLogprob) -> Json:
     return {
         "token": token_text(token),
@@ -40,7 +55,7 @@ def _described(token: TokenLogprob) -> Json:
     }
 
 
-def of_completion(tokens: Sequence[TokenLogprobs]) -> Json:
+def of_completion(tokens: Sequence[TokenLogprobs]) -> Columns:
     """Return ``choices[].logprobs`` of a completion, or of a part of it."""
     return {
         "tokens": [token_text(each.chosen) for each in tokens],
@@ -48,6 +63,16 @@ def of_completion(tokens: Sequence[TokenLogprobs]) -> Json:
         "top_logprobs": [_likeliest(each) for each in tokens],
         "text_offset": [each.text_offset for each in tokens],
     }
+
+
+def joined(first: Columns | None, second: Columns | None, num_characters: int) -> Columns | None:
+    """Return the log-probabilities of a text of ``num_characters`` and of the one that follows it;
+    None if both are."""
+    if second is None:
+        return first
+    offsets = [num_characters + offset for offset in second["text_offset"]]
+    shifted = {**second, "text_offset": offsets}
+    return shifted if first is None else {name: first[name] + shifted[name] for name in first}
 
 
 def _likeliest(token: TokenLogprobs) -> dict[str, float]:

@@ -12,8 +12,8 @@ from specmesh.serving.templates.template_language import BrokenTemplate, check_s
 
 log = logging.getLogger(__name__)
 
-DEFAULT = "default"
-"""The name of the template for chats if a model has several templates."""
+DEFAULT, TOOL_USE = "default", "tool_use"
+"""The names of the templates for chats, and for chats with tools, if a model has several."""
 
 
 def given_template(settings: Any) -> str | None:
@@ -38,25 +38,34 @@ def template_of(name: str, tokenizer: Any, given: str | None) -> ChatTemplate | 
 
     A broken template is ignored: the model still answers text prompts.
     """
-    source = given
-    if source is None and (own := _own(name, tokenizer)) is not None:
+    if given is not None:
+        return ChatTemplate(given, tokenizer.special_tokens_map)
+    own = _own(name, tokenizer)
+    if DEFAULT not in own:
+        return None
+    return ChatTemplate(own[DEFAULT], tokenizer.special_tokens_map, own.get(TOOL_USE, ""))
+
+
+def _own(name: str, tokenizer: Any) -> dict[str, str]:
+    """Return by name the templates that transformers read from ``chat_template.jinja`` and the
+    files beside it, else from ``tokenizer_config.json``; only those that are used and valid."""
+    templates = tokenizer.chat_template
+    if isinstance(templates, str):
+        templates = {DEFAULT: templates}
+    if not isinstance(templates, dict):
+        return {}
+    if DEFAULT not in templates:
+        listed = ", ".join(sorted(templates))
+        log.warning(
+            "model has no default chat template", extra={"model": name, "templates": listed}
+        )
+    valid = {}
+    for used in (DEFAULT, TOOL_USE):
+        if not isinstance(source := templates.get(used), str):
+            continue
         try:
-            check_syntax(own)
-            source = own
+            check_syntax(source)
+            valid[used] = source
         except BrokenTemplate as error:
             log.warning("chat template is broken", extra={"model": name, "reason": str(error)})
-    return None if source is None else ChatTemplate(source, tokenizer.special_tokens_map)
-
-
-def _own(name: str, tokenizer: Any) -> str | None:
-    """Return the template that transformers read from ``chat_template.jinja``, else from
-    ``tokenizer_config.json``."""
-    template = tokenizer.chat_template
-    if isinstance(template, dict):
-        if DEFAULT not in template:
-            listed = ", ".join(sorted(template))
-            log.warning(
-                "model has no default chat template", extra={"model": name, "templates": listed}
-            )
-        template = template.get(DEFAULT)
-    return template if isinstance(template, str) else None
+    return valid

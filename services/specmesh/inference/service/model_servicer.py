@@ -105,5 +105,7 @@ def _message(template: ChatTemplate | None) -> model_service_pb2.ChatTemplate | 
     if template is None:
         return None
     return model_service_pb2.ChatTemplate(
-        source=template.source, special_tokens=template.special_tokens
+        source=template.source,
+        special_tokens=template.special_tokens,
+        tool_source=template.tool_source,
     )

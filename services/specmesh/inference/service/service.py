@@ -17,6 +17,7 @@ from specmesh.inference.backends.registry import Backend, backends
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.engine_metrics import observe
 from specmesh.inference.engine.heads import TargetWithHeads
+from specmesh.inference.grammar.grammars import Grammars
 from specmesh.inference.model import (
     Cancellation,
     ForwardRequest,
@@ -31,7 +32,7 @@ from specmesh.serving.identity.expiry import reported_files
 from specmesh.serving.settings import RedisSettings, ServerSettings
 from specmesh.serving.startup import CannotStart
 from specmesh.serving.store.session_store import SessionStore
-from specmesh.v1.model_pb2 import ModelFeature
+from specmesh.v1.model_pb2 import MODEL_FEATURE_GRAMMARS, ModelFeature
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +94,7 @@ class InferenceService(ABC):
         self.backend = backend
         self._settings = settings
         self._num_threads = backend.threads(settings)
+        self._grammars: Grammars | None = None
         self._redis_certificates = reported_files((settings.redis_ca, settings.redis_cert))
         self._store = (
             SessionStore.from_url(
@@ -113,9 +115,14 @@ class InferenceService(ABC):
 
     @abstractmethod
     def add_servicer(
-        self, server: grpc.aio.Server, model: LanguageModel, prefixes: PrefixResolver
+        self,
+        server: grpc.aio.Server,
+        model: LanguageModel,
+        prefixes: PrefixResolver,
+        grammars: Grammars | None,
     ) -> None:
-        """Add the role's own servicer, which answers with ``model``."""
+        """Add the role's own servicer, which answers with ``model``, and with ``grammars`` if it
+        can follow any."""
 
     async def start(self) -> None:
         """Load the model and warm it up, so that the first call is as fast as the next."""
@@ -134,6 +141,7 @@ class InferenceService(ABC):
             raise CannotStart(f"loading the model failed: {reason_of(error)}") from error
         observe(self._engine, self._model.pool)
         description = self._model.description
+        self._grammars = await asyncio.to_thread(Grammars.of, description)
         log.info(
             "model ready",
             extra={
@@ -147,10 +155,11 @@ class InferenceService(ABC):
     def register(self, server: grpc.aio.Server) -> None:
         """Add the servicers of the role and of ModelService."""
         prefixes = PrefixResolver(self._model, self._store)
-        self.add_servicer(server, self._model, prefixes)
+        self.add_servicer(server, self._model, prefixes, self._grammars)
         settings = self._settings
+        features = [*self.features, *([] if self._grammars is None else [MODEL_FEATURE_GRAMMARS])]
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-            ModelServicer(self._model, self.features, settings.name, self._num_threads), server
+            ModelServicer(self._model, features, settings.name, self._num_threads), server
         )
 
     @property
@@ -171,6 +180,8 @@ class InferenceService(ABC):
         """End the engine's thread and the connection to Redis."""
         if hasattr(self, "_engine"):
             await asyncio.to_thread(self._engine.stop)
+        if self._grammars is not None:
+            self._grammars.close()
         if self._store is not None:
             await self._store.aclose()
 

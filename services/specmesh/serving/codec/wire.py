@@ -22,6 +22,7 @@ from specmesh.decoding.trees.growth import TreeGrowth
 from specmesh.decoding.trees.shape import TreeShape
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2, tokens_pb2
+from specmesh.serving.codec.grammars import read_grammar, write_grammar
 from specmesh.v1 import sampling_pb2
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def read_sampling(message: sampling_pb2.SamplingParameters, seed: int | None = N
     Without either, a temperature above 0 is refused: the answer would not be a function of the
     request. Every field but ``acceptance_mode`` has the name that it has in ``Sampling``.
     """
-    given = {field.name: _plain(field.name, value) for field, value in message.ListFields()}
+    with within("sampling"):
+        given = {field.name: _plain(field.name, value) for field, value in message.ListFields()}
     if seed is not None:
         given.setdefault("seed", seed)
     if "seed" not in given and given.get("temperature") != 0:
@@ -72,6 +74,8 @@ def write_sampling(sampling: Sampling) -> sampling_pb2.SamplingParameters:
             sampling_pb2.TokenSequence(token_ids=sequence) for sequence in sequences
         ]
     given["logit_bias"] = dict(sampling.logit_bias)
+    if sampling.grammar is not None:
+        given["grammar"] = write_grammar(sampling.grammar)
     return sampling_pb2.SamplingParameters(
         **given,
         acceptance_mode=sampling_pb2.ACCEPTANCE_MODE_REJECTION
@@ -86,6 +90,8 @@ def _plain(name: str, value: Any) -> Any:
         return tuple(sorted(value.items()))
     if name == "banned_sequences":
         return tuple(tuple(sequence.token_ids) for sequence in value)
+    if name == "grammar":
+        return read_grammar(value)
     return value if isinstance(value, int | float) else tuple(value)
 
 

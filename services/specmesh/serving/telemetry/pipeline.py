@@ -80,7 +80,7 @@ def configure(role: str, instance: str, scrape: Scrape | None = None) -> Telemet
         {
             names.SERVICE_NAME: f"specmesh-{role}",
             names.SERVICE_INSTANCE: instance,
-            names.SERVICE_VERSION: _version(),
+            names.SERVICE_VERSION: package_version(),
         }
     )
     spans_to, metrics_to = span_exporter(), metric_exporter()
@@ -102,7 +102,8 @@ def configure(role: str, instance: str, scrape: Scrape | None = None) -> Telemet
     return Telemetry(pipelines)
 
 
-def _version() -> str:
+def package_version() -> str:
+    """Return the version of specmesh."""
     try:
         return version("specmesh")
     except PackageNotFoundError:  # run from its sources

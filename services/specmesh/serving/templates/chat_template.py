@@ -15,8 +15,14 @@ class ChatTemplate:
     """A template that renders a chat as a prompt.
 
     ``source`` is Jinja in the dialect of Hugging Face (see ``template_language.py``);
-    ``special_tokens`` are the variables for special tokens, such as ``bos_token``.
+    ``special_tokens`` are the variables for special tokens, such as ``bos_token``. Some models have
+    a template of their own for chats with tools, ``tool_source``; "" if ``source`` serves them too.
     """
 
     source: str
     special_tokens: Mapping[str, str]
+    tool_source: str = ""
+
+    def source_for(self, *, tools: bool) -> str:
+        """Return the source for chats with or without ``tools``."""
+        return (self.tool_source if tools else "") or self.source

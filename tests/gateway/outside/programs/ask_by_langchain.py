@@ -1,4 +1,4 @@
-"""LangChain's models: chats whole and streamed, completions, and tools, which are refused."""
+"""LangChain's models: chats whole and streamed, completions, tools for a model that has none."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ tool = {"name": "look_up", "description": "Look it up.", "parameters": {"type": 
 try:
     chat.bind_tools([tool]).invoke(messages)
 except BadRequestError as refused:
-    assert (refused.param, refused.code) == ("tools", "unsupported_parameter"), refused
+    assert "it ignores 'tools'" in refused.message, refused
 else:
     raise AssertionError("tools were taken, and nothing done with them")
 told = json.dumps([whole.content, whole.usage_metadata["total_tokens"], text])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from dataclasses import replace
 
 import grpc.aio
 from opentelemetry.trace import Span
@@ -151,12 +152,14 @@ class DraftCalls:
         )
 
     def _draft_sampling(self, task: TaskId, peer: Peer) -> sampling_pb2.SamplingParameters:
-        """Return the parameters of a draft. A drafter that can't process logits drafts without
-        that: the target accepts fewer of its tokens."""
+        """Return the parameters of a draft. A drafter that can't process logits or follow a grammar
+        drafts without that: the target accepts fewer of its tokens."""
         shared = self._request
         own = draft_sampling(shared.sampling, task, shared.epoch)
         if own.needs_processing and not peer.can(model_pb2.MODEL_FEATURE_LOGIT_PROCESSING):
             own = own.without_processing
+        if own.grammar is not None and not peer.can(model_pb2.MODEL_FEATURE_GRAMMARS):
+            own = replace(own, grammar=None)
         return shared.sampling_message if own is shared.sampling else write_sampling(own)
 
 

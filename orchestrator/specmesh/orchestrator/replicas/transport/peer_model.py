@@ -53,5 +53,7 @@ def _chat_template(
     for piece in pieces:
         if piece.HasField("chat_template"):
             template = piece.chat_template
-            return ChatTemplate(template.source, dict(template.special_tokens))
+            return ChatTemplate(
+                template.source, dict(template.special_tokens), template.tool_source
+            )
     return None

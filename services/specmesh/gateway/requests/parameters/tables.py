@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.requests import other_servers
-from specmesh.gateway.requests.standing import Parameter, Parameters, Standing
+from specmesh.gateway.requests.parameters import other_servers
+from specmesh.gateway.requests.parameters.standing import Parameter, Parameters, Standing
 
 EXTENSION = "specmesh"
 """The one field of a request that is specmesh's own."""
@@ -23,6 +23,7 @@ _NEUTRAL: Mapping[str, object] = {
     "frequency_penalty": 0,
     "logit_bias": {},
     "presence_penalty": 0,
+    "response_format": {"type": "text"},
 }
 """Values of supported parameters that mean the same as leaving them out."""
 
@@ -32,10 +33,9 @@ def _table(
 ) -> Parameters:
     return {
         **{
-            name: Parameter(name, Standing.SUPPORTED, (neutral,))
-            for name, neutral in _NEUTRAL.items()
+            name: Parameter(name, Standing.SUPPORTED, (_NEUTRAL[name],) if name in _NEUTRAL else ())
+            for name in supported
         },
-        **{name: Parameter(name, Standing.SUPPORTED) for name in supported},
         **{name: Parameter(name, Standing.IGNORED) for name in ignored},
         **{name: Parameter(name, Standing.REFUSED, neutral) for name, neutral in refused.items()},
     }
@@ -44,12 +44,12 @@ def _table(
 OPENAI_COMPLETIONS = _table(
     supported=(
         *("model", "prompt", "max_tokens", "temperature", "top_p", "n", "stop"),
-        *("stream", "stream_options", "logprobs"),
+        *("stream", "stream_options", "logprobs", "echo"),
+        *("seed", "frequency_penalty", "logit_bias", "presence_penalty"),
     ),
     ignored=("user",),
     refused={
         "best_of": (1,),
-        "echo": (False,),
         "suffix": ("",),
     },
 )
@@ -58,6 +58,8 @@ OPENAI_CHAT = _table(
     supported=(
         *("model", "messages", "max_completion_tokens", "max_tokens", "temperature", "top_p"),
         *("n", "stop", "stream", "stream_options", "logprobs", "top_logprobs"),
+        *("seed", "frequency_penalty", "logit_bias", "presence_penalty", "response_format"),
+        *("tools", "tool_choice", "parallel_tool_calls"),
     ),
     ignored=(
         *("user", "metadata", "store", "safety_identifier"),
@@ -69,13 +71,9 @@ OPENAI_CHAT = _table(
         "functions": ([],),
         "modalities": (["text"],),
         "moderation": (),
-        "parallel_tool_calls": (True, False),  # no effect without tools
         "prediction": (),
         "reasoning_effort": ("none",),
-        "response_format": ({"type": "text"},),
         "service_tier": ("auto", "default"),
-        "tool_choice": ("none", "auto"),
-        "tools": ([],),
         "verbosity": ("medium",),
         "web_search_options": (),
     },

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specmesh.gateway.requests.standing import Parameter, Parameters, Standing
+from specmesh.gateway.requests.parameters.standing import Parameter, Parameters, Standing
 
 SUPPORTED, IGNORED, REFUSED = Standing
 
@@ -47,10 +47,10 @@ OTHER_SERVERS = {
     "continue_final_message": OtherParameter((False,), chats=SUPPORTED),
     "documents": OtherParameter(([],)),
     "ec_transfer_params": _NULL_ALONE,
-    "echo": OtherParameter((False,)),
+    "echo": OtherParameter((False,), completions=SUPPORTED),
     "ignore_eos": _supported(),
-    "include_reasoning": OtherParameter((True,)),
-    "include_stop_str_in_output": OtherParameter((False,)),
+    "include_reasoning": OtherParameter((True,), chats=SUPPORTED),
+    "include_stop_str_in_output": _supported(False),
     "kv_transfer_params": _NULL_ALONE,
     "length_penalty": OtherParameter((1,)),
     "logprob_token_ids": OtherParameter(([],)),
@@ -66,7 +66,7 @@ OTHER_SERVERS = {
     "repetition_detection": _NULL_ALONE,
     "repetition_penalty": _supported(1),
     "request_id": _NULL_ALONE,
-    "response_format": OtherParameter(({"type": "text"},)),
+    "response_format": _supported({"type": "text"}),
     "return_mm_kwargs": OtherParameter((False,)),
     "return_prompt_text": OtherParameter((False,)),
     "return_token_ids": OtherParameter((False,)),
@@ -74,11 +74,11 @@ OTHER_SERVERS = {
     "return_tokens_as_token_ids": OtherParameter((False,)),
     "routed_experts_prompt_start": OtherParameter((0,)),
     "session_id": _NULL_ALONE,
-    "skip_special_tokens": OtherParameter((True,)),
+    "skip_special_tokens": OtherParameter(completions=SUPPORTED, chats=SUPPORTED),
     "spaces_between_special_tokens": OtherParameter((True,)),
     "stop_token_ids": _supported([]),
     "stream_interval": OtherParameter((1,)),
-    "structured_outputs": _NULL_ALONE,
+    "structured_outputs": _supported(),
     "thinking_token_budget": _NULL_ALONE,
     "top_k": _supported(-1, 0),
     "truncate_prompt_tokens": _NULL_ALONE,

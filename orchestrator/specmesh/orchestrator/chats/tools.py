@@ -1,0 +1,52 @@
+"""The tools of a chat, and the calls in its messages, as templates read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.admission.request_limits import MAX_TOOL_BYTES, MAX_TOOLS
+from specmesh.orchestrator.chats.json_text import read_object
+from specmesh.v1 import chat_pb2
+
+
+def check_tools(chat: chat_pb2.Chat) -> None:
+    """Raise ``InvalidField`` for more tools than are allowed, or larger ones."""
+    if len(chat.tools) > MAX_TOOLS:
+        raise InvalidField("chat.tools", f"has more than {MAX_TOOLS} entries")
+    num_bytes = sum(len(each.encode()) for each in chat.tools)
+    if num_bytes > MAX_TOOL_BYTES:
+        raise InvalidField("chat.tools", f"{num_bytes} bytes exceed the limit of {MAX_TOOL_BYTES}")
+
+
+def read_tools(chat: chat_pb2.Chat) -> list[dict[str, Any]] | None:
+    """Return the tools; None if there are none, as templates expect. Raises ``InvalidField``."""
+    tools = [read_object(f"chat.tools[{n}]", text) for n, text in enumerate(chat.tools)]
+    for n, tool in enumerate(tools):
+        field = f"chat.tools[{n}]"
+        if tool.get("type") != "function" or not isinstance(tool.get("function"), dict):
+            raise InvalidField(field, 'must have the "type" "function" and an object "function"')
+        name = tool["function"].get("name")
+        if not isinstance(name, str) or not name:
+            raise InvalidField(field, "must have a function with a name")
+    return tools or None
+
+
+def tool_names(chat: chat_pb2.Chat) -> tuple[str, ...]:
+    """Return the names of the tools. Raises ``InvalidField``."""
+    return tuple(tool["function"]["name"] for tool in read_tools(chat) or ())
+
+
+def read_calls(field: str, message: chat_pb2.ChatMessage) -> list[dict[str, Any]]:
+    """Return the calls in ``message`` in OpenAI's shape, but with objects as arguments, which is
+    how transformers hands them to templates. Raises ``InvalidField``."""
+    calls = []
+    for n, call in enumerate(message.tool_calls):
+        if not call.name:
+            raise InvalidField(f"{field}.tool_calls[{n}].name", "must not be empty")
+        arguments = read_object(f"{field}.tool_calls[{n}].arguments", call.arguments or "{}")
+        function = {"name": call.name, "arguments": arguments}
+        # Templates check whether there is an id, not whether it is empty.
+        named = {"id": call.id} if call.id else {}
+        calls.append({**named, "type": "function", "function": function})
+    return calls

@@ -1,0 +1,1 @@
+"""Parsing of answers: reasoning and calls of tools, which a model writes as text."""

@@ -1,0 +1,34 @@
+"""A format in which models write calls of tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from specmesh.orchestrator.parsing.pieces import Piece
+
+
+class CallParser(Protocol):
+    """Finds the calls in a message whose text comes in pieces. How the text is split must make no
+    difference to all pieces of a kind together."""
+
+    def push(self, text: str) -> list[Piece]:
+        """Return what is certain now that ``text`` has followed."""
+
+    def end(self) -> list[Piece]:
+        """Return what was held back, now that no text follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFormat:
+    """A format by its name."""
+
+    name: str
+    markers: frozenset[str]
+    """What calls are marked with. Those that are special tokens of the model are kept in the text
+    that is parsed."""
+    is_of: Callable[[str], bool]
+    """Tells from the source of a chat template whether its model writes calls in this format."""
+    parser: Callable[[Collection[str]], CallParser]
+    """Makes a parser for one message of a model that may call the tools of these names."""

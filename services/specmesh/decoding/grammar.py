@@ -1,0 +1,59 @@
+"""The grammar of an answer: which texts it may be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from specmesh.decoding.errors import InvalidField
+
+MAX_GRAMMAR_BYTES = 1 << 16
+"""Bounds the work of a compiler, and the size of each call, which carries the grammar."""
+
+
+class GrammarKind(StrEnum):
+    """The languages of grammars; each value is the name of the field that holds the source."""
+
+    JSON_SCHEMA = "json_schema"
+    """JSON that is valid under a JSON Schema."""
+    JSON_OBJECT = "json_object"
+    """Any JSON object."""
+    REGEX = "regex"
+    """Texts that match a regular expression as a whole."""
+    EBNF = "ebnf"
+    """Texts of a context-free grammar, in Lark's notation or in GBNF."""
+    CHOICE = "choice"
+    """One of some texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A grammar's source, not compiled: ``text`` is in the language of ``kind``, the JSON list of
+    all texts for CHOICE, and empty for JSON_OBJECT. Raises ``InvalidField``, which names the kind.
+    """
+
+    kind: GrammarKind
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.kind is GrammarKind.JSON_OBJECT) == bool(self.text):
+            raise InvalidField(self.kind, "must not be empty")
+        if len(self.text.encode(errors="replace")) > MAX_GRAMMAR_BYTES:
+            raise InvalidField(self.kind, f"is longer than {MAX_GRAMMAR_BYTES} bytes")
+
+    @classmethod
+    def of_choices(cls, texts: Sequence[str]) -> Self:
+        """Return the grammar of exactly ``texts``. Raises ``InvalidField`` if there are none, or
+        for an empty one."""
+        if not texts or not all(texts):
+            raise InvalidField(f"{GrammarKind.CHOICE}.texts", "must hold texts, none of them empty")
+        return cls(GrammarKind.CHOICE, json.dumps(list(texts), ensure_ascii=False))
+
+    @property
+    def choices(self) -> list[str]:
+        """The texts of a CHOICE."""
+        texts: list[str] = json.loads(self.text)
+        return texts

@@ -1,0 +1,135 @@
+"""The format of an answer, as OpenAI's API has it and as vLLM's does: both are grammars."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from specmesh.client import Grammar
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.requests.fields import Fields
+
+MAX_CHOICES = 4096
+MAX_NAME_CHARS = 64
+"""OpenAI's own limit for the name of a schema."""
+
+
+def _as_json(value: object) -> object:
+    """Return an object as JSON, once for all answers of a request."""
+    if not isinstance(value, dict):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        raise PydanticCustomError("too_deep", "is nested too deep") from None
+
+
+def _is_object(value: object) -> object:
+    if not isinstance(value, dict):
+        raise PydanticCustomError("object_type", "Input should be an object")
+    return value
+
+
+class JsonSchema(Fields):
+    """A JSON Schema for the answer. It is always enforced, whether or not it is ``strict``; its
+    name and description are for models whose prompts have them."""
+
+    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+    description: str | None = None
+    schema_: Annotated[
+        str, BeforeValidator(_as_json), BeforeValidator(_is_object), Field(alias="schema")
+    ]
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(Fields):
+    """An answer that is valid under a JSON Schema."""
+
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+    @property
+    def grammar(self) -> Grammar:
+        """The grammar of the answer."""
+        return Grammar(json_schema=self.json_schema.schema_)
+
+
+class PlainFormat(Fields):
+    """An answer that is any text, or any JSON object."""
+
+    type: Literal["text", "json_object"]
+
+    @property
+    def grammar(self) -> Grammar | None:
+        """The grammar of the answer; None for any text."""
+        return Grammar(json_object=True) if self.type == "json_object" else None
+
+
+class FlatSchemaFormat(JsonSchema):
+    """The same in POST /v1/responses."""
+
+    type: Literal["json_schema"]
+
+
+def _tag(value: object) -> str:
+    kind = value.get("type") if isinstance(value, dict) else None
+    return "<schema>" if kind == "json_schema" else "<plain>"
+
+
+_Plain = Annotated[PlainFormat, Tag("<plain>")]
+
+ResponseFormat = Annotated[
+    _Plain | Annotated[JsonSchemaFormat, Tag("<schema>")], Discriminator(_tag)
+]
+"""The format of a completion or of a chat."""
+TextFormat = Annotated[_Plain | Annotated[FlatSchemaFormat, Tag("<schema>")], Discriminator(_tag)]
+"""The format of a response."""
+
+
+class StructuredOutputs(Fields):
+    """vLLM's ``structured_outputs``: exactly one grammar."""
+
+    json_: Annotated[str | None, BeforeValidator(_as_json), Field(alias="json")] = None
+    regex: str | None = None
+    choice: Annotated[list[str], Field(max_length=MAX_CHOICES, fail_fast=True)] | None = None
+    grammar_: Annotated[str | None, Field(alias="grammar")] = None
+    json_object: bool | None = None
+    # Nothing but what is meant here anyway.
+    disable_fallback: bool = False
+    disable_any_whitespace: Literal[False] = False
+    disable_additional_properties: Literal[False] = False
+    whitespace_pattern: None = None
+    structural_tag: None = None
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        assert self.grammar
+        return self
+
+    @property
+    def grammar(self) -> Grammar:
+        """The grammar of the answer. Raises ValueError unless there is exactly one."""
+        return Grammar(
+            json_schema=self.json_,
+            json_object=bool(self.json_object),
+            regex=self.regex,
+            ebnf=self.grammar_,
+            choice=self.choice,
+        )
+
+
+def grammar_of(
+    response_format: PlainFormat | JsonSchemaFormat | None, structured: StructuredOutputs | None
+) -> Grammar | None:
+    """Return the one grammar of a request; None for any text. Raises ``ApiError`` for two."""
+    by_format = None if response_format is None else response_format.grammar
+    if structured is None:
+        return by_format
+    if by_format is not None:
+        raise ApiError.invalid(
+            "structured_outputs", "'structured_outputs' and 'response_format' exclude each other"
+        )
+    return structured.grammar

@@ -1,0 +1,1 @@
+"""The standing of every parameter of every call: tables, by name."""

@@ -1,0 +1,86 @@
+"""The tools of a chat, and which of them the model is to call."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.requests.fields import Fields
+
+MAX_TOOLS = 128
+"""The orchestrator's own limit, which is OpenAI's."""
+MAX_SCHEMA_VALUES = 4096
+"""Bounds the writing; the orchestrator has the limit for all tools."""
+
+
+def _check_choice(choice: object) -> object:
+    """Refuse a choice that forces a call. It would need a grammar that the answer has to follow,
+    made here of the schemas of the tools."""
+    if choice == "required" or isinstance(choice, dict):
+        said = "'required'" if isinstance(choice, str) else f"a {str(choice.get('type'))[:64]!r}"
+        raise ApiError.invalid(
+            "tool_choice",
+            f"'tool_choice': {said} is not supported here, only 'none' and 'auto'",
+            code="unsupported_parameter",
+        )
+    return choice
+
+
+ToolChoice = Annotated[Literal["none", "auto"], BeforeValidator(_check_choice)]
+
+
+def _check_size(schema: object) -> object:
+    """Refuse a schema of more values than anybody needs."""
+    left = [schema]
+    num_values = 0
+    while left and num_values <= MAX_SCHEMA_VALUES:
+        value = left.pop()
+        num_values += 1
+        if isinstance(value, dict | list):
+            left += value.values() if isinstance(value, dict) else value
+    if left:
+        raise PydanticCustomError("too_long", f"has more than {MAX_SCHEMA_VALUES} values")
+    return schema
+
+
+class OfferedFunction(Fields):
+    """A function that the model may call; ``parameters`` is a JSON schema."""
+
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    parameters: Annotated[dict[str, Any], BeforeValidator(_check_size)] | None = None
+    strict: bool | None = None
+    """Accepted, since several agents always send it, but nothing makes arguments follow a schema:
+    that would need a grammar as well."""
+
+
+class Tool(Fields):
+    """A tool that the model may call."""
+
+    type: Literal["function"]
+    function: OfferedFunction
+    _written: str = PrivateAttr("")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        tool = validate(value)
+        function = {name: each for name, each in value["function"].items() if name != "strict"}
+        tool._written = json.dumps({**value, "function": function}, ensure_ascii=False)
+        return tool
+
+    @property
+    def written(self) -> str:
+        """The tool as JSON for the template, with its keys in the order in which they were given;
+        ``strict`` is not for the model."""
+        return self._written

@@ -1,0 +1,77 @@
+"""The admission of callers and the receipt of their requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from typing import TypeVar
+
+from starlette.requests import Request as HttpRequest
+
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.http.body import parse_object, read_body
+from specmesh.gateway.http.hang_up import unless_gone
+from specmesh.gateway.identity import Caller, Door
+from specmesh.gateway.peers import PeerCheck
+from specmesh.gateway.settings import GatewaySettings
+from specmesh.serving.identity.certificates import watched_certificate
+
+T = TypeVar("T")
+
+INLINE_BYTES = 2**14
+"""Larger bodies are parsed in a thread, so that streams don't stall meanwhile."""
+BODY_SECONDS = 30.0
+"""The time limit for a body to arrive."""
+
+
+class Reception:
+    """Admits callers by ``door`` and receives their requests.
+
+    Raises ``UnusableFile`` for unusable certificate files.
+    """
+
+    def __init__(self, settings: GatewaySettings, door: Door) -> None:
+        self._door = door
+        self._max_request_bytes = settings.max_request_bytes
+        asked_for = settings.tls if settings.requires_certificates else None
+        self._peers = PeerCheck(None if asked_for is None else watched_certificate(asked_for))
+        # One thread: only one body at a time takes more memory than its bytes.
+        self._reading = ThreadPoolExecutor(1, "reading")
+
+    async def admit(self, request: HttpRequest) -> Caller:
+        """Return the caller of ``request``. Raises ``ApiError``: 401 or 403 for a caller who may
+        not call, 400 for a query parameter."""
+        self._peers.check(request)
+        caller = await self._door.admit(request)
+        request.state.record.identity = caller.identity
+        for name in request.query_params:
+            message = f"unknown query parameter {name[:64]!r}"
+            raise ApiError.invalid(name[:64], message, code="unknown_parameter")
+        return caller
+
+    async def receive(
+        self, request: HttpRequest, read: Callable[[Mapping[str, object]], T]
+    ) -> tuple[Caller, T]:
+        """Admit the caller, then receive the body and ``read`` it.
+
+        Raises what ``admit``, ``read_body``, ``parse_object`` and ``read`` raise.
+        """
+        caller = await self.admit(request)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await read_body(request, self._max_request_bytes, request.state.held)
+        except TimeoutError:
+            message = f"the body did not arrive within {BODY_SECONDS:.0f} s"
+            raise ApiError(HTTPStatus.REQUEST_TIMEOUT, message, code="body_timeout") from None
+        if len(body) <= INLINE_BYTES:
+            return caller, read(parse_object(body))
+        reading = asyncio.get_running_loop().run_in_executor(
+            self._reading, lambda: read(parse_object(body))
+        )
+        return caller, await unless_gone(request, _result(reading))
+
+
+async def _result(work: Awaitable[T]) -> T:
+    return await work

@@ -1,0 +1,1 @@
+"""Grammars of answers: compiled, followed token by token, and made into masks for logits."""

@@ -1,0 +1,73 @@
+"""Sources of grammars in the one notation that the engine compiles, Lark's."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.grammar import Grammar, GrammarKind
+
+WHITE_SPACE = r"[ ]?|\r?\n[ \t]{0,64}"
+"""What JSON may have between two tokens: a space, or a line break with an indent. A model that has
+lost its way would go on with white space for ever."""
+
+_EXACT = '\n%llguidance {"no_forcing": true}\n'
+"""Allows every token with which a text of the grammar can go on. By default the engine allows only
+the tokenizer's own tokens where the grammar leaves one text."""
+
+_PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): ")
+_AROUND = re.compile(
+    r'failed to (?:compile JSON schema|parse "%json"): |invalid regex .* \(in regex\): '
+)
+_PICTURED = re.compile(r"^error: (.*)", re.MULTILINE)
+
+
+def lark_of(grammar: Grammar) -> str:
+    """Return ``grammar`` in Lark's notation. Raises ``InvalidField``, which names the kind, for one
+    that can't be read."""
+    try:
+        return _rules(grammar) + _EXACT
+    except RecursionError:
+        raise InvalidField(grammar.kind, "is nested too deep") from None
+    except InvalidField:
+        raise
+    except Exception as error:
+        raise InvalidField(grammar.kind, str(error)) from error
+
+
+def reason_of(error: str, kind: GrammarKind) -> str:
+    """Return what the compiler's ``error`` says, in one line: without its picture of the source,
+    and with the place only in a source of ``kind`` EBNF, since the lines of others are ours."""
+    place = _PLACE.match(error)
+    text = error if place is None else error[place.end() :]
+    text = _AROUND.sub("", text.partition("\n")[0])
+    if pictured := _PICTURED.search(error):  # by the parser of regular expressions
+        text = pictured[1]
+    if place is None or kind is not GrammarKind.EBNF:
+        return text
+    return f"line {place[1]}, column {place[2]}: {text}"
+
+
+def _rules(grammar: Grammar) -> str:
+    from llguidance import regex_to_lark
+    from llguidance.gbnf_to_lark import any_to_lark
+
+    match grammar.kind:
+        case GrammarKind.JSON_OBJECT:
+            return _json_rule({"type": "object"})
+        case GrammarKind.JSON_SCHEMA:
+            schema = json.loads(grammar.text)
+            if not isinstance(schema, dict | bool):
+                raise InvalidField(grammar.kind, "must be an object, or true or false")
+            return _json_rule(schema if isinstance(schema, dict) else {"allOf": [schema]})
+        case GrammarKind.REGEX:
+            return f"start: /{regex_to_lark(grammar.text, 'dw')}/"
+        case GrammarKind.CHOICE:
+            return f"start: {' | '.join(json.dumps(text) for text in grammar.choices)}"
+    return any_to_lark(grammar.text)
+
+
+def _json_rule(schema: dict[str, object]) -> str:
+    options = {"whitespace_pattern": WHITE_SPACE}
+    return f"start: %json {json.dumps({**schema, 'x-guidance': options})}"

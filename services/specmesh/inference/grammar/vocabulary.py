@@ -1,0 +1,88 @@
+"""A model's tokens as the engine of grammars knows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.grammar import Grammar
+from specmesh.decoding.processing.masks import Bits
+from specmesh.inference.grammar.sources import lark_of, reason_of
+from specmesh.inference.model import ModelDescription
+
+if TYPE_CHECKING:  # imported only where grammars are possible
+    from llguidance import LLMatcher, LLTokenizer
+
+FIELD = "sampling.grammar"
+MAX_ROW_ITEMS = 1000
+"""Bounds the time that a token of an ambiguous grammar may take, tens of milliseconds. An object
+with 250 optional properties has as many."""
+
+
+class CompiledGrammar:
+    """A grammar for the tokens of one model. ``end`` is the mask of those that end a text."""
+
+    def __init__(self, grammar: Grammar, matcher: LLMatcher, end: Bits) -> None:
+        self.field = f"{FIELD}.{grammar.kind}"
+        self.end = end
+        self._matcher = matcher
+
+    def matcher(self) -> LLMatcher:
+        """Return the engine's matcher at the beginning of a text."""
+        return self._matcher.deep_copy()
+
+
+class Vocabulary:
+    """The tokens of a model that has tokens which end a text."""
+
+    def __init__(self, tokenizer: LLTokenizer, end_of_text_ids: tuple[int, ...]) -> None:
+        self.end_of_text_ids = frozenset(end_of_text_ids)
+        self._tokenizer = tokenizer
+        ends = np.isin(np.arange(tokenizer.vocab_size), end_of_text_ids)
+        self._end = np.packbits(ends, bitorder="little")
+
+    @classmethod
+    def of(cls, description: ModelDescription) -> Self:
+        """Return the tokens of a model. Raises ``ValueError`` for a tokenizer that the engine can't
+        read, or without an end of text, and ``ImportError`` if the engine isn't installed."""
+        from llguidance import LLTokenizer
+
+        ends = description.end_of_text_ids
+        if not description.tokenizer_json or not ends:
+            raise ValueError("there is no tokenizer, or no token that ends a text")
+        try:
+            return cls(LLTokenizer(description.tokenizer_json, eos_token=list(ends)), ends)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # Rust's, which is no Exception
+                raise
+            raise ValueError(f"the engine fails on this tokenizer: {error}") from error
+
+    def compile(self, grammar: Grammar) -> CompiledGrammar:
+        """Compile ``grammar``. Raises ``InvalidField`` for one that is wrong or not supported.
+
+        The compiler recurses along the source: with ``MAX_GRAMMAR_BYTES`` it may need 64 MiB of
+        stack.
+        """
+        from llguidance import LLMatcher, LLParserLimits
+
+        try:
+            source = LLMatcher.grammar_from_lark(lark_of(grammar))
+        except InvalidField as error:
+            raise InvalidField(f"{FIELD}.{error.field}", error.reason) from error
+        limits = LLParserLimits(max_items_in_row=MAX_ROW_ITEMS, verbose_errors=False)
+        matcher = LLMatcher(self._tokenizer, source, log_level=0, limits=limits)
+        compiled = CompiledGrammar(grammar, matcher, self._end)
+        if matcher.is_error():
+            raise InvalidField(compiled.field, reason_of(matcher.get_error(), grammar.kind))
+        beginning = compiled.matcher()
+        beginning.compute_bitmask()
+        if is_dead_end(beginning):
+            raise InvalidField(compiled.field, "allows no text at all")
+        return compiled
+
+
+def is_dead_end(matcher: LLMatcher) -> bool:
+    """Return whether a mask has shown that no text goes on or ends where ``matcher`` is."""
+    return matcher.get_error().startswith("NoExtension")

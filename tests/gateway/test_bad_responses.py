@@ -1,0 +1,118 @@
+"""What POST /v1/responses can't answer is refused by its name."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gateway.test_bad_input import JSON, assert_refused_by_name
+
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.requests.parameters.responses import RESPONSES
+from specmesh.gateway.requests.responses import responses_request
+
+ASKED = {"model": "toy", "input": "hello"}
+
+
+def said(**change):
+    return {"input": [{"role": "user", "content": "hello"} | change]}
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"model": None}, "model"),
+        ({"input": None}, "input"),
+        ({"input": 3}, "input"),
+        ({"input": []}, "input"),
+        ({"input": ["hello"]}, "input[0]"),
+        (said(content=None), "input[0].content"),
+        (said(role="tool"), "input[0].role"),
+        (said(other=1), "input[0].other"),
+        (said(content=[{"type": "input_image", "image_url": "x"}]), "input[0].content[0]"),
+        (said(content=[{"type": "input_text", "text": 3}]), "input[0].content[0].text"),
+        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input[0]"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]"),
+        ({"instructions": ["be brief"]}, "instructions"),
+        ({"max_output_tokens": -1}, "max_output_tokens"),
+        ({"max_output_tokens": "5"}, "max_output_tokens"),
+        ({"max_tokens": 5}, "max_tokens"),
+        ({"messages": []}, "messages"),
+        ({"n": 2}, "n"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"metadata": {"a": 1}}, "metadata.a"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"conversation": {"id": "conv_1"}}, "conversation"),
+        ({"background": True}, "background"),
+        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"reasoning": {"effort": "high"}}, "reasoning"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
+        ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema"),
+        ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name"),
+        (
+            {"text": {"format": {"type": "json_object"}}, "structured_outputs": {"regex": "a"}},
+            "structured_outputs",
+        ),
+        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"include": ["everything"]}, "include[0]"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"stream_options": {"include_obfuscation": False}}, "stream_options"),
+        ({"specmesh": {"other": 3}}, "specmesh.other"),
+    ],
+)
+def test_a_wrong_field_of_responses_is_named(change, param):
+    with pytest.raises(ApiError) as raised:
+        responses_request({**ASKED, **change})
+    assert (raised.value.status, raised.value.param) == (400, param)
+    assert "instance of" not in raised.value.message  # of a class that is ours
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("messages", "'input'"),
+        ("max_tokens", "'max_output_tokens'"),
+        ("previous_response_id", "'input'"),
+        ("lookahead", "'specmesh.lookahead'"),
+    ],
+)
+def test_a_name_of_another_call_is_told_what_means_the_same_here(name, hint):
+    with pytest.raises(ApiError, match=f"use {hint}"):
+        responses_request({**ASKED, name: 5})
+
+
+@pytest.mark.parametrize(
+    "neutral",
+    [
+        {"tools": []},
+        {"tool_choice": "auto", "parallel_tool_calls": True},
+        {"reasoning": {"effort": None}},
+        {"background": False},
+        {"truncation": "disabled"},
+        {"service_tier": "auto"},
+        {"text": {"format": {"type": "text"}}},
+        {"include": ["reasoning.encrypted_content"]},
+        {"previous_response_id": None, "instructions": None, "max_output_tokens": None},
+        {"repetition_penalty": 1.0, "min_p": 0},
+    ],
+    ids=str,
+)
+def test_a_neutral_value_asks_for_the_same_chat(neutral):
+    assert responses_request({**ASKED, **neutral}).chat == responses_request(ASKED).chat
+
+
+@given(name=st.sampled_from([*RESPONSES, "specmesh", "other"]), value=JSON)
+def test_no_value_of_a_field_of_responses_is_more_than_a_bad_request(name, value):
+    assert_refused_by_name(responses_request, {**ASKED, "stream": True, name: value})
+
+
+@given(
+    messages=JSON
+    | st.lists(
+        st.dictionaries(st.sampled_from(["role", "content", "type", "id", "x"]), JSON), max_size=3
+    )
+)
+def test_no_input_is_more_than_a_bad_request(messages):
+    assert_refused_by_name(responses_request, {"model": "toy", "input": messages})

@@ -1,0 +1,254 @@
+"""Tools, calls and reasoning in POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import openai
+import pytest
+from tests.client.conftest import refuses, whole_answer
+
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.requests.chats import chat_request
+from specmesh.v1 import events_pb2
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "parameters": {"type": "object", "maximum": 12345678901234567890, "a": {}},
+            "description": "Wetter",
+        },
+    }
+]
+ASKED: dict[str, Any] = {"model": "toy", "messages": [{"role": "user", "content": "hello"}]}
+CALLS = [
+    {"id": "aaaaaaaa1", "function": {"name": "get_weather", "arguments": '{"city": "Köln"}'}},
+    {"id": "aaaaaaaa2", "function": {"name": "add", "arguments": "{}"}},
+]
+
+
+def delta(**fields: Any) -> events_pb2.MessageDelta:
+    if "tool_call" in fields:
+        fields["tool_call"] = events_pb2.ToolCallDelta(**fields["tool_call"])
+    return events_pb2.MessageDelta(**fields)
+
+
+def says(
+    *chunks: list[events_pb2.MessageDelta],
+    reason: int = events_pb2.FINISH_REASON_END_OF_TEXT,
+    end: tuple[events_pb2.MessageDelta, ...] = (),
+) -> Any:
+    """An answer that the mesh has parsed, of a token for each chunk."""
+
+    async def script(_: object) -> AsyncIterator[events_pb2.GenerationEvent]:
+        began = events_pb2.GenerationStarted(session_id="s-1", model="toy", has_deltas=True)
+        yield events_pb2.GenerationEvent(started=began)
+        for index, deltas in enumerate(chunks):
+            chunk = events_pb2.GenerationChunk(
+                first_index=index, token_ids=[index], text="raw", deltas=deltas
+            )
+            yield events_pb2.GenerationEvent(chunk=chunk)
+        yield events_pb2.GenerationEvent(
+            finished=events_pb2.GenerationFinished(finish_reason=reason, deltas=end)
+        )
+
+    return script
+
+
+CALLING = says(
+    [delta(reasoning_content="hm, ")],
+    [delta(reasoning_content="hm"), delta(content="I look.")],
+    [],
+    [delta(tool_call={"index": 0, "id": "aaaaaaaa1", "name": "get_weather", "arguments": '{"ci'})],
+    [delta(tool_call={"index": 0, "arguments": 'ty": "K'})],
+    [
+        delta(tool_call={"index": 0, "arguments": 'öln"}'}),
+        delta(tool_call={"index": 1, "id": "aaaaaaaa2", "name": "add"}),
+    ],
+    end=(delta(tool_call={"index": 1, "arguments": "{}"}),),
+)
+
+
+def dumped(calls: Any) -> list[dict[str, Any]]:
+    return [{"id": each.id, "function": each.function.model_dump()} for each in calls]
+
+
+async def test_calls_and_reasoning_are_parts_of_the_message(gateway, orchestrator):
+    orchestrator.generate_scripts = [CALLING]
+    answer = await gateway.openai.chat.completions.create(**ASKED, tools=TOOLS)
+    (choice,) = answer.choices
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content == "I look."
+    assert choice.message.model_extra == {"reasoning_content": "hm, hm"}
+    assert dumped(choice.message.tool_calls) == CALLS
+    assert {each.type for each in choice.message.tool_calls} == {"function"}
+
+
+async def test_a_message_of_calls_alone_has_no_content(gateway, orchestrator):
+    call = delta(tool_call={"id": "aaaaaaaa1", "name": "add", "arguments": "{}"})
+    orchestrator.generate_scripts = [says([call])]
+    answer = await gateway.openai.chat.completions.create(**ASKED, tools=TOOLS)
+    assert answer.choices[0].message.content is None
+
+
+async def test_a_stream_brings_a_name_first_and_then_pieces_of_arguments(gateway, orchestrator):
+    orchestrator.generate_scripts = [CALLING]
+    first, *parts, last, done = await gateway.events(
+        "/v1/chat/completions", {**ASKED, "tools": TOOLS}
+    )
+    assert (first["choices"][0]["delta"]["role"], done) == ("assistant", None)
+    assert [part["choices"][0]["delta"] for part in parts] == [
+        {"reasoning_content": "hm, "},
+        {"content": "I look.", "reasoning_content": "hm"},
+        {
+            "tool_calls": [
+                {
+                    "index": 0,
+                    "id": "aaaaaaaa1",
+                    "type": "function",
+                    "function": {"name": "get_weather", "arguments": '{"ci'},
+                }
+            ]
+        },
+        {"tool_calls": [{"index": 0, "function": {"arguments": 'ty": "K'}}]},
+        {
+            "tool_calls": [
+                {"index": 0, "function": {"arguments": 'öln"}'}},
+                {
+                    "index": 1,
+                    "id": "aaaaaaaa2",
+                    "type": "function",
+                    "function": {"name": "add", "arguments": ""},
+                },
+            ]
+        },
+        {"tool_calls": [{"index": 1, "function": {"arguments": "{}"}}]},
+    ]
+    assert last["choices"][0]["finish_reason"] == "tool_calls"
+    assert last["choices"][0]["delta"] == {}
+
+
+async def test_openais_own_client_puts_a_stream_together(gateway, orchestrator):
+    orchestrator.generate_scripts = [CALLING]
+    async with gateway.openai.chat.completions.stream(
+        **ASKED, tools=TOOLS, extra_body={"include_reasoning": False}
+    ) as stream:
+        whole = await stream.get_final_completion()
+    (choice,) = whole.choices
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", "I look.")
+    assert dumped(choice.message.tool_calls) == [
+        {"id": call["id"], "function": {**call["function"], "parsed_arguments": None}}
+        for call in CALLS
+    ]
+    assert "reasoning_content" not in choice.message.model_extra
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_only_the_first_call_is_told_unless_several_may_be(gateway, orchestrator, streams):
+    orchestrator.generate_scripts = [CALLING]
+    asked = {**ASKED, "tools": TOOLS, "parallel_tool_calls": False}
+    if streams:
+        events = await gateway.events("/v1/chat/completions", asked)
+        parts = [event["choices"][0]["delta"] for event in events if event]
+        calls = [call for part in parts for call in part.get("tool_calls", ())]
+        assert {call["index"] for call in calls} == {0}
+    else:
+        answer = await gateway.openai.chat.completions.create(**asked)
+        assert dumped(answer.choices[0].message.tool_calls) == CALLS[:1]
+
+
+async def test_an_answer_that_was_cut_off_says_so_even_within_a_call(gateway, orchestrator):
+    call = delta(tool_call={"id": "aaaaaaaa1", "name": "add", "arguments": '{"a'})
+    orchestrator.generate_scripts = [says([call], reason=events_pb2.FINISH_REASON_LENGTH)]
+    answer = await gateway.openai.chat.completions.create(**ASKED, tools=TOOLS)
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.choices[0].message.tool_calls[0].function.arguments == '{"a'
+
+
+async def test_reasoning_is_left_out_on_request(gateway, orchestrator):
+    orchestrator.generate_scripts = [CALLING]
+    answer = await gateway.openai.chat.completions.create(
+        **ASKED, tools=TOOLS, extra_body={"include_reasoning": False}
+    )
+    assert answer.choices[0].message.model_extra == {}
+
+
+async def test_tools_reach_the_mesh_as_they_were_given(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer] * 3
+    strict = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}]
+    for choice, tools in (("auto", TOOLS), ("none", TOOLS), (None, strict)):
+        await gateway.openai.chat.completions.create(**ASKED, tools=tools, tool_choice=choice)
+    auto, none, default = (request.chat.tools for request in orchestrator.requests)
+    assert auto == default == [json.dumps(tool, ensure_ascii=False) for tool in TOOLS]
+    assert none == []
+
+
+async def test_calls_and_results_reach_the_mesh_as_messages(gateway, orchestrator):
+    orchestrator.generate_scripts = [CALLING, whole_answer]
+    answer = await gateway.openai.chat.completions.create(**ASKED, tools=TOOLS)
+    said = answer.choices[0].message
+    await gateway.openai.chat.completions.create(
+        model="toy",
+        messages=[
+            *ASKED["messages"],
+            said.model_dump(),
+            {"role": "tool", "content": "21", "tool_call_id": CALLS[0]["id"]},
+            {"role": "tool", "content": [{"type": "text", "text": "0"}], "tool_call_id": "b"},
+            {"role": "assistant", "content": None, "tool_calls": said.model_dump()["tool_calls"]},
+        ],
+        tools=TOOLS,
+    )
+    _, called, result, other, silent = orchestrator.requests[1].chat.messages
+    told = [
+        {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
+        for call in called.tool_calls
+    ]
+    assert (called.role, called.content, called.reasoning_content, told) == (
+        *("assistant", "I look.", "hm, hm"),
+        CALLS,
+    )
+    assert (result.role, result.content, result.tool_call_id) == ("tool", "21", "aaaaaaaa1")
+    assert (other.content, other.tool_call_id) == ("0", "b")
+    assert (silent.content, len(silent.tool_calls)) == ("", 2)
+
+
+def test_a_choice_that_forces_a_call_is_refused_by_its_name():
+    for choice, said in (
+        ("required", "'required'"),
+        ({"type": "function", "function": {"name": "f"}}, "a 'function'"),
+        ({"type": "allowed_tools", "allowed_tools": {}}, "a 'allowed_tools'"),
+    ):
+        with pytest.raises(ApiError, match=f"'tool_choice': {said} is not supported") as refused:
+            chat_request({**ASKED, "tools": TOOLS, "tool_choice": choice})
+        assert refused.value.code == "unsupported_parameter"
+
+
+@pytest.mark.parametrize(
+    ("script", "param", "code"),
+    [
+        ("NO_TOOL_FORMAT", "tools", "no_tool_format"),
+        ("CHAT_REFUSED", "messages", "chat_refused"),
+    ],
+)
+async def test_what_the_mesh_refuses_names_the_parameter(
+    gateway, orchestrator, script, param, code
+):
+    orchestrator.generate_scripts = [refuses(grpc.StatusCode.FAILED_PRECONDITION, "no", script)]
+    with pytest.raises(openai.BadRequestError) as refused:
+        await gateway.openai.chat.completions.create(**ASKED, tools=TOOLS)
+    assert (refused.value.param, refused.value.code) == (param, code)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_special_tokens_are_kept_on_request(gateway, orchestrator, path):
+    orchestrator.generate_scripts = [whole_answer] * 2
+    asked = ASKED if "chat" in path else {"model": "toy", "prompt": "hello"}
+    for skip in (True, False):
+        response = await gateway.post(path, {**asked, "skip_special_tokens": skip})
+        assert response.status_code == 200
+    assert [each.keep_special_tokens for each in orchestrator.requests] == [False, True]

@@ -1,0 +1,117 @@
+"""Grammars in each language: what they take, what they refuse and in which words."""
+
+import json
+import threading
+from itertools import pairwise
+
+import pytest
+from tests.inference.grammar.vocabularies import Small, fits, shipped_vocabulary
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.grammar import Grammar, GrammarKind
+from specmesh.inference.grammar.grammars import STACK_BYTES
+
+SCHEMA, OBJECT, REGEX, EBNF = (
+    GrammarKind.JSON_SCHEMA,
+    GrammarKind.JSON_OBJECT,
+    GrammarKind.REGEX,
+    GrammarKind.EBNF,
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "texts", "others"),
+    [
+        (REGEX, "^abc$", ["abc"], ["ab", "abcd", "^abc$"]),
+        (REGEX, "a|bc", ["a", "bc"], ["ac", "abc"]),
+        (REGEX, r"\d+/\w", ["12/x", "1/_"], ["\u0661/x", "1/é"]),
+        (REGEX, "(?i)yes", ["yes", "YES"], ["no"]),
+        (REGEX, "é{2}\n", ["éé\n"], ["é\n"]),
+        (OBJECT, "", ["{}", '{"a": [1, {"b": null}]}'], ["[]", "1", "{} {}"]),
+        (SCHEMA, "true", ["1", '"a"', "[]"], ["x"]),
+        (SCHEMA, '{"enum": ["a", 2]}', ['"a"', "2"], ['"b"', "a"]),
+        (SCHEMA, '{"pattern": "^a+$", "type": "string"}', ['"aa"'], ['"b"']),
+        (SCHEMA, '{"x-guidance": {"whitespace_pattern": "_*"}}', ['{"a": 1}'], ['{"a":__1}']),
+        (EBNF, 'start: "a" b*\nb: "b" | "(" b ")"', ["a", "ab(b)"], ["a(", "b"]),
+        (EBNF, 'root ::= "a" b*\nb ::= "b" | "(" b ")"', ["a", "ab(b)"], ["a(", "b"]),
+    ],
+)
+def test_a_source_means_what_its_language_says(kind, source, texts, others):
+    grammar = Grammar(kind, source)
+    assert [text for text in texts if not fits(grammar, text)] == []
+    assert [text for text in others if fits(grammar, text)] == []
+
+
+@pytest.mark.parametrize("text", ['"', "\\", "é", "😀", "a\nb", "a/b", "%json", "<[5]>", "'"])
+def test_a_choice_takes_every_character_as_it_is(text):
+    assert fits(Grammar.of_choices(["x", text]), text)
+    assert not fits(Grammar.of_choices(["x", text]), f"{text}{text}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "words"),
+    [
+        (SCHEMA, '{"type": "strin"}', "Invalid type: strin"),
+        (SCHEMA, "{", "line 1 column 2"),
+        (SCHEMA, "[1]", "must be an object, or true or false"),
+        (SCHEMA, "false", "Unsatisfiable schema: schema is false"),
+        (SCHEMA, '{"minimum": 2, "maximum": 1, "type": "number"}', "Unsatisfiable schema"),
+        (SCHEMA, '{"type": "array", "contains": {}}', 'Unimplemented keys: ["contains"]'),
+        (SCHEMA, '{"type": "string", "format": "dish"}', "Unknown format: dish"),
+        (SCHEMA, '{"$ref": "https://example.org/schema"}', "not present in a registry"),
+        (SCHEMA, '{"type": "string", "pattern": "(?=a)"}', "look-around"),
+        (SCHEMA, '{"items":' * 30_000 + "{}", "longer than 65536 bytes"),
+        (SCHEMA, '{"items":' * 5_000 + "{}" + "}" * 5_000, "nested too deep"),
+        (SCHEMA, '{"items":' * 200 + "{}" + "}" * 200, "recursion limit exceeded"),
+        (REGEX, "(a", "unclosed group"),
+        (REGEX, "(?=a)b", "look-around"),
+        (REGEX, r"(a)\1", "backreferences are not supported"),
+        (REGEX, r"a\b", "lookarounds not supported yet"),
+        (EBNF, "start: x\nx: b", 'line 2, column 4: unknown name: "b"'),
+        (EBNF, 'start: "a" (', "line 1, column 13"),
+        (EBNF, "start: start", "allows no text at all"),
+        (EBNF, 'root ::= "a" b', "Rule 'b' not found"),
+        (EBNF, "root ::= " + "(" * 5_000, "nested too deep"),
+        (EBNF, "a wish", "Expected ::="),
+    ],
+    ids=lambda value: value[:24] if isinstance(value, str) else str(value),
+)
+def test_what_can_not_be_compiled_is_refused_in_the_compilers_words(kind, source, words):
+    with pytest.raises(InvalidField) as error:
+        shipped_vocabulary()[0].compile(Grammar(kind, source))
+    told = f"{error.value.field.removeprefix('sampling.grammar.')}: {error.value.reason}"
+    assert told.startswith(f"{kind}: ")
+    assert words in told
+    assert "\n" not in told
+    assert "no_forcing" not in told
+    assert "sampling" not in error.value.reason
+
+
+def deep_sources():
+    """As deep as 64 KiB allow, where the compiler recurses."""
+    names = [f"r{at:x}" for at in range(4_000)]
+    rules = "\n".join(f"{a}:{b} /b/" for a, b in pairwise(names))
+    defs = {a: {"items": {"$ref": f"#/d/{b}"}} for a, b in pairwise(names[:1700])}
+    schema = {"$ref": "#/d/r0", "d": {**defs, names[1699]: {}}}
+    return {
+        "rules": Grammar(EBNF, f'start:r0\n{rules}\n{names[-1]}:"b"'),
+        "terminals": Grammar(EBNF, f'start:R0\n{rules.upper()}\n{names[-1].upper()}:"b"'),
+        "definitions": Grammar(SCHEMA, json.dumps(schema, separators=(",", ":"))),
+    }
+
+
+@pytest.mark.parametrize("name", deep_sources())
+def test_the_compilers_stack_is_deep_enough_for_any_source(name):
+    """An overflow would end the process."""
+    vocabulary = Small().vocabulary
+    compiled = []
+    usual = threading.stack_size(STACK_BYTES)
+    try:
+        thread = threading.Thread(
+            target=lambda: compiled.append(vocabulary.compile(deep_sources()[name]))
+        )
+        thread.start()
+    finally:
+        threading.stack_size(usual)
+    thread.join()
+    assert compiled.pop().matcher().try_consume_tokens([]) == 0
