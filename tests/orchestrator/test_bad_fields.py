@@ -110,6 +110,7 @@ SAMPLING = [
     ({"bad_words": ["a"] * (most.MAX_BAD_WORDS + 1)}, "bad_words"),
     ({"min_tokens": NUM_TOKENS + 1}, "min_tokens"),
     ({"min_p": 0.1, "num_prompt_tokens": MANY}, "num_prompt_tokens"),
+    ({"num_prompt_tokens": MANY}, "num_prompt_tokens"),
     ({"grammar": {}}, "grammar"),
     ({"grammar": {"json_object": False}}, "grammar.json_object"),
     *(

@@ -25,8 +25,12 @@ from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.serving.codec.filter_options import read_filter_options
+from specmesh.serving.codec.wire import used
 from specmesh.serving.errors import FailedPreconditionStatus, NotFoundStatus
 from specmesh.v1 import generation_pb2, model_pb2, sampling_pb2, speculation_pb2
+
+PLAIN_PARAMETERS = frozenset({"temperature", "top_k", "top_p", "seed", "mode"})
+"""Sampling parameters that need no processing of logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +115,18 @@ def make_plan(
         raise InvalidField("speculation.strategy", f"{strategy!r} is not one of: {known}")
     stopping = read_stopping(request, target, len(prompt))
     seed = rng.getrandbits(SEED_BITS)
+    is_lossless = STRATEGIES[strategy].lossless
     given = sampling_pb2.SamplingParameters()
     if defaults.as_model_says:
-        given.MergeFrom(target.info.generation_defaults)
+        given.CopyFrom(target.info.generation_defaults)
+        for field, _ in given.ListFields():
+            if not (is_lossless or field.name in PLAIN_PARAMETERS):
+                given.ClearField(field.name)  # type: ignore[arg-type]
     given.MergeFrom(request.sampling)
     sampling = settle_sampling(given, len(prompt), target, stopping, seed)
-    if sampling.needs_processing and not STRATEGIES[strategy].lossless:
-        reason = f"{strategy!r} draws tokens unchecked, so it excludes {_processed_by(given)}"
+    if sampling.needs_processing and not is_lossless:
+        processed_by = next(name for name in used(sampling) if name not in PLAIN_PARAMETERS)
+        reason = f"{strategy!r} draws tokens unchecked, so it excludes sampling.{processed_by}"
         raise InvalidField("speculation.strategy", reason)
     ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
     goal = Goal(
@@ -140,13 +149,6 @@ def make_plan(
         cache_salt=checked_salt(request.cache_salt),
         style=read_format(request, target, defaults.formats),
     )
-
-
-def _processed_by(given: sampling_pb2.SamplingParameters) -> str:
-    """Return the name of a parameter that came with logit processing."""
-    plain = {"temperature", "top_k", "top_p", "seed", "acceptance_mode"}
-    names = (field.name for field, _ in given.ListFields())
-    return f"sampling.{next(name for name in names if name not in plain)}"
 
 
 def checked_salt(cache_salt: str) -> str:
