@@ -38,6 +38,8 @@ from specmesh.v1.events_pb2 import GenerationEvent, GenerationStats
 
 HEARTBEAT_S = 0.5
 """Longest silence of a stream, after which a heartbeat is sent."""
+REPLAYED_AT_ONCE = 256
+"""The number of tokens that take a few milliseconds to replay."""
 
 
 class Answer:
@@ -143,6 +145,8 @@ class Answer:
                 return reason
             if isinstance(last, Finish):
                 return last.reason
+            if index % REPLAYED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # for the streams of other answers
         goal = replace(
             self._plan.goal,
             max_tokens=progress.remaining,
