@@ -78,8 +78,9 @@ def write_sampling(sampling: Sampling) -> sampling_pb2.SamplingParameters:
         given["num_prompt_tokens"] = sampling.num_prompt_tokens
     if sampling.grammar is not None:
         given["grammar"] = write_grammar(sampling.grammar)
-    coupled, rejection = _MODES
-    mode = rejection if rejects else coupled
+    mode = sampling_pb2.ACCEPTANCE_MODE_COUPLED
+    if rejects:
+        mode = sampling_pb2.ACCEPTANCE_MODE_REJECTION
     return sampling_pb2.SamplingParameters(**given, acceptance_mode=mode)
 
 
