@@ -36,9 +36,7 @@ class LogitProcessor:
         self._prefix = prefix
         self._mask = mask
         self.prefix_length = len(prefix)
-        bias = dict(sampling.logit_bias)
-        self._biased = np.array(list(bias), np.int64)
-        self._bias = np.array(list(bias.values()), np.float32)
+        self.changes_logits = sampling.changes_logits
 
     def row(self, logits: Logits, path: Sequence[int] = ()) -> Logits:
         """Return the processed ``logits`` ``[vocab]`` behind the prefix and then ``path``: the same
@@ -47,20 +45,21 @@ class LogitProcessor:
         A token that must not be chosen gets minus infinity. Ids outside the row are ignored: a
         drafter may have fewer tokens than its target.
         """
-        if not self._sampling.changes_logits:
+        if not self.changes_logits:
             return logits
         processed = logits.copy()
-        within = self._biased < logits.size
-        processed[self._biased[within]] += self._bias[within]
+        biased, bias = self._bias
+        within = biased < logits.size
+        processed[biased[within]] += bias[within]
         self._bans.apply(processed, path)
         if self._sampling.penalises:
             self._penalties.apply(processed, path)
         return self._masked(processed, logits, path)
 
-    def rows(self, logits: Logits, tree: TokenTree) -> ProcessedRows:
+    def rows(self, logits: Logits, tree: TokenTree) -> Logits | ProcessedRows:
         """Return the rows ``[len(tree) + 1, vocab]`` after the nodes of ``tree``, each processed
         when it is read."""
-        return ProcessedRows(self, logits, tree)
+        return ProcessedRows(self, logits, tree) if self.changes_logits else logits
 
     def _masked(self, processed: Logits, logits: Logits, path: Sequence[int]) -> Logits:
         """Return what the grammar leaves of ``processed``, or else of ``logits``: where bans leave
@@ -70,6 +69,12 @@ class LogitProcessor:
         allowed = self._mask.allowed(path)
         kept = only(allowed, processed)
         return only(allowed, logits) if kept.max() == -np.inf else kept
+
+    @cached_property
+    def _bias(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The tokens with a bias, and their biases."""
+        bias = dict(self._sampling.logit_bias)
+        return np.array(list(bias), np.int64), np.array(list(bias.values()), np.float32)
 
     @cached_property
     def _bans(self) -> Bans:
