@@ -12,9 +12,11 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.calibrated import CalibratedTrees
 from specmesh.decoding.trees.shape import TreeShape
 from specmesh.orchestrator.admission.request_limits import MAX_TOP_LOGPROBS, SEED_BITS
+from specmesh.orchestrator.chats.tools import TOOL_CHOICE
 from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.requests.answer_format import ModelFormats, read_format
+from specmesh.orchestrator.requests.forced_calls import ForcedCalls, read_forced
 from specmesh.orchestrator.requests.sampling import settle_sampling
 from specmesh.orchestrator.requests.stopping import Stopping, read_stopping
 from specmesh.orchestrator.strategies import STRATEGIES
@@ -59,6 +61,8 @@ class RequestPlan:
     keep_special_tokens: bool = False
     style: AnswerStyle = field(default_factory=AnswerStyle)
     """The formats by which the answer is parsed."""
+    forced_calls: ForcedCalls | None = None
+    """What made the grammar of an answer that must call tools, as long as its chat is known."""
 
     @property
     def features(self) -> frozenset[model_pb2.ModelFeature.ValueType]:
@@ -110,9 +114,17 @@ def make_plan(
     if defaults.as_model_says:
         given.MergeFrom(target.info.generation_defaults)
     given.MergeFrom(request.sampling)
+    style = read_format(request, target, defaults.formats)
+    forced = read_forced(request.chat, style, target.token_bytes.end_of(prompt), target)
+    if forced is not None:
+        if given.HasField("grammar"):
+            raise InvalidField(TOOL_CHOICE, "excludes sampling.grammar: it is a grammar itself")
+        given.grammar.CopyFrom(forced.grammar)
     sampling = settle_sampling(given, len(prompt), target, stopping, seed)
     if sampling.needs_processing and not STRATEGIES[strategy].lossless:
-        reason = f"{strategy!r} draws tokens unchecked, so it excludes {_processed_by(given)}"
+        reason = (
+            f"{strategy!r} draws tokens unchecked, so it excludes {_processed_by(given, forced)}"
+        )
         raise InvalidField("speculation.strategy", reason)
     ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
     goal = Goal(
@@ -132,12 +144,15 @@ def make_plan(
         filter_options=_filter_options(request.speculation, strategy),
         num_top_logprobs=_num_top_logprobs(request, strategy),
         keep_special_tokens=request.keep_special_tokens,
-        style=read_format(request, target, defaults.formats),
+        style=style,
+        forced_calls=forced,
     )
 
 
-def _processed_by(given: sampling_pb2.SamplingParameters) -> str:
+def _processed_by(given: sampling_pb2.SamplingParameters, forced: ForcedCalls | None) -> str:
     """Return the name of a parameter that came with logit processing."""
+    if forced is not None:
+        return TOOL_CHOICE
     plain = {"temperature", "top_k", "top_p", "seed", "acceptance_mode"}
     names = (field.name for field, _ in given.ListFields())
     return f"sampling.{next(name for name in names if name not in plain)}"
