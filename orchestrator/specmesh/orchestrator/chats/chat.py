@@ -52,8 +52,8 @@ def check_size(chat: chat_pb2.Chat, max_bytes: int) -> None:
 
 def said_in(chat: chat_pb2.Chat, special_tokens: Set[str] = frozenset()) -> dict[str, Any]:
     """Return the template's variables that hold what the caller says, as plain JSON: template
-    arguments, tools and messages. The choice of tools is checked too. ``special_tokens`` are the names of variables that the caller
-    must not set. Raises ``InvalidField``."""
+    arguments, tools and messages; the choice of tools is checked too. ``special_tokens`` are the
+    names of variables that the caller must not set. Raises ``InvalidField``."""
     if chat.continue_final_message and chat.add_generation_prompt:
         raise InvalidField(
             "chat.continue_final_message", "must not be combined with add_generation_prompt"
