@@ -195,6 +195,7 @@ def test_a_model_reasons_before_it_calls(name, special):
     assert fits(free, special, first)
     begun = grammar_of(forced(name, special, "<think>\n", "think"))
     assert fits(begun, special, thought)
+    assert fits(begun, special, f"</think>{first}")
     assert not fits(begun, special, first)
     assert check(name, thought, prompt="<think>\n", reasoning="think")[0] == "get_weather"
 

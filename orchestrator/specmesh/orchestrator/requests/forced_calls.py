@@ -88,7 +88,7 @@ def _schema(field: str, function: dict[str, Any]) -> dict[str, Any]:
     if schema is None:
         return _NO_ARGUMENTS
     if not isinstance(schema, dict):
-        raise InvalidField(field, "must be a JSON Schema")
+        raise InvalidField(field, "must be a JSON object")
     kinds = schema.get("type", "object")
     if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
         raise InvalidField(field, "must allow an object: arguments are one")

@@ -143,6 +143,9 @@ Input = Annotated[
 ]
 
 
+_SILENT = {"role": "assistant", "content": ""}
+
+
 def messages_of(given: str | list[Item]) -> list[dict[str, Any]]:
     """Return the messages of a chat that are the input. Reasoning, text and calls that follow each
     other are one message of the model."""
@@ -152,9 +155,8 @@ def messages_of(given: str | list[Item]) -> list[dict[str, Any]]:
     for item in given:
         match item:
             case InputReasoning(content=parts):
-                messages.append(
-                    _SILENT | {"reasoning_content": "".join(each.text for each in parts)}
-                )
+                if thought := "".join(each.text for each in parts):
+                    messages.append({**_SILENT, "reasoning_content": thought})
             case InputCall():
                 calls = _called(messages).setdefault("tool_calls", [])
                 calls.append(item.as_chat)
@@ -165,9 +167,6 @@ def messages_of(given: str | list[Item]) -> list[dict[str, Any]]:
                 before = messages.pop() if role == "assistant" and _is_thought(messages) else {}
                 messages.append({**before, "role": role, "content": text_of(content)})
     return messages
-
-
-_SILENT = {"role": "assistant", "content": ""}
 
 
 def _is_thought(messages: Sequence[Mapping[str, Any]]) -> bool:

@@ -40,7 +40,7 @@ class FlatAllowed(Fields):
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: Annotated[list[FlatChoice], Field(min_length=1, max_length=MAX_TOOLS)]
+    tools: Annotated[list[FlatChoice], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
 
     @property
     def as_chat(self) -> dict[str, Any]:

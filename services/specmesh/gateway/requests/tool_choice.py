@@ -32,7 +32,9 @@ class AllowedFunctions(Fields):
     """Some of the tools, of which the model may call some, or must."""
 
     mode: Literal["auto", "required"]
-    tools: Annotated[list[FunctionChoice], Field(min_length=1, max_length=MAX_TOOLS)]
+    tools: Annotated[
+        list[FunctionChoice], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)
+    ]
 
 
 class AllowedChoice(Fields):
