@@ -45,6 +45,7 @@ SLOW = (
     "tests/bench/chaos/test_half_a_minute",
     "tests/bench/test_commands.py::test_what_traces_predict",
     "tests/bench/test_failover",
+    "tests/bench/test_grammar.py::test_a_mesh_is_asked",
     "tests/bench/test_grammar.py::test_two_hundred_schemas",
     "tests/bench/test_overload.py::test_a_short_run",
     "tests/bench/test_vocabulary",
@@ -53,6 +54,7 @@ SLOW = (
     "tests/e2e/test_lost_orchestrators",
     "tests/e2e/test_rollout.py::test_a_rolling_restart",
     "tests/e2e/test_version_skew",
+    "tests/e2e/test_workers",
     "tests/install",
     "tests/load/test_html",
 )

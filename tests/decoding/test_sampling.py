@@ -30,7 +30,7 @@ WRONG = [
     *(("top_p", bad) for bad in (0.0, -0.5, 1.5, math.nan, math.inf, 1e-46)),
     *(("min_p", bad) for bad in (-0.1, 1.1, math.nan)),
     *(("typical_p", bad) for bad in (0.0, -0.5, 1.5, math.nan)),
-    *(("repetition_penalty", bad) for bad in (0.0, -1.0, 100.1, math.nan, math.inf)),
+    *(("repetition_penalty", bad) for bad in (0.0, 0.005, -1.0, 100.1, math.nan, math.inf)),
     *(("presence_penalty", bad) for bad in (-2.1, 2.1, math.nan)),
     *(("frequency_penalty", bad) for bad in (-2.1, 2.1, math.nan)),
 ]

@@ -136,8 +136,7 @@ def test_any_tree_yields_the_targets_own_tokens(sampling, target_seed, mask_seed
     assert found == decode_alone(masked(target, mask_seed, 3), sampling, num_tokens=8)
 
 
-@pytest.mark.parametrize("drafter_has_the_mask", [True, False])
-@pytest.mark.parametrize("branching", [[1, 1], [2, 2]])
+@pytest.mark.parametrize(("drafter_has_the_mask", "branching"), [(True, [2, 2]), (False, [1, 1])])
 def test_rejection_keeps_the_targets_law(drafter_has_the_mask, branching):
     target, drafter, mask_seed = table(3, 4), table(4, 4), 5
     counts = Counter()

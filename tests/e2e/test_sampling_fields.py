@@ -101,6 +101,23 @@ async def test_every_strategy_gives_the_same_answer(client, prompts, fields):
     assert alone.token_ids != plain.token_ids
 
 
+async def test_an_answer_tells_what_has_stopped_it(client, prompts):
+    options = {"temperature": 0, "max_tokens": NUM_TOKENS}
+    plain = await answer(client, prompts[0], **options)
+    assert plain.stop_reason is None
+    by_token = await answer(
+        client, prompts[0], **options, stop_token_ids=[plain.token_ids[5]], strategy="dsi"
+    )
+    assert by_token.stop_reason == plain.token_ids[5]
+    stop = plain.text[20:23]
+    by_text = await answer(client, prompts[0], **options, stop_strings=["never", stop])
+    assert (by_text.stop_reason, by_text.text) == (stop, plain.text[: plain.text.index(stop)])
+    whole = await answer(
+        client, prompts[0], **options, stop_strings=[stop], include_stop_string=True
+    )
+    assert (whole.stop_reason, whole.text) == (stop, by_text.text + stop)
+
+
 async def test_an_answer_goes_on_with_the_penalties_of_its_earlier_tokens(client, prompts):
     options = {"temperature": 0.8, "seed": 3, "frequency_penalty": 1.0, "max_tokens": NUM_TOKENS}
     whole = await answer(client, prompts[0], **options, strategy="speculative")

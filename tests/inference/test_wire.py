@@ -50,7 +50,7 @@ samplings = st.builds(
     mode=st.sampled_from(AcceptanceMode),
     min_p=st.floats(0, 1),
     typical_p=st.floats(0.001, 1),
-    repetition_penalty=st.floats(0.001, 100),
+    repetition_penalty=st.floats(0.01, 100),
     presence_penalty=st.floats(-2, 2),
     frequency_penalty=st.floats(-2, 2),
     logit_bias=st.dictionaries(IDS, st.floats(-100, 100, width=32), max_size=4).map(

@@ -84,7 +84,8 @@ def drafter_logits(prefix: Sequence[int], agreement: float) -> np.ndarray:
 
 def target_only(prompt: Sequence[int], num_tokens: int, sampling: Sampling) -> list[int]:
     """The tokens that the target says on its own."""
-    sampling = replace(sampling, num_prompt_tokens=len(prompt))
+    num_own = sampling.num_prompt_tokens or len(prompt)
+    sampling = replace(sampling, num_prompt_tokens=num_own)
     tokens = list(prompt)
     for position in range(len(prompt), len(prompt) + num_tokens):
         logits = LogitProcessor(sampling, tokens).row(target_logits(tokens))

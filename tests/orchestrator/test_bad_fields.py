@@ -110,6 +110,7 @@ SAMPLING = [
     ({"bad_words": ["a"] * (most.MAX_BAD_WORDS + 1)}, "bad_words"),
     ({"min_tokens": NUM_TOKENS + 1}, "min_tokens"),
     ({"min_p": 0.1, "num_prompt_tokens": MANY}, "num_prompt_tokens"),
+    ({"num_prompt_tokens": MANY}, "num_prompt_tokens"),
     ({"grammar": {}}, "grammar"),
     ({"grammar": {"json_object": False}}, "grammar.json_object"),
     *(
@@ -228,6 +229,7 @@ GENERATE = [
     *within("speculation", SPECULATION),
     *within("format", FORMAT),
     ({"request_id": "a" * (most.MAX_REQUEST_ID_CHARS + 1)}, "request_id"),
+    ({"cache_salt": "a" * (most.MAX_CACHE_SALT_CHARS + 1)}, "cache_salt"),
     ({"num_top_logprobs": most.MAX_TOP_LOGPROBS + 1}, "num_top_logprobs"),
     ({"num_top_logprobs": 1, "speculation": {"strategy": "filter"}}, "num_top_logprobs"),
     ({"sampling": {"min_p": 0.1}, "speculation": {"strategy": "filter"}}, "speculation.strategy"),
@@ -251,6 +253,7 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         *(row for row in ROOM if not row[0].keys() & {"tokens", "chat"}),
         ({"tokens": {"token_ids": [70]}, "add_special_tokens": True}, "add_special_tokens"),
         ({"text": "a", "num_top_logprobs": most.MAX_TOP_LOGPROBS + 1}, "num_top_logprobs"),
+        ({"text": "a", "cache_salt": "a" * (most.MAX_CACHE_SALT_CHARS + 1)}, "cache_salt"),
     ],
     "Tokenize": [({"text": "x" * 100_000}, "text")],
     "Detokenize": [
@@ -266,6 +269,7 @@ TAKEN = {
     "sampling.top_k": "more than the vocabulary has keeps all",
     "sampling.end_token_ids": "the orchestrator's own",
     "stopping.ignore_end_of_text": "a bool",
+    "stopping.include_stop_string": "a bool",
     "chat.add_generation_prompt": "a bool",
     "chat.content_as_text": "a bool",
     "chat.tool_choice.single_call": "a bool",

@@ -45,6 +45,7 @@ CHECKED = {
         "an object, its numbers finite, {MAX_JSON_DEPTH} lists or objects in one another"
     ),
     "`request_id`": "{MAX_REQUEST_ID_CHARS} characters",
+    "`cache_salt`": "{MAX_CACHE_SALT_CHARS} characters",
     "`session_id`": "1 to {MAX_SESSION_ID_CHARS} characters",
     "`resume_token`": "1 to {MAX_RESUME_TOKEN_BYTES} bytes",
     "`epoch`": "1 to {MAX_EPOCH}",

@@ -20,7 +20,14 @@ from tests.orchestrator.answers import Answer, collect
 from tests.orchestrator.face import CHATML, Face, face, template
 from tests.orchestrator.peers import Drafter, Filter, Verifier
 
-from specmesh.v1 import errors_pb2, generation_pb2, served_model_pb2, session_pb2, tokenizer_pb2
+from specmesh.v1 import (
+    errors_pb2,
+    generation_pb2,
+    scoring_pb2,
+    served_model_pb2,
+    session_pb2,
+    tokenizer_pb2,
+)
 
 METHODS = {
     method.name: method
@@ -54,6 +61,7 @@ VALID: dict[str, Message] = {
     "GetSession": session_pb2.GetSessionRequest(),
     "CancelSession": session_pb2.CancelSessionRequest(),
     "ListModels": served_model_pb2.ListModelsRequest(page_size=1),
+    "Score": scoring_pb2.ScoreRequest(tokens={"token_ids": [70, 71]}, num_top_logprobs=1),
     "Tokenize": tokenizer_pb2.TokenizeRequest(text="return", add_special_tokens=False),
     "Detokenize": tokenizer_pb2.DetokenizeRequest(token_ids=[70, 71], keep_special_tokens=True),
     "ApplyChatTemplate": tokenizer_pb2.ApplyChatTemplateRequest(chat=CHAT),

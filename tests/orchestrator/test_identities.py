@@ -24,7 +24,7 @@ from specmesh.orchestrator.requests.prompts import MAX_AT_WORK, MAX_WAITING
 from specmesh.orchestrator.settings import OrchestratorSettings
 from specmesh.serving.errors import error_info, retry_after_s
 from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import session_pb2, tokenizer_pb2
+from specmesh.v1 import scoring_pb2, session_pb2, tokenizer_pb2
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
 
@@ -68,8 +68,8 @@ async def serve(verifier: Verifier, tmp_path: Path) -> AsyncIterator[Serve]:
         yield serving
 
 
-def ask(stub: GenerationServiceStub, identity: Any) -> Any:
-    return stub.Generate(request(), metadata=identity, timeout=60)
+def ask(stub: GenerationServiceStub, identity: Any, **fields: Any) -> Any:
+    return stub.Generate(request(**fields), metadata=identity, timeout=60)
 
 
 async def refused(call: Any) -> tuple[str, float]:
@@ -213,6 +213,23 @@ async def test_cached_prefixes_are_kept_apart_by_identity(serve: Serve, verifier
 
 async def test_cached_prefixes_are_shared_where_that_is_asked_for(serve: Serve, verifier: Verifier):
     assert await salts(serve, verifier, share_prefixes="all") == [{b""}] * 3
+
+
+async def test_a_cache_salt_keeps_the_requests_of_one_caller_apart(
+    serve: Serve, verifier: Verifier
+):
+    stub = await serve()
+    found = []
+    for salt in ("", "a", "b", "a"):
+        verifier.requests.clear()
+        await collect(ask(stub, ALICE, cache_salt=salt))
+        await stub.Score(
+            scoring_pb2.ScoreRequest(text="a word or two", cache_salt=salt), metadata=ALICE
+        )
+        (used,) = {request.prefix.salt for request in verifier.requests}
+        found.append(used)
+    assert found[1] == found[3]
+    assert len(set(found)) == 3
 
 
 async def test_nobody_is_told_apart_where_nobody_is_known(serve: Serve, verifier: Verifier):

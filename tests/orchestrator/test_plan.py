@@ -188,6 +188,23 @@ def test_a_grammar_that_no_replica_could_take_is_refused(fields, refused):
     assert error.value.field == refused
 
 
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_settled_request_keeps_where_the_answer_begins(count):
+    made = plan(f"tokens {{ ids: [5, 6] }} sampling {{ min_p: 0.25 num_prompt_tokens: {count} }}")
+    assert made.sampling.num_prompt_tokens == count
+    assert make_plan(settled(made, "toy"), made.prompt, TARGET, DEFAULTS, DICE) == made
+
+
+def test_a_lossy_strategy_names_what_it_excludes_and_gets_no_recommended_parameter():
+    with pytest.raises(InvalidField, match=r"excludes sampling\.typical_p"):
+        plan('text: "a" sampling { min_p: 0 typical_p: 0.5 } speculation { strategy: "filter" }')
+    info = model_info("toy", generation_defaults={"temperature": 0.5, "min_p": 0.25})
+    request = generation_pb2.GenerateRequest(text="a", speculation={"strategy": "filter"})
+    as_model_says = replace(DEFAULTS, as_model_says=True)
+    made = planned(request, as_model_says, replace(TARGET, info=info))
+    assert (made.sampling.temperature, made.sampling.min_p) == (0.5, 0)
+
+
 def test_a_request_without_processing_reads_as_older_replicas_know_it():
     made = plan('text: "a" sampling { min_p: 0 typical_p: 1 presence_penalty: 0 seed: 1 }')
     told = {field.name for field, _ in settled(made, "toy").sampling.ListFields()}

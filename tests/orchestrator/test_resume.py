@@ -106,6 +106,8 @@ async def test_resumed_answer_equals_the_unbroken_one(pair, asked, num_chunks):
     assert joined.tokens == whole.tokens == alone(asked.sampling)[: len(whole.tokens)]
     assert joined.text == whole.text
     assert joined.finished.finish_reason == whole.finished.finish_reason
+    assert joined.finished.stop_string == whole.finished.stop_string
+    assert bool(whole.finished.stop_string) == bool(asked.stopping.stop_strings)
     assert joined.finished.resumable
     assert rest.started.epoch == 2
     assert rest.started.session_id == begun.started.session_id

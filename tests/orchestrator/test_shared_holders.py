@@ -104,9 +104,9 @@ async def test_a_process_that_is_gone_is_not_taken_for_the_next_one_at_its_addre
 async def test_nobody_finds_the_prefix_of_another_identity(redis_server, share):
     tokens = list(range(200, 240))
 
-    def prefix_of(identity: str, shared: SharedHolders) -> CommittedPrefix:
+    def prefix_of(identity: str, shared: SharedHolders, cache_salt: str = "") -> CommittedPrefix:
         holders = PrefixHolders(shared=shared)
-        return CommittedPrefix("s", tokens, holders, salt_of(identity))
+        return CommittedPrefix("s", tokens, holders, salt_of(identity, cache_salt))
 
     alices = share(redis_server.url)
     prefix = prefix_of("alice", alices)
@@ -118,6 +118,10 @@ async def test_nobody_finds_the_prefix_of_another_identity(redis_server, share):
         await prefix.learn(prefix.search(["replica"]))
         holds[identity] = prefix.holds
     assert holds == {"alice": {"replica": HELD}, "bob": {}, "": {}}
+    salted = prefix_of("alice", share(redis_server.url), "of one project")
+    await salted.learn(salted.search(["replica"]))
+    assert salted.holds == {}
+    assert len({salt_of(whose, salt) for whose in ("", "a", "b") for salt in ("", "a", "b")}) == 9
 
 
 @pytest.mark.usefixtures("_patient")

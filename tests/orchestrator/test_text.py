@@ -49,9 +49,17 @@ def test_stop_string_across_tokens_ends_the_text_before_it(stop):
     assert "".join(pieces(tokens, [stop])) == "abcde"[: "abcde".index(stop)]
 
 
+@pytest.mark.parametrize(("include_stop", "text"), [(False, "a"), (True, "abc")])
+def test_the_stop_string_that_ends_the_text_is_known_and_may_be_included(include_stop, text):
+    stream = TextStream(TOKEN_BYTES, (), ["c", "bc", "z"], include_stop=include_stop)
+    said = [stream.push(token) for letter in "abc" for token in encode(letter)]
+    assert stream.stop_string == "bc"
+    assert "".join(said) + stream.flush() == text
+
+
 @pytest.mark.parametrize(("min_tokens", "text"), [(0, "a"), (1, "a"), (2, "abca"), (5, "abcabc")])
 def test_stop_string_that_one_of_the_first_tokens_completes_is_ignored(min_tokens, text):
-    stream = TextStream(TOKEN_BYTES, (), ["b"], min_tokens)
+    stream = TextStream(TOKEN_BYTES, (), ["b"], min_tokens=min_tokens)
     tokens = [token for letter in "abcabc" for token in encode(letter)]
     said = []
     for token in tokens:

@@ -188,6 +188,7 @@ class AsyncClient(TokenizerCalls):
         *,
         num_top_logprobs: int = 0,
         add_special_tokens: bool | None = None,
+        cache_salt: str = "",
         model: str = "",
         timeout_s: float | None = None,
     ) -> TextScore:
@@ -202,6 +203,7 @@ class AsyncClient(TokenizerCalls):
             tokens={"token_ids": asked.tokens.ids} if asked.HasField("tokens") else None,
             add_special_tokens=add_special_tokens,
             num_top_logprobs=num_top_logprobs,
+            cache_salt=cache_salt,
         )
         limits = self._limits(self._timeouts.generate_s if timeout_s is None else timeout_s)
         response = await call(

@@ -203,6 +203,7 @@ class Client:
         *,
         num_top_logprobs: int = 0,
         add_special_tokens: bool | None = None,
+        cache_salt: str = "",
         model: str = "",
         timeout_s: float | None = None,
     ) -> TextScore:
@@ -212,6 +213,7 @@ class Client:
                 prompt,
                 num_top_logprobs=num_top_logprobs,
                 add_special_tokens=add_special_tokens,
+                cache_salt=cache_salt,
                 model=model,
                 timeout_s=timeout_s,
             )

@@ -37,7 +37,9 @@ from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.roles import CONFIDENCE, DRAFTER, VERIFIER
 from specmesh.serving.process.command_line import parse
 from specmesh.serving.process.event_loop import run
+from specmesh.serving.process.life_cycle import Supervision
 from specmesh.serving.process.server import serve
+from specmesh.serving.process.supervisor import supervise
 from specmesh.serving.startup import CannotStart
 from specmesh.serving.store.prefix_directory import PrefixDirectory
 from specmesh.serving.store.session_store import SessionStore
@@ -216,6 +218,11 @@ def _channels(settings: OrchestratorSettings) -> Callable[[str], Channels]:
     return lambda role: TlsChannels(certificate, role)
 
 
+def work(settings: OrchestratorSettings, supervision: Supervision) -> int:
+    """Run a process that serves until it is signalled to stop; return its exit status."""
+    return run(serve(settings, OrchestratorService(settings), supervision))
+
+
 if __name__ == "__main__":
     settings = parse(OrchestratorSettings, sys.argv[1:], "specmesh serve orchestrator")
-    sys.exit(run(serve(settings, OrchestratorService(settings))))
+    sys.exit(supervise(settings, OrchestratorService.role, work))

@@ -22,7 +22,7 @@ from specmesh.orchestrator.replicas.discovery.entries import read_entries
 from specmesh.orchestrator.replicas.discovery.follower import EVERY_SECONDS
 from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.serving.identity.settings import BearerSettings
-from specmesh.serving.settings import MAX_PORT, RedisSettings, ServerSettings
+from specmesh.serving.settings import MAX_PORT, RedisSettings, ServerSettings, WorkersSettings
 
 
 def _check_strategy(name: str) -> str:
@@ -38,7 +38,7 @@ def _check_entries(listed: str) -> str:
     return listed
 
 
-class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
+class OrchestratorSettings(BearerSettings, ServerSettings, WorkersSettings, RedisSettings):
     """Serves clients: drives drafters and verifiers to answer their requests."""
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_ORCHESTRATOR__")

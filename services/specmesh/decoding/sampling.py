@@ -34,7 +34,7 @@ class _Range:
     excludes_least: bool = False
 
     def holds(self, value: float) -> bool:
-        return self.least <= value <= self.most and not (
+        return float(np.float32(self.least)) <= value <= self.most and not (
             self.excludes_least and value == self.least
         )
 
@@ -47,7 +47,7 @@ _RANGES: Mapping[str, _Range] = {
     "top_p": _Range(0, 1, 1, excludes_least=True),
     "min_p": _Range(0, 1, 0),
     "typical_p": _Range(0, 1, 1, excludes_least=True),
-    "repetition_penalty": _Range(0, 100, 1, excludes_least=True),
+    "repetition_penalty": _Range(0.01, 100, 1),
     "presence_penalty": _Range(-2, 2, 0),
     "frequency_penalty": _Range(-2, 2, 0),
 }

@@ -13,8 +13,11 @@ from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.process.allocator import use_one_heap
 from specmesh.serving.process.command_line import parse
 from specmesh.serving.process.event_loop import run
-from specmesh.serving.process.life_cycle import run_process
+from specmesh.serving.process.life_cycle import ALONE, Supervision, run_process
+from specmesh.serving.process.supervisor import supervise
 from specmesh.serving.startup import CannotStart
+
+ROLE = "gateway"
 
 
 def make_server(settings: GatewaySettings) -> HttpServer:
@@ -29,12 +32,17 @@ def make_server(settings: GatewaySettings) -> HttpServer:
     return HttpServer(settings, app, mesh)
 
 
-async def serve(settings: GatewaySettings) -> int:
+async def serve(settings: GatewaySettings, supervision: Supervision = ALONE) -> int:
     """Serve until the process is signalled to stop; return its exit status."""
     use_one_heap()
-    return await run_process(settings, "gateway", lambda: make_server(settings))
+    return await run_process(settings, ROLE, lambda: make_server(settings), supervision)
+
+
+def work(settings: GatewaySettings, supervision: Supervision) -> int:
+    """Run a process that serves until it is signalled to stop; return its exit status."""
+    return run(serve(settings, supervision))
 
 
 if __name__ == "__main__":
     settings = parse(GatewaySettings, sys.argv[1:], "specmesh serve gateway")
-    sys.exit(run(serve(settings)))
+    sys.exit(supervise(settings, ROLE, work))

@@ -11,12 +11,12 @@ from pydantic_settings import SettingsConfigDict
 
 from specmesh.serving.identity.roles import TRUST_DOMAIN
 from specmesh.serving.identity.settings import BearerSettings
-from specmesh.serving.settings import MAX_PORT, ProcessSettings
+from specmesh.serving.settings import MAX_PORT, WorkersSettings
 
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 
 
-class GatewaySettings(BearerSettings, ProcessSettings):
+class GatewaySettings(BearerSettings, WorkersSettings):
     """Serve OpenAI's API over HTTP, with answers from orchestrators.
 
     Without --tokens, --jwks and --jwks-url, callers' bearer tokens are passed on to the

@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import ssl
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
@@ -32,6 +33,7 @@ INJECTED = re.compile(r"\b(tcp|udp|sctp)://")
 
 _ADDRESS = re.compile(r"((\[[\da-fA-F:.]+\]|[^\s:\[\]/]+):)?\d{1,5}", re.ASCII)
 MAX_PORT = 65535
+MAX_WORKERS = 256
 
 
 def host_pid() -> str:
@@ -103,6 +105,11 @@ class ProcessSettings(TlsSettings):
     )
 
     @property
+    def shares_port(self) -> bool:
+        """Whether other processes listen on the same port."""
+        return False
+
+    @property
     def metrics_at(self) -> tuple[str, int] | None:
         """Host and port of ``metrics_address``."""
         return self._at(self.metrics_address)
@@ -130,6 +137,52 @@ class ProcessSettings(TlsSettings):
         if isinstance(value, str) and INJECTED.search(value):
             raise ValueError("looks like a variable that Kubernetes injects for a Service")
         return value
+
+
+class WorkersSettings(ProcessSettings):
+    """Settings of processes of which several may share a port."""
+
+    help_panel: ClassVar[str] = "Process"
+
+    workers: int = Field(
+        1,
+        ge=1,
+        le=MAX_WORKERS,
+        description="number of processes that share the port, each with a core's worth of work; "
+        "all limits are for each of them, and worker I, counted from 0, serves metrics at the "
+        "port of --metrics-address plus I",
+    )
+
+    @property
+    def shares_port(self) -> bool:
+        """Whether other processes listen on the same port."""
+        return self.workers > 1
+
+    def of_worker(self, number: int, port: int, probe_port: int | None) -> Self:
+        """Return the settings of a worker that listens on these ports."""
+        changes: dict[str, object] = {"name": f"{self.name}-{number}", "port": port}
+        if self.metrics_at is not None:
+            host, first = self.metrics_at
+            changes["metrics_address"] = _joined(host, first + number if first else 0)
+        if self.probe_at is not None and probe_port is not None:
+            changes["probe_address"] = _joined(self.probe_at[0], probe_port)
+        return self.model_copy(update=changes)
+
+    @model_validator(mode="after")
+    def _check_workers(self) -> Self:
+        if self.workers > 1 and sys.platform != "linux":
+            raise ValueError("--workers above 1 needs Linux, where processes can share a port")
+        last = self.workers - 1
+        if self.metrics_at is not None and self.metrics_at[1] + last > MAX_PORT:
+            raise ValueError(
+                f"--metrics-address: worker {last} of --workers would need port "
+                f"{self.metrics_at[1] + last}, but the highest is {MAX_PORT}"
+            )
+        return self
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class ServerSettings(ProcessSettings):

@@ -48,10 +48,10 @@ def test_a_choice_allows_what_begins_one_of_its_texts(texts, data):
 
 @st.composite
 def languages(draw, depth=3):
-    """A regular expression, the same in Lark, and all its texts."""
+    """A regular expression, the same in Lark with a terminal for each letter, and all its texts."""
     if depth == 0 or draw(st.booleans()):
         text = draw(st.text("abc", min_size=1, max_size=3))
-        return text, f'"{text}"', {text}
+        return text, " ".join(f'"{letter}"' for letter in text), {text}
     left, right = draw(languages(depth - 1)), draw(languages(depth - 1))
     match draw(st.sampled_from(["then", "or", "perhaps", "twice"])):
         case "then":
@@ -76,6 +76,15 @@ def test_a_regular_expression_allows_what_can_still_match(language, data):
 @given(languages(), st.data())
 def test_a_context_free_grammar_allows_what_can_still_be_a_text(language, data):
     check_all_walks(Grammar(GrammarKind.EBNF, f"start: {language[1]}"), language[2], data)
+
+
+def test_terminals_of_a_context_free_grammar_are_as_long_as_they_can_be():
+    """As in any lexer: "a" "aa" is not tried where "aa" "a" begins alike."""
+    source = 'start: ("a" "aa" | "aa") "a"'
+    compiled = SMALL.vocabulary.compile(Grammar(GrammarKind.EBNF, source))
+    a = SMALL.texts.index(b"a")
+    assert allowed(compiled, [a, a]) == {a}
+    assert allowed(compiled, [a, a, a]) == {SMALL.end}
 
 
 def test_gbnf_means_what_lark_means():

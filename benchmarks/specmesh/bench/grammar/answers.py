@@ -7,8 +7,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
-from jsonschema import Draft202012Validator
-
 from specmesh.bench.grammar.schemas import Schema
 from specmesh.client import AsyncClient, FinishReason, GenerationResult, Grammar
 from specmesh.tools.kit.experiment import AUTOREGRESSIVE, SEED
@@ -129,6 +127,8 @@ def is_valid(text: str, schema: Schema) -> bool:
         value = json.loads(text)
     except ValueError:
         return False
+    from jsonschema import Draft202012Validator
+
     formats = Draft202012Validator.FORMAT_CHECKER
     return bool(Draft202012Validator(schema, format_checker=formats).is_valid(value))
 

@@ -21,6 +21,7 @@ from specmesh.client.answers.values import (
     deltas_in,
     finish_reason_from,
     stats_from,
+    stop_reason_from,
 )
 from specmesh.client.connections.targets import Turns
 from specmesh.client.errors import SpecmeshError
@@ -225,6 +226,7 @@ class _Answer:
             kinds=tuple(self._kinds),
             logprobs=tuple(self._logprobs),
             finish_reason=finish_reason_from(finished.finish_reason),
+            stop_reason=stop_reason_from(finished),
             stats=stats_from(finished.stats),
             session_id=started.session_id,
             epoch=started.epoch,

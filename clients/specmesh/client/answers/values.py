@@ -140,7 +140,8 @@ class GenerationResult:
     the end. ``num_resumes`` counts the times that the stream broke and another call resumed it.
     ``model_fingerprint`` identifies the model, its weights and their dtype. ``message`` is the
     model's message, for the next turn of a chat: its content is the text, unless the mesh has found
-    calls of tools or reasoning in that.
+    calls of tools or reasoning in that. ``stop_reason`` is the stop string or the stop token that
+    has ended the answer, if one has.
     """
 
     text: str
@@ -157,6 +158,7 @@ class GenerationResult:
     kinds: tuple[TokenKind, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
     model_fingerprint: str = ""
+    stop_reason: str | int | None = None
     message: ChatMessage = NOTHING_SAID
 
     @property
@@ -208,6 +210,12 @@ def _parts(text: str, lengths: Iterable[int]) -> tuple[str, ...]:
 def finish_reason_from(reason: events_pb2.FinishReason.ValueType) -> FinishReason:
     """Convert a finish reason of the protocol."""
     return _FINISH_REASONS.get(reason, FinishReason.UNSPECIFIED)
+
+
+def stop_reason_from(message: events_pb2.GenerationFinished) -> str | int | None:
+    """Return the stop string or the stop token that has ended an answer, if one has."""
+    kind = message.WhichOneof("stop")
+    return getattr(message, kind) if kind else None
 
 
 def stats_from(message: events_pb2.GenerationStats) -> GenerationStats:

@@ -32,6 +32,8 @@ class GenerateOptions(SamplingOptions, StoppingOptions, total=False):
     """Adds the special tokens that the tokenizer puts around every text, such as a
     beginning-of-text token. By default a text prompt gets them except where it already begins with
     them."""
+    cache_salt: str
+    """Separates the cached prefixes of this request from those of requests with another salt."""
     keep_special_tokens: bool
     """Includes special tokens in the text, except for one that ends the answer."""
     num_top_logprobs: int | None
@@ -124,6 +126,7 @@ def generate_request(
         num_top_logprobs=given.get("num_top_logprobs"),
         add_special_tokens=given.get("add_special_tokens"),
         keep_special_tokens=given.get("keep_special_tokens"),
+        cache_salt=given.get("cache_salt"),
         request_id=given.get("request_id") or str(uuid.uuid4()),
         speculation=speculation_options(given),
     )

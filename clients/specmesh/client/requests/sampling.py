@@ -129,6 +129,9 @@ class StoppingOptions(TypedDict, total=False):
     ignore_end_of_text: Annotated[
         bool, Flag(help="Continue to --max-tokens even if the model ends its answer.")
     ]
+    include_stop_string: Annotated[
+        bool, Flag(help="Print the string of --stop that ends the answer.", name="--include-stop")
+    ]
 
 
 _OF_REPLICAS = {"end_token_ids"}

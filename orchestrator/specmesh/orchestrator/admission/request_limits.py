@@ -27,6 +27,7 @@ __all__ = [
     "MAX_BANNED_SEQUENCE",
     "MAX_BANNED_SEQUENCES",
     "MAX_BRANCHES",
+    "MAX_CACHE_SALT_CHARS",
     "MAX_EPOCH",
     "MAX_GRAMMAR_BYTES",
     "MAX_JSON_DEPTH",
@@ -72,6 +73,7 @@ MAX_TOOL_BYTES = 1 << 18
 MAX_JSON_DEPTH = 64
 """Nesting of lists and objects in JSON that a message holds as text."""
 MAX_REQUEST_ID_CHARS = 128
+MAX_CACHE_SALT_CHARS = 128
 MAX_SESSION_ID_CHARS = 64
 MAX_RESUME_TOKEN_BYTES = 64
 MAX_EPOCH = 2**31 - 1

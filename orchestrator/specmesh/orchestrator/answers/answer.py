@@ -39,6 +39,8 @@ from specmesh.v1.events_pb2 import GenerationEvent, GenerationStats
 
 HEARTBEAT_S = 0.5
 """Longest silence of a stream, after which a heartbeat is sent."""
+REPLAYED_AT_ONCE = 256
+"""The number of tokens that take a few milliseconds to replay."""
 
 
 class Answer:
@@ -70,6 +72,7 @@ class Answer:
         text = TextStream(
             *(target.token_bytes, plan.prompt, plan.stopping.stop_strings, kept),
             num_without_stop(plan.sampling, len(plan.prompt)),
+            include_stop=plan.stopping.include_stop_string,
         )
         num_known = len(plan.prompt) + len(replayed.token_ids)
         self._logprobs = (
@@ -121,7 +124,9 @@ class Answer:
     def _prefix(self, mesh: ReplicaPools) -> CommittedPrefix:
         committed = (*self._plan.prompt, *self._replayed.token_ids)
         session_id = self._session.session.session_id
-        return CommittedPrefix(session_id, committed, mesh.holders, mesh.prefix_salt())
+        return CommittedPrefix(
+            session_id, committed, mesh.holders, mesh.prefix_salt(self._plan.cache_salt)
+        )
 
     async def _commit_all(
         self, mesh: ReplicaPools, slot: Slot, prefix: CommittedPrefix, search: Search | None
@@ -146,6 +151,8 @@ class Answer:
                 return reason
             if isinstance(last, Finish):
                 return last.reason
+            if index % REPLAYED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # for the streams of other answers
         goal = replace(
             self._plan.goal,
             max_tokens=progress.remaining,

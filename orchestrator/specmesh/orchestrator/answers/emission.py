@@ -45,11 +45,14 @@ class EmittedToken:
 
 @dataclass(frozen=True, slots=True)
 class AnswerEnd:
-    """The end of an answer, with the text and the pieces of the message that were held back."""
+    """The end of an answer, with the text and the pieces of the message that were held back, and
+    the stop string or the stop token that has ended it, if one has."""
 
     reason: StopReason
     text: str
     pieces: Sequence[Piece]
+    stop_string: str | None = None
+    stop_token_id: int | None = None
 
 
 class Emission:
@@ -68,6 +71,7 @@ class Emission:
         self.num_unchecked = 0
         """The taken tokens that the target did not check."""
         self._num_tokens = 0
+        self._last_token: int | None = None
         self._text = text
         self._logprobs = logprobs
         self._parser = parser
@@ -93,6 +97,7 @@ class Emission:
         pieces = self._parser.push(text) if self._parser else ()
         self._outbox.put(EmittedToken(self._num_tokens, token_id, text, kind, told, pieces))
         self._num_tokens += 1
+        self._last_token = token_id
         return StopReason.STOP if self._text.stopped else None
 
     def _told(self, token_id: int, logprobs: Logprobs) -> ToldLogprobs:
@@ -121,4 +126,7 @@ class Emission:
         the text contains a stop string."""
         text = self._text.flush()
         pieces = [*self._parser.push(text), *self._parser.end()] if self._parser else []
-        return AnswerEnd(StopReason.STOP if self._text.stopped else reason, text, merged(pieces))
+        if (stop_string := self._text.stop_string) is not None:
+            return AnswerEnd(StopReason.STOP, text, merged(pieces), stop_string)
+        stop_token = self._last_token if reason is StopReason.STOP else None
+        return AnswerEnd(reason, text, merged(pieces), stop_token_id=stop_token)

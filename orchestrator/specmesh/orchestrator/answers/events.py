@@ -120,15 +120,18 @@ def finished(
     end: AnswerEnd, deltas: Sequence[MessageDelta], stats: GenerationStats, *, resumable: bool
 ) -> GenerationEvent:
     """Return the last event, with the ``deltas`` of what was held back until the ``end``."""
-    return GenerationEvent(
-        finished=GenerationFinished(
-            finish_reason=REASONS[end.reason],
-            text=end.text,
-            resumable=resumable,
-            stats=stats,
-            deltas=deltas,
-        )
+    message = GenerationFinished(
+        finish_reason=REASONS[end.reason],
+        text=end.text,
+        resumable=resumable,
+        stats=stats,
+        deltas=deltas,
     )
+    if end.stop_string is not None:
+        message.stop_string = end.stop_string
+    elif end.stop_token_id is not None:
+        message.stop_token_id = end.stop_token_id
+    return GenerationEvent(finished=message)
 
 
 def counts(stats: RequestStats) -> GenerationStats:

@@ -28,7 +28,7 @@ from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.replicas.transport.peer_model import kind_of
-from specmesh.orchestrator.requests.plan import check_model
+from specmesh.orchestrator.requests.plan import check_model, checked_salt
 from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.orchestrator.text.decoder import TextStream
@@ -53,6 +53,7 @@ class Scoring:
         target.require(model_pb2.MODEL_FEATURE_NODE_LOGPROBS)
         self.num_tokens = len(tokens)
         self._num_top = request.num_top_logprobs
+        self._cache_salt = checked_salt(request.cache_salt)
         self._tokens = tokens
         self._target = target
 
@@ -62,7 +63,9 @@ class Scoring:
         """Return the likelihood of the text. Raises what ``VerifyCalls.verify`` raises."""
         slot.limit(len(self._tokens))
         known: list[Logprobs] = []
-        with closing(CommittedPrefix("", self._tokens, mesh.holders, mesh.prefix_salt())) as prefix:
+        with closing(
+            CommittedPrefix("", self._tokens, mesh.holders, mesh.prefix_salt(self._cache_salt))
+        ) as prefix:
             calls = VerifyCalls(self._context(mesh, prefix, metrics.deadline))
             size = self._piece_size
             for task, start in enumerate(range(1, len(self._tokens), size), start=1):

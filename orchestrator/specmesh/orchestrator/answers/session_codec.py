@@ -61,6 +61,7 @@ def settled(plan: RequestPlan, model: str) -> generation_pb2.GenerateRequest:
         ),
         num_top_logprobs=plan.num_top_logprobs,
         keep_special_tokens=plan.keep_special_tokens,
+        cache_salt=plan.cache_salt,
         format=write_format(plan.style),
     )
     if plan.filter_options != FilterOptions():

@@ -64,7 +64,9 @@ class SessionLog:
         self._writer = writer
         self._dice = rng
         self._token_ids = list(generated.token_ids)
-        self._is_unchecked = [n in generated.unchecked for n in range(len(self._token_ids))]
+        self._is_unchecked = bytearray(
+            n in generated.unchecked for n in range(len(self._token_ids))
+        )
         # None means that the store lacks the session, as far as is known.
         self._num_stored = len(self._token_ids) if is_stored else None
         self._touch_is_due = False
@@ -118,7 +120,7 @@ class SessionLog:
         ``unchecked`` are the indexes in ``token_ids`` of those that the target did not check.
         """
         self._token_ids += token_ids
-        self._is_unchecked += (index in unchecked for index in range(len(token_ids)))
+        self._is_unchecked.extend(index in unchecked for index in range(len(token_ids)))
         with tracer.start_as_current_span(COMMIT_SPAN):
             await self._flush()
 

@@ -72,6 +72,7 @@ def _text(stored: StoredSession, settled: generation_pb2.GenerateRequest, target
     stream = TextStream(
         *(target.token_bytes, prompt, tuple(stopping.stop_strings), kept),
         num_without_stop(settled.sampling, len(prompt)),
+        include_stop=stopping.include_stop_string,
     )
     texts = []
     for token in stored.generated.token_ids:

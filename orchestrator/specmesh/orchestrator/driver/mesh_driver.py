@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from typing import NamedTuple
 
 import grpc
 import grpc.aio
@@ -63,6 +64,13 @@ COMPILED_BY_REPLICAS = "sampling.grammar"
 
 Answered = Drafted | Verified | Assessed | Released | Failed
 
+
+class _Ended(NamedTuple):
+    """Follows the last event of a task."""
+
+    task: TaskId
+
+
 Deliver = Callable[[Commit], StopReason | None]
 """Receives committed tokens; returns a reason if the answer must end with them."""
 
@@ -84,13 +92,16 @@ class Driver:
         self._rounds = Rounds(calls.tokens)
         self._capacity = Capacity()
         self._now = clock(recorded=calls.tokens is not None)
-        self._events: asyncio.Queue[tuple[Answered | InvalidField | None, Moment]] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[Answered | InvalidField | _Ended | None, Moment]]
+        self._events = asyncio.Queue()
         """Events with their moment of arrival; None if replicas or drafters may have changed."""
         self._handled = ("start", self._now())
         """The event that is being handled: its name and when it arrived."""
         self._tasks: dict[TaskId, asyncio.Task[None]] = {}
         self._cancellations: dict[TaskId, TaskCancellation] = {}
+        """The cancellation of each task that may still have events."""
         self._errors: dict[TaskId, Exception] = {}
+        """The error of each such task that has failed."""
 
     async def drive(self) -> StopReason:
         """Run to the end of the answer.
@@ -115,7 +126,7 @@ class Driver:
             self._stats.handled(event)
             commands = self._strategy.handle(event)
 
-    def _on_event(self, event: Answered | InvalidField | None) -> None:
+    def _on_event(self, event: Answered | InvalidField | _Ended | None) -> None:
         self._events.put_nowait((event, self._now()))
 
     def _mesh_changed(self) -> None:
@@ -147,7 +158,8 @@ class Driver:
     def _drop(self, tasks: Sequence[TaskId]) -> None:
         """Ignore further events of ``tasks``, and free their slots at replicas."""
         for task in tasks:
-            self._cancellations[task].cancel()
+            if task in self._cancellations:
+                self._cancellations[task].cancel()
 
     def _launch(self, command: Command) -> None:
         """Start the call that the command asks for, if any, and count the command."""
@@ -193,6 +205,7 @@ class Driver:
             _failures.add(1)
         finally:
             self._tasks.pop(task, None)
+            self._on_event(_Ended(task))
 
     async def _end(self, running: list[asyncio.Task[None]]) -> None:
         for task in running:
@@ -208,11 +221,19 @@ class Driver:
                 self._handled = ("capacity", self._now())
                 return capacity
             event, arrived = await self._events.get()
+            while isinstance(event, _Ended):
+                self._forget(event.task)
+                event, arrived = await self._events.get()
             if isinstance(event, InvalidField):
                 raise event
             if event is not None and not self._cancellations[event.task].requested:
                 self._handled = (type(event).__name__.lower(), arrived)
                 return event
+
+    def _forget(self, task: TaskId) -> None:
+        """Keep nothing of a task without further events, since an answer may have any number."""
+        del self._cancellations[task]
+        self._errors.pop(task, None)
 
 
 async def on_the_wire() -> None:

@@ -78,9 +78,11 @@ class ReasoningParser(CharacterParser):
     def _begins(self) -> Reading[bool]:
         """Read the marker before the reasoning; return False if there is none, so that what was
         read is read again."""
-        marker = self._written.begin
-        while (yield from self._next()):
-            read = "".join(self._held).lstrip()
+        marker, read = self._written.begin, ""
+        while character := (yield from self._next()):
+            if not read and character.isspace():
+                continue
+            read += character
             if read == marker:
                 self._held.clear()
                 return True

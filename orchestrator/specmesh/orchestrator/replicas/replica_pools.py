@@ -51,6 +51,7 @@ class ReplicaPools:
         peers = (*self.verifiers.peers, *self.drafters.peers)
         self.holders.keep({peer.identity for peer in peers})
 
-    def prefix_salt(self) -> bytes:
-        """Return the salt that separates the caller's cached prefixes from those of others."""
-        return b"" if self.shares_prefixes else salt_of(caller.identity())
+    def prefix_salt(self, cache_salt: str) -> bytes:
+        """Return the salt that separates the cached prefixes of the caller's requests with this
+        ``cache_salt`` from those of others."""
+        return salt_of("" if self.shares_prefixes else caller.identity(), cache_salt)

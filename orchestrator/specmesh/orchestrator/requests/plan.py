@@ -11,7 +11,11 @@ from specmesh.decoding.predict.thresholds import FilterOptions
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.calibrated import CalibratedTrees
 from specmesh.decoding.trees.shape import TreeShape
-from specmesh.orchestrator.admission.request_limits import MAX_TOP_LOGPROBS, SEED_BITS
+from specmesh.orchestrator.admission.request_limits import (
+    MAX_CACHE_SALT_CHARS,
+    MAX_TOP_LOGPROBS,
+    SEED_BITS,
+)
 from specmesh.orchestrator.chats.tools import TOOL_CHOICE
 from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
 from specmesh.orchestrator.replicas.target import Target
@@ -23,8 +27,12 @@ from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.serving.codec.filter_options import read_filter_options
+from specmesh.serving.codec.wire import used
 from specmesh.serving.errors import FailedPreconditionStatus, NotFoundStatus
 from specmesh.v1 import generation_pb2, model_pb2, sampling_pb2, speculation_pb2
+
+PLAIN_PARAMETERS = frozenset({"temperature", "top_k", "top_p", "seed", "mode"})
+"""Sampling parameters that need no processing of logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,7 @@ class RequestPlan:
     num_top_logprobs: int | None = None
     """Number of likeliest tokens to return with the log-probabilities; None returns neither."""
     keep_special_tokens: bool = False
+    cache_salt: str = ""
     style: AnswerStyle = field(default_factory=AnswerStyle)
     """The formats by which the answer is parsed."""
     forced_calls: ForcedCalls | None = None
@@ -110,9 +119,13 @@ def make_plan(
         raise InvalidField("speculation.strategy", f"{strategy!r} is not one of: {known}")
     stopping = read_stopping(request, target, len(prompt))
     seed = rng.getrandbits(SEED_BITS)
+    is_lossless = STRATEGIES[strategy].lossless
     given = sampling_pb2.SamplingParameters()
     if defaults.as_model_says:
-        given.MergeFrom(target.info.generation_defaults)
+        given.CopyFrom(target.info.generation_defaults)
+        for field, _ in given.ListFields():
+            if not (is_lossless or field.name in PLAIN_PARAMETERS):
+                given.ClearField(field.name)  # type: ignore[arg-type]
     given.MergeFrom(request.sampling)
     style = read_format(request, target, defaults.formats)
     forced = read_forced(request.chat, style, target.token_bytes.end_of(prompt), target)
@@ -121,10 +134,10 @@ def make_plan(
             raise InvalidField(TOOL_CHOICE, "excludes sampling.grammar: it is a grammar itself")
         given.grammar.CopyFrom(forced.grammar)
     sampling = settle_sampling(given, len(prompt), target, stopping, seed)
-    if sampling.needs_processing and not STRATEGIES[strategy].lossless:
-        reason = (
-            f"{strategy!r} draws tokens unchecked, so it excludes {_processed_by(given, forced)}"
-        )
+    if sampling.needs_processing and not is_lossless:
+        processed_by = next(name for name in used(sampling) if name not in PLAIN_PARAMETERS)
+        wrong = TOOL_CHOICE if forced is not None else f"sampling.{processed_by}"
+        reason = f"{strategy!r} draws tokens unchecked, so it excludes {wrong}"
         raise InvalidField("speculation.strategy", reason)
     ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
     goal = Goal(
@@ -144,18 +157,17 @@ def make_plan(
         filter_options=_filter_options(request.speculation, strategy),
         num_top_logprobs=_num_top_logprobs(request, strategy),
         keep_special_tokens=request.keep_special_tokens,
+        cache_salt=checked_salt(request.cache_salt),
         style=style,
         forced_calls=forced,
     )
 
 
-def _processed_by(given: sampling_pb2.SamplingParameters, forced: ForcedCalls | None) -> str:
-    """Return the name of a parameter that came with logit processing."""
-    if forced is not None:
-        return TOOL_CHOICE
-    plain = {"temperature", "top_k", "top_p", "seed", "acceptance_mode"}
-    names = (field.name for field, _ in given.ListFields())
-    return f"sampling.{next(name for name in names if name not in plain)}"
+def checked_salt(cache_salt: str) -> str:
+    """Return ``cache_salt``. Raises ``InvalidField``."""
+    if len(cache_salt) > MAX_CACHE_SALT_CHARS:
+        raise InvalidField("cache_salt", f"must have at most {MAX_CACHE_SALT_CHARS} characters")
+    return cache_salt
 
 
 def check_replicas(plan: RequestPlan, target: Target) -> None:

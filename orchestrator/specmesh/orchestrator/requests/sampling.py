@@ -38,16 +38,16 @@ def settle_sampling(
         raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
     banned = {*sampling.banned_sequences, *_sequences_of(given, target.tokenizer)}
     sampling = replace(sampling, banned_sequences=tuple(sorted(banned)))
+    num_own = given.num_prompt_tokens if given.HasField("num_prompt_tokens") else num_prompt
+    if num_own > num_prompt:
+        reason = f"must be at most {num_prompt}, the tokens of the prompt"
+        raise InvalidField("sampling.num_prompt_tokens", reason)
     if not sampling.needs_processing:
         return replace(sampling, num_prompt_tokens=0)
     _check_ids(sampling, target.info.vocab_size)
     if sampling.grammar is not None and stopping.ignore_end_of_text:
         reason = "excludes sampling.grammar: a text that is complete must end"
         raise InvalidField("stopping.ignore_end_of_text", reason)
-    num_own = given.num_prompt_tokens if given.HasField("num_prompt_tokens") else num_prompt
-    if num_own > num_prompt:
-        reason = f"must be at most {num_prompt}, the tokens of the prompt"
-        raise InvalidField("sampling.num_prompt_tokens", reason)
     sampling = replace(sampling, num_prompt_tokens=num_own)
     if sampling.min_tokens:
         if sampling.min_tokens > stopping.max_tokens + num_prompt - num_own:

@@ -24,6 +24,7 @@ class Stopping:
     stop_token_ids: tuple[int, ...] = ()
     stop_strings: tuple[str, ...] = ()
     ignore_end_of_text: bool = False
+    include_stop_string: bool = False
 
 
 def read_stopping(

@@ -157,7 +157,8 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """End an answer that cannot be completed; ``failed`` is the task whose failure decided that."""
+    """End an answer that cannot be completed; ``failed`` is the task whose failure decided that, in
+    response to its ``Failed`` event."""
 
     failed: TaskId
 

@@ -180,10 +180,12 @@ class DSI(Strategy):
         commands: list[Command] = []
         new = tuple(self._text[position:])
         for chain in (*self._chains, self._heads):
-            if chain.between(position, len(self._text)) != new:
-                if chain.task is not None:
-                    commands.append(Cancel(chain.task))
-                chain.start_over(len(self._text))
+            if chain.between(position, len(self._text)) == new:
+                chain.drop_committed(len(self._text))
+                continue
+            if chain.task is not None:
+                commands.append(Cancel(chain.task))
+            chain.start_over(len(self._text))
         self._chains.drop_finished()
         return commands + self._checks.terminate(self._text)
 

@@ -32,8 +32,8 @@ codecs.register_error(EACH_BYTE, _replace_each_byte)
 class TextStream:
     """The text of one answer; holds back what may still change or become a stop string.
 
-    The text ends before the stop string that is complete first; of several that end with the same
-    character, before the longest. Special tokens add no text, except for those that are ``kept``.
+    The stop string that is complete first ends the text; of several that end with the same
+    character, the longest. Special tokens add no text, except for those that are ``kept``.
     """
 
     def __init__(
@@ -43,9 +43,11 @@ class TextStream:
         stop_strings: Sequence[str],
         kept: Set[int] = frozenset(),
         min_tokens: int = 0,
+        *,
+        include_stop: bool = False,
     ) -> None:
         """Begin the text after ``prompt``. Stop strings that one of the first ``min_tokens`` tokens
-        completes are ignored."""
+        completes are ignored. With ``include_stop`` the text ends behind the stop string."""
         self._token_bytes = token_bytes
         self._kept = kept
         self._context = token_bytes.context(prompt)
@@ -53,13 +55,19 @@ class TextStream:
             _broken_off(token_bytes, prompt), EACH_BYTE if token_bytes.has_fallback else "replace"
         )
         self._stop_strings = StopStrings(stop_strings, token_bytes, kept) if stop_strings else None
+        self._include_stop = include_stop
         self._num_unstopped = min_tokens
         """The number of next tokens that can't complete a stop string."""
         self._held = ""
         self.num_characters = 0
         """Characters that the tokens have completed so far, emitted or not."""
-        self.stopped = False
-        """True if a stop string was found, after which no more tokens may be pushed."""
+        self.stop_string: str | None = None
+        """The stop string that was found, after which no more tokens may be pushed."""
+
+    @property
+    def stopped(self) -> bool:
+        """True if a stop string was found."""
+        return self.stop_string is not None
 
     def bytes_of(self, token_id: int) -> bytes:
         """Return the bytes that ``token_id`` would add as the next token; alone they may be invalid
@@ -98,11 +106,11 @@ class TextStream:
         text, end = self._held + new, len(self._held)
         for symbol in symbols:
             end += isinstance(symbol, str)
-            length = self._stop_strings.push(symbol)
-            if length is not None and self._num_unstopped < 0:
-                self.stopped = True
+            match = self._stop_strings.push(symbol)
+            if match is not None and self._num_unstopped < 0:
+                self.stop_string = match.stop_string
                 self._held = ""
-                return text[: end - length]
+                return text[: end if self._include_stop else end - match.num_characters]
         end = len(text) - self._stop_strings.num_undecided
         self._held = text[end:]
         return text[:end]

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from itertools import accumulate
+from typing import NamedTuple
 
 from specmesh.orchestrator.text.token_bytes import TokenBytes
 
 Symbol = str | int
 """A character of the text, or the id of a special token, which adds none."""
+
+
+class StopMatch(NamedTuple):
+    """A stop string that is complete, and the number of its characters in the text."""
+
+    stop_string: str
+    num_characters: int
 
 
 class StopStrings:
@@ -21,15 +29,18 @@ class StopStrings:
     def __init__(
         self, stop_strings: Sequence[str], token_bytes: TokenBytes, kept: Set[int] = frozenset()
     ) -> None:
-        self._patterns = [_Pattern(stop) for stop in stop_strings]
-        spelled = [token_bytes.spelled(stop, kept) for stop in stop_strings]
-        self._patterns += [_Pattern(each) for each in spelled if _special_tokens(each)]
+        self._patterns = [_Pattern(stop, stop) for stop in stop_strings]
+        spelled = [(stop, token_bytes.spelled(stop, kept)) for stop in stop_strings]
+        self._patterns += [_Pattern(stop, each) for stop, each in spelled if _special_tokens(each)]
 
-    def push(self, symbol: Symbol) -> int | None:
-        """Return the length in characters of the longest stop string that ``symbol`` completes;
-        None if it completes none."""
+    def push(self, symbol: Symbol) -> StopMatch | None:
+        """Return the longest stop string, by characters, that ``symbol`` completes; None if it
+        completes none."""
         completed = [pattern for pattern in self._patterns if pattern.push(symbol)]
-        return max((pattern.num_characters for pattern in completed), default=None)
+        if not completed:
+            return None
+        longest = max(completed, key=lambda pattern: pattern.num_characters)
+        return StopMatch(longest.stop_string, longest.num_characters)
 
     @property
     def num_undecided(self) -> int:
@@ -38,9 +49,10 @@ class StopStrings:
 
 
 class _Pattern:
-    """One stop string, matched by the algorithm of Knuth, Morris and Pratt."""
+    """The ``symbols`` of one stop string, matched by the algorithm of Knuth, Morris and Pratt."""
 
-    def __init__(self, symbols: Sequence[Symbol]) -> None:
+    def __init__(self, stop_string: str, symbols: Sequence[Symbol]) -> None:
+        self.stop_string = stop_string
         self._symbols = symbols
         self._heeds_special_tokens = _special_tokens(symbols)
         self._num_characters = list(

@@ -120,7 +120,8 @@ class HttpServer:
         host, port = self._settings.host, self._settings.port
         try:
             (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            listener = socket.create_server(address, family=family)
+            shares = self._settings.shares_port
+            listener = socket.create_server(address, family=family, reuse_port=shares)
         except OSError as error:
             raise CannotStart(f"cannot listen on {host}:{port}: {error}") from error
         # asyncio sets this only on sockets that it creates itself. Without it a body, or the next

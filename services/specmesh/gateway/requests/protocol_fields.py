@@ -30,9 +30,10 @@ TOP_LEVEL = frozenset(
 )
 """Names of fields that OpenAI's API or vLLM's has at the top level, with the same meaning."""
 
-_OTHERWISE = frozenset({"stop_strings", "ignore_end_of_text", "end_token_ids"})
-"""Fields with another name at the top level (``stop``, ``ignore_eos``), and the orchestrator's
-own."""
+_OTHERWISE = frozenset(
+    {"stop_strings", "ignore_end_of_text", "include_stop_string", "end_token_ids"}
+)
+"""Fields with another name at the top level, and the orchestrator's own."""
 _SCALARS: Mapping[int, Any] = {
     FieldDescriptor.CPPTYPE_FLOAT: Float32,
     FieldDescriptor.CPPTYPE_UINT32: Uint32,

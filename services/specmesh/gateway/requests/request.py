@@ -69,6 +69,8 @@ class Request(ProtocolFields):
     user: str | None = None
     metadata: Annotated[dict[str, str], Pairs] | None = None
     ignore_eos: bool = False
+    cache_salt: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    include_stop_str_in_output: bool = False
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     skip_special_tokens: bool = True
@@ -115,7 +117,9 @@ class Request(ProtocolFields):
             "grammar": grammar_of(self.response_format, self.structured_outputs),
             "stop_strings": stops or (),
             "ignore_end_of_text": self.ignore_eos,
+            "include_stop_string": self.include_stop_str_in_output,
             "keep_special_tokens": not self.skip_special_tokens,
+            "cache_salt": self.cache_salt,
             "strategy": more.strategy,
             "filter": None if more.filter is None else more.filter.chosen,
             "request_id": _request_id(more.request_id, number, num_answers),

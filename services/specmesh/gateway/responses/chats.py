@@ -27,6 +27,7 @@ class ChatStyle:
             "message": self._message(result.message),
             "logprobs": logprobs.of_chat(result.logprobs) if result.logprobs else None,
             "finish_reason": _finish_reason(result),
+            "stop_reason": result.stop_reason,
             **extension(result),
         }
 
@@ -45,7 +46,12 @@ class ChatStyle:
     def last(self, number: int, result: GenerationResult) -> Json:
         """Return the part of a stream that ends a choice."""
         part = self._part(number, {})
-        return {**part, "finish_reason": _finish_reason(result), **extension(result)}
+        return {
+            **part,
+            "finish_reason": _finish_reason(result),
+            "stop_reason": result.stop_reason,
+            **extension(result),
+        }
 
     def _message(self, message: ChatMessage) -> Json:
         said: Json = {"role": message.role, "content": message.content, "refusal": None}

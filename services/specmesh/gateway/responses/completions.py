@@ -34,6 +34,7 @@ class CompletionStyle:
             "text": text,
             "logprobs": logprobs,
             "finish_reason": finish_reason(result),
+            "stop_reason": result.stop_reason,
             **extension(result),
         }
 
@@ -57,4 +58,5 @@ class CompletionStyle:
     def last(self, number: int, result: GenerationResult) -> Json:
         """Return the part of a stream that ends a choice."""
         ended = {"index": number, "text": "", "logprobs": None}
-        return {**ended, "finish_reason": finish_reason(result), **extension(result)}
+        reasons = {"finish_reason": finish_reason(result), "stop_reason": result.stop_reason}
+        return {**ended, **reasons, **extension(result)}

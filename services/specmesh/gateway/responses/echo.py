@@ -57,6 +57,7 @@ async def echoes(client: AsyncClient, request: CompletionRequest) -> list[Echo]:
                 prompt,
                 num_top_logprobs=request.logprobs,
                 add_special_tokens=None if isinstance(prompt, list) else request.add_special_tokens,
+                cache_salt=request.cache_salt or "",
                 model=request.model,
             ),
         )

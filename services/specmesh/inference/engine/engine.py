@@ -18,12 +18,11 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from specmesh.inference.engine.blocks import NoRoom
+from specmesh.inference.engine.admission_queue import AdmissionQueue
 from specmesh.inference.engine.doorbell import Doorbell
 from specmesh.inference.engine.job import End, Job, Work
 from specmesh.inference.engine.pulse import LOOK_SECONDS, Pulse
@@ -42,7 +41,7 @@ T = TypeVar("T")
 
 
 class Engine:
-    """Runs jobs on the model that ``load`` returns, first come first served.
+    """Runs jobs on the model that ``load`` returns, started in the order of ``AdmissionQueue``.
 
     ``load`` runs on the engine's thread. ``stream`` and ``run`` raise ``ResourceExhaustedStatus``
     immediately if ``max_queue`` jobs are already waiting. Invariant: once the model is loaded every
@@ -56,7 +55,7 @@ class Engine:
     ) -> None:
         self._loaded: Future[LanguageModel] = Future()
         self._loaded.set_running_or_notify_cancel()  # a waiter that gives up cannot cancel it
-        self._waiting: deque[Job[Any]] = deque()
+        self._waiting = AdmissionQueue()
         self._lock = threading.Lock()
         # Wakes the thread when it is idle; its work is in ``_waiting`` and ``_stopping``.
         self._doorbell = Doorbell()
@@ -154,13 +153,8 @@ class Engine:
         """Cancel ``job`` and return once it is neither queued nor running."""
         if not job.has_stopped:
             job.cancel()
-            with self._lock:
-                try:
-                    self._waiting.remove(job)
-                except ValueError:
-                    pass
-                else:
-                    return
+            if self._waiting.remove(job):
+                return
         await job.stopped()
 
     # On the thread.
@@ -188,7 +182,7 @@ class Engine:
         running = self._running
         self._gather(model.max_batch)
         running[:] = [job for job in running if not job.ended_if_cancelled()]
-        self._admit(running, model.max_batch)
+        self._waiting.admit(running, model.max_batch)
         if running:
             running[:] = self._forward(model, running)
 
@@ -231,8 +225,7 @@ class Engine:
                 return
             self.is_broken = True
             self._broken.set_result(reason)
-            lost = [*self._running, *self._waiting]
-            self._waiting.clear()
+            lost = [*self._running, *self._waiting.clear()]
         for job in lost:
             job.fail(_engine_broken())
         self._doorbell.wake()  # a thread without jobs ends
@@ -251,30 +244,6 @@ class Engine:
         while (num_ready := len(self._running) + len(self._waiting)) < max_batch:
             if not self._doorbell.waited_for_another(num_ready):
                 return
-
-    def _admit(self, running: list[Job[Any]], max_batch: int) -> None:
-        """Start waiting jobs while there is room for them."""
-        while len(running) < max_batch and (job := self._pop()):
-            if job.ended_if_cancelled():
-                continue
-            running.append(job)  # now, so that it fails if starting it kills the thread
-            try:
-                if not job.start():
-                    running.pop()
-            except NoRoom as error:
-                running.pop()
-                if not running:  # no other job will release blocks
-                    job.fail(
-                        ResourceExhaustedStatus("KV_CACHE_FULL", str(error), retry_after_s=0.05)
-                    )
-                    continue
-                with self._lock:
-                    self._waiting.appendleft(job)
-                return
-
-    def _pop(self) -> Job[Any] | None:
-        with self._lock:
-            return self._waiting.popleft() if self._waiting else None
 
 
 def _results(model: LanguageModel, running: list[Job[Any]]) -> list[Logits | None] | BaseException:

@@ -74,14 +74,14 @@ def write_sampling(sampling: Sampling) -> sampling_pb2.SamplingParameters:
             sampling_pb2.TokenSequence(token_ids=sequence) for sequence in sequences
         ]
     given["logit_bias"] = dict(sampling.logit_bias)
+    if sampling.needs_processing:  # 0 as well: left out, it would be the length of the prompt
+        given["num_prompt_tokens"] = sampling.num_prompt_tokens
     if sampling.grammar is not None:
         given["grammar"] = write_grammar(sampling.grammar)
-    return sampling_pb2.SamplingParameters(
-        **given,
-        acceptance_mode=sampling_pb2.ACCEPTANCE_MODE_REJECTION
-        if rejects
-        else sampling_pb2.ACCEPTANCE_MODE_COUPLED,
-    )
+    mode = sampling_pb2.ACCEPTANCE_MODE_COUPLED
+    if rejects:
+        mode = sampling_pb2.ACCEPTANCE_MODE_REJECTION
+    return sampling_pb2.SamplingParameters(**given, acceptance_mode=mode)
 
 
 def _plain(name: str, value: Any) -> Any:

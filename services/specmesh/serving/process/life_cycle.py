@@ -7,7 +7,8 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from specmesh.serving.identity import expiry
@@ -49,13 +50,31 @@ class LifeCycle(Protocol):
         """Cancel the calls that still run, and release everything."""
 
 
-async def run_process(settings: ProcessSettings, role: str, make: Callable[[], LifeCycle]) -> int:
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """How a process is told to end, and whom it tells that it serves."""
+
+    end_signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)
+    on_serving: Callable[[], None] = lambda: None
+
+
+ALONE = Supervision()
+"""That of a process with no parent of ours."""
+
+
+async def run_process(
+    settings: ProcessSettings,
+    role: str,
+    make: Callable[[], LifeCycle],
+    supervision: Supervision = ALONE,
+) -> int:
     """Configure logs and telemetry, run the server that ``make`` returns, and return the exit
     status of the process.
 
-    On SIGTERM or SIGINT the server leaves, and drains ``drain_delay_seconds`` later (status 0); on
-    a second signal the calls that still run are cancelled (status 1); a third one kills. A failed
-    start and a server that breaks also exit with status 1, so that the process is restarted.
+    On SIGTERM or SIGINT, or what ``supervision`` has in their place, the server leaves, and drains
+    ``drain_delay_seconds`` later (status 0); on a second signal the calls that still run are
+    cancelled (status 1); a third one kills. A failed start and a server that breaks also exit with
+    status 1, so that the process is restarted.
     """
     json_logging.configure(settings.log_level, role, settings.name)
     scrape = None if settings.metrics_at is None else Scrape()
@@ -68,14 +87,16 @@ async def run_process(settings: ProcessSettings, role: str, make: Callable[[], L
     status = 1
     try:
         server = make()
-        probes = None if settings.probe_at is None else ProbePort(server.health)
+        probes = None
+        if settings.probe_at is not None:
+            probes = ProbePort(server.health, shares_port=settings.shares_port)
         try:
             if scrape is not None and settings.metrics_at is not None:
                 _open(scrape, *settings.metrics_at)
             await server.health.alive()
             if probes is not None and settings.probe_at is not None:
                 await _open_probes(probes, *settings.probe_at)
-            status = await _live(server, _Signals(), settings.drain_delay_seconds)
+            status = await _live(server, supervision, settings.drain_delay_seconds)
         finally:
             await server.stop()
             if probes is not None:
@@ -110,7 +131,8 @@ async def _open_probes(probes: ProbePort, host: str, port: int) -> None:
     log.info("probes", extra={"address": address})
 
 
-async def _live(server: LifeCycle, signals: _Signals, drain_delay_s: float) -> int:
+async def _live(server: LifeCycle, supervision: Supervision, drain_delay_s: float) -> int:
+    signals = _Signals(supervision.end_signals)
     began = time.monotonic()
     address = await server.listen()
     log.info("starting", extra={"address": address})
@@ -121,6 +143,7 @@ async def _live(server: LifeCycle, signals: _Signals, drain_delay_s: float) -> i
         gc.freeze()
         seconds = round(time.monotonic() - began, 3)
         log.info("serving", extra={"address": address, "start_seconds": seconds})
+        supervision.on_serving()
         broke = await _ends_before(signals.first, server.broken())
         serves = not broke
     going = _go(server, drain_delay_s if serves else 0.0)
@@ -139,13 +162,15 @@ async def _go(server: LifeCycle, delay_s: float) -> None:
 
 
 class _Signals:
-    """Events for the first and second SIGTERM or SIGINT; a third has no handler, and kills."""
+    """Events for the first and second of the signals ``numbers``; a third has no handler, and
+    kills."""
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: Sequence[signal.Signals]) -> None:
         self.first = asyncio.Event()
         self.second = asyncio.Event()
+        self._numbers = numbers
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in numbers:
             loop.add_signal_handler(number, self._receive)
 
     def _receive(self) -> None:
@@ -154,7 +179,7 @@ class _Signals:
             return
         self.second.set()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in self._numbers:
             loop.remove_signal_handler(number)
 
 

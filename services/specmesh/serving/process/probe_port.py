@@ -10,7 +10,6 @@ import grpc.aio
 from specmesh.serving.rpc.health import Health
 
 _OPTIONS = (
-    ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 1024),
     ("grpc.max_concurrent_streams", 16),
     ("grpc.max_connection_idle_ms", 60_000),
@@ -18,10 +17,12 @@ _OPTIONS = (
 
 
 class ProbePort:
-    """A server that answers health checks and nothing else."""
+    """A server that answers health checks and nothing else, on a port that other processes share if
+    ``shares_port``."""
 
-    def __init__(self, health: Health) -> None:
-        self._server = grpc.aio.server(options=_OPTIONS)
+    def __init__(self, health: Health, *, shares_port: bool = False) -> None:
+        reuse = ("grpc.so_reuseport", int(shares_port))
+        self._server = grpc.aio.server(options=(reuse, *_OPTIONS))
         health.add_to(self._server)
 
     async def listen(self, host: str, port: int) -> str:

@@ -18,7 +18,7 @@ from opentelemetry.metrics import Observation
 from specmesh.serving.identity.entry import GuardedPort
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.metrics import CALLS_ACTIVE
-from specmesh.serving.process.life_cycle import run_process
+from specmesh.serving.process.life_cycle import ALONE, Supervision, run_process
 from specmesh.serving.rpc.call_metrics import timed
 from specmesh.serving.rpc.drain import RequestGate
 from specmesh.serving.rpc.health import Health
@@ -37,8 +37,6 @@ _UNTYPED_FACTOR = 2
 """The ratio of gRPC's own limits to ours: our refusal, up to gRPC's limit, comes with a reason."""
 
 _OPTIONS: Sequence[tuple[str, int]] = (
-    # Two processes on one port would share its calls silently.
-    ("grpc.so_reuseport", 0),
     ("grpc.max_send_message_length", MAX_REQUEST_BYTES),
     ("grpc.max_metadata_size", _UNTYPED_FACTOR * MAX_METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", 2 * _UNTYPED_FACTOR * MAX_METADATA_BYTES),
@@ -133,6 +131,8 @@ class Server:
             interceptors=[CallInterceptor(layers, intake, settings.stall_seconds, guard)],
             options=(
                 *_OPTIONS,
+                # Two processes on one port would share its calls silently, unless they are workers.
+                ("grpc.so_reuseport", int(settings.shares_port)),
                 ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
                 ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
                 # gRPC waits this long for the answer to a ping, by default 60 s.
@@ -250,7 +250,9 @@ def _check_redis_files(settings: ServerSettings) -> None:
             raise CannotStart(str(error)) from error
 
 
-async def serve(settings: ServerSettings, service: Service) -> int:
+async def serve(
+    settings: ServerSettings, service: Service, supervision: Supervision = ALONE
+) -> int:
     """Run the whole process of a gRPC service; return its exit status."""
 
     def make() -> Server:
@@ -258,7 +260,7 @@ async def serve(settings: ServerSettings, service: Service) -> int:
         CALLS_ACTIVE.observe(lambda: [Observation(server.num_running)])
         return server
 
-    status = await run_process(settings, service.role, make)
+    status = await run_process(settings, service.role, make, supervision)
     if isinstance(service, Hanging) and service.hangs:
         # On exit the interpreter would wait for these threads, and they may crash it.
         sys.stdout.flush()

@@ -12,12 +12,15 @@ from specmesh.orchestrator.replicas.prefixes.landmarks import worth_noting
 from specmesh.orchestrator.replicas.prefixes.shared_holders import Search
 
 
-def salt_of(identity: str) -> bytes:
-    """Return the salt of an identity's prefixes, the same at every orchestrator; empty if callers
-    are not told apart."""
-    if not identity:
-        return b""
-    return blake2b(identity.encode(), digest_size=SALT_BYTES, person=b"specmesh prefix").digest()
+def salt_of(identity: str, cache_salt: str = "") -> bytes:
+    """Return the salt of the prefixes of an identity's requests with this ``cache_salt``, the same
+    at every orchestrator; empty if callers are not told apart and the request has none."""
+    salt = b""
+    for secret, person in ((identity, b"specmesh prefix"), (cache_salt, b"specmesh salt")):
+        if secret:
+            digest = blake2b(salt + secret.encode(), digest_size=SALT_BYTES, person=person)
+            salt = digest.digest()
+    return salt
 
 
 class CommittedPrefix:

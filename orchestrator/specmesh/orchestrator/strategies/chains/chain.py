@@ -104,6 +104,14 @@ class Chain:
             self.exploration.won()
         return accepted
 
+    def drop_committed(self, position: int) -> None:
+        """Drop its tokens before ``position``, which are committed."""
+        num = position - self.start
+        for dropped in range(self.start, position):
+            self.distributions.pop(dropped, None)
+        del self.tokens[:num], self.choices[:num], self.confidences[:num]
+        self.start = position
+
     def start_over(self, position: int) -> None:
         """Drop all its tokens; the next one is drafted for ``position``."""
         self.start = self.task_start = position
