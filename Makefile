@@ -2,6 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 OUTSIDE := .venv-outside/bin
+INSTRUCTOR := .venv-instructor/bin
 PHOENIX := .venv-phoenix/bin
 K8S := .venv-k8s
 VLLM := .venv-vllm
@@ -119,13 +120,17 @@ chaos: $(READY) ## break a mesh at random, check every token (30 minutes; SEED=n
 	$(BIN)/specmesh bench chaos --minutes 30 --seed $(SEED) --json
 
 # Each asks for torch as it is here, lest another one comes.
-outside: $(READY) $(VLLM)/.ready ## run LangChain, LangGraph, LiteLLM, agents, lm-eval, guidellm and vLLM's bench through a gateway (4 GB)
+# Instructor bounds what it shares with the others, which would get older versions beside it.
+outside: $(READY) $(VLLM)/.ready ## run LangChain, LangGraph, LiteLLM, Instructor, agents, lm-eval, guidellm and vLLM's bench through a gateway (4 GB)
 	test -x $(OUTSIDE)/python || python3 -m venv .venv-outside
 	$(OUTSIDE)/pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
 	$(OUTSIDE)/pip install --quiet 'guidellm>=0.8' langchain langchain-openai langgraph litellm 'lm-eval[api]' \
 		autogen-agentchat 'autogen-ext[openai]' openai-agents 'pydantic-ai-slim[openai]' \
 		$$(grep '^torch==' constraints.txt)
-	$(BIN)/python -m tests.gateway.outside $(OUTSIDE) $(VLLM)/bin
+	test -x $(INSTRUCTOR)/python || python3 -m venv .venv-instructor
+	$(INSTRUCTOR)/pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
+	$(INSTRUCTOR)/pip install --quiet instructor langchain-openai
+	$(BIN)/python -m tests.gateway.outside $(OUTSIDE) $(INSTRUCTOR) $(VLLM)/bin
 	$(BIN)/python -m tests.gateway.same_load $(OUTSIDE)
 
 phoenix: $(READY) ## send a mesh's traces to Arize Phoenix, in an environment of its own (850 MB)
@@ -138,4 +143,4 @@ train: $(READY) ## train the shipped model pair from scratch (takes hours)
 	$(BIN)/specmesh train
 
 clean: ## remove what was built; keeps the models
-	rm -rf $(VENV) .venv-outside .venv-phoenix $(K8S) $(VLLM) .venv-try-vllm stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-outside .venv-instructor .venv-phoenix $(K8S) $(VLLM) .venv-try-vllm stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -77,6 +77,7 @@ def test_exports_are_exactly_these():
         "TokenLogprobs",
         "ToolCall",
         "ToolCallDelta",
+        "ToolChoice",
         "Unauthenticated",
         "Unavailable",
         "Unimplemented",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specmesh.client import AsyncClient, ChatMessage, Client, SavedSession, ToolCall
+from specmesh.client import AsyncClient, ChatMessage, Client, SavedSession, ToolCall, ToolChoice
 from specmesh.client.requests.build import chat_message
 from specmesh.client.requests.chats import chat_turn
 from specmesh.client.testing import FakeMesh
@@ -30,6 +30,21 @@ def test_tools_are_sent_as_they_were_given():
     chat = chat_message([USER], {"tools": [TOOL, json.dumps(TOOL)]})
     assert list(chat.tools) == [json.dumps(TOOL)] * 2
     assert not chat_message([USER], {"tools": None}).tools
+
+
+def test_a_choice_of_tools_makes_the_model_call_them():
+    chat = chat_message([USER], {"tools": [TOOL], "tool_choice": ToolChoice(["f"], True)})
+    assert (list(chat.tool_choice.names), chat.tool_choice.single_call) == (["f"], True)
+    assert chat_message([USER], {"tools": [TOOL], "tool_choice": ToolChoice()}).HasField(
+        "tool_choice"
+    )
+    assert not chat_message([USER], {"tools": [TOOL]}).HasField("tool_choice")
+
+
+@pytest.mark.parametrize("bad", ["required", {"names": ["f"]}, ToolChoice("f"), ToolChoice([3])])
+def test_what_is_no_choice_of_tools_is_refused(bad):
+    with pytest.raises(TypeError):
+        chat_message([USER], {"tools": [TOOL], "tool_choice": bad})
 
 
 def test_messages_have_calls_and_results_in_openais_shape_as_well():

@@ -54,6 +54,11 @@ PLACES = (
     b'{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[%s]}',
     b'{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function",'
     b'"function":{"name":"f","parameters":{"a":[%s]}}}]}',
+    b'{"model":"m","messages":[{"role":"user","content":"x"}],"tool_choice":{'
+    b'"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[%s]}}}',
+    b'{"model":"m","input":"x","tools":[%s]}',
+    b'{"model":"m","input":[{"type":"function_call_output","call_id":"c","output":[%s]}]}',
+    b'{"model":"m","input":"x","tool_choice":{"type":"allowed_tools","mode":"auto","tools":[%s]}}',
     b"[%s]",
     b"{%s}",
 )

@@ -13,6 +13,11 @@ from specmesh.gateway.requests.responses import responses_request
 
 ASKED = {"model": "toy", "input": "hello"}
 
+TOOL = {"type": "function", "name": "f"}
+CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+RESULT = {"type": "function_call_output", "call_id": "c", "output": "x"}
+ANY_OBJECT = {"type": "json_object"}
+
 
 def said(**change):
     return {"input": [{"role": "user", "content": "hello"} | change]}
@@ -31,7 +36,13 @@ def said(**change):
         (said(other=1), "input[0].other"),
         (said(content=[{"type": "input_image", "image_url": "x"}]), "input[0].content[0]"),
         (said(content=[{"type": "input_text", "text": 3}]), "input[0].content[0].text"),
-        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input[0]"),
+        ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
+        ({"input": [{"type": "function_call_output", "call_id": "c"}]}, "input[0].output"),
+        ({"input": [RESULT | {"output": [{"type": "input_image"}]}]}, "input[0].output[0]"),
+        ({"input": [CALL | {"name": None}]}, "input[0].name"),
+        ({"input": [CALL | {"arguments": {}}]}, "input[0].arguments"),
+        ({"input": [CALL | {"namespace": "a"}]}, "input[0].namespace"),
+        ({"input": [{"type": "reasoning", "content": "hm"}]}, "input[0].content"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]"),
         ({"instructions": ["be brief"]}, "instructions"),
         ({"max_output_tokens": -1}, "max_output_tokens"),
@@ -44,8 +55,19 @@ def said(**change):
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"conversation": {"id": "conv_1"}}, "conversation"),
         ({"background": True}, "background"),
-        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"tools": [TOOL | {"parameters": "x"}]}, "tools[0].parameters"),
+        ({"tools": [TOOL | {"function": {"name": "f"}}]}, "tools[0].function"),
+        ({"tools": [TOOL] * 129}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
+        ({"tool_choice": {"type": "web_search_preview"}}, "tool_choice.type"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice.name"),
+        (
+            {"tools": [TOOL], "tool_choice": "required", "text": {"format": ANY_OBJECT}},
+            "tool_choice",
+        ),
         ({"reasoning": {"effort": "high"}}, "reasoning"),
         ({"truncation": "auto"}, "truncation"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),

@@ -10,6 +10,7 @@ import grpc
 import openai
 import pytest
 from tests.client.conftest import refuses, whole_answer
+from tests.gateway.test_errors import field as field_of
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.chats import chat_request
@@ -217,15 +218,78 @@ async def test_calls_and_results_reach_the_mesh_as_messages(gateway, orchestrato
     assert (silent.content, len(silent.tool_calls)) == ("", 2)
 
 
-def test_a_choice_that_forces_a_call_is_refused_by_its_name():
-    for choice, said in (
-        ("required", "'required'"),
-        ({"type": "function", "function": {"name": "f"}}, "a 'function'"),
-        ({"type": "allowed_tools", "allowed_tools": {}}, "a 'allowed_tools'"),
-    ):
-        with pytest.raises(ApiError, match=f"'tool_choice': {said} is not supported") as refused:
-            chat_request({**ASKED, "tools": TOOLS, "tool_choice": choice})
-        assert refused.value.code == "unsupported_parameter"
+ADD = {"type": "function", "function": {"name": "add"}}
+BOTH = [*TOOLS, ADD]
+
+
+def allowed(mode: str, *tools: Any) -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [*tools]}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "names", "single"),
+    [
+        ({"tool_choice": "required"}, [], False),
+        ({"tool_choice": "required", "parallel_tool_calls": False}, [], True),
+        ({"tool_choice": ADD}, ["add"], True),
+        ({"tool_choice": allowed("required", ADD)}, ["add"], False),
+    ],
+    ids=str,
+)
+async def test_a_choice_that_forces_a_call_reaches_the_mesh(
+    gateway, orchestrator, asked, names, single
+):
+    orchestrator.generate_scripts = [CALLING]
+    await gateway.openai.chat.completions.create(**ASKED, tools=BOTH, **asked)
+    (request,) = orchestrator.requests
+    assert len(request.chat.tools) == 2
+    choice = request.chat.tool_choice
+    assert (list(choice.names), choice.single_call) == (names, single)
+
+
+async def test_a_model_is_shown_the_tools_that_it_may_call(gateway, orchestrator):
+    orchestrator.generate_scripts = [CALLING]
+    choice = allowed("auto", ADD)
+    await gateway.openai.chat.completions.create(**ASKED, tools=BOTH, tool_choice=choice)
+    (request,) = orchestrator.requests
+    assert [json.loads(tool)["function"]["name"] for tool in request.chat.tools] == ["add"]
+    assert not request.chat.HasField("tool_choice")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tools": [], "tool_choice": "required"},
+        {"tool_choice": {"type": "function", "function": {"name": "sub"}}},
+        {"tool_choice": allowed("auto", {"type": "function", "function": {"name": "sub"}})},
+        {"tool_choice": ADD, "response_format": {"type": "json_object"}},
+        {"tool_choice": "required", "structured_outputs": {"regex": "a"}},
+    ],
+    ids=str,
+)
+def test_a_choice_that_can_not_be_is_refused_by_its_name(more):
+    with pytest.raises(ApiError, match="'tool_choice'") as refused:
+        chat_request({**ASKED, "tools": BOTH, **more})
+    assert refused.value.param == "tool_choice"
+
+
+@pytest.mark.parametrize(
+    ("field", "param"),
+    [
+        ("chat.tools[1].function.parameters", "tools[1].function.parameters"),
+        ("chat.tool_choice.names[0]", "tool_choice"),
+        ("chat.tool_choice", "tool_choice"),
+        ("sampling.grammar.ebnf", "tool_choice"),
+    ],
+)
+async def test_what_is_wrong_with_forced_calls_names_the_parameter(
+    gateway, orchestrator, field, param
+):
+    wrong = field_of(field)
+    orchestrator.generate_scripts = [refuses(grpc.StatusCode.INVALID_ARGUMENT, "no", "", wrong)]
+    with pytest.raises(openai.BadRequestError) as refused:
+        await gateway.openai.chat.completions.create(**ASKED, tools=BOTH, tool_choice="required")
+    assert refused.value.param == param
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,11 @@ CHAT = [
     (one() | {"tools": [TOOL] * (most.MAX_TOOLS + 1)}, "tools"),
     (one() | {"tools": ["x" * (most.MAX_TOOL_BYTES + 1)]}, "tools"),
     *((one() | {"tools": [TOOL, bad]}, "tools[1]") for bad in NO_TOOLS),
+    (one() | {"tool_choice": {}}, "tool_choice"),
+    *(
+        (one() | {"tools": [TOOL], "tool_choice": {"names": bad}}, f"tool_choice.names{at}")
+        for bad, at in ((["f", "g"], "[1]"), (["f"] * (most.MAX_TOOLS + 1), ""))
+    ),
     (one(tool_calls=[{"arguments": "{}"}]), "messages[0].tool_calls[0].name"),
     *(
         (one(tool_calls=[{"name": "f", "arguments": bad}]), "messages[0].tool_calls[0].arguments")
@@ -267,6 +272,7 @@ TAKEN = {
     "stopping.include_stop_string": "a bool",
     "chat.add_generation_prompt": "a bool",
     "chat.content_as_text": "a bool",
+    "chat.tool_choice.single_call": "a bool",
     "chat.messages.content": "its size counts for messages",
     **{
         f"chat.messages.{field}": "its size counts for messages"

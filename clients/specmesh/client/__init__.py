@@ -71,7 +71,7 @@ from specmesh.client.hooks import (
     Hooks,
 )
 from specmesh.client.requests.build import ChatOptions, GenerateOptions, TemplateOptions
-from specmesh.client.requests.chats import ChatMessage, ToolCall
+from specmesh.client.requests.chats import ChatMessage, ToolCall, ToolChoice
 from specmesh.client.requests.grammar import Grammar
 from specmesh.client.requests.sampling import AcceptanceMode
 from specmesh.client.requests.speculation import Filter
@@ -132,6 +132,7 @@ __all__ = [
     "TokenLogprobs",
     "ToolCall",
     "ToolCallDelta",
+    "ToolChoice",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",

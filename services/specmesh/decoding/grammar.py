@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
 from specmesh.decoding.errors import InvalidField
 
 MAX_GRAMMAR_BYTES = 1 << 16
 """Bounds the work of a compiler, and the size of each call, which carries the grammar."""
+WHITE_SPACE = r"[ ]?|\r?\n[ \t]{0,64}"
+"""What JSON may have between two tokens: a space, or a line break with an indent. A model that has
+lost its way would go on with white space for ever."""
 
 
 class GrammarKind(StrEnum):
@@ -57,3 +60,9 @@ class Grammar:
         """The texts of a CHOICE."""
         texts: list[str] = json.loads(self.text)
         return texts
+
+
+def json_rule(schema: Mapping[str, Any]) -> str:
+    """Return what a rule in Lark's notation expands to for JSON that is valid under ``schema``."""
+    options = {"whitespace_pattern": WHITE_SPACE}
+    return f"%json {json.dumps({**schema, 'x-guidance': options})}"

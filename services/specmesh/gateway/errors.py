@@ -96,6 +96,7 @@ _FIELDS: tuple[tuple[str, str], ...] = (
     (r"chat\.(add_generation_prompt|continue_final_message)", r"\1"),
     (r"chat\.template_arguments", "chat_template_kwargs"),
     (r"chat\.tools", "tools"),
+    (r"chat\.tool_choice(?:\.\w+(?:\[\d+\])?)?", "tool_choice"),
     (r"chat\.(messages\[\d+\]\.tool_calls\[\d+\])", r"\1.function"),
     (r"(?:chat\.messages|chat)", "messages"),
     (r"token_ids", "tokens"),
@@ -232,9 +233,14 @@ def _param_and_message(error: SpecmeshError, names: Mapping[str, str]) -> tuple[
 
 
 def _renamed(param: str, names: Mapping[str, str]) -> str:
-    """Return ``param``, such as ``prompt[1]``, with another name at its beginning."""
-    root = re.split(r"[.\[]", param, maxsplit=1)[0]
-    return names.get(root, root) + param[len(root) :]
+    """Return ``param``, such as ``prompt[1]``, with another name at its beginning. In ``names``
+    ``[]`` stands for any index."""
+    for name, ours in names.items():
+        pattern = re.escape(name).replace(r"\[\]", r"(\[\d+\])")
+        renamed, count = re.subn(rf"^{pattern}(?=$|[.\[])", ours.replace("[]", r"\1"), param)
+        if count:
+            return renamed
+    return param
 
 
 def param_of(field: str) -> str:

@@ -1,7 +1,7 @@
 """Programs that speak OpenAI's API, against a gateway over a real mesh.
 
 ``make outside`` makes them environments of their own, since guidellm and vLLM bring 2 GB each, and
-runs this with the ``bin`` of both. Further arguments name the programs to run, of all of them.
+runs this with the ``bin`` of each. Further arguments name the programs to run, of all of them.
 ``docs/clients.md`` lists what was tried.
 """
 
@@ -24,7 +24,7 @@ from specmesh import models
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-def main(programs: Path, vllm: Path, *chosen: str) -> None:
+def main(programs: Path, instructor: Path, vllm: Path, *chosen: str) -> None:
     """Run those that are chosen, or all, from the environments with these ``bin``."""
     with TemporaryDirectory() as name, Processes() as own:
         folder = Path(name)
@@ -39,9 +39,14 @@ def main(programs: Path, vllm: Path, *chosen: str) -> None:
         calling = own.orchestrator([own.scripted_verifier(HERMES)], [], *alone)
         caller = own.service("gateway", "--orchestrators", calling.address)
 
-        def asking(program: str, *server: str) -> None:
+        tools = folder / "tools.jinja"
+        tools.write_text(HERMES, encoding="utf-8")
+        forced = own.orchestrator([own.verifier("--chat-template", str(tools))], [own.drafter()])
+        forcing = own.service("gateway", "--orchestrators", forced.address)
+
+        def asking(program: str, *server: str, by: Path = programs) -> None:
             asked = server or (url, models.TARGET)
-            command = [programs / "python", PROGRAMS / f"ask_{program}.py", *asked]
+            command = [by / "python", PROGRAMS / f"ask_{program}.py", *asked]
             # LiteLLM's list of prices is no use here, and would be fetched.
             offline = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
             subprocess.run(command, env=offline, check=True)
@@ -53,6 +58,9 @@ def main(programs: Path, vllm: Path, *chosen: str) -> None:
             "responses": lambda: asking("by_responses"),
             "tools": lambda: asking("with_tools", f"http://{caller.address}", "scripted"),
             "agents": lambda: asking("by_agents", f"http://{caller.address}", "scripted"),
+            "structures": lambda: asking(
+                *("for_structures", f"http://{forcing.address}", models.TARGET), by=instructor
+            ),
             "lm-eval": lambda: by_lm_eval.run(programs / "lm_eval", url, folder),
             "vllm": lambda: by_vllm.run(vllm / "python", url, folder),
             "guidellm": lambda: by_guidellm.run(programs / "guidellm", url, folder),
@@ -62,4 +70,4 @@ def main(programs: Path, vllm: Path, *chosen: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
+    main(*map(Path, sys.argv[1:4]), *sys.argv[4:])

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from specmesh.client.requests.chats import ChatMessage, chat_turn, written_tool
+from specmesh.client.requests.chats import ChatMessage, ToolChoice, chat_turn, chosen, written_tool
 from specmesh.client.requests.filled import filled, filled_from
 from specmesh.client.requests.option_names import check_names
 from specmesh.client.requests.sampling import (
@@ -66,6 +66,8 @@ class TemplateOptions(TypedDict, total=False):
     """Treats special tokens that are spelled out in messages and tools as plain text."""
     tools: Sequence[Mapping[str, Any] | str] | None
     """The tools that the model may call, as in OpenAI's API, or as the JSON of that."""
+    tool_choice: ToolChoice | None
+    """Makes the model call tools. By default it decides."""
 
 
 class ChatOptions(GenerateOptions, TemplateOptions, total=False):
@@ -88,6 +90,8 @@ def chat_message(
             written_tool(f"tools[{at}]", each) for at, each in enumerate(options.get("tools") or ())
         ],
     )
+    if (choice := options.get("tool_choice")) is not None:
+        chat.tool_choice.CopyFrom(chosen(choice))
     chat.template_arguments.update(dict(options.get("template_arguments") or {}))
     return chat
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,15 @@ class ChatMessage:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     reasoning_content: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Makes the model call tools: only those of ``names`` if there are any, and one call alone if
+    it is a ``single_call``. Arguments are then valid under the parameters of their tool."""
+
+    names: Sequence[str] = ()
+    single_call: bool = False
 
 
 def chat_turn(place: str, message: ChatMessage | Mapping[str, Any]) -> chat_pb2.ChatMessage:
@@ -100,6 +109,15 @@ def written_tool(place: str, tool: object) -> str:
     if not isinstance(tool, Mapping):
         raise TypeError(f"{place}: expected a mapping or JSON, got {tool!r}")
     return _json(place, tool)
+
+
+def chosen(choice: object) -> chat_pb2.ToolChoice:
+    """Build the message. Raises TypeError for anything that is no choice of tools."""
+    if not isinstance(choice, ToolChoice):
+        raise TypeError(f"tool_choice: expected a ToolChoice, got {choice!r}")
+    if isinstance(choice.names, str):  # would be read as a sequence of characters
+        raise TypeError("tool_choice.names: expected a sequence of strings, got one string")
+    return chat_pb2.ToolChoice(names=choice.names, single_call=choice.single_call)
 
 
 def _json(place: str, value: Mapping[str, Any]) -> str:

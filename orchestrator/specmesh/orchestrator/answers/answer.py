@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import closing
 from dataclasses import replace
 
+from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.admission.entrance import Slot
 from specmesh.orchestrator.answers import events
 from specmesh.orchestrator.answers.emission import AnswerEnd, Emission, EmittedToken
@@ -132,7 +133,12 @@ class Answer:
     ) -> StopReason:
         with closing(prefix):
             await prefix.learn(search)
-            return await self._work(mesh, slot, prefix)
+            try:
+                return await self._work(mesh, slot, prefix)
+            except InvalidField as error:
+                if self._plan.forced_calls is None:
+                    raise
+                raise self._plan.forced_calls.blamed(error) from error
 
     async def _work(self, mesh: ReplicaPools, slot: Slot, prefix: CommittedPrefix) -> StopReason:
         """Replay the tokens committed earlier, then run the strategy for the rest. ``prefix`` has

@@ -14,7 +14,7 @@ from specmesh.orchestrator.admission.request_limits import (
     MAX_ARGUMENT_DEPTH,
     MAX_MESSAGES,
 )
-from specmesh.orchestrator.chats.tools import check_tools, read_calls, read_tools
+from specmesh.orchestrator.chats.tools import check_tools, chosen_tools, read_calls, read_tools
 from specmesh.serving.errors import InvalidArgument
 from specmesh.v1 import chat_pb2
 
@@ -52,8 +52,8 @@ def check_size(chat: chat_pb2.Chat, max_bytes: int) -> None:
 
 def said_in(chat: chat_pb2.Chat, special_tokens: Set[str] = frozenset()) -> dict[str, Any]:
     """Return the template's variables that hold what the caller says, as plain JSON: template
-    arguments, tools and messages. ``special_tokens`` are the names of variables that the caller
-    must not set. Raises ``InvalidField``."""
+    arguments, tools and messages; the choice of tools is checked too. ``special_tokens`` are the
+    names of variables that the caller must not set. Raises ``InvalidField``."""
     if chat.continue_final_message and chat.add_generation_prompt:
         raise InvalidField(
             "chat.continue_final_message", "must not be combined with add_generation_prompt"
@@ -69,6 +69,8 @@ def said_in(chat: chat_pb2.Chat, special_tokens: Set[str] = frozenset()) -> dict
                 "chat.template_arguments.tools", "must not be combined with chat.tools"
             )
         said["tools"] = tools
+    if chat.HasField("tool_choice"):
+        chosen_tools(chat)
     return said
 
 

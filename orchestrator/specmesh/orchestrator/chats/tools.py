@@ -9,6 +9,8 @@ from specmesh.orchestrator.admission.request_limits import MAX_TOOL_BYTES, MAX_T
 from specmesh.orchestrator.chats.json_text import read_object
 from specmesh.v1 import chat_pb2
 
+TOOL_CHOICE = "chat.tool_choice"
+
 
 def check_tools(chat: chat_pb2.Chat) -> None:
     """Raise ``InvalidField`` for more tools than are allowed, or larger ones."""
@@ -35,6 +37,22 @@ def read_tools(chat: chat_pb2.Chat) -> list[dict[str, Any]] | None:
 def tool_names(chat: chat_pb2.Chat) -> tuple[str, ...]:
     """Return the names of the tools. Raises ``InvalidField``."""
     return tuple(tool["function"]["name"] for tool in read_tools(chat) or ())
+
+
+def chosen_tools(chat: chat_pb2.Chat) -> dict[int, dict[str, Any]]:
+    """Return the functions of which the model must call some, by the numbers of the tools. Raises
+    ``InvalidField``."""
+    tools, names = read_tools(chat), chat.tool_choice.names
+    if tools is None:
+        raise InvalidField(TOOL_CHOICE, "needs chat.tools")
+    if len(names) > MAX_TOOLS:
+        raise InvalidField(f"{TOOL_CHOICE}.names", f"has more than {MAX_TOOLS} entries")
+    functions = [tool["function"] for tool in tools]
+    known = {function["name"] for function in functions}
+    for at, name in enumerate(names):
+        if name not in known:
+            raise InvalidField(f"{TOOL_CHOICE}.names[{at}]", f"no tool is named {name!r}")
+    return {n: each for n, each in enumerate(functions) if not names or each["name"] in names}
 
 
 def read_calls(field: str, message: chat_pb2.ChatMessage) -> list[dict[str, Any]]:

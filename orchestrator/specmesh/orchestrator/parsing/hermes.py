@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specmesh.orchestrator.parsing.call_rules import CallRules
 from specmesh.orchestrator.parsing.character_parser import Reading
 from specmesh.orchestrator.parsing.tool_format import ToolFormat
 from specmesh.orchestrator.parsing.tool_parser import ToolParser
@@ -25,9 +26,19 @@ class HermesParser(ToolParser):
                 self._say(self._taken_back())
 
 
+def write_rules(rules: CallRules) -> str:
+    """Return the rules for calls as templates write them, with or without lines of their own."""
+    return f"""
+calls: {rules.repeated("call", between="gap")}
+call: {rules.marker(BEGIN)} gap {rules.objects("arguments")} gap {rules.marker(END)}
+gap: "\\n"?
+"""
+
+
 FORMAT = ToolFormat(
     name="hermes",
     markers=frozenset({BEGIN, END}),
     is_of=lambda template: BEGIN in template and not any(mark in template for mark in NO_JSON),
     parser=HermesParser,
+    rules=write_rules,
 )

@@ -3,6 +3,7 @@ object after ``<|python_tag|>``. Several are separated by semicolons or lines.""
 
 from __future__ import annotations
 
+from specmesh.orchestrator.parsing.call_rules import CallRules
 from specmesh.orchestrator.parsing.character_parser import Reading
 from specmesh.orchestrator.parsing.tool_format import ToolFormat
 from specmesh.orchestrator.parsing.tool_parser import NoCall, ToolParser
@@ -35,9 +36,18 @@ class Llama3Parser(ToolParser):
                 raise NoCall
 
 
+def write_rules(rules: CallRules) -> str:
+    """Return the rules for calls that are not marked."""
+    return f"""
+calls: {rules.repeated("call", between='"; "')}
+call: {rules.objects("parameters")}
+"""
+
+
 FORMAT = ToolFormat(
     name="llama3",
     markers=frozenset({MARKER}),
     is_of=lambda template: all(sign in template for sign in SIGNS),
     parser=Llama3Parser,
+    rules=write_rules,
 )

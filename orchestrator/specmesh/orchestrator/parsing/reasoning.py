@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specmesh.orchestrator.parsing.call_rules import CallRules, quoted
 from specmesh.orchestrator.parsing.character_parser import CharacterParser, Reading, SpaceTrimmer
 from specmesh.orchestrator.parsing.pieces import ContentPiece, ReasoningPiece
 
@@ -23,6 +24,19 @@ class ReasoningFormat:
     def has_begun(self, prompt: str) -> bool:
         """Return whether the end of ``prompt`` begins the reasoning of the answer."""
         return prompt.rstrip().endswith(self.begin)
+
+    def rules(self, rules: CallRules) -> str:
+        """Return the rules of a grammar, in Lark's notation, whose rules ``reasoning`` and ``rest``
+        are all reasoning of an answer, and what is left of it behind the marker that begins it."""
+        if self.end in rules.special_tokens:
+            thought = f"rest: /(?s:.*)/ {rules.marker(self.end)} lines"
+        else:
+            thought = f"rest: thought lines\nthought[suffix={quoted(self.end)}]: /(?s:.*)/"
+        return f"""
+reasoning: {rules.marker(self.begin)} rest
+{thought}
+lines: /\\n{{0,2}}/
+"""
 
 
 REASONING_FORMATS = {

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from specmesh.orchestrator.parsing.call_rules import CallRules
 from specmesh.orchestrator.parsing.pieces import Piece
 
 
@@ -32,3 +33,6 @@ class ToolFormat:
     """Tells from the source of a chat template whether its model writes calls in this format."""
     parser: Callable[[Collection[str]], CallParser]
     """Makes a parser for one message of a model that may call the tools of these names."""
+    rules: Callable[[CallRules], str] | None = None
+    """Writes the rules of a grammar, in Lark's notation, whose rule ``calls`` is a message that the
+    parser reads as calls alone; None for a format in which no call can be demanded."""

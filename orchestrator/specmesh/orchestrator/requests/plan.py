@@ -16,9 +16,11 @@ from specmesh.orchestrator.admission.request_limits import (
     MAX_TOP_LOGPROBS,
     SEED_BITS,
 )
+from specmesh.orchestrator.chats.tools import TOOL_CHOICE
 from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.requests.answer_format import ModelFormats, read_format
+from specmesh.orchestrator.requests.forced_calls import ForcedCalls, read_forced
 from specmesh.orchestrator.requests.sampling import settle_sampling
 from specmesh.orchestrator.requests.stopping import Stopping, read_stopping
 from specmesh.orchestrator.strategies import STRATEGIES
@@ -68,6 +70,8 @@ class RequestPlan:
     cache_salt: str = ""
     style: AnswerStyle = field(default_factory=AnswerStyle)
     """The formats by which the answer is parsed."""
+    forced_calls: ForcedCalls | None = None
+    """What made the grammar of an answer that must call tools, as long as its chat is known."""
 
     @property
     def features(self) -> frozenset[model_pb2.ModelFeature.ValueType]:
@@ -123,10 +127,17 @@ def make_plan(
             if not (is_lossless or field.name in PLAIN_PARAMETERS):
                 given.ClearField(field.name)  # type: ignore[arg-type]
     given.MergeFrom(request.sampling)
+    style = read_format(request, target, defaults.formats)
+    forced = read_forced(request.chat, style, target.token_bytes.end_of(prompt), target)
+    if forced is not None:
+        if given.HasField("grammar"):
+            raise InvalidField(TOOL_CHOICE, "excludes sampling.grammar: it is a grammar itself")
+        given.grammar.CopyFrom(forced.grammar)
     sampling = settle_sampling(given, len(prompt), target, stopping, seed)
     if sampling.needs_processing and not is_lossless:
         processed_by = next(name for name in used(sampling) if name not in PLAIN_PARAMETERS)
-        reason = f"{strategy!r} draws tokens unchecked, so it excludes sampling.{processed_by}"
+        wrong = TOOL_CHOICE if forced is not None else f"sampling.{processed_by}"
+        reason = f"{strategy!r} draws tokens unchecked, so it excludes {wrong}"
         raise InvalidField("speculation.strategy", reason)
     ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
     goal = Goal(
@@ -147,7 +158,8 @@ def make_plan(
         num_top_logprobs=_num_top_logprobs(request, strategy),
         keep_special_tokens=request.keep_special_tokens,
         cache_salt=checked_salt(request.cache_salt),
-        style=read_format(request, target, defaults.formats),
+        style=style,
+        forced_calls=forced,
     )
 
 

@@ -7,14 +7,17 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from specmesh.client import ToolChoice
 from specmesh.client.requests.build import TemplateOptions
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.arguments import checked_arguments
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Pairs, Uint32
+from specmesh.gateway.requests.grammars import grammar_of
 from specmesh.gateway.requests.messages import Message, without_nothing
 from specmesh.gateway.requests.parameters.tables import CHAT
 from specmesh.gateway.requests.request import Request, read_request
-from specmesh.gateway.requests.tools import MAX_TOOLS, Tool, ToolChoice
+from specmesh.gateway.requests.tool_choice import AnyChoice, check_choice, forced, shown
+from specmesh.gateway.requests.tools import MAX_TOOLS, Tool
 
 MAX_MESSAGES = 4096
 
@@ -29,7 +32,7 @@ class ChatRequest(Request):
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] = Field(
         default_factory=list
     )
-    tool_choice: ToolChoice = "auto"
+    tool_choice: AnyChoice = "auto"
     parallel_tool_calls: bool = True
     include_reasoning: bool = True
     max_completion_tokens: Uint32 | None = None
@@ -61,6 +64,25 @@ class ChatRequest(Request):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_tool_choice(self) -> Self:
+        check_choice(self.tool_choice, self.tools)
+        if self.forced_calls and grammar_of(self.response_format, self.structured_outputs):
+            raise ApiError.invalid(
+                "tool_choice", "'tool_choice' that forces calls excludes a format of the text"
+            )
+        return self
+
+    @property
+    def forced_calls(self) -> ToolChoice | None:
+        """The tools that the model must call; None if it decides."""
+        return forced(self.tool_choice, parallel=self.parallel_tool_calls)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The parameters at fault where the mesh tells of others: calls are forced by a grammar."""
+        return {"response_format": "tool_choice"} if self.forced_calls else {}
+
     @property
     def token_limit(self) -> int | None:
         """The most tokens that an answer may have; None for as many as the context allows."""
@@ -75,7 +97,8 @@ class ChatRequest(Request):
             "continue_final_message": self.continue_final_message,
             "template_arguments": self.chat_template_kwargs,
             "content_as_text": self.specmesh.content_as_text,
-            "tools": [] if self.tool_choice == "none" else [each.written for each in self.tools],
+            "tools": [each.written for each in shown(self.tool_choice, self.tools)],
+            "tool_choice": self.forced_calls,
         }
 
     @property

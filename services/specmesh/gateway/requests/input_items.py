@@ -1,7 +1,8 @@
-"""The input of POST /v1/responses: a text, or the messages of a conversation."""
+"""The input of POST /v1/responses: a text, or what was said in a conversation, item by item."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -9,10 +10,10 @@ from pydantic_core import PydanticCustomError
 
 from specmesh.gateway.requests.chats import MAX_MESSAGES
 from specmesh.gateway.requests.fields import Fields
-from specmesh.gateway.requests.messages import MAX_PARTS, without_nothing
+from specmesh.gateway.requests.messages import MAX_CALLS, MAX_PARTS, without_nothing
 
 
-def _only(*types: str) -> BeforeValidator:
+def only(*types: str) -> BeforeValidator:
     """Drop the empty fields of an object, and refuse one of a type that is not among ``types``
     before any of its fields is found unknown. Without a type it is of the first."""
 
@@ -37,46 +38,145 @@ class InputText(Fields):
     """Ignored: what an earlier response told of its text."""
 
 
+Content = Annotated[
+    Annotated[str, Tag("<one>")]
+    | Annotated[
+        list[Annotated[InputText, only("input_text", "output_text")]],
+        Field(max_length=MAX_PARTS, fail_fast=True),
+        Tag("<many>"),
+    ],
+    Discriminator(lambda value: "<many>" if isinstance(value, list) else "<one>"),
+]
+
+
+def text_of(content: str | list[InputText]) -> str:
+    """Return the text of a content."""
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
 class InputMessage(Fields):
     """A message of the input."""
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[
-        Annotated[str, Tag("<one>")]
-        | Annotated[
-            list[Annotated[InputText, _only("input_text", "output_text")]],
-            Field(max_length=MAX_PARTS, fail_fast=True),
-            Tag("<many>"),
-        ],
-        Discriminator(lambda value: "<many>" if isinstance(value, list) else "<one>"),
-    ]
+    content: Content
     # Ignored: what an earlier response told of its message.
     id: str | None = None
     status: str | None = None
     phase: str | None = None
 
+
+class InputCall(Fields):
+    """A call of a tool in an earlier response."""
+
+    type: Literal["function_call"]
+    call_id: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, Field(min_length=1)]
+    arguments: str
+    # Ignored: what an earlier response told of its call.
+    id: str | None = None
+    status: str | None = None
+
     @property
-    def as_chat(self) -> dict[str, str]:
-        """The message of a chat that says the same."""
-        parts = self.content
-        text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
-        return {"role": self.role, "content": text}
+    def as_chat(self) -> dict[str, Any]:
+        """The call in a chat's message that is the same."""
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"id": self.call_id, "type": "function", "function": function}
 
 
+class InputOutput(Fields):
+    """What a tool returned."""
+
+    type: Literal["function_call_output"]
+    call_id: Annotated[str, Field(min_length=1)]
+    output: Content
+    id: str | None = None
+    status: str | None = None
+
+
+class ReasoningText(Fields):
+    """A text in the reasoning of an earlier response."""
+
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class InputReasoning(Fields):
+    """The reasoning of an earlier response."""
+
+    type: Literal["reasoning"]
+    content: Annotated[list[ReasoningText], Field(max_length=MAX_PARTS, fail_fast=True)] = Field(
+        default_factory=list
+    )
+    # Ignored: there are no summaries here, and nothing is encrypted.
+    summary: list[Any] | None = None
+    encrypted_content: str | None = None
+    id: str | None = None
+    status: str | None = None
+
+
+Item = InputMessage | InputCall | InputOutput | InputReasoning
+TYPES = ("message", "function_call", "function_call_output", "reasoning")
+
+
+def _type(value: object) -> str:
+    kind = value.get("type") if isinstance(value, dict) else None
+    return f"<{kind}>" if kind in TYPES else "<message>"
+
+
+AnyItem = Annotated[
+    Annotated[InputMessage, Tag("<message>")]
+    | Annotated[InputCall, Tag("<function_call>")]
+    | Annotated[InputOutput, Tag("<function_call_output>")]
+    | Annotated[InputReasoning, Tag("<reasoning>")],
+    Discriminator(_type),
+    only(*TYPES),
+]
 Input = Annotated[
     Annotated[str, Tag("<text>")]
     | Annotated[
-        list[Annotated[InputMessage, _only("message")]],
+        list[AnyItem],
         Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True),
-        Tag("<messages>"),
+        Tag("<items>"),
     ],
-    Discriminator(lambda value: "<messages>" if isinstance(value, list) else "<text>"),
+    Discriminator(lambda value: "<items>" if isinstance(value, list) else "<text>"),
 ]
 
 
-def messages_of(given: str | list[InputMessage]) -> list[dict[str, str]]:
-    """Return the messages of a chat that are the input."""
+_SILENT = {"role": "assistant", "content": ""}
+
+
+def messages_of(given: str | list[Item]) -> list[dict[str, Any]]:
+    """Return the messages of a chat that are the input. Reasoning, text and calls that follow each
+    other are one message of the model."""
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
-    return [message.as_chat for message in given]
+    messages: list[dict[str, Any]] = []
+    for item in given:
+        match item:
+            case InputReasoning(content=parts):
+                if thought := "".join(each.text for each in parts):
+                    messages.append({**_SILENT, "reasoning_content": thought})
+            case InputCall():
+                calls = _called(messages).setdefault("tool_calls", [])
+                calls.append(item.as_chat)
+            case InputOutput(call_id=call_id, output=content):
+                said = {"content": text_of(content), "tool_call_id": call_id}
+                messages.append({"role": "tool", **said})
+            case InputMessage(role=role, content=content):
+                before = messages.pop() if role == "assistant" and _is_thought(messages) else {}
+                messages.append({**before, "role": role, "content": text_of(content)})
+    return messages
+
+
+def _is_thought(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the last message is reasoning and nothing else so far."""
+    return bool(messages) and messages[-1].keys() == {*_SILENT, "reasoning_content"}
+
+
+def _called(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the last message if it is the model's and takes one more call, or a new one."""
+    last = messages[-1] if messages else {"role": ""}
+    if last["role"] != "assistant" or len(last.get("tool_calls", ())) == MAX_CALLS:
+        messages.append({**_SILENT})
+    return messages[-1]

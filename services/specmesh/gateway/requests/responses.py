@@ -17,10 +17,12 @@ from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.chats import ChatRequest
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Fields, Uint32
 from specmesh.gateway.requests.grammars import FlatSchemaFormat, PlainFormat, TextFormat
-from specmesh.gateway.requests.input_items import Input, messages_of
+from specmesh.gateway.requests.input_items import Input, messages_of, only
 from specmesh.gateway.requests.parameters.responses import RESPONSES
 from specmesh.gateway.requests.parameters.tables import CHAT, taken
 from specmesh.gateway.requests.request import HINTS, read_request
+from specmesh.gateway.requests.response_tools import AnyFlatChoice, FlatTool
+from specmesh.gateway.requests.tools import MAX_TOOLS
 
 NAMES = {
     "messages": "input",
@@ -28,6 +30,7 @@ NAMES = {
     "max_completion_tokens": "max_output_tokens",
     "logprobs": "include",
     "response_format": "text.format",
+    "tools[].function": "tools[]",
 }
 """Names of chats' parameters, and those that mean the same here."""
 LOGPROBS = "message.output_text.logprobs"
@@ -49,7 +52,7 @@ class ResponseFields(Fields):
     instructions: str | None = None
     max_output_tokens: Uint32 | None = None
     include: list[
-        # Beside log-probabilities, what tools and reasoning would tell: there is none of it.
+        # Beside log-probabilities, what tools of OpenAI's would tell: there is none of it.
         Literal[
             "message.output_text.logprobs",
             "reasoning.encrypted_content",
@@ -62,6 +65,10 @@ class ResponseFields(Fields):
     ] = Field(default_factory=list, max_length=16, fail_fast=True)
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     text: TextOptions | None = None
+    tools: list[Annotated[FlatTool, only("function")]] = Field(
+        default_factory=list, max_length=MAX_TOOLS, fail_fast=True
+    )
+    tool_choice: AnyFlatChoice = "auto"
 
     @model_validator(mode="after")
     def _check_logprobs(self) -> Self:
@@ -82,8 +89,22 @@ class ResponseFields(Fields):
             "max_completion_tokens": self.max_output_tokens,
             "logprobs": LOGPROBS in self.include,
             "top_logprobs": self.top_logprobs,
+            "tools": [each.as_chat for each in self.tools],
+            "tool_choice": self.chat_choice,
             **self._structured,
         }
+
+    @property
+    def chat_choice(self) -> object:
+        """The choice of tools as a chat has it."""
+        choice = self.tool_choice
+        return choice if isinstance(choice, str) else choice.as_chat
+
+    @property
+    def told_choice(self) -> object:
+        """The choice of tools, as it was asked for."""
+        choice = self.tool_choice
+        return choice if isinstance(choice, str) else choice.model_dump()
 
     @property
     def text_format(self) -> dict[str, object]:

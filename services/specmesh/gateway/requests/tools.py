@@ -1,4 +1,4 @@
-"""The tools of a chat, and which of them the model is to call."""
+"""The tools of a chat."""
 
 from __future__ import annotations
 
@@ -14,29 +14,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.fields import Fields
 
 MAX_TOOLS = 128
 """The orchestrator's own limit, which is OpenAI's."""
 MAX_SCHEMA_VALUES = 4096
 """Bounds the writing; the orchestrator has the limit for all tools."""
-
-
-def _check_choice(choice: object) -> object:
-    """Refuse a choice that forces a call. It would need a grammar that the answer has to follow,
-    made here of the schemas of the tools."""
-    if choice == "required" or isinstance(choice, dict):
-        said = "'required'" if isinstance(choice, str) else f"a {str(choice.get('type'))[:64]!r}"
-        raise ApiError.invalid(
-            "tool_choice",
-            f"'tool_choice': {said} is not supported here, only 'none' and 'auto'",
-            code="unsupported_parameter",
-        )
-    return choice
-
-
-ToolChoice = Annotated[Literal["none", "auto"], BeforeValidator(_check_choice)]
 
 
 def _check_size(schema: object) -> object:
@@ -60,8 +43,8 @@ class OfferedFunction(Fields):
     description: str | None = None
     parameters: Annotated[dict[str, Any], BeforeValidator(_check_size)] | None = None
     strict: bool | None = None
-    """Accepted, since several agents always send it, but nothing makes arguments follow a schema:
-    that would need a grammar as well."""
+    """Accepted, since several agents always send it, but without effect: arguments follow the
+    schema wherever a call is forced, and nowhere else."""
 
 
 class Tool(Fields):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from specmesh.client import FinishReason, GenerationResult
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.responses import ResponsesRequest
 from specmesh.gateway.responses.envelope import Json, extension
-from specmesh.gateway.responses.logprobs import of_response
+from specmesh.gateway.responses.output_items import OutputItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,22 +20,24 @@ class ResponseObject:
 
     asked: ResponsesRequest
     id: str = field(default_factory=lambda: f"resp_{uuid.uuid4().hex}")
-    item_id: str = field(default_factory=lambda: f"msg_{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
 
     def begun(self) -> Json:
         """Return the response before its first text."""
         return self._of("in_progress")
 
-    def ended(self, result: GenerationResult) -> Json:
-        """Return the whole response."""
-        status = _status(result)
+    def ended(self, result: GenerationResult, items: Sequence[OutputItem]) -> Json:
+        """Return the whole response with all ``items`` of its output."""
+        status = status_of(result)
         is_whole = status == "completed"
         return {
             **self._of(status),
             "completed_at": int(time.time()) if is_whole else None,
             "incomplete_details": None if is_whole else {"reason": "max_output_tokens"},
-            "output": [self.message(result)],
+            "output": [
+                *(item.written("completed") for item in items[:-1]),
+                items[-1].written(status),
+            ],
             "usage": _usage(result),
             **extension(result),
         }
@@ -43,17 +46,6 @@ class ResponseObject:
         """Return the response that ``error`` broke off."""
         code = "rate_limit_exceeded" if error.type == "rate_limit_error" else "server_error"
         return {**self._of("failed"), "error": {"code": code, "message": error.message}}
-
-    def message(self, result: GenerationResult | None = None) -> Json:
-        """Return the message in the output: whole, or without content before ``result`` is
-        there."""
-        return {
-            "id": self.item_id,
-            "type": "message",
-            "role": "assistant",
-            "status": "in_progress" if result is None else _status(result),
-            "content": [] if result is None else [text_part(result)],
-        }
 
     def _of(self, status: str) -> Json:
         own, chat = self.asked.own, self.asked.chat
@@ -72,7 +64,7 @@ class ResponseObject:
             "metadata": chat.metadata or {},
             "model": chat.model,
             "output": [],
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": chat.parallel_tool_calls,
             "previous_response_id": None,
             "prompt_cache_key": chat.prompt_cache_key,
             "reasoning": {"effort": None, "summary": None},
@@ -81,8 +73,8 @@ class ResponseObject:
             "store": False,  # whatever was asked: nothing can be retrieved later
             "temperature": chat.temperature,
             "text": {"format": own.text_format, "verbosity": "medium"},
-            "tool_choice": "auto",
-            "tools": [],
+            "tool_choice": own.told_choice,
+            "tools": [each.model_dump() for each in own.tools],
             "top_logprobs": own.top_logprobs or 0,
             "top_p": chat.top_p,
             "truncation": "disabled",
@@ -91,17 +83,8 @@ class ResponseObject:
         }
 
 
-def text_part(result: GenerationResult | None = None) -> Json:
-    """Return the text in the message: whole, or empty before ``result`` is there."""
-    return {
-        "type": "output_text",
-        "text": "" if result is None else result.message.content,
-        "annotations": [],
-        "logprobs": [] if result is None else of_response(result.logprobs),
-    }
-
-
-def _status(result: GenerationResult) -> str:
+def status_of(result: GenerationResult) -> str:
+    """Return the status of a response with this answer, and of its last item."""
     return "incomplete" if result.finish_reason is FinishReason.LENGTH else "completed"
 
 

@@ -49,6 +49,7 @@ class AnswerRoutes:
     async def chat(self, request: HttpRequest) -> Response:
         """POST /v1/chat/completions."""
         caller, asked = await self._reception.receive(request, chat_request)
+        request.state.record.names = asked.names
         self._check_count(asked.n, "n")
         request.state.held.repeat(asked.n)
         in_mesh = self._names.translated(asked)
@@ -60,6 +61,7 @@ class AnswerRoutes:
         """POST /v1/responses."""
         request.state.record.names = responses.NAMES
         caller, asked = await self._reception.receive(request, responses_request)
+        request.state.record.names = {**responses.NAMES, **asked.chat.names}
         in_mesh = self._names.translated(asked.chat)
         wanted = answers.chat(caller.client, in_mesh, self._settings.request_seconds)
         return await self._respond(request, asked.chat, wanted, ResponseReply(asked))

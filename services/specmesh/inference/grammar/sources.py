@@ -6,11 +6,7 @@ import json
 import re
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.grammar import Grammar, GrammarKind
-
-WHITE_SPACE = r"[ ]?|\r?\n[ \t]{0,64}"
-"""What JSON may have between two tokens: a space, or a line break with an indent. A model that has
-lost its way would go on with white space for ever."""
+from specmesh.decoding.grammar import Grammar, GrammarKind, json_rule
 
 _EXACT = '\n%llguidance {"no_forcing": true}\n'
 """Allows every token with which a text of the grammar can go on. By default the engine allows only
@@ -55,19 +51,16 @@ def _rules(grammar: Grammar) -> str:
 
     match grammar.kind:
         case GrammarKind.JSON_OBJECT:
-            return _json_rule({"type": "object"})
+            return "start: " + json_rule({"type": "object"})
         case GrammarKind.JSON_SCHEMA:
             schema = json.loads(grammar.text)
             if not isinstance(schema, dict | bool):
                 raise InvalidField(grammar.kind, "must be an object, or true or false")
-            return _json_rule(schema if isinstance(schema, dict) else {"allOf": [schema]})
+            return "start: " + json_rule(
+                schema if isinstance(schema, dict) else {"allOf": [schema]}
+            )
         case GrammarKind.REGEX:
             return f"start: /{regex_to_lark(grammar.text, 'dw')}/"
         case GrammarKind.CHOICE:
             return f"start: {' | '.join(json.dumps(text) for text in grammar.choices)}"
     return any_to_lark(grammar.text)
-
-
-def _json_rule(schema: dict[str, object]) -> str:
-    options = {"whitespace_pattern": WHITE_SPACE}
-    return f"start: %json {json.dumps({**schema, 'x-guidance': options})}"

@@ -40,12 +40,12 @@ async def autogen(*, streams):
     return result.messages[-1].content
 
 
-async def openai_agents(*, streams):
+async def openai_agents(*, streams, kind=agents.OpenAIChatCompletionsModel):
     agents.set_tracing_disabled(True)
     async with AsyncOpenAI(**server) as client:
         agent = agents.Agent(
             name="helper",
-            model=agents.OpenAIChatCompletionsModel(model, client),
+            model=kind(model, client),
             tools=[agents.function_tool(get_weather)],
         )
         if not streams:
@@ -54,6 +54,10 @@ async def openai_agents(*, streams):
         async for _ in run.stream_events():
             pass
         return run.final_output
+
+
+async def openai_agents_by_responses(*, streams):
+    return await openai_agents(streams=streams, kind=agents.OpenAIResponsesModel)
 
 
 async def pydantic_ai(*, streams):
@@ -71,7 +75,7 @@ async def pydantic_ai(*, streams):
 
 
 async def main():
-    for ask in (autogen, openai_agents, pydantic_ai):
+    for ask in (autogen, openai_agents, openai_agents_by_responses, pydantic_ai):
         for streams in (False, True):
             told = await ask(streams=streams)
             assert told == answer, (ask.__name__, streams, told)

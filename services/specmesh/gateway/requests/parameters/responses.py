@@ -13,6 +13,7 @@ from specmesh.gateway.requests.parameters.tables import CHAT
 _SUPPORTED = (
     *("model", "input", "instructions", "max_output_tokens", "temperature", "top_p"),
     *("stream", "stream_options", "include", "top_logprobs", "text", "metadata"),
+    *("tools", "tool_choice", "parallel_tool_calls"),
 )
 _IGNORED = (
     *("user", "store", "safety_identifier"),
@@ -27,13 +28,10 @@ _REFUSED: dict[str, tuple[object, ...]] = {
     "image": (),
     "max_tool_calls": (),
     "moderation": (),
-    "parallel_tool_calls": (True, False),  # no effect without tools
     "previous_response_id": (),
     "prompt": (),
     "reasoning": ({}, {"effort": None}, {"effort": "none"}),
     "service_tier": ("auto", "default"),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "truncation": ("disabled",),
 }
 

@@ -1,0 +1,99 @@
+"""Answers that must call tools: the grammar that holds them to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.grammar import MAX_GRAMMAR_BYTES, Grammar, GrammarKind, json_rule
+from specmesh.orchestrator.chats.tools import TOOL_CHOICE, chosen_tools
+from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
+from specmesh.orchestrator.parsing.call_rules import CallRules
+from specmesh.orchestrator.replicas.target import Target
+from specmesh.serving.codec.grammars import write_grammar
+from specmesh.v1 import chat_pb2, sampling_pb2
+
+_NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+"""The parameters of a function that has none."""
+_PLACE = re.compile(r"line (\d+), column \d+: ")
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedCalls:
+    """The grammar of an answer that must call some of the tools of its chat. Its first lines are
+    the rules for the arguments of each of ``tools``, which are numbers of the chat's."""
+
+    source: str
+    tools: Sequence[int]
+
+    @property
+    def grammar(self) -> sampling_pb2.Grammar:
+        """The grammar. Raises ``InvalidField`` if it is too large."""
+        try:
+            return write_grammar(Grammar(GrammarKind.EBNF, self.source))
+        except InvalidField:
+            reason = f"the grammar of calls with these is longer than {MAX_GRAMMAR_BYTES} bytes"
+            raise InvalidField("chat.tools", reason) from None
+
+    def blamed(self, error: InvalidField) -> InvalidField:
+        """Return what is wrong with the chat if a replica finds ``error`` in the grammar."""
+        if error.field != f"sampling.grammar.{GrammarKind.EBNF}":
+            return error
+        place = _PLACE.match(error.reason)
+        line = int(place[1]) - 1 if place else len(self.tools)
+        if place is None or line >= len(self.tools):
+            return InvalidField(TOOL_CHOICE, f"the grammar of its calls: {error.reason}")
+        return InvalidField(_parameters(self.tools[line]), error.reason[place.end() :])
+
+
+def read_forced(
+    chat: chat_pb2.Chat, style: AnswerStyle, prompt: str, target: Target
+) -> ForcedCalls | None:
+    """Return the calls that an answer in ``style`` must make to a prompt that ends with ``prompt``;
+    None if the model decides. Raises ``InvalidField``."""
+    if not chat.HasField("tool_choice"):
+        return None
+    chosen = chosen_tools(chat)
+    if style.tools is None or style.tools.rules is None:
+        name = "none" if style.tools is None else style.tools.name
+        raise InvalidField(TOOL_CHOICE, f"no grammar is known for calls in the format {name!r}")
+    rules = CallRules(
+        [function["name"] for function in chosen.values()],
+        {spelling: token_id for token_id, spelling in target.token_bytes.special.items()},
+        chat.tool_choice.single_call,
+    )
+    arguments = [
+        f"{rules.arguments(n)}: {json_rule(_schema(_parameters(number), function))}"
+        for n, (number, function) in enumerate(chosen.items())
+    ]
+    source = "\n".join([*arguments, style.tools.rules(rules), _start(style, prompt, rules)])
+    return ForcedCalls(source, tuple(chosen))
+
+
+def _start(style: AnswerStyle, prompt: str, rules: CallRules) -> str:
+    """Return the rules for the whole answer: a model that reasons does so before its calls."""
+    if style.reasoning is None:
+        return "start: calls"
+    has_begun = style.reasoning.has_begun(prompt)
+    start = "start: rest calls" if has_begun else "start: reasoning? calls"
+    return f"{start}\n{style.reasoning.rules(rules)}"
+
+
+def _schema(field: str, function: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of the arguments of ``function``, which are always an object."""
+    schema = function.get("parameters")
+    if schema is None:
+        return _NO_ARGUMENTS
+    if not isinstance(schema, dict):
+        raise InvalidField(field, "must be a JSON object")
+    kinds = schema.get("type", "object")
+    if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
+        raise InvalidField(field, "must allow an object: arguments are one")
+    return {**schema, "type": "object"}
+
+
+def _parameters(number: int) -> str:
+    return f"chat.tools[{number}].function.parameters"

@@ -1,0 +1,57 @@
+"""The tools of POST /v1/responses, which writes them flatter than chats do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from specmesh.gateway.requests.fields import Fields
+from specmesh.gateway.requests.tool_choice import Word, tag_of
+from specmesh.gateway.requests.tools import MAX_TOOLS, OfferedFunction
+
+
+class FlatTool(OfferedFunction):
+    """A function that the model may call."""
+
+    type: Literal["function"]
+
+    @property
+    def as_chat(self) -> dict[str, Any]:
+        """The tool of a chat that is the same."""
+        function = self.model_dump(exclude={"type"}, exclude_unset=True)
+        return {"type": "function", "function": function}
+
+
+class FlatChoice(Fields):
+    """The one function to call."""
+
+    type: Literal["function"]
+    name: Annotated[str, Field(min_length=1)]
+
+    @property
+    def as_chat(self) -> dict[str, Any]:
+        """The choice of a chat that is the same."""
+        return {"type": "function", "function": {"name": self.name}}
+
+
+class FlatAllowed(Fields):
+    """Some of the tools, of which the model may call some, or must."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[FlatChoice], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
+
+    @property
+    def as_chat(self) -> dict[str, Any]:
+        """The choice of a chat that is the same."""
+        tools = [each.as_chat for each in self.tools]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": self.mode, "tools": tools}}
+
+
+AnyFlatChoice = Annotated[
+    Annotated[Word, Tag("<word>")]
+    | Annotated[FlatChoice, Tag("<one>")]
+    | Annotated[FlatAllowed, Tag("<some>")],
+    Discriminator(tag_of),
+]

@@ -1,0 +1,100 @@
+"""Answers that must call tools, from end to end of an orchestrator. Its replicas here follow no
+grammar: they are asked to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+from tests.orchestrator.answers import Answer, collect, resuming
+from tests.orchestrator.face import face
+from tests.orchestrator.model import features_but
+from tests.orchestrator.peers import raising
+from tests.orchestrator.test_tools import USER, asking, scripted
+from tests.orchestrator.tool_templates import HERMES, MISTRAL, THINKING
+from tests.tool_model import TOKENIZER
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.serving.errors import error_info, invalid_field
+from specmesh.v1 import model_pb2
+
+
+def forcing(**fields: Any) -> Any:
+    """A chat that must call its tool."""
+    asked = asking(USER, **fields)
+    asked.chat.tool_choice.SetInParent()
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("source", "rules"),
+    [
+        (HERMES, ['call: "<tool_call>"', "start: calls"]),
+        (MISTRAL, [f"named: (<[{TOKENIZER.token_to_id('[TOOL_CALLS]')}]>", "start: calls"]),
+        (THINKING, [f"<[{TOKENIZER.token_to_id('</think>')}]>", "start: rest calls"]),
+    ],
+    ids=["hermes", "mistral", "thinking"],
+)
+async def test_replicas_get_the_grammar_of_the_models_format(connect, source, rules):
+    verifier = scripted(source)
+    async with face(await connect([verifier])) as clients:
+        await collect(clients.generation.Generate(forcing()))
+    for call in verifier.requests:
+        written = call.sampling.grammar.ebnf
+        assert written.startswith('arguments_0: %json {"type": "object", "properties": {"city"')
+        assert all(rule in written for rule in rules)
+
+
+async def test_a_resumed_answer_keeps_its_grammar(connect, store_on, redis_server):
+    verifier = scripted(HERMES)
+    store = store_on(redis_server.url)
+    async with face(await connect([verifier]), store) as clients:
+        whole = await collect(clients.generation.Generate(forcing()))
+        begun = await collect(clients.generation.Generate(forcing()), num_chunks=9)
+        resumed = await collect(
+            clients.generation.Resume(resuming(begun)), begun=Answer(chunks=list(begun.chunks))
+        )
+    assert resumed.text == whole.text
+    assert len({call.sampling.grammar.ebnf for call in verifier.requests}) == 1
+
+
+async def test_a_schema_that_replicas_refuse_is_the_callers_fault(connect):
+    verifiers = [scripted(HERMES), scripted(HERMES)]
+    for verifier in verifiers:
+        wrong = InvalidField("sampling.grammar.ebnf", "line 1, column 14: Invalid type: strin")
+        (verifier.always,) = raising(wrong)
+    async with face(await connect(verifiers)) as clients:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await collect(clients.generation.Generate(forcing()))
+    told = invalid_field(refused.value)
+    assert (told.field, told.reason) == (
+        *("chat.tools[0].function.parameters",),
+        "Invalid type: strin",
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"sampling": {"temperature": 0, "grammar": {"regex": "a"}}}, "chat.tool_choice"),
+        ({"format": {"tool_calls": "none"}}, "chat.tool_choice"),
+        ({"speculation": {"strategy": "filter"}}, "speculation.strategy"),
+        ({"stopping": {"ignore_end_of_text": True}}, "stopping.ignore_end_of_text"),
+    ],
+    ids=str,
+)
+async def test_what_excludes_forced_calls_is_refused_by_name(connect, fields, field):
+    async with face(await connect([scripted(HERMES)])) as clients:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await collect(clients.generation.Generate(forcing(**fields)))
+    assert invalid_field(refused.value).field == field
+
+
+async def test_replicas_that_follow_no_grammar_can_not_be_made_to_call(connect):
+    verifier = scripted(HERMES)
+    verifier.info.features[:] = features_but(model_pb2.MODEL_FEATURE_GRAMMARS)
+    async with face(await connect([verifier])) as clients:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await collect(clients.generation.Generate(forcing()))
+    assert error_info(refused.value).reason == "UNSUPPORTED_FEATURE"
