@@ -12,7 +12,7 @@ from grpc_status import rpc_status
 from typer.testing import CliRunner
 
 from specmesh.cli.app import app
-from specmesh.v1 import events_pb2, served_model_pb2, speculation_pb2
+from specmesh.v1 import events_pb2, sampling_pb2, served_model_pb2, speculation_pb2
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import (
     GenerationServiceServicer,
@@ -160,6 +160,35 @@ def test_a_refused_request_names_the_field_and_exits_with_2(orchestrator):
     result = invoke("generate", "x", "-t", orchestrator.address, "--temperature", "-1")
     assert result.exit_code == 2
     assert result.stderr == "specmesh: --temperature: < 0\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("regex=[0-9]{1,3}", {"regex": "[0-9]{1,3}"}),
+        ("json_object", {"json_object": True}),
+        ('choice=["yes", "no"]', {"choice": {"texts": ["yes", "no"]}}),
+        ("json_schema=@person.json", {"json_schema": '{"type": "object"}'}),
+    ],
+)
+def test_grammars_are_passed_on_as_the_docs_write_them(
+    orchestrator, tmp_path, monkeypatch, written, expected
+):
+    (tmp_path / "person.json").write_text('{"type": "object"}')
+    monkeypatch.chdir(tmp_path)
+    given = ("--grammar", written, "--bad-word", "never", "--min-p", "0.25")
+    result = invoke("generate", "x", "-t", orchestrator.address, *given)
+    assert result.exit_code == 0, result.output
+    sent = orchestrator.requests[-1].sampling
+    assert sent == sampling_pb2.SamplingParameters(
+        grammar=expected, bad_words=["never"], min_p=0.25
+    )
+
+
+def test_a_grammar_that_is_none_is_one_line_and_a_status_of_its_own(orchestrator):
+    result = invoke("generate", "x", "-t", orchestrator.address, "--grammar", "regexp=a")
+    assert result.exit_code == 2
+    assert "'regexp' is not one of" in result.stderr
 
 
 def test_options_of_strategies_are_passed_on(orchestrator):

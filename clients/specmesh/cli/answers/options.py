@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from specmesh.cli.answers.request import (
@@ -37,7 +37,8 @@ class RequestOptions:
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of the SDK's ``generate`` and ``chat``. Raises BadParameter."""
         return {
-            **asdict(self.fields),
+            # Not asdict, which would make dictionaries of values that are dataclasses.
+            **{each.name: getattr(self.fields, each.name) for each in fields(self.fields)},
             "model": self.model,
             "strategy": self.strategy,
             "timeout_s": self.timeout,

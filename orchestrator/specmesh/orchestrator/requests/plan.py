@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specmesh.decoding.errors import InvalidField
@@ -120,12 +120,7 @@ def make_plan(
     stopping = read_stopping(request, target, len(prompt))
     seed = rng.getrandbits(SEED_BITS)
     is_lossless = STRATEGIES[strategy].lossless
-    given = sampling_pb2.SamplingParameters()
-    if defaults.as_model_says:
-        given.CopyFrom(target.info.generation_defaults)
-        for field, _ in given.ListFields():
-            if not (is_lossless or field.name in PLAIN_PARAMETERS):
-                given.ClearField(field.name)  # type: ignore[arg-type]
+    given = _recommended(target, defaults, only_plain=not is_lossless)
     given.MergeFrom(request.sampling)
     style = read_format(request, target, defaults.formats)
     forced = read_forced(request.chat, style, target.token_bytes.end_of(prompt), target)
@@ -133,6 +128,8 @@ def make_plan(
         if given.HasField("grammar"):
             raise InvalidField(TOOL_CHOICE, "excludes sampling.grammar: it is a grammar itself")
         given.grammar.CopyFrom(forced.grammar)
+    elif given.HasField("grammar"):
+        style = replace(style, reasoning=None)  # the grammar is that of the whole answer
     sampling = settle_sampling(given, len(prompt), target, stopping, seed)
     if sampling.needs_processing and not is_lossless:
         processed_by = next(name for name in used(sampling) if name not in PLAIN_PARAMETERS)
@@ -161,6 +158,19 @@ def make_plan(
         style=style,
         forced_calls=forced,
     )
+
+
+def _recommended(
+    target: Target, defaults: Defaults, *, only_plain: bool
+) -> sampling_pb2.SamplingParameters:
+    """Return the sampling parameters that the model's author recommends, if they apply here."""
+    found = sampling_pb2.SamplingParameters()
+    if defaults.as_model_says:
+        found.CopyFrom(target.info.generation_defaults)
+        for field, _ in found.ListFields():
+            if only_plain and field.name not in PLAIN_PARAMETERS:
+                found.ClearField(field.name)  # type: ignore[arg-type]
+    return found
 
 
 def checked_salt(cache_salt: str) -> str:

@@ -78,6 +78,11 @@ def _type_of(field: Any) -> Any:
     return Annotated[list[kind], _List]  # type: ignore[valid-type]
 
 
+def _all_for_minus_one(value: object) -> object:
+    """Return 0 for -1, by which clients of other servers keep all tokens."""
+    return 0 if value == -1 and not isinstance(value, bool) else value
+
+
 def _fields() -> Iterator[tuple[str, Any]]:
     for part in _PARTS:
         for field in part.DESCRIPTOR.fields:
@@ -85,7 +90,10 @@ def _fields() -> Iterator[tuple[str, Any]]:
                 yield field.name, (kind | None, None)
 
 
-_FIELDS = dict(_fields())
+_FIELDS = {
+    **dict(_fields()),
+    "top_k": (Annotated[Uint32 | None, BeforeValidator(_all_for_minus_one)], None),
+}
 
 PARAMETERS: Mapping[str, Any] = {name: _FIELDS[name] for name in _FIELDS.keys() & TOP_LEVEL}
 """The fields at the top level, as pydantic fields."""

@@ -20,7 +20,7 @@ class OtherParameter:
     """A parameter's neutral values, and the standing of any other value in each of the calls."""
 
     neutral: tuple[object, ...] = ()
-    """Values that mean the same as leaving it out."""
+    """Values that change nothing; they pass where the parameter is refused."""
     neutral_if_refused: tuple[object, ...] = ()
     """Values that pass in a call that refuses others, but mean something in the other call."""
     completions: Standing = REFUSED
@@ -100,5 +100,6 @@ def of_chats() -> Parameters:
 
 
 def _parameter(name: str, other: OtherParameter, standing: Standing) -> Parameter:
-    more = other.neutral_if_refused if standing is REFUSED else ()
-    return Parameter(name, standing, other.neutral + more)
+    # A supported parameter is read whatever its value, which may undo a default of the model's.
+    neutral = (*other.neutral, *other.neutral_if_refused) if standing is REFUSED else ()
+    return Parameter(name, standing, neutral)
