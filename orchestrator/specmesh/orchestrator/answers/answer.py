@@ -151,7 +151,7 @@ class Answer:
                 return reason
             if isinstance(last, Finish):
                 return last.reason
-            if index % REPLAYED_AT_ONCE == 0:
+            if (index + 1) % REPLAYED_AT_ONCE == 0:
                 await asyncio.sleep(0)  # for the streams of other answers
         goal = replace(
             self._plan.goal,
