@@ -64,21 +64,28 @@ class PromptReader:
         Raises ``InvalidField``; ``ResourceExhausted`` with reason OVERLOADED if too many long texts
         are waiting; and for a chat everything that ``render`` raises.
         """
+        return (await self.encode(request, target, room=1)).token_ids
+
+    async def encode(
+        self, request: generation_pb2.GenerateRequest, target: Target, *, room: int
+    ) -> Encoded:
+        """Return the prompt's tokens: at least one, and so few that the context has ``room`` for
+        more. Raises what ``read`` does."""
         match request.WhichOneof("prompt"):
             case "text":
                 special = special_tokens_of(request)
                 prompt = await self._encode("text", request.text, target, special)
-                return _checked("text", prompt, target)
+                return _checked("text", prompt, target, room)
             case "tokens" | "chat" as given if request.HasField("add_special_tokens"):
                 raise InvalidField("add_special_tokens", f"does not apply to {given!r}")
             case "tokens":
                 ids = request.tokens.ids
-                _check_room("tokens.ids", len(ids), target)
+                _check_room("tokens.ids", len(ids), target, room)
                 check_tokens("tokens.ids", ids, target.info.vocab_size)
-                return tuple(ids)
+                return Encoded(tuple(ids), len(ids))
             case "chat":
                 rendered = await self.render(request.chat, target)
-                return _checked("chat", await self.encode_chat(rendered, target), target)
+                return _checked("chat", await self.encode_chat(rendered, target), target, room)
             case _:
                 raise InvalidField("prompt", "must be set: text, tokens or chat")
 
@@ -175,14 +182,14 @@ def special_tokens_of(
     return request.add_special_tokens if request.HasField("add_special_tokens") else None
 
 
-def _checked(field: str, prompt: Encoded, target: Target) -> tuple[int, ...]:
-    """Return the tokens of ``prompt`` from ``field`` if they can be answered.
+def _checked(field: str, prompt: Encoded, target: Target, room: int) -> Encoded:
+    """Return ``prompt`` from ``field`` if the target can read it.
 
-    Raises ``InvalidField`` if there are none, if the context has no room for an answer, or if the
-    model lacks one of them."""
+    Raises ``InvalidField`` if it has no tokens, if the context has no ``room`` behind them, or if
+    the model lacks one of them."""
     if not prompt.num_own:
         raise InvalidField(field, "must not be empty")
-    _check_room(field, len(prompt.token_ids), target)
+    _check_room(field, len(prompt.token_ids), target, room)
     vocab_size, last = target.info.vocab_size, max(prompt.token_ids)
     if last >= vocab_size:
         spelled = target.tokenizer.id_to_token(last)
@@ -191,7 +198,7 @@ def _checked(field: str, prompt: Encoded, target: Target) -> tuple[int, ...]:
             f"contains {spelled!r}, token {last} of the model's tokenizer, but the model only has "
             f"tokens below {vocab_size}",
         )
-    return prompt.token_ids
+    return prompt
 
 
 def _decoded(token_ids: Sequence[int], target: Target, keep_special_tokens: bool) -> str:
@@ -218,11 +225,10 @@ def _check_length(field: str, text: str, target: Target, most: int) -> None:
         )
 
 
-def _check_room(field: str, num_tokens: int, target: Target) -> None:
+def _check_room(field: str, num_tokens: int, target: Target, room: int) -> None:
     if not num_tokens:
         raise InvalidField(field, "must not be empty")
-    if num_tokens >= target.info.context_tokens:
-        raise ContextExceeded(
-            field,
-            f"{num_tokens} tokens leave no room in the context of {target.info.context_tokens}",
-        )
+    most = target.info.context_tokens
+    if num_tokens + room > most:
+        told = "leave no room in" if room else "exceed"
+        raise ContextExceeded(field, f"{num_tokens} tokens {told} the context of {most}")
