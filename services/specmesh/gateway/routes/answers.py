@@ -7,6 +7,7 @@ from starlette.responses import JSONResponse, Response
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.http.hang_up import unless_gone
+from specmesh.gateway.http.long_json import long_json
 from specmesh.gateway.http.sse import stream
 from specmesh.gateway.model_names import ModelNames
 from specmesh.gateway.requests import responses
@@ -41,8 +42,10 @@ class AnswerRoutes:
         self._check_count(len(asked.prompts) * asked.n, "prompt" if asked.n == 1 else "n")
         request.state.held.repeat(asked.n)
         in_mesh = self._names.translated(asked)
-        echoed = await unless_gone(request, echoes(caller.client, in_mesh))
-        wanted = answers.complete(caller.client, in_mesh, self._settings.request_seconds)
+        timeout_s = self._settings.request_seconds
+        prompts = echoes(caller.client, in_mesh, request.state.held, timeout_s)
+        echoed = await unless_gone(request, prompts)
+        wanted = answers.complete(caller.client, in_mesh, timeout_s)
         reply = ChoicesReply(CompletionStyle(echoed), asked, wanted)
         return await self._respond(request, asked, wanted, reply)
 
@@ -82,4 +85,6 @@ class AnswerRoutes:
             return await stream(request, wanted, reply, self._settings.ping_seconds)
         results = await unless_gone(request, wanted.whole())
         record.answered(results)
+        if any(result.logprobs for result in results):
+            return await long_json(lambda: reply.whole(results))
         return JSONResponse(reply.whole(results))
