@@ -10,7 +10,6 @@ from specmesh.gateway.http.hang_up import unless_gone
 from specmesh.gateway.http.long_json import long_json
 from specmesh.gateway.http.sse import stream
 from specmesh.gateway.model_names import ModelNames
-from specmesh.gateway.requests import responses
 from specmesh.gateway.requests.chats import chat_request
 from specmesh.gateway.requests.completions import completion_request
 from specmesh.gateway.requests.request import Request
@@ -37,8 +36,8 @@ class AnswerRoutes:
 
     async def complete(self, request: HttpRequest) -> Response:
         """POST /v1/completions."""
-        request.state.record.names = {"tokens": "prompt"}
         caller, asked = await self._reception.receive(request, completion_request)
+        request.state.record.names = {"tokens": "prompt", **asked.names}
         self._check_count(len(asked.prompts) * asked.n, "prompt" if asked.n == 1 else "n")
         request.state.held.repeat(asked.n)
         in_mesh = self._names.translated(asked)
@@ -52,6 +51,7 @@ class AnswerRoutes:
     async def chat(self, request: HttpRequest) -> Response:
         """POST /v1/chat/completions."""
         caller, asked = await self._reception.receive(request, chat_request)
+        request.state.record.names = asked.names
         self._check_count(asked.n, "n")
         request.state.held.repeat(asked.n)
         in_mesh = self._names.translated(asked)
@@ -61,8 +61,8 @@ class AnswerRoutes:
 
     async def respond(self, request: HttpRequest) -> Response:
         """POST /v1/responses."""
-        request.state.record.names = responses.NAMES
         caller, asked = await self._reception.receive(request, responses_request)
+        request.state.record.names = asked.names
         in_mesh = self._names.translated(asked.chat)
         wanted = answers.chat(caller.client, in_mesh, self._settings.request_seconds)
         return await self._respond(request, asked.chat, wanted, ResponseReply(asked))
