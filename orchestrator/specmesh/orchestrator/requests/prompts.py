@@ -109,7 +109,7 @@ class PromptReader:
         self, field: str, text: str, target: Target, add_special_tokens: bool | None
     ) -> Encoded:
         _check_length(field, text, target, _most_bytes(target))
-        return await self._run(len(text), encoded, text, target.tokenizer, add_special_tokens)
+        return await self.run(len(text), encoded, text, target.tokenizer, add_special_tokens)
 
     async def detokenize(
         self, token_ids: Sequence[int], target: Target, *, keep_special_tokens: bool
@@ -119,6 +119,12 @@ class PromptReader:
         if len(token_ids) <= INLINE_TOKENS:
             return _decoded(token_ids, target, keep_special_tokens)
         return await self.in_turn(_decoded, token_ids, target, keep_special_tokens)
+
+    async def spelled(self, token_ids: Sequence[int], target: Target) -> list[str]:
+        """Return the tokenizer's spelling of each token; raises what ``detokenize`` does."""
+        if len(token_ids) <= INLINE_TOKENS:
+            return _spelled(token_ids, target)
+        return await self.in_turn(_spelled, token_ids, target)
 
     async def render(self, chat: chat_pb2.Chat, target: Target) -> RenderedChat:
         """Return the prompt that the target's template renders from ``chat``.
@@ -134,10 +140,10 @@ class PromptReader:
             raise FailedPreconditionStatus(
                 "NO_CHAT_TEMPLATE", f"the model {name!r} has no chat template", {"model": name}
             )
-        said = await self._run(chat.ByteSize(), said_in, chat, template.special_tokens.keys())
+        said = await self.run(chat.ByteSize(), said_in, chat, template.special_tokens.keys())
         plain = None
         if chat.content_as_text:
-            plain = await self._run(chat.ByteSize(), PlainText, said, target.token_bytes.spellings)
+            plain = await self.run(chat.ByteSize(), PlainText, said, target.token_bytes.spellings)
             said = plain.said
             most += plain.num_more_bytes
         text = await self._chats.render(
@@ -151,10 +157,11 @@ class PromptReader:
             text = ending_in_message(text, said["messages"][-1]["content"])
         if plain is None:
             return RenderedChat(text)
-        return RenderedChat(*await self._run(len(text), plain.restored, text))
+        return RenderedChat(*await self.run(len(text), plain.restored, text))
 
-    async def _run(self, length: int, work: Callable[..., T], *arguments: Any) -> T:
-        """Return ``work(*arguments)`` for a text of ``length``; use a thread if it is long."""
+    async def run(self, length: int, work: Callable[..., T], *arguments: Any) -> T:
+        """Return ``work(*arguments)`` for a text of ``length``; use a thread, as ``in_turn`` does,
+        if it is long."""
         if length <= INLINE_CHARS:
             return work(*arguments)
         return await self.in_turn(work, *arguments)
@@ -206,6 +213,10 @@ def _decoded(token_ids: Sequence[int], target: Target, keep_special_tokens: bool
         [list(token_ids)], skip_special_tokens=not keep_special_tokens
     )
     return str(text)
+
+
+def _spelled(token_ids: Sequence[int], target: Target) -> list[str]:
+    return [target.tokenizer.id_to_token(each) or "" for each in token_ids]
 
 
 def _most_bytes(target: Target) -> int:
