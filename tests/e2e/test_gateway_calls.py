@@ -60,6 +60,29 @@ async def test_a_text_has_the_tokens_that_the_models_files_give_it(http: httpx2.
     assert back.json() == {"prompt": TEXT}
 
 
+async def test_more_tokens_than_the_context_holds_are_counted_and_spelled(http: httpx2.AsyncClient):
+    text = "x y " * 1500
+    told = (await http.post("/tokenize", json={"prompt": text, "return_token_strs": True})).json()
+    expected = TOKENIZER.encode(text)
+    assert told["count"] > told["max_model_len"]
+    assert (told["tokens"], told["token_strs"]) == (expected.ids, expected.tokens)
+
+
+async def test_special_tokens_of_an_echo_have_their_spelling(async_openai: openai.AsyncOpenAI):
+    end = TOKENIZER.id_to_token(0)
+    for text in (f"{end}def f", f"def{end} f{end}"):
+        for prompt in (text, TOKENIZER.encode(text).ids):
+            asked = {**ASKED, "prompt": prompt, "max_tokens": 1}
+            (choice,) = (
+                await async_openai.completions.create(**asked, echo=True, logprobs=1)
+            ).choices
+            told = choice.logprobs
+            assert choice.text.startswith(text)
+            assert "".join(told.tokens[: len(TOKENIZER.encode(text).ids)]) == text
+            for offset, token in zip(told.text_offset, told.tokens, strict=True):
+                assert choice.text[offset:].startswith(token) or token.startswith("token_id:")
+
+
 async def test_a_chat_has_the_tokens_of_its_prompt(
     http: httpx2.AsyncClient, async_openai: openai.AsyncOpenAI
 ):
@@ -123,7 +146,6 @@ async def test_an_echo_has_the_log_probabilities_of_its_prompt(
     ("path", "asked", "param"),
     [
         ("/detokenize", {"tokens": [5, 2**31]}, "tokens[1]"),
-        ("/tokenize", {"prompt": "word " * 2000, "return_token_strs": True}, "return_token_strs"),
         ("/v1/completions", {"prompt": [2**31], "echo": True}, "prompt[0]"),
         ("/v1/responses", {"input": "word " * 3000}, "input"),
         ("/v1/responses", {"input": "x", "max_output_tokens": 0}, "max_output_tokens"),

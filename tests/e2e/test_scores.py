@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from specmesh import models
+from specmesh.client.answers.scores import score_from
 from specmesh.orchestrator.answers import scores
 from specmesh.v1 import scoring_pb2
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
@@ -30,7 +31,7 @@ def model():
 async def test_it_is_that_of_the_model_alone(stub, model, num_tokens):
     tokens = [int(token) % 4000 + 5 for token in torch.arange(num_tokens) * 37]
     request = scoring_pb2.ScoreRequest(tokens={"token_ids": tokens}, num_top_logprobs=NUM_TOP)
-    response = await stub.Score(request, timeout=60)
+    response = await score_from(stub.Score(request, timeout=60))
     assert list(response.token_ids) == tokens
     assert len(response.logprobs) == num_tokens - 1
     if num_tokens == 1:
@@ -48,9 +49,9 @@ async def test_it_is_that_of_the_model_alone(stub, model, num_tokens):
 
 async def test_a_text_is_scored_as_its_prompt_would_be_read(stub, client):
     text = "def read(path):\n    return path\n"
-    response = await stub.Score(scoring_pb2.ScoreRequest(text=text), timeout=60)
-    assert tuple(response.token_ids) == await client.tokenize(text)
-    said = b"".join(each.chosen.text_bytes for each in response.logprobs).decode()
+    response = await score_from(stub.Score(scoring_pb2.ScoreRequest(text=text), timeout=60))
+    assert response.token_ids == await client.tokenize(text)
+    said = b"".join(each.chosen.bytes for each in response.logprobs).decode()
     assert text.endswith(said)
     first = response.logprobs[0].text_offset
     assert text[first:] == said

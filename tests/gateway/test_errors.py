@@ -7,7 +7,7 @@ import logging
 import grpc
 import openai
 import pytest
-from google.rpc.error_details_pb2 import BadRequest, RetryInfo
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from tests.client.conftest import chunks, refuses, started, whole_answer
 
 from specmesh.gateway.errors import param_of
@@ -96,6 +96,25 @@ async def test_the_meshs_errors_have_openais_statuses(
     assert (raised.value.status_code, raised.value.code) == (status, code)
     assert raised.value.param == param
     assert raised.value.request_id
+
+
+@pytest.mark.parametrize(
+    ("feature", "given", "param"),
+    [
+        ("LOGIT_PROCESSING", {"top_k": 3, "min_p": 0.0, "min_tokens": 2}, "min_tokens"),
+        ("LOGIT_PROCESSING", {"specmesh": {"typical_p": 0.5}}, "specmesh.typical_p"),
+        ("LOGIT_PROCESSING", {}, None),  # what the model's author recommends
+        ("NODE_LOGPROBS", {}, "echo"),
+    ],
+)
+async def test_a_feature_that_replicas_lack_is_told_under_what_needs_it(
+    gateway, orchestrator, feature, given, param
+):
+    lacking = ErrorInfo(domain="specmesh.dev", reason="UNSUPPORTED_FEATURE")
+    lacking.metadata["feature"] = feature
+    orchestrator.generate_scripts = [refuses(CODE.FAILED_PRECONDITION, "lacks", "", lacking)]
+    response = await gateway.post("/v1/completions", {**ASKED, **given})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
 
 
 async def test_overload_says_when_to_come_again(gateway, orchestrator):

@@ -2,8 +2,10 @@
 
 import json
 
+import grpc
 import pytest
-from tests.client.conftest import whole_answer
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
+from tests.client.conftest import refuses, whole_answer
 
 from specmesh.v1 import sampling_pb2
 
@@ -85,3 +87,36 @@ async def test_the_format_of_a_response_is_a_grammar_and_echoed(
     assert response.json()["text"]["format"] == given
     (request,) = orchestrator.requests
     assert request.sampling.grammar == grammar
+
+
+RESPONSE = {"model": "toy", "input": "hello"}
+REGEX = {"structured_outputs": {"regex": "a"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "param"),
+    [
+        ("/v1/completions", COMPLETION | REGEX, "structured_outputs"),
+        ("/v1/chat/completions", CHAT | REGEX, "structured_outputs"),
+        ("/v1/responses", RESPONSE | REGEX, "structured_outputs"),
+        ("/v1/chat/completions", CHAT | {"response_format": FORMATS[0][0]}, "response_format"),
+        ("/v1/responses", RESPONSE | {"text": {"format": FORMATS[0][0]}}, "text.format"),
+    ],
+)
+async def test_what_is_wrong_with_a_grammar_is_told_under_the_name_that_it_came_by(
+    gateway, orchestrator, path, asked, param
+):
+    violation = BadRequest.FieldViolation(field="sampling.grammar.regex", description="no")
+    lacking = ErrorInfo(
+        domain="specmesh.dev", reason="UNSUPPORTED_FEATURE", metadata={"feature": "GRAMMARS"}
+    )
+    orchestrator.generate_scripts = [
+        refuses(
+            *(grpc.StatusCode.INVALID_ARGUMENT, "bad", "INVALID_FIELD"),
+            BadRequest(field_violations=[violation]),
+        ),
+        refuses(grpc.StatusCode.FAILED_PRECONDITION, "lacks", "", lacking),
+    ]
+    for _ in range(2):
+        response = await gateway.post(path, asked)
+        assert (response.status_code, response.json()["error"]["param"]) == (400, param)

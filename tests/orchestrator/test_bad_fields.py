@@ -248,7 +248,7 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
     "Score": [
         *(
             ({"tokens": {"token_ids": bad}}, f"tokens.token_ids{at}")
-            for bad, at in (([], ""), (OUTSIDE, "[1]"), ([70] * CONTEXT_TOKENS, ""))
+            for bad, at in (([], ""), (OUTSIDE, "[1]"), ([70] * (CONTEXT_TOKENS + 1), ""))
         ),
         *(row for row in ROOM if not row[0].keys() & {"tokens", "chat"}),
         ({"tokens": {"token_ids": [70]}, "add_special_tokens": True}, "add_special_tokens"),

@@ -19,6 +19,7 @@ from tests.orchestrator.peers import Hold, Verifier
 from tests.servers import running_server
 from tests.serving.conftest import RedisServer
 
+from specmesh.client.answers.scores import score_from
 from specmesh.orchestrator.__main__ import OrchestratorService
 from specmesh.orchestrator.requests.prompts import MAX_AT_WORK, MAX_WAITING
 from specmesh.orchestrator.settings import OrchestratorSettings
@@ -223,9 +224,8 @@ async def test_a_cache_salt_keeps_the_requests_of_one_caller_apart(
     for salt in ("", "a", "b", "a"):
         verifier.requests.clear()
         await collect(ask(stub, ALICE, cache_salt=salt))
-        await stub.Score(
-            scoring_pb2.ScoreRequest(text="a word or two", cache_salt=salt), metadata=ALICE
-        )
+        scored = scoring_pb2.ScoreRequest(text="a word or two", cache_salt=salt)
+        await score_from(stub.Score(scored, metadata=ALICE))
         (used,) = {request.prefix.salt for request in verifier.requests}
         found.append(used)
     assert found[1] == found[3]

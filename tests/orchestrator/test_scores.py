@@ -6,11 +6,21 @@ import grpc
 import numpy as np
 import pytest
 from tests.orchestrator.answers import PROMPT, PROMPT_IDS
-from tests.orchestrator.model import features_but, target_logits
-from tests.orchestrator.peers import Verifier, raising
+from tests.orchestrator.model import (
+    CONTEXT_TOKENS,
+    END_OF_TEXT,
+    VOCAB_SIZE,
+    features_but,
+    target_logits,
+)
+from tests.orchestrator.peers import Hold, Verifier, passing, raising
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
+from specmesh.client.answers.scores import score_from
 from specmesh.orchestrator.answers import scores
 from specmesh.serving.errors import UnavailableStatus, error_info
+from specmesh.serving.templates.tokenizers import fingerprint
 from specmesh.v1 import model_pb2, scoring_pb2
 
 
@@ -23,17 +33,35 @@ def expected(tokens: list[int]) -> list[float]:
     return found
 
 
-async def test_every_token_but_the_first_is_scored_a_piece_at_a_time(connect, serve, monkeypatch):
-    monkeypatch.setattr(scores, "MAX_PIECE", 4)
-    verifier = Verifier()
-    stub = await serve(await connect([verifier]))
-    response = await stub.Score(scoring_pb2.ScoreRequest(text=PROMPT, num_top_logprobs=2))
-    assert list(response.token_ids) == PROMPT_IDS
-    told = [each.chosen.logprob for each in response.logprobs]
+async def test_every_token_but_the_first_is_scored(connect, serve):
+    stub = await serve(await connect([Verifier()]))
+    asked = scoring_pb2.ScoreRequest(text=PROMPT, num_top_logprobs=2)
+    score = await score_from(stub.Score(asked))
+    assert list(score.token_ids) == PROMPT_IDS
+    told = [each.chosen.logprob for each in score.logprobs]
     assert told == pytest.approx(expected(PROMPT_IDS), abs=1e-4)
-    assert all(len(each.top) == 2 for each in response.logprobs)
-    sizes = [len(call.tree.token_ids) for call in verifier.requests]
-    assert sizes == [4] * (len(PROMPT_IDS[1:]) // 4) + [len(PROMPT_IDS[1:]) % 4]
+    assert all(len(each.top) == 2 for each in score.logprobs)
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"),
+    [("MAX_PIECE", 4), ("MAX_PIECE_LOGITS", 4 * VOCAB_SIZE), ("MAX_PIECE_LOGPROBS", 12)],
+)
+async def test_a_piece_is_told_before_the_next_is_scored(connect, serve, monkeypatch, limit, most):
+    monkeypatch.setattr(scores, limit, most)
+    verifier, hold = Verifier(), Hold()
+    verifier.faults += [passing, hold]
+    stub = await serve(await connect([verifier]))
+    pieces = aiter(stub.Score(scoring_pb2.ScoreRequest(text=PROMPT, num_top_logprobs=2)))
+    first = await anext(pieces)
+    assert (list(first.token_ids), len(first.logprobs)) == (PROMPT_IDS[:1], 0)
+    second = await anext(pieces)
+    assert list(second.token_ids) == PROMPT_IDS[1:5]
+    hold.released.set()
+    sizes = [len(piece.logprobs) async for piece in pieces]
+    rest = len(PROMPT_IDS[5:])
+    assert sizes == [4] * (rest // 4) + [rest % 4] * (rest % 4 > 0)
+    assert [len(call.tree.token_ids) for call in verifier.requests] == [4, *sizes]
 
 
 async def test_a_replica_that_fails_is_replaced(connect, serve):
@@ -41,8 +69,8 @@ async def test_a_replica_that_fails_is_replaced(connect, serve):
     first.faults += raising(*[UnavailableStatus("GONE", "gone")] * 3)
     second.faults += raising(*[UnavailableStatus("GONE", "gone")] * 1)
     stub = await serve(await connect([first, second]))
-    response = await stub.Score(scoring_pb2.ScoreRequest(tokens={"token_ids": [5, 6, 7]}))
-    told = [each.chosen.logprob for each in response.logprobs]
+    score = await score_from(stub.Score(scoring_pb2.ScoreRequest(tokens={"token_ids": [5, 6, 7]})))
+    told = [each.chosen.logprob for each in score.logprobs]
     assert told == pytest.approx(expected([5, 6, 7]), abs=1e-4)
 
 
@@ -50,7 +78,7 @@ async def test_a_mesh_with_a_replica_that_cannot_score_refuses(connect, serve):
     lacking = features_but(model_pb2.MODEL_FEATURE_NODE_LOGPROBS)
     stub = await serve(await connect([Verifier(), Verifier(features=lacking)]))
     with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await stub.Score(scoring_pb2.ScoreRequest(text="hello"))
+        await score_from(stub.Score(scoring_pb2.ScoreRequest(text="hello")))
     info = error_info(raised.value)
     assert (info.reason, info.metadata["feature"]) == ("UNSUPPORTED_FEATURE", "NODE_LOGPROBS")
 
@@ -58,5 +86,33 @@ async def test_a_mesh_with_a_replica_that_cannot_score_refuses(connect, serve):
 async def test_another_model_is_not_found(connect, serve):
     stub = await serve(await connect([Verifier()]))
     with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await stub.Score(scoring_pb2.ScoreRequest(text="hello", model="other"))
+        await score_from(stub.Score(scoring_pb2.ScoreRequest(text="hello", model="other")))
     assert error_info(raised.value).reason == "MODEL_NOT_FOUND"
+
+
+async def test_a_text_may_fill_the_context(connect, serve):
+    stub = await serve(await connect([Verifier()]))
+    whole = scoring_pb2.ScoreRequest(tokens={"token_ids": [70] * CONTEXT_TOKENS})
+    assert len((await score_from(stub.Score(whole))).logprobs) == CONTEXT_TOKENS - 1
+
+
+@pytest.mark.parametrize("written", ["<end>hello <end>", "<end><end>hello"])
+@pytest.mark.parametrize("special", [None, True, False])
+async def test_special_tokens_are_spelled_unless_the_tokenizer_has_added_them(
+    connect, serve, written, special
+):
+    verifier = Verifier()
+    ours = Tokenizer.from_str(verifier.tokenizer_json)
+    ours.post_processor = TemplateProcessing(
+        single="<end> $A <end>", special_tokens=[("<end>", END_OF_TEXT)]
+    )
+    verifier.tokenizer_json = ours.to_str()
+    verifier.info.tokenizer_fingerprint = fingerprint(verifier.tokenizer_json)
+    stub = await serve(await connect([verifier]))
+    asked = scoring_pb2.ScoreRequest(text=written, add_special_tokens=special)
+    score = await score_from(stub.Score(asked))
+    begun = written[: score.logprobs[0].text_offset]
+    assert begun == ("" if special else "<end>")
+    assert begun + b"".join(each.chosen.bytes for each in score.logprobs).decode() == written
+    for each in score.logprobs:
+        assert written[each.text_offset :].startswith(each.chosen.bytes.decode())

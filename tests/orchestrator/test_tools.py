@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,8 +24,11 @@ from tests.tool_model import (
     written_tools,
 )
 
+from specmesh.orchestrator.chats import chat, tools
+from specmesh.orchestrator.chats.tools import read_tools
 from specmesh.orchestrator.requests.answer_format import ModelFormats
 from specmesh.orchestrator.requests.plan import Defaults
+from specmesh.orchestrator.requests.prompts import INLINE_CHARS
 from specmesh.serving.errors import error_info, invalid_field
 from specmesh.v1 import events_pb2, generation_pb2, served_model_pb2, session_pb2, tokenizer_pb2
 
@@ -267,3 +271,21 @@ async def test_tools_that_the_template_ignores_are_refused(connect):
             await collect(clients.generation.Generate(asking(USER)))
     assert error_info(refused.value).reason == "CHAT_REFUSED"
     assert "it ignores 'tools'" in refused.value.details()
+
+
+@pytest.mark.parametrize(("padding", "is_apart"), [(0, False), (INLINE_CHARS, True)])
+async def test_large_tools_are_never_read_on_the_event_loop(hermes, monkeypatch, padding, is_apart):
+    threads = set()
+
+    def read(chat):
+        threads.add(threading.current_thread())
+        return read_tools(chat)
+
+    for module in (tools, chat):
+        monkeypatch.setattr(module, "read_tools", read)
+    asked = asking(USER)
+    asked.chat.tools[0] += " " * padding
+    answer = await collect(hermes.generation.Generate(asked))
+    assert message(deltas(answer)) == ("I look.", FOUND, "")
+    assert threads
+    assert (threading.main_thread() not in threads) is is_apart

@@ -206,13 +206,12 @@ class AsyncClient(TokenizerCalls):
             cache_salt=cache_salt,
         )
         limits = self._limits(self._timeouts.generate_s if timeout_s is None else timeout_s)
-        response = await call(
+        return await call(
             *(self._mesh.here().in_turn(), limits, self._hooks),
-            lambda target, timeout, metadata: target.generation.Score(
-                request, timeout=timeout, metadata=metadata
+            lambda target, timeout, metadata: score_from(
+                target.generation.Score(request, timeout=timeout, metadata=metadata)
             ),
         )
-        return score_from(response)
 
     async def list_models(self) -> tuple[ServedModel, ...]:
         """Return the models that the mesh serves."""

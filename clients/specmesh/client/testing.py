@@ -223,9 +223,10 @@ class _FakeGeneration(GenerationServiceServicer):
 
     def Score(  # noqa: N802
         self, request: scoring_pb2.ScoreRequest, context: grpc.ServicerContext
-    ) -> scoring_pb2.ScoreResponse:
+    ) -> Iterator[scoring_pb2.ScoreResponse]:
         self._mesh.called(context)
         token_ids = list(request.text.encode()) or request.tokens.token_ids
+        yield scoring_pb2.ScoreResponse(token_ids=token_ids[:1])
         likely = [
             events_pb2.TokenLogprobs(
                 chosen=events_pb2.TokenLogprob(
@@ -235,7 +236,7 @@ class _FakeGeneration(GenerationServiceServicer):
             )
             for at, token in enumerate(token_ids[1:], start=1)
         ]
-        return scoring_pb2.ScoreResponse(token_ids=token_ids, logprobs=likely)
+        yield scoring_pb2.ScoreResponse(token_ids=token_ids[1:], logprobs=likely)
 
     def ListModels(  # noqa: N802
         self,

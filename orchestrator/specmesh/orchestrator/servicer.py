@@ -190,8 +190,8 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
 
     async def Score(  # noqa: N802
         self, request: scoring_pb2.ScoreRequest, context: ScoreContext
-    ) -> scoring_pb2.ScoreResponse:
-        """Return the likelihood of a text, once there is room for the work."""
+    ) -> AsyncGenerator[scoring_pb2.ScoreResponse, None]:
+        """Stream the likelihood of a text, once there is room for the work."""
         with (
             RequestMetrics("Score", _deadline(context)) as metrics,
             self._accounts.answering(metrics, request.ByteSize()),
@@ -200,10 +200,13 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             target = self._answers.target()
             scoring = await read_scoring(request, self._prompts, target)
             metrics.checked(scoring.num_tokens, target)
-            async with self._entrance.slot(metrics.deadline, resumed=False) as slot:
-                response = await scoring.score(self._mesh, slot, metrics)
+            async with (
+                self._entrance.slot(metrics.deadline, resumed=False) as slot,
+                aclosing(scoring.pieces(self._mesh, slot, metrics)) as pieces,
+            ):
+                async for piece in pieces:
+                    yield piece
             metrics.succeeded(None)
-            return response
 
     async def ListModels(  # noqa: N802
         self,

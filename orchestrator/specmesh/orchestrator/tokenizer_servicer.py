@@ -59,8 +59,9 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
         text = await self._prompts.detokenize(
             request.token_ids, target, keep_special_tokens=request.keep_special_tokens
         )
-        spell = target.tokenizer.id_to_token
-        strings = [spell(each) or "" for each in request.token_ids if request.include_token_strings]
+        strings = []
+        if request.include_token_strings:
+            strings = await self._prompts.spelled(request.token_ids, target)
         return tokenizer_pb2.DetokenizeResponse(text=text, token_strings=strings)
 
     async def ApplyChatTemplate(  # noqa: N802

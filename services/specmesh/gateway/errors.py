@@ -81,6 +81,7 @@ _FEATURE_PARAMS = {
     "REJECTION_MODE": "specmesh.acceptance_mode",
     "HEADS": "specmesh.strategy",
     "GRAMMARS": "response_format",
+    "NODE_LOGPROBS": "echo",
 }
 """The parameter at fault, by the feature that the target's replicas lack (reason
 UNSUPPORTED_FEATURE)."""
@@ -228,7 +229,9 @@ def _param_and_message(error: SpecmeshError, names: Mapping[str, str]) -> tuple[
         first = error.field_violations[0]
         field = _renamed(param_of(first.field), names)
         return field, f"{field!r}: {first.description}"
-    param = _PARAMS.get(error.reason) or _FEATURE_PARAMS.get(error.metadata.get("feature", ""))
+    feature = error.metadata.get("feature", "")
+    # Many parameters need the same logit processing; the request has said which of them it has.
+    param = _PARAMS.get(error.reason) or _FEATURE_PARAMS.get(feature) or names.get(feature)
     return param and _renamed(param, names), str(error)
 
 

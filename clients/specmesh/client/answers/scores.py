@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable
 from dataclasses import dataclass
 
 from specmesh.client.answers.values import TokenLogprobs, logprobs_from
@@ -26,10 +27,14 @@ class TextScore:
         return sum(each.chosen.logprob for each in self.logprobs)
 
 
-def score_from(message: scoring_pb2.ScoreResponse) -> TextScore:
-    """Convert a response."""
-    return TextScore(
-        token_ids=tuple(message.token_ids),
-        logprobs=tuple(map(logprobs_from, message.logprobs)),
-        model_fingerprint=message.model_fingerprint,
-    )
+async def score_from(pieces: AsyncIterable[scoring_pb2.ScoreResponse]) -> TextScore:
+    """Join the messages of a response; each is converted as it comes, for the sake of the event
+    loop."""
+    token_ids: list[int] = []
+    logprobs: list[TokenLogprobs] = []
+    model_fingerprint = ""
+    async for piece in pieces:
+        token_ids += piece.token_ids
+        logprobs += map(logprobs_from, piece.logprobs)
+        model_fingerprint = piece.model_fingerprint
+    return TextScore(tuple(token_ids), tuple(logprobs), model_fingerprint)

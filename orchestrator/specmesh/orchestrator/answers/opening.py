@@ -78,7 +78,8 @@ class Answers:
         check_model(request.model, target)
         check_fingerprint(request.model_fingerprint, target)
         prompt = await self._prompt(request, target)
-        plan = make_plan(request, prompt, target, self._defaults, self._mesh.rng)
+        given = (request, prompt, target, self._defaults, self._mesh.rng)
+        plan = await self._prompts.run(sum(map(len, request.chat.tools)), make_plan, *given)
         received = read_received(request.received, plan.goal, target.info.vocab_size)
         _describe(plan, target, metrics, len(self._mesh.verifiers.ready))
         # An answer that has begun is finished by any replica that can, even if more slowly.

@@ -1,12 +1,13 @@
 """The likelihood of a text under the target, without an answer to it.
 
 Every token of the text but the first is a node of a chain that the target scores below the tokens
-before it, a piece of the text in each call.
+before it, a piece of the text in each call. What is known of a piece is sent before the next one is
+scored, so that neither the client nor the event loop waits for the whole text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator
 from contextlib import closing
 
 from opentelemetry import context as opentelemetry_context
@@ -32,12 +33,17 @@ from specmesh.orchestrator.requests.plan import check_model, checked_salt
 from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.orchestrator.text.decoder import TextStream
-from specmesh.v1 import generation_pb2, model_pb2, scoring_pb2
+from specmesh.orchestrator.text.encoding import Encoded
+from specmesh.orchestrator.text.token_bytes import TokenBytes
+from specmesh.v1 import events_pb2, generation_pb2, model_pb2, scoring_pb2
 
 MAX_PIECE = 512
 """Most tokens that one call scores; other calls wait meanwhile."""
-MAX_PIECE_BYTES = 2**26
-"""Most bytes of the logits of a piece, in float32."""
+MAX_PIECE_LOGITS = 5_000_000
+"""Most logits of a piece. The replica needs 5 ns to judge one, between forwards that others wait
+for."""
+MAX_PIECE_LOGPROBS = 4096
+"""Most log-probabilities of a piece. The event loop needs 3 us to read and tell one."""
 _GREEDY = Sampling(temperature=0.0)
 
 
@@ -45,51 +51,49 @@ class Scoring:
     """One request for the likelihood of a text, checked. Raises ``InvalidField``,
     ``NotFoundStatus`` and ``FailedPreconditionStatus``."""
 
-    def __init__(
-        self, request: scoring_pb2.ScoreRequest, tokens: Sequence[int], target: Target
-    ) -> None:
+    def __init__(self, request: scoring_pb2.ScoreRequest, text: Encoded, target: Target) -> None:
         if request.num_top_logprobs > MAX_TOP_LOGPROBS:
             raise InvalidField("num_top_logprobs", f"must be in [0, {MAX_TOP_LOGPROBS}]")
         target.require(model_pb2.MODEL_FEATURE_NODE_LOGPROBS)
-        self.num_tokens = len(tokens)
+        self.num_tokens = len(text.token_ids)
         self._num_top = request.num_top_logprobs
         self._cache_salt = checked_salt(request.cache_salt)
-        self._tokens = tokens
+        self._text = text
         self._target = target
 
-    async def score(
+    async def pieces(
         self, mesh: ReplicaPools, slot: Slot, metrics: RequestMetrics
-    ) -> scoring_pb2.ScoreResponse:
-        """Return the likelihood of the text. Raises what ``VerifyCalls.verify`` raises."""
-        slot.limit(len(self._tokens))
-        known: list[Logprobs] = []
+    ) -> AsyncGenerator[scoring_pb2.ScoreResponse, None]:
+        """Yield the likelihood of the text piece by piece. Raises what ``VerifyCalls.verify``
+        raises."""
+        tokens, fingerprint = self._text.token_ids, kind_of(self._target.info)
+        slot.limit(len(tokens))
+        told = _Told(self._text, self._target.token_bytes)
+        yield scoring_pb2.ScoreResponse(token_ids=tokens[:1], model_fingerprint=fingerprint)
         with closing(
-            CommittedPrefix("", self._tokens, mesh.holders, mesh.prefix_salt(self._cache_salt))
+            CommittedPrefix("", tokens, mesh.holders, mesh.prefix_salt(self._cache_salt))
         ) as prefix:
             calls = VerifyCalls(self._context(mesh, prefix, metrics.deadline))
             size = self._piece_size
-            for task, start in enumerate(range(1, len(self._tokens), size), start=1):
-                piece = TokenTree.chain(self._tokens[start : start + size])
+            for task, start in enumerate(range(1, len(tokens), size), start=1):
+                piece = TokenTree.chain(tokens[start : start + size])
                 command = Verify(task, (), piece)
                 metrics.stats.sent(command)
                 verified = await calls.verify(command, _context_of(start))
                 metrics.stats.num_verify_calls += 1
-                known += verified.verdict.node_logprobs
                 slot.progressed(len(piece))
+                yield scoring_pb2.ScoreResponse(
+                    token_ids=piece.token_ids,
+                    logprobs=map(told.next, verified.verdict.node_logprobs),
+                    model_fingerprint=fingerprint,
+                )
         metrics.cached(calls.num_cached_tokens or 0)
-        return scoring_pb2.ScoreResponse(
-            token_ids=self._tokens,
-            logprobs=[
-                told_logprobs(token, told)
-                for token, told in zip(self._tokens[1:], self._told(known), strict=True)
-            ],
-            model_fingerprint=kind_of(self._target.info),
-        )
 
     @property
     def _piece_size(self) -> int:
-        row_bytes = 4 * self._target.info.vocab_size
-        return max(1, min(MAX_PIECE, MAX_PIECE_BYTES // row_bytes))
+        by_logits = MAX_PIECE_LOGITS // self._target.info.vocab_size
+        by_logprobs = MAX_PIECE_LOGPROBS // (self._num_top + 1)
+        return max(1, min(MAX_PIECE, by_logits, by_logprobs))
 
     def _context(
         self, mesh: ReplicaPools, prefix: CommittedPrefix, deadline: float
@@ -103,17 +107,34 @@ class Scoring:
             num_node_logprobs=self._num_top,
         )
 
-    def _told(self, known: Sequence[Logprobs]) -> list[ToldLogprobs]:
-        """Return the log-probabilities with the bytes of all tokens that they name."""
-        text = TextStream(self._target.token_bytes, (), ())
-        text.push(self._tokens[0])
-        told = []
-        for token, logprobs in zip(self._tokens[1:], known, strict=True):
-            listed = {token, *logprobs.top_token_ids}
-            text_bytes = {each: text.bytes_of(each) for each in listed}
-            told.append(ToldLogprobs(logprobs, text_bytes, text.num_characters))
-            text.push(token)
-        return told
+
+class _Told:
+    """The messages for the tokens of a text behind the first, one after the other.
+
+    A text spells its special tokens, unlike an answer. Those that the tokenizer has put around it
+    are not part of it and add nothing.
+    """
+
+    def __init__(self, text: Encoded, token_bytes: TokenBytes) -> None:
+        self._text = text
+        self._stream = TextStream(token_bytes, (), (), token_bytes.special.keys())
+        self._index = 0
+        self._push()
+
+    def next(self, known: Logprobs) -> events_pb2.TokenLogprobs:
+        """Return the message for the next token, with the bytes of all tokens that it names."""
+        token = self._text.token_ids[self._index]
+        bytes_of = {each: self._stream.bytes_of(each) for each in (token, *known.top_token_ids)}
+        if not self._text.is_own(self._index):
+            bytes_of[token] = b""
+        told = ToldLogprobs(known, bytes_of, self._stream.num_characters)
+        self._push()
+        return told_logprobs(token, told)
+
+    def _push(self) -> None:
+        if self._text.is_own(self._index):
+            self._stream.push(self._text.token_ids[self._index])
+        self._index += 1
 
 
 async def read_scoring(
@@ -131,13 +152,13 @@ async def read_scoring(
     if request.HasField("add_special_tokens"):
         asked.add_special_tokens = request.add_special_tokens
     try:
-        tokens = await prompts.read(asked, target)
+        text = await prompts.encode(asked, target, room=0)
     except InvalidField as error:
         if not error.field.startswith("tokens.ids"):
             raise
         field = error.field.replace("tokens.ids", "tokens.token_ids", 1)
         raise type(error)(field, error.reason) from None
-    return Scoring(request, tokens, target)
+    return Scoring(request, text, target)
 
 
 def _context_of(num_before: int) -> CommandContext:

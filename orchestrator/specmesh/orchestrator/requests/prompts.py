@@ -64,21 +64,28 @@ class PromptReader:
         Raises ``InvalidField``; ``ResourceExhausted`` with reason OVERLOADED if too many long texts
         are waiting; and for a chat everything that ``render`` raises.
         """
+        return (await self.encode(request, target, room=1)).token_ids
+
+    async def encode(
+        self, request: generation_pb2.GenerateRequest, target: Target, *, room: int
+    ) -> Encoded:
+        """Return the prompt's tokens: at least one, and so few that the context has ``room`` for
+        more. Raises what ``read`` does."""
         match request.WhichOneof("prompt"):
             case "text":
                 special = special_tokens_of(request)
                 prompt = await self._encode("text", request.text, target, special)
-                return _checked("text", prompt, target)
+                return _checked("text", prompt, target, room)
             case "tokens" | "chat" as given if request.HasField("add_special_tokens"):
                 raise InvalidField("add_special_tokens", f"does not apply to {given!r}")
             case "tokens":
                 ids = request.tokens.ids
-                _check_room("tokens.ids", len(ids), target)
+                _check_room("tokens.ids", len(ids), target, room)
                 check_tokens("tokens.ids", ids, target.info.vocab_size)
-                return tuple(ids)
+                return Encoded(tuple(ids), len(ids))
             case "chat":
                 rendered = await self.render(request.chat, target)
-                return _checked("chat", await self.encode_chat(rendered, target), target)
+                return _checked("chat", await self.encode_chat(rendered, target), target, room)
             case _:
                 raise InvalidField("prompt", "must be set: text, tokens or chat")
 
@@ -102,7 +109,7 @@ class PromptReader:
         self, field: str, text: str, target: Target, add_special_tokens: bool | None
     ) -> Encoded:
         _check_length(field, text, target, _most_bytes(target))
-        return await self._run(len(text), encoded, text, target.tokenizer, add_special_tokens)
+        return await self.run(len(text), encoded, text, target.tokenizer, add_special_tokens)
 
     async def detokenize(
         self, token_ids: Sequence[int], target: Target, *, keep_special_tokens: bool
@@ -112,6 +119,12 @@ class PromptReader:
         if len(token_ids) <= INLINE_TOKENS:
             return _decoded(token_ids, target, keep_special_tokens)
         return await self.in_turn(_decoded, token_ids, target, keep_special_tokens)
+
+    async def spelled(self, token_ids: Sequence[int], target: Target) -> list[str]:
+        """Return the tokenizer's spelling of each token; raises what ``detokenize`` does."""
+        if len(token_ids) <= INLINE_TOKENS:
+            return _spelled(token_ids, target)
+        return await self.in_turn(_spelled, token_ids, target)
 
     async def render(self, chat: chat_pb2.Chat, target: Target) -> RenderedChat:
         """Return the prompt that the target's template renders from ``chat``.
@@ -127,10 +140,10 @@ class PromptReader:
             raise FailedPreconditionStatus(
                 "NO_CHAT_TEMPLATE", f"the model {name!r} has no chat template", {"model": name}
             )
-        said = await self._run(chat.ByteSize(), said_in, chat, template.special_tokens.keys())
+        said = await self.run(chat.ByteSize(), said_in, chat, template.special_tokens.keys())
         plain = None
         if chat.content_as_text:
-            plain = await self._run(chat.ByteSize(), PlainText, said, target.token_bytes.spellings)
+            plain = await self.run(chat.ByteSize(), PlainText, said, target.token_bytes.spellings)
             said = plain.said
             most += plain.num_more_bytes
         text = await self._chats.render(
@@ -144,10 +157,11 @@ class PromptReader:
             text = ending_in_message(text, said["messages"][-1]["content"])
         if plain is None:
             return RenderedChat(text)
-        return RenderedChat(*await self._run(len(text), plain.restored, text))
+        return RenderedChat(*await self.run(len(text), plain.restored, text))
 
-    async def _run(self, length: int, work: Callable[..., T], *arguments: Any) -> T:
-        """Return ``work(*arguments)`` for a text of ``length``; use a thread if it is long."""
+    async def run(self, length: int, work: Callable[..., T], *arguments: Any) -> T:
+        """Return ``work(*arguments)`` for a text of ``length``; use a thread, as ``in_turn`` does,
+        if it is long."""
         if length <= INLINE_CHARS:
             return work(*arguments)
         return await self.in_turn(work, *arguments)
@@ -175,14 +189,14 @@ def special_tokens_of(
     return request.add_special_tokens if request.HasField("add_special_tokens") else None
 
 
-def _checked(field: str, prompt: Encoded, target: Target) -> tuple[int, ...]:
-    """Return the tokens of ``prompt`` from ``field`` if they can be answered.
+def _checked(field: str, prompt: Encoded, target: Target, room: int) -> Encoded:
+    """Return ``prompt`` from ``field`` if the target can read it.
 
-    Raises ``InvalidField`` if there are none, if the context has no room for an answer, or if the
-    model lacks one of them."""
+    Raises ``InvalidField`` if it has no tokens, if the context has no ``room`` behind them, or if
+    the model lacks one of them."""
     if not prompt.num_own:
         raise InvalidField(field, "must not be empty")
-    _check_room(field, len(prompt.token_ids), target)
+    _check_room(field, len(prompt.token_ids), target, room)
     vocab_size, last = target.info.vocab_size, max(prompt.token_ids)
     if last >= vocab_size:
         spelled = target.tokenizer.id_to_token(last)
@@ -191,7 +205,7 @@ def _checked(field: str, prompt: Encoded, target: Target) -> tuple[int, ...]:
             f"contains {spelled!r}, token {last} of the model's tokenizer, but the model only has "
             f"tokens below {vocab_size}",
         )
-    return prompt.token_ids
+    return prompt
 
 
 def _decoded(token_ids: Sequence[int], target: Target, keep_special_tokens: bool) -> str:
@@ -199,6 +213,10 @@ def _decoded(token_ids: Sequence[int], target: Target, keep_special_tokens: bool
         [list(token_ids)], skip_special_tokens=not keep_special_tokens
     )
     return str(text)
+
+
+def _spelled(token_ids: Sequence[int], target: Target) -> list[str]:
+    return [target.tokenizer.id_to_token(each) or "" for each in token_ids]
 
 
 def _most_bytes(target: Target) -> int:
@@ -218,11 +236,10 @@ def _check_length(field: str, text: str, target: Target, most: int) -> None:
         )
 
 
-def _check_room(field: str, num_tokens: int, target: Target) -> None:
+def _check_room(field: str, num_tokens: int, target: Target, room: int) -> None:
     if not num_tokens:
         raise InvalidField(field, "must not be empty")
-    if num_tokens >= target.info.context_tokens:
-        raise ContextExceeded(
-            field,
-            f"{num_tokens} tokens leave no room in the context of {target.info.context_tokens}",
-        )
+    most = target.info.context_tokens
+    if num_tokens + room > most:
+        told = "leave no room in" if room else "exceed"
+        raise ContextExceeded(field, f"{num_tokens} tokens {told} the context of {most}")

@@ -9,10 +9,16 @@ from tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The tokens of a text; ``num_own`` of them are not special tokens added around it."""
+    """The tokens of a text; ``num_own`` of them are not special tokens added around it, behind
+    ``num_before`` that are."""
 
     token_ids: tuple[int, ...]
     num_own: int
+    num_before: int = 0
+
+    def is_own(self, index: int) -> bool:
+        """Return whether a token was not added around the text."""
+        return 0 <= index - self.num_before < self.num_own
 
 
 def encoded(text: str, tokenizer: Tokenizer, add_special_tokens: bool | None) -> Encoded:
@@ -29,5 +35,5 @@ def encoded(text: str, tokenizer: Tokenizer, add_special_tokens: bool | None) ->
     num_before = next((n for n, is_added in enumerate(are_added) if not is_added), 0)
     before, rest = token_ids[:num_before], token_ids[num_before:]
     if add_special_tokens is None and rest[:num_before] == before:
-        token_ids = rest
-    return Encoded(token_ids, num_own)
+        token_ids, num_before = rest, 0
+    return Encoded(token_ids, num_own, num_before)

@@ -18,13 +18,14 @@ class Held:
         self._total = total
         self._num_bytes = 0
 
-    def add(self, num_bytes: int) -> None:
-        """Hold ``num_bytes`` more. Raises ``ApiError``: 413 if the request alone exceeds the bound,
-        429 if all requests together do."""
+    def add(self, num_bytes: int, what: str = "the body times n", param: str | None = None) -> None:
+        """Hold ``num_bytes`` more of ``what``, which ``param`` has asked for. Raises ``ApiError``:
+        413 if the request alone exceeds the bound, 429 if all requests together do."""
         if self._num_bytes + num_bytes > self._total.max_bytes:
             raise ApiError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the body times n has more than {self._total.max_bytes} bytes",
+                f"more than {self._total.max_bytes} bytes for {what}",
+                param=param,
                 code="body_too_large",
             )
         if self._total.num_bytes + num_bytes > self._total.max_bytes:

@@ -80,8 +80,9 @@ class ChatRequest(Request):
 
     @property
     def names(self) -> dict[str, str]:
-        """The parameters at fault where the mesh tells of others: calls are forced by a grammar."""
-        return {"response_format": "tool_choice"} if self.forced_calls else {}
+        """The caller's names for what errors of the mesh tell of; a grammar may force calls."""
+        forced = {"response_format": "tool_choice"} if self.forced_calls else {}
+        return {**super().names, **forced}
 
     @property
     def token_limit(self) -> int | None:

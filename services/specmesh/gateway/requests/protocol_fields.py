@@ -34,6 +34,8 @@ _OTHERWISE = frozenset(
     {"stop_strings", "ignore_end_of_text", "include_stop_string", "end_token_ids"}
 )
 """Fields with another name at the top level, and the orchestrator's own."""
+_PLAIN = frozenset({"temperature", "top_k", "top_p", "seed", "num_prompt_tokens"})
+"""Fields of sampling that every replica heeds."""
 _SCALARS: Mapping[int, Any] = {
     FieldDescriptor.CPPTYPE_FLOAT: Float32,
     FieldDescriptor.CPPTYPE_UINT32: Uint32,
@@ -99,3 +101,9 @@ PARAMETERS: Mapping[str, Any] = {name: _FIELDS[name] for name in _FIELDS.keys() 
 """The fields at the top level, as pydantic fields."""
 OPTIONS: Mapping[str, Any] = {name: each for name, each in _FIELDS.items() if name not in TOP_LEVEL}
 """The fields of the extension, as pydantic fields."""
+PROCESSED = [
+    field.name
+    for field in sampling_pb2.SamplingParameters.DESCRIPTOR.fields
+    if field.name in _FIELDS and field.name not in _PLAIN
+]
+"""Parameters that need MODEL_FEATURE_LOGIT_PROCESSING."""

@@ -18,7 +18,7 @@ from specmesh.gateway.requests.fields import Fields, Float32, Pairs, Uint32, Uin
 from specmesh.gateway.requests.grammars import ResponseFormat, StructuredOutputs, grammar_of
 from specmesh.gateway.requests.parameters.standing import Parameters
 from specmesh.gateway.requests.parameters.tables import EXTENSION, taken
-from specmesh.gateway.requests.protocol_fields import OPTIONS, PARAMETERS
+from specmesh.gateway.requests.protocol_fields import OPTIONS, PARAMETERS, PROCESSED
 
 MAX_STOP = 16
 SEED_BITS = 53
@@ -99,6 +99,21 @@ class Request(ProtocolFields):
         """True if every chunk of the stream is to tell the usage so far."""
         options = self.stream_options
         return self.include_usage and options is not None and bool(options.continuous_usage_stats)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The caller's names for what errors of the mesh tell of: the grammar, and the feature that
+        parameters of sampling need."""
+        names = {}
+        if self.structured_outputs is not None:
+            names["response_format"] = "structured_outputs"
+        places = (("", self), (f"{EXTENSION}.", self.specmesh))
+        given = [
+            at + name for at, part in places for name in PROCESSED if getattr(part, name, None)
+        ]
+        if given:
+            names["LOGIT_PROCESSING"] = given[0]
+        return names
 
     def keywords(self, number: int, num_answers: int) -> dict[str, Any]:
         """Return the keyword arguments that the SDK's ``generate`` and ``chat`` share, for answer

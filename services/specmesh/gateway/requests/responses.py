@@ -134,6 +134,14 @@ class ResponsesRequest:
     own: ResponseFields
     chat: ChatRequest
 
+    @property
+    def names(self) -> dict[str, str]:
+        """The names that this call has for what errors of the mesh tell of."""
+        names = self.chat.names
+        if "structured_outputs" in self.own.as_chat:  # made of text.format
+            names.pop("response_format", None)
+        return {**NAMES, **names}
+
 
 def responses_request(given: Mapping[str, object]) -> ResponsesRequest:
     """Validate the body ``given``. Raises ``ApiError``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from specmesh.client import ChatMessage, Chunk, GenerationResult, ToolCall, ToolCallDelta
@@ -31,9 +32,9 @@ class ChatStyle:
             **extension(result),
         }
 
-    def first(self, number: int) -> Json:
+    def begin(self, number: int) -> Iterable[Json]:
         """Return the part of a stream that begins a choice with the role."""
-        return self._part(number, {"role": "assistant", "content": ""})
+        return [self._part(number, {"role": "assistant", "content": ""})]
 
     def more(self, number: int, chunk: Chunk) -> Json | None:
         """Return the part of a stream that continues a choice; None if there is nothing to say."""

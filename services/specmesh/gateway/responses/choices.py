@@ -27,9 +27,9 @@ class ChoicesReply:
         return self._envelope.response(results, self._answers.n)
 
     def begin(self) -> Iterator[Json]:
-        """Return the part that begins each choice, if the style has one."""
+        """Return the parts that begin each choice, if the style has any."""
         for number in range(len(self._answers.streams)):
-            if (first := self._style.first(number)) is not None:
+            for first in self._style.begin(number):
                 yield {**self._envelope.part([first]), **self._usage(number, 0)}
 
     def more(self, said: Said) -> Iterator[Json]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from specmesh.client import Chunk, GenerationResult
 from specmesh.gateway.responses.echo import Echo
@@ -38,13 +38,11 @@ class CompletionStyle:
             **extension(result),
         }
 
-    def first(self, number: int) -> Json | None:
-        """Return the part of a stream that echoes a choice's prompt; None without an echo."""
-        if not self._echoed:
-            return None
-        echo = self._echoed[number]
-        told = {"text": echo.text, "logprobs": echo.logprobs}
-        return {"index": number, **told, "finish_reason": None}
+    def begin(self, number: int) -> Iterator[Json]:
+        """Yield the parts of a stream that echo a choice's prompt."""
+        for echo in self._echoed[number].parts() if self._echoed else ():
+            told = {"text": echo.text, "logprobs": echo.logprobs}
+            yield {"index": number, **told, "finish_reason": None}
 
     def more(self, number: int, chunk: Chunk) -> Json | None:
         """Return the part of a stream that continues a choice; None if there is nothing to say."""

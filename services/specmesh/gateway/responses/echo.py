@@ -3,42 +3,55 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from specmesh.client import AsyncClient, TextScore
+from specmesh.gateway.http.held import Held
 from specmesh.gateway.requests.completions import CompletionRequest
 from specmesh.gateway.responses.logprobs import Columns, of_completion
+
+T = TypeVar("T")
+
+PART_TOKENS = 256
+"""Tokens of a prompt in one part of a stream if it has log-probabilities; the event loop needs some
+milliseconds to write them."""
+LOGPROB_BYTES = 32
+"""The bytes that count as held for each log-probability of a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """The text of a prompt, and its likelihood if the request asks for log-probabilities."""
+    """The text of a prompt, and the log-probabilities of its tokens if the request asks for them:
+    null for the first, which follows nothing."""
 
     text: str
-    score: TextScore | None = None
+    logprobs: Columns | None = None
 
-    @property
-    def logprobs(self) -> Columns | None:
-        """The log-probabilities of the prompt's tokens, null for the first, which follows
-        nothing."""
-        if self.score is None:
-            return None
-        rest = of_completion(self.score.logprobs)
-        end = self.score.logprobs[0].text_offset if self.score.logprobs else len(self.text)
-        first = self.text[:end] or f"token_id:{self.score.token_ids[0]}"
-        return {
-            "tokens": [first, *rest["tokens"]],
-            "token_logprobs": [None, *rest["token_logprobs"]],
-            "top_logprobs": [None, *rest["top_logprobs"]],
-            "text_offset": [0, *rest["text_offset"]],
-        }
+    def parts(self) -> Iterator[Echo]:
+        """Yield the echo in parts for a stream."""
+        if self.logprobs is None:
+            yield self
+            return
+        offsets = self.logprobs["text_offset"]
+        starts = range(0, len(offsets), PART_TOKENS)
+        ends = [*(offsets[start] for start in starts[1:]), len(self.text)]
+        for start, end in zip(starts, ends, strict=True):
+            columns = {
+                name: column[start : start + PART_TOKENS] for name, column in self.logprobs.items()
+            }
+            yield Echo(self.text[offsets[start] : end], columns)
 
 
-async def echoes(client: AsyncClient, request: CompletionRequest) -> list[Echo]:
-    """Return the prompt of each choice; nothing unless the request asks for an echo.
+async def echoes(
+    client: AsyncClient, request: CompletionRequest, held: Held, timeout_s: float
+) -> list[Echo]:
+    """Return the prompt of each choice; nothing unless the request asks for an echo. What is found
+    of prompts counts as ``held``, once for each of their choices.
 
     Special tokens among token ids are written as the vocabulary spells them, since a text prompt
-    would have to spell them, too. Raises SpecmeshError.
+    would have to spell them, too. Raises SpecmeshError, and ``ApiError`` as ``Held.add`` does.
     """
     if not request.echo:
         return []
@@ -48,20 +61,50 @@ async def echoes(client: AsyncClient, request: CompletionRequest) -> list[Echo]:
             return prompt
         return await client.detokenize(prompt, keep_special_tokens=True, model=request.model)
 
-    async def echo_of(prompt: str | list[int]) -> Echo:
-        if request.logprobs is None:
-            return Echo(await text_of(prompt))
-        text, score = await asyncio.gather(
-            text_of(prompt),
-            client.score(
-                prompt,
-                num_top_logprobs=request.logprobs,
-                add_special_tokens=None if isinstance(prompt, list) else request.add_special_tokens,
-                cache_salt=request.cache_salt or "",
-                model=request.model,
-            ),
+    async def score_of(prompt: str | list[int], num_top: int) -> TextScore:
+        score = await client.score(
+            prompt,
+            num_top_logprobs=num_top,
+            add_special_tokens=None if isinstance(prompt, list) else request.add_special_tokens,
+            cache_salt=request.cache_salt or "",
+            model=request.model,
+            timeout_s=timeout_s,
         )
-        return Echo(text, score)
+        num_bytes = LOGPROB_BYTES * len(score.token_ids) * (num_top + 1)
+        held.add(num_bytes * request.n, "the log-probabilities of prompts times n", "logprobs")
+        return score
 
-    found = await asyncio.gather(*map(echo_of, request.prompts))
+    async def echo_of(prompt: str | list[int]) -> Echo:
+        text = await text_of(prompt)
+        if request.logprobs is None:
+            return Echo(text)
+        score = await score_of(prompt, request.logprobs)
+        # In a thread, since it takes microseconds for each of many log-probabilities.
+        return Echo(text, await asyncio.to_thread(_columns, text, score))
+
+    found = await _together(map(echo_of, request.prompts))
     return [echo for echo in found for _ in range(request.n)]
+
+
+async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of ``work``, which runs concurrently. Raises the first error, after it has
+    cancelled the rest."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _columns(text: str, score: TextScore) -> Columns:
+    """Return the log-probabilities of all tokens of ``text``."""
+    rest = of_completion(score.logprobs)
+    end = score.logprobs[0].text_offset if score.logprobs else len(text)
+    first = text[:end] or f"token_id:{score.token_ids[0]}"
+    return {
+        "tokens": [first, *rest["tokens"]],
+        "token_logprobs": [None, *rest["token_logprobs"]],
+        "top_logprobs": [None, *rest["top_logprobs"]],
+        "text_offset": [0, *rest["text_offset"]],
+    }

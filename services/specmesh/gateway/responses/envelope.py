@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
@@ -34,9 +34,8 @@ class Style(Protocol):
     def whole(self, number: int, result: GenerationResult) -> Json:
         """Return a complete choice of a response."""
 
-    def first(self, number: int) -> Json | None:
-        """Return the part of a stream that precedes a choice's text; None if there is no such
-        part."""
+    def begin(self, number: int) -> Iterable[Json]:
+        """Return the parts of a stream that precede a choice's text."""
 
     def more(self, number: int, chunk: Chunk) -> Json | None:
         """Return the part of a stream that continues a choice; None if there is nothing to say."""

@@ -7,9 +7,9 @@ from starlette.responses import JSONResponse, Response
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.http.hang_up import unless_gone
+from specmesh.gateway.http.long_json import long_json
 from specmesh.gateway.http.sse import stream
 from specmesh.gateway.model_names import ModelNames
-from specmesh.gateway.requests import responses
 from specmesh.gateway.requests.chats import chat_request
 from specmesh.gateway.requests.completions import completion_request
 from specmesh.gateway.requests.request import Request
@@ -36,13 +36,15 @@ class AnswerRoutes:
 
     async def complete(self, request: HttpRequest) -> Response:
         """POST /v1/completions."""
-        request.state.record.names = {"tokens": "prompt"}
         caller, asked = await self._reception.receive(request, completion_request)
+        request.state.record.names = {"tokens": "prompt", **asked.names}
         self._check_count(len(asked.prompts) * asked.n, "prompt" if asked.n == 1 else "n")
         request.state.held.repeat(asked.n)
         in_mesh = self._names.translated(asked)
-        echoed = await unless_gone(request, echoes(caller.client, in_mesh))
-        wanted = answers.complete(caller.client, in_mesh, self._settings.request_seconds)
+        timeout_s = self._settings.request_seconds
+        prompts = echoes(caller.client, in_mesh, request.state.held, timeout_s)
+        echoed = await unless_gone(request, prompts)
+        wanted = answers.complete(caller.client, in_mesh, timeout_s)
         reply = ChoicesReply(CompletionStyle(echoed), asked, wanted)
         return await self._respond(request, asked, wanted, reply)
 
@@ -59,9 +61,8 @@ class AnswerRoutes:
 
     async def respond(self, request: HttpRequest) -> Response:
         """POST /v1/responses."""
-        request.state.record.names = responses.NAMES
         caller, asked = await self._reception.receive(request, responses_request)
-        request.state.record.names = {**responses.NAMES, **asked.chat.names}
+        request.state.record.names = asked.names
         in_mesh = self._names.translated(asked.chat)
         wanted = answers.chat(caller.client, in_mesh, self._settings.request_seconds)
         return await self._respond(request, asked.chat, wanted, ResponseReply(asked))
@@ -84,4 +85,6 @@ class AnswerRoutes:
             return await stream(request, wanted, reply, self._settings.ping_seconds)
         results = await unless_gone(request, wanted.whole())
         record.answered(results)
+        if any(result.logprobs for result in results):
+            return await long_json(lambda: reply.whole(results))
         return JSONResponse(reply.whole(results))

@@ -7,6 +7,7 @@ from starlette.responses import JSONResponse, Response
 
 from specmesh.client import AsyncClient
 from specmesh.gateway.http.hang_up import unless_gone
+from specmesh.gateway.http.long_json import long_json
 from specmesh.gateway.model_names import ModelNames
 from specmesh.gateway.requests.tokenization import (
     TokenizeChat,
@@ -30,7 +31,8 @@ class TokenizerRoutes:
         request.state.record.names = {"tokens": "return_token_strs"}
         caller, asked = await self._reception.receive(request, tokenize_request)
         request.state.record.model = asked.model
-        return JSONResponse(await unless_gone(request, self._tokens(caller.client, asked)))
+        told = await unless_gone(request, self._tokens(caller.client, asked))
+        return await long_json(lambda: told)
 
     async def detokenize(self, request: HttpRequest) -> Response:
         """POST /detokenize."""
@@ -55,10 +57,16 @@ class TokenizerRoutes:
             tokens = prompt.token_ids
         strings = None
         if asked.return_token_strs:
-            strings = await client.token_strings(tokens, model=model)
+            # The mesh spells no more at a time than its context holds.
+            most = served.target.context_tokens or len(tokens)
+            strings = [
+                spelled
+                for start in range(0, len(tokens), most)
+                for spelled in await client.token_strings(tokens[start : start + most], model=model)
+            ]
         return {
             "count": len(tokens),
             "max_model_len": served.target.context_tokens,
-            "tokens": tokens,
+            "tokens": list(tokens),
             "token_strs": strings,
         }

@@ -151,9 +151,9 @@ def _read_logprobs_at(
         )
     if len(set(top_ids)) != len(top_ids) or max(top_ids, default=-1) >= vocab_size:
         raise InvalidField(f"{field}.top_token_ids", "must be distinct ids of the vocabulary")
-    # Written so that a NaN is refused as well.
-    if not all(-math.inf < each <= ROUNDING for each in (message.logprob, *top)):
-        raise InvalidField(field, "must be finite and not above 0")
+    # Written so that a NaN is refused as well. A token that was given may be impossible.
+    if not message.logprob <= ROUNDING or not all(-math.inf < each <= ROUNDING for each in top):
+        raise InvalidField(field, "must not be above 0, and finite for the likeliest tokens")
     if any(later > earlier for earlier, later in pairwise(top)):
         raise InvalidField(f"{field}.top_logprobs", "must never rise")
     if sum(map(math.exp, top)) > 1 + ROUNDING:

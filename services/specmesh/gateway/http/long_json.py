@@ -1,0 +1,43 @@
+"""Responses of JSON that may be long: they are written in a thread, piece by piece, since one call
+of the encoder would keep the event loop from running as long as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from starlette.responses import Response
+
+PIECE = 256
+"""Entries of a list that are written at once."""
+
+_written = partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+async def long_json(make: Callable[[], object]) -> Response:
+    """Return the response with what ``make`` returns, which is called in the thread, too."""
+    body = await asyncio.to_thread(lambda: "".join(_pieces(make())).encode())
+    return Response(body, media_type="application/json")
+
+
+def _pieces(value: object) -> Iterator[str]:
+    """Yield the JSON of ``value``."""
+    if isinstance(value, dict):
+        for number, (name, each) in enumerate(value.items()):
+            yield f"{',' if number else '{'}{_written(name)}:"
+            yield from _pieces(each)
+        yield "}" if value else "{}"
+    elif isinstance(value, list) and len(value) > PIECE:
+        for start in range(0, len(value), PIECE):
+            yield "," if start else "["
+            yield _written(value[start : start + PIECE])[1:-1]
+        yield "]"
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield "," if number else "["
+            yield from _pieces(each)
+        yield "]" if value else "[]"
+    else:
+        yield _written(value)

@@ -1,0 +1,138 @@
+"""Echoes with log-probabilities: what they cost, and what their failures leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gateway.conftest import Open
+
+from specmesh.client import AsyncClient, TextScore
+from specmesh.client.testing import FakeMesh
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.http import long_json
+from specmesh.gateway.http.held import Held, HeldBytes
+from specmesh.gateway.requests.completions import completion_request
+from specmesh.gateway.responses import echo
+from specmesh.gateway.responses.echo import echoes
+
+MANY = 2**40
+TEXT = "x" * (2 * echo.PART_TOKENS + 3)
+
+
+async def nothing(*_: object) -> None:
+    """The application below."""
+
+
+def held(max_bytes: int = MANY) -> Held:
+    return Held(HeldBytes(nothing, max_bytes))
+
+
+@pytest.fixture
+def mesh() -> Iterator[FakeMesh]:
+    with FakeMesh() as mesh:
+        yield mesh
+
+
+class Scorer(AsyncClient):
+    """A client that scores nothing until it is cancelled, but fails for the prompt "bad"."""
+
+    def __init__(self) -> None:
+        super().__init__("127.0.0.1:1")
+        self.running: set[str] = set()
+        self.timeouts: list[float | None] = []
+
+    async def score(self, prompt, *, timeout_s=None, **_) -> TextScore:
+        self.timeouts.append(timeout_s)
+        if prompt == "bad":
+            raise ApiError.invalid("prompt", "bad")
+        self.running.add(prompt)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.running.discard(prompt)
+        raise AssertionError
+
+
+async def test_a_prompt_that_fails_cancels_the_scores_of_the_others():
+    client = Scorer()
+    asked = completion_request(
+        {"model": "fake", "prompt": ["a", "b", "bad"], "echo": True, "logprobs": 1}
+    )
+    with pytest.raises(ApiError, match="bad"):
+        await echoes(client, asked, held(), 7.0)
+    assert not client.running
+    assert client.timeouts == [7.0] * 3
+
+
+async def test_a_prompt_is_told_once_for_all_its_choices(mesh):
+    asked = completion_request(
+        {"model": "fake", "prompt": ["ab", "c"], "echo": True, "logprobs": 1, "n": 3}
+    )
+    async with AsyncClient(mesh.address) as client:
+        found = await echoes(client, asked, held(), 60.0)
+    assert [each.text for each in found] == ["ab"] * 3 + ["c"] * 3
+    assert len({id(each.logprobs) for each in found}) == 2
+
+
+@pytest.mark.parametrize(("n", "status"), [(1, 200), (2, 413)])
+async def test_log_probabilities_of_prompts_count_once_for_each_choice(
+    open_gateway: Open, mesh, n, status
+):
+    num_bytes = echo.LOGPROB_BYTES * len(TEXT) * 3
+    gateway = await open_gateway(
+        mesh.address, max_request_bytes=2048, max_held_bytes=num_bytes + 2048
+    )
+    mesh.answer("y")
+    asked = {"model": "fake", "prompt": TEXT, "echo": True, "logprobs": 2, "n": n}
+    response = await gateway.post("/v1/completions", asked)
+    assert response.status_code == status
+    if status == 413:
+        error = response.json()["error"]
+        assert (error["code"], error["param"]) == ("body_too_large", "logprobs")
+        assert mesh.requests == []
+
+
+async def test_a_long_prompt_is_streamed_in_parts(open_gateway: Open, mesh):
+    gateway = await open_gateway(mesh.address)
+    asked = {"model": "fake", "prompt": TEXT, "echo": True, "logprobs": 0}
+    for _ in range(2):
+        mesh.answer("y")
+    (whole,) = (await gateway.post("/v1/completions", asked)).json()["choices"]
+    *parts, _ = await gateway.events("/v1/completions", asked)
+    told = [part["choices"][0] for part in parts[:3]]
+    assert [len(each["logprobs"]["tokens"]) for each in told] == [*[echo.PART_TOKENS] * 2, 3]
+    assert "".join(each["text"] for each in told) == TEXT
+    for name, column in whole["logprobs"].items():
+        assert [entry for each in told for entry in each["logprobs"][name]] == column[: len(TEXT)]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=9) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@given(value=JSON.filter(lambda value: "inf" not in repr(value)), size=st.integers(1, 4))
+def test_long_json_is_that_of_the_encoder(value, size):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(long_json, "PIECE", size)
+        response = asyncio.run(long_json.long_json(lambda: value))
+    assert json.loads(response.body) == value
+    assert response.body.decode() == json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+async def test_the_encoder_never_has_more_than_a_piece(monkeypatch):
+    sizes = []
+
+    def written(value: object) -> str:
+        sizes.append(len(value) if isinstance(value, list) else 0)
+        return json.dumps(value)
+
+    monkeypatch.setattr(long_json, "_written", written)
+    await long_json.long_json(lambda: {"choices": [{"tokens": list(range(3_000))}] * 2})
+    assert max(sizes) == long_json.PIECE
