@@ -322,7 +322,8 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
         depth = min(request.depth, self.max_levels)
         message = drafter_pb2.DraftResponse()
         for level in range(1, depth + 1):
-            message.cost.forward_ms += self.level_ms
+            if self.level_ms:
+                message.cost.forward_ms += self.level_ms
             grow(message, paths, growth, request, self._agreement)
             if level % request.levels_per_message == 0 or level == depth or growth.ended:
                 self.corrupt(message)

@@ -18,6 +18,7 @@ from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.latencies.mesh_latencies import Latencies
+from specmesh.orchestrator.replicas.latencies.patience import CallPatience
 from specmesh.orchestrator.replicas.latencies.prefill import LEAST_TOKENS
 from specmesh.orchestrator.replicas.latencies.sliding import WINDOW, RunningMedian
 from specmesh.orchestrator.replicas.latencies.token_price import TokenPrice
@@ -217,6 +218,25 @@ async def test_draft_that_had_to_read_the_text_first_is_not_taken_for_a_slow_one
     calls = calls_on((await connect([Verifier()], [drafter])).mesh)
     await draft(calls, Draft(1, (), depth=1))
     assert (calls.capacity().drafter_s is not None) is counts
+
+
+async def test_levels_without_a_forward_pass_tell_nothing_and_leave_the_prefix_to_be_read(
+    connect, monkeypatch
+):
+    drafter = Drafter()
+    added: list[int] = []
+    monkeypatch.setattr(CallPatience, "add", lambda self, replica, tokens, s: added.append(tokens))
+    costs = iter([0.0, 0.0, 2.0, 2.0])
+
+    def forced_at_first(message: drafter_pb2.DraftResponse) -> None:
+        message.cost.SetInParent()
+        message.cost.forward_ms = next(costs)
+
+    drafter.corrupt = forced_at_first
+    calls = calls_on((await connect([Verifier()], [drafter])).mesh, num_prompt_tokens=100)
+    await draft(calls, Draft(1, (), depth=4, levels_per_message=1))
+    assert added == [100 + 1, 1]
+    assert calls.capacity().drafter_s == pytest.approx(0.002)
 
 
 async def test_a_kind_of_drafter_keeps_its_name_when_another_leaves(connect):

@@ -98,6 +98,14 @@ def draw_children(
     return Drawn(tuple(race.token_ids[:count].tolist()), None, choices)
 
 
+def forced_child(token: int, sampling: Sampling, num_choices: int = 0) -> Drawn:
+    """Return what ``draw_children`` does for logits that leave only ``token``."""
+    distribution = None
+    if sampling.mode is AcceptanceMode.REJECTION:
+        distribution = Distribution(np.array([token], np.int64), np.ones(1))
+    return Drawn((token,), distribution, TopK((token,), (1.0,), 0.0) if num_choices else None)
+
+
 def _draw_at_random(
     logits: NDArray[np.floating[Any]],
     sampling: Sampling,

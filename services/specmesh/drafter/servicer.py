@@ -85,14 +85,14 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
             return self._draft(job, prefix, tree, shape, sampling, processor, levels_per_message)
 
         total = cost_pb2.ComputeCost()
-        first = True
+        unread = True
         try:
             async with aclosing(self._engine.stream(work)) as responses:
                 async for response in responses:
                     add_cost(total, response.cost)
-                    if first:  # its cost includes the prefix
+                    if unread and response.cost.num_computed_tokens:  # it includes the prefix
                         round_to_blocks(response.cost, len(prefix))
-                    first = False
+                        unread = False
                     yield response
         finally:
             record_cost(total)
@@ -147,15 +147,17 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         pending: list[TreeLevel] = []
         try:
             while not growth.ended:
-                pending.append(growth.grow((yield ForwardRequest(sequence, growth.tree))))
+                level = growth.grow_forced()
+                if level is None:
+                    level = growth.grow((yield ForwardRequest(sequence, growth.tree)))
+                pending.append(level)
                 if growth.num_levels % levels_per_message == 0 or growth.ended:
                     if len(growth.tree) > sent:
                         yield write_levels(pending, sent, meter.read())
                     sent, pending = len(growth.tree), []
         finally:
-            # The next call most probably continues the likeliest path, whose last node has
-            # not been through a forward pass.
-            sequence.close(growth.tree.path(_first_leaf(growth.tree))[:-1])
+            # The next call most probably continues the likeliest path.
+            sequence.close(growth.likeliest_scored)
 
     def _fit(self, shape: DraftShape, tree: TokenTree, prefix_length: int) -> DraftShape:
         """Limit ``shape`` to the context: a draft that cannot be verified is not made."""
@@ -213,11 +215,3 @@ def _read_fixed(
     if request.HasField("growth"):
         raise InvalidField("shape", "excludes growth")
     return read_tree_shape(request.shape, (MAX_TREE_NODES - tree_size) // num_from)
-
-
-def _first_leaf(tree: TokenTree) -> int:
-    """Return the leaf reached by always taking the first, likeliest child."""
-    node = 0
-    while children := tree.children(node):
-        node = children[0]
-    return node

@@ -208,3 +208,19 @@ def test_an_ambiguous_grammar_is_refused_by_the_target_and_let_go_by_drafters(bo
     judging = AnswerMask(compiled, RecentStates(), answer)
     with pytest.raises(InvalidField, match=r"sampling\.grammar\.ebnf: is too complex behind \d+"):
         judging.allowed([])
+
+
+def test_a_state_that_gave_up_on_an_answer_is_still_right_where_it_was(monkeypatch):
+    small = Small()
+    compiled = small.vocabulary.compile(Grammar(GrammarKind.REGEX, "a{16}b{9}"))
+    state = GrammarState(compiled)
+    a, b = (small.texts.index(each) for each in (b"a", b"b"))
+    assert tokens_in(state.allowed()) == {a}
+    monkeypatch.setattr(states_room, "MATCH_SECONDS", -1)
+    with pytest.raises(InvalidField, match="too ambiguous"):
+        state.move_to([a] * 16)
+    monkeypatch.undo()
+    state.move_to([])
+    assert tokens_in(state.allowed()) == {a}
+    state.move_to([a] * 16)
+    assert tokens_in(state.allowed()) == {b}

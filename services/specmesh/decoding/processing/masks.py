@@ -30,6 +30,15 @@ class TokenMask(Protocol):
         ...
 
 
+def only_one(allowed: Bits) -> int | None:
+    """Return the token that is ``allowed`` if there is just one, else None."""
+    if np.count_nonzero(allowed) != 1:
+        return None
+    at = int(allowed.argmax())
+    byte = int(allowed[at])
+    return 8 * at + byte.bit_length() - 1 if byte.bit_count() == 1 else None
+
+
 def only(allowed: Bits, logits: Values) -> Values:
     """Return ``logits`` ``[vocab]`` with minus infinity for every token that is not ``allowed``, or
     for which there is no bit."""

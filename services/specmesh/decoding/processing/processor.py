@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmesh.decoding.processing.bans import Bans
-from specmesh.decoding.processing.masks import TokenMask, only
+from specmesh.decoding.processing.masks import TokenMask, only, only_one
 from specmesh.decoding.processing.penalties import Penalties
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
@@ -60,6 +60,11 @@ class LogitProcessor:
         """Return the rows ``[len(tree) + 1, vocab]`` after the nodes of ``tree``, each processed
         when it is read."""
         return ProcessedRows(self, logits, tree) if self.changes_logits else logits
+
+    def forced(self, path: Sequence[int] = ()) -> int | None:
+        """Return the token that comes behind the prefix and then ``path`` whatever the logits are,
+        since the grammar allows no other; None if logits decide."""
+        return None if self._mask is None else only_one(self._mask.allowed(path))
 
     def _masked(self, processed: Logits, logits: Logits, path: Sequence[int]) -> Logits:
         """Return what the grammar leaves of ``processed``, or else of ``logits``: where bans leave

@@ -35,10 +35,14 @@ class GrammarState:
         self._matcher = compiled.matcher()
         self._num_matched = 0
         """The first tokens, which the matcher has taken."""
+        self._allowed: Bits | None = None
+        """What may come behind ``tokens``, once it was asked for."""
 
     def move_to(self, tokens: list[int]) -> None:
         """Move behind ``tokens``. Raises ``InvalidField`` where the grammar is too complex to be
         followed."""
+        if tokens != self.tokens:
+            self._allowed = None
         num_shared = shared_length(self.tokens, tokens)
         back = self._num_matched - num_shared
         if back > 0:
@@ -57,6 +61,11 @@ class GrammarState:
     def allowed(self) -> Bits:
         """Return the tokens that may come next, at least one: those that end the text exactly where
         it may end. Raises as ``move_to`` does."""
+        if self._allowed is None:
+            self._allowed = self._find_allowed()
+        return self._allowed
+
+    def _find_allowed(self) -> Bits:
         if self._num_matched < len(self.tokens):
             return self.compiled.end
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)

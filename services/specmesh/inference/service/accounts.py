@@ -55,7 +55,8 @@ def add_cost(total: cost_pb2.ComputeCost, part: cost_pb2.ComputeCost) -> None:
 
 
 class CostMeter:
-    """Measures the cost of a call since the last reading; ``queue_ms`` is part of the first."""
+    """Measures the cost of a call since the last reading; ``queue_ms`` is part of the first, and
+    the cached tokens are part of the first with a forward pass."""
 
     def __init__(self, sequence: SequenceState, queue_ms: float = 0.0) -> None:
         self._sequence = sequence
@@ -66,14 +67,13 @@ class CostMeter:
     def read(self) -> cost_pb2.ComputeCost:
         """Return the cost since the last reading."""
         now, computed = time.perf_counter(), self._sequence.num_computed_tokens
-        size = self._sequence.latest_forward
-        cost = cost_pb2.ComputeCost(
-            queue_ms=self._queue_ms,
-            forward_ms=(now - self._since) * 1e3,
-            num_cached_tokens=0 if self._computed else self._sequence.num_cached_tokens,
-            num_computed_tokens=computed - self._computed,
-            num_batch_calls=size.num_calls,
-            num_batch_tokens=size.num_rows,
-        )
+        cost = cost_pb2.ComputeCost(queue_ms=self._queue_ms)
+        if computed > self._computed:
+            size = self._sequence.latest_forward
+            cost.forward_ms = (now - self._since) * 1e3
+            cost.num_cached_tokens = 0 if self._computed else self._sequence.num_cached_tokens
+            cost.num_computed_tokens = computed - self._computed
+            cost.num_batch_calls = size.num_calls
+            cost.num_batch_tokens = size.num_rows
         self._queue_ms, self._since, self._computed = 0.0, now, computed
         return cost

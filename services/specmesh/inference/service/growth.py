@@ -1,14 +1,15 @@
-"""Growth of a draft, level by level, each from the logits of one forward pass."""
+"""Growth of a draft, level by level, each from the logits of a forward pass or by its grammar."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, repeat
 
 import numpy as np
 
-from specmesh.decoding.drafting import Drawn, TopK, draw_children
+from specmesh.decoding.drafting import Drawn, TopK, draw_children, forced_child
 from specmesh.decoding.predict.lookahead import DraftStop
 from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Distribution, Sampling
@@ -67,7 +68,8 @@ class TreeLevel:
 
 
 class GrowingDraft:
-    """A draft under construction: the logits of each forward pass add a level.
+    """A draft under construction: the logits of a forward pass add a level, and so does a grammar
+    that leaves no choice.
 
     Invariant: ``tree`` only grows at its end, so that each level can be sent when it is complete.
     """
@@ -92,13 +94,36 @@ class GrowingDraft:
         self._frontier = [_Tip(node) for node in shape.from_nodes]
         self._stopped = False
         self._num_given = len(tree)
-        self._first_row = 0  # the node of the first row of the next forward pass
+        self._num_scored = 0  # the first nodes, node 0 included, which forward passes had
 
     @property
     def ended(self) -> bool:
         """True once nothing more will be added: all levels are there, the model has no guess, or
         going on isn't worth it."""
         return self.num_levels == self._shape.depth or not self._frontier or self._stopped
+
+    @property
+    def likeliest_scored(self) -> tuple[int, ...]:
+        """The likeliest path, as far as its nodes have been through a forward pass."""
+        nodes = []
+        children = self.tree.children(0)
+        while children and children[0] < self._num_scored:
+            nodes.append(children[0])
+            children = self.tree.children(children[0])
+        return tuple(nodes)
+
+    def grow_forced(self) -> TreeLevel | None:
+        """Add a level without a forward pass if the grammar leaves just one token below every node
+        drafted from, else return None. It is the level that ``grow`` would add, and the nodes go
+        through the next forward pass together."""
+        guesses = []
+        for tip in self._frontier:
+            token = self._processor.forced(self._path_to(tip))
+            if token is None or token >= (self._shape.vocab_size or math.inf):
+                return None
+            num_choices = self._num_choices(self._num_children(tip))
+            guesses.append(Guess(tip.chance, forced_child(token, self._sampling, num_choices)))
+        return self._add(self._frontier, guesses)
 
     def grow(self, rows: Logits) -> TreeLevel:
         """Add a level from ``rows``, the logits after the nodes of ``tree`` not scored before.
@@ -108,14 +133,22 @@ class GrowingDraft:
         """
         tips, guesses = [], []
         for tip in self._frontier:
-            path = (*self._path, *self.tree.tokens_on(self.tree.path(tip.node)))
-            row = rows[tip.node - self._first_row][: self._shape.vocab_size]
+            path = self._path_to(tip)
+            row = rows[tip.node - self._num_scored][: self._shape.vocab_size]
             row = self._processor.row(row, path)
             if row[0] == -np.inf and row.max() == -np.inf:
                 continue  # the model has no guess here
             tips.append(tip)
             position = self._processor.prefix_length + len(path)
             guesses.append(Guess(tip.chance, self._drawn(row, position, tip)))
+        self._num_scored = len(self.tree) + 1
+        return self._add(tips, guesses)
+
+    def _path_to(self, tip: _Tip) -> tuple[int, ...]:
+        return (*self._path, *self.tree.tokens_on(self.tree.path(tip.node)))
+
+    def _add(self, tips: Sequence[_Tip], guesses: Sequence[Guess]) -> TreeLevel:
+        """Add the level that ``guesses`` make below ``tips``."""
         stop, growth, size = self._shape.stop, self._shape.growth, len(self.tree)
         level = next_level(guesses, stop, growth, size - self._num_given)
         self.num_levels += 1
@@ -123,15 +156,15 @@ class GrowingDraft:
             [token for children in level for token in children.token_ids],
             [tip.node for tip, children in zip(tips, level, strict=True) for _ in children.chances],
         )
-        self._first_row = size + 1
-        self._frontier = self._next_tips(tips, level)
+        self._frontier = self._next_tips(tips, level, size + 1)
         self._stopped = is_last(level, stop, growth, len(self.tree) - self._num_given)
         counts = [len(children.token_ids) for children in level]
         return self._level([tip.node for tip in tips], [each.drawn for each in guesses], counts)
 
-    def _next_tips(self, tips: Sequence[_Tip], level: Sequence[Children]) -> list[_Tip]:
-        """Return the nodes of ``level`` without those that will get no children."""
-        numbers, fixed = count(self._first_row), self._shape.fixed
+    def _next_tips(self, tips: Sequence[_Tip], level: Sequence[Children], first: int) -> list[_Tip]:
+        """Return the nodes of ``level``, which begin with ``first``, without those that will get no
+        children."""
+        numbers, fixed = count(first), self._shape.fixed
         found = []
         for tip, children in zip(tips, level, strict=True):
             places = repeat(0) if fixed is None else fixed.children(tip.place)
@@ -157,13 +190,19 @@ class GrowingDraft:
         return TreeLevel(self.tree, distributions, choices)
 
     def _drawn(self, row: Logits, position: int, tip: _Tip) -> Drawn:
-        num_children = 1
-        if self._shape.fixed is not None:
-            num_children = len(self._shape.fixed.children(tip.place))
-        if self._shape.growth is not None:
-            added = len(self.tree) - self._num_given
-            num_children = self._shape.growth.max_nodes - added
-        num_choices = self._shape.num_choices
-        if self._shape.stop is not None:
-            num_choices = max(num_choices, num_children)
+        num_children = self._num_children(tip)
+        num_choices = self._num_choices(num_children)
         return draw_children(row, self._sampling, position, num_children, num_choices)
+
+    def _num_children(self, tip: _Tip) -> int:
+        """Return the most children that ``tip`` may get."""
+        if self._shape.growth is not None:
+            return self._shape.growth.max_nodes - (len(self.tree) - self._num_given)
+        if self._shape.fixed is not None:
+            return len(self._shape.fixed.children(tip.place))
+        return 1
+
+    def _num_choices(self, num_children: int) -> int:
+        if self._shape.stop is None:
+            return self._shape.num_choices
+        return max(self._shape.num_choices, num_children)

@@ -84,14 +84,13 @@ class IncomingDraft:
 
     def _read(self, response: drafter_pb2.DraftResponse) -> Drafted:
         now = _now()
-        self._patience.add(
-            self._peer.address, self._num_sent + self._num_drafted, now - self._waiting_since
-        )
+        if response.cost.forward_ms or not response.HasField("cost"):
+            self._learn(now - self._waiting_since)
         self._num_levels += self._command.levels_per_message
         size, part = len(self._tree), self._part(response)
         self._tree = part.tree
         self._observe(response.cost, size)
-        self._waiting_since, self._num_sent, self._num_held = now, 0, 0
+        self._waiting_since = now
         return Drafted(
             task=self._command.task,
             token_ids=tuple(response.token_ids),
@@ -101,6 +100,12 @@ class IncomingDraft:
             # At full depth there is no need to wait for the message that ends the draft.
             last=self._full,
         )
+
+    def _learn(self, seconds: float) -> None:
+        """Learn from a message that took a forward pass. Levels that a grammar forces take none,
+        and the message after them may still have to read the prefix."""
+        self._patience.add(self._peer.address, self._num_sent + self._num_drafted, seconds)
+        self._num_sent = self._num_held = 0
 
     def _part(self, response: drafter_pb2.DraftResponse) -> DraftPart:
         """Parse a message; an invalid one counts as the drafter's failure and ends the draft."""
