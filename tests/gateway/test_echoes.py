@@ -15,21 +15,15 @@ from specmesh.client import AsyncClient, TextScore
 from specmesh.client.testing import FakeMesh
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.http import long_json
-from specmesh.gateway.http.held import Held, HeldBytes
 from specmesh.gateway.requests.completions import completion_request
 from specmesh.gateway.responses import echo
 from specmesh.gateway.responses.echo import echoes
 
-MANY = 2**40
 TEXT = "x" * (2 * echo.PART_TOKENS + 3)
 
 
-async def nothing(*_: object) -> None:
-    """The application below."""
-
-
-def held(max_bytes: int = MANY) -> Held:
-    return Held(HeldBytes(nothing, max_bytes))
+def hold(num_bytes: int) -> None:
+    """Hold as much as there is."""
 
 
 @pytest.fixture
@@ -64,7 +58,7 @@ async def test_a_prompt_that_fails_cancels_the_scores_of_the_others():
         {"model": "fake", "prompt": ["a", "b", "bad"], "echo": True, "logprobs": 1}
     )
     with pytest.raises(ApiError, match="bad"):
-        await echoes(client, asked, held(), 7.0)
+        await echoes(client, asked, hold, 7.0)
     assert not client.running
     assert client.timeouts == [7.0] * 3
 
@@ -74,7 +68,7 @@ async def test_a_prompt_is_told_once_for_all_its_choices(mesh):
         {"model": "fake", "prompt": ["ab", "c"], "echo": True, "logprobs": 1, "n": 3}
     )
     async with AsyncClient(mesh.address) as client:
-        found = await echoes(client, asked, held(), 60.0)
+        found = await echoes(client, asked, hold, 60.0)
     assert [each.text for each in found] == ["ab"] * 3 + ["c"] * 3
     assert len({id(each.logprobs) for each in found}) == 2
 

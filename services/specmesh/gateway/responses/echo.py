@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from specmesh.client import AsyncClient, TextScore
-from specmesh.gateway.http.held import Held
 from specmesh.gateway.requests.completions import CompletionRequest
 from specmesh.gateway.responses.logprobs import Columns, of_completion
 
@@ -45,13 +44,13 @@ class Echo:
 
 
 async def echoes(
-    client: AsyncClient, request: CompletionRequest, held: Held, timeout_s: float
+    client: AsyncClient, request: CompletionRequest, hold: Callable[[int], None], timeout_s: float
 ) -> list[Echo]:
-    """Return the prompt of each choice; nothing unless the request asks for an echo. What is found
-    of prompts counts as ``held``, once for each of their choices.
+    """Return the prompt of each choice; nothing unless the request asks for an echo. ``hold`` is
+    called with the bytes that the log-probabilities of a prompt take in all of its choices.
 
     Special tokens among token ids are written as the vocabulary spells them, since a text prompt
-    would have to spell them, too. Raises SpecmeshError, and ``ApiError`` as ``Held.add`` does.
+    would have to spell them, too. Raises SpecmeshError, and what ``hold`` raises.
     """
     if not request.echo:
         return []
@@ -70,8 +69,7 @@ async def echoes(
             model=request.model,
             timeout_s=timeout_s,
         )
-        num_bytes = LOGPROB_BYTES * len(score.token_ids) * (num_top + 1)
-        held.add(num_bytes * request.n, "the log-probabilities of prompts times n", "logprobs")
+        hold(LOGPROB_BYTES * len(score.token_ids) * (num_top + 1) * request.n)
         return score
 
     async def echo_of(prompt: str | list[int]) -> Echo:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.http.hang_up import unless_gone
+from specmesh.gateway.http.held import Held
 from specmesh.gateway.http.long_json import long_json
 from specmesh.gateway.http.sse import stream
 from specmesh.gateway.model_names import ModelNames
@@ -42,7 +45,9 @@ class AnswerRoutes:
         request.state.held.repeat(asked.n)
         in_mesh = self._names.translated(asked)
         timeout_s = self._settings.request_seconds
-        prompts = echoes(caller.client, in_mesh, request.state.held, timeout_s)
+        held: Held = request.state.held
+        hold = partial(held.add, what="the log-probabilities of prompts times n", param="logprobs")
+        prompts = echoes(caller.client, in_mesh, hold, timeout_s)
         echoed = await unless_gone(request, prompts)
         wanted = answers.complete(caller.client, in_mesh, timeout_s)
         reply = ChoicesReply(CompletionStyle(echoed), asked, wanted)
