@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.grammar import Grammar
+from specmesh.decoding.grammar import Grammar, GrammarKind
 from specmesh.decoding.processing.masks import Bits
 from specmesh.inference.grammar.sources import lark_of, reason_of
 from specmesh.inference.model import ModelDescription
@@ -16,9 +18,11 @@ if TYPE_CHECKING:  # imported only where grammars are possible
     from llguidance import LLMatcher, LLTokenizer
 
 FIELD = "sampling.grammar"
-MAX_ROW_ITEMS = 1000
-"""Bounds the time that a token of an ambiguous grammar may take, tens of milliseconds. An object
-with 250 optional properties has as many."""
+MAX_ROW_ITEMS = 500
+"""Bounds the time that a byte of an ambiguous grammar may take, some milliseconds, which grows with
+its square. An object with 120 optional properties has as many."""
+MAX_FAILURES = 16
+"""The most answers of a grammar that are remembered as too complex."""
 
 
 class CompiledGrammar:
@@ -27,7 +31,21 @@ class CompiledGrammar:
     def __init__(self, grammar: Grammar, matcher: LLMatcher, end: Bits) -> None:
         self.field = f"{FIELD}.{grammar.kind}"
         self.end = end
+        self.counts_tokens = grammar.kind is GrammarKind.EBNF and "max_tokens" in grammar.text
+        """True if its rules may hold a number of tokens."""
         self._matcher = matcher
+        self._failures: deque[tuple[list[int], InvalidField]] = deque(maxlen=MAX_FAILURES)
+
+    def fail(self, tokens: Sequence[int], error: InvalidField) -> None:
+        """Remember that the grammar is too complex to be followed to the end of ``tokens``."""
+        self._failures.append((list(tokens), error))
+
+    def check(self, tokens: list[int]) -> None:
+        """Raise what an answer that begins ``tokens`` has failed with before: to find out again
+        would take as long."""
+        for begun, error in self._failures:
+            if tokens[: len(begun)] == begun:
+                raise InvalidField(error.field, error.reason)
 
     def matcher(self) -> LLMatcher:
         """Return the engine's matcher at the beginning of a text."""
