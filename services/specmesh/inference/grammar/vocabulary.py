@@ -21,6 +21,9 @@ FIELD = "sampling.grammar"
 MAX_ROW_ITEMS = 500
 """Bounds the time that a byte of an ambiguous grammar may take, some milliseconds, which grows with
 its square. An object with 120 optional properties has as many."""
+MAX_LEXER_STATES = 20_000
+LEXER_FUEL = 500_000
+"""Bound the memory of a grammar and the time to compile it: some 8 MB, and most of a second."""
 MAX_FAILURES = 16
 """The most answers of a grammar that are remembered as too complex."""
 
@@ -89,7 +92,12 @@ class Vocabulary:
             source = LLMatcher.grammar_from_lark(lark_of(grammar))
         except InvalidField as error:
             raise InvalidField(f"{FIELD}.{error.field}", error.reason) from error
-        limits = LLParserLimits(max_items_in_row=MAX_ROW_ITEMS, verbose_errors=False)
+        limits = LLParserLimits(
+            max_items_in_row=MAX_ROW_ITEMS,
+            initial_lexer_fuel=LEXER_FUEL,
+            max_lexer_states=MAX_LEXER_STATES,
+            verbose_errors=False,
+        )
         matcher = LLMatcher(self._tokenizer, source, log_level=0, limits=limits)
         compiled = CompiledGrammar(grammar, matcher, self._end)
         if matcher.is_error():
