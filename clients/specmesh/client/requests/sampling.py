@@ -78,7 +78,7 @@ class SamplingOptions(TypedDict, total=False):
     ]
     min_p: Annotated[
         float | None,
-        Flag(help="Sample from tokens with this share of the likeliest token's probability."),
+        Flag(help="Sample from tokens with at least this share of the likeliest's probability."),
     ]
     typical_p: Annotated[
         float | None,
@@ -130,7 +130,8 @@ class StoppingOptions(TypedDict, total=False):
         bool, Flag(help="Continue to --max-tokens even if the model ends its answer.")
     ]
     include_stop_string: Annotated[
-        bool, Flag(help="Print the string of --stop that ends the answer.", name="--include-stop")
+        bool,
+        Flag(help="Keep the stop string that ended the answer in the text.", name="--include-stop"),
     ]
 
 
