@@ -117,7 +117,6 @@ def test_a_name_of_another_call_is_told_what_means_the_same_here(name, hint):
         {"text": {"format": {"type": "text"}}},
         {"include": ["reasoning.encrypted_content"]},
         {"previous_response_id": None, "instructions": None, "max_output_tokens": None},
-        {"repetition_penalty": 1.0, "min_p": 0},
     ],
     ids=str,
 )
