@@ -117,6 +117,7 @@ def test_a_name_of_another_call_is_told_what_means_the_same_here(name, hint):
         {"text": {"format": {"type": "text"}}},
         {"include": ["reasoning.encrypted_content"]},
         {"previous_response_id": None, "instructions": None, "max_output_tokens": None},
+        {"best_of": 1, "use_beam_search": False},
     ],
     ids=str,
 )

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections import Counter
-
 import grpc
 import pytest
 from tests.inference.drafting import bushy
 from tests.inference.grammar.vocabularies import description_of, shipped_vocabulary, tokens_in
 from tokenizers import Tokenizer
 
-import specmesh.inference.grammar.grammars as grammars_room
 from specmesh import models
 from specmesh.decoding.acceptance import verify
-from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.grammar import Grammar, GrammarKind
 from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.simulated.hashed import SimulatedTarget
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.grammar.answer_mask import AnswerMask
-from specmesh.inference.grammar.grammars import MAX_COMPILED, Grammars
+from specmesh.inference.grammar.grammars import Grammars
 from specmesh.inference.grammar.states import RecentStates
-from specmesh.inference.grammar.vocabulary import Vocabulary
 from specmesh.inference.model import Cancellation
 from specmesh.inference.models.context.lookup import ContextModel, PromptLookup
 from specmesh.inference.models.simulated.model import ForwardLatency, SimulatedModel
@@ -257,86 +250,3 @@ async def test_a_target_that_can_not_follow_grammars_says_so(serve):
 )
 def test_a_model_whose_texts_can_follow_no_grammar_has_none(description):
     assert Grammars.of(description) is None
-
-
-class Counting(Vocabulary):
-    """Counts what it compiles, each in ``pause_s``."""
-
-    pause_s = 0.0
-
-    def compile(self, grammar):
-        self.compiled[grammar] += 1
-        time.sleep(self.pause_s)
-        return super().compile(grammar)
-
-
-@pytest.fixture
-def counting():
-    _, tokenizer = shipped_vocabulary()
-    vocabulary = Counting.of(description_of(tokenizer.to_str(), tokenizer.get_vocab_size(), 0))
-    vocabulary.compiled = Counter()
-    grammars = Grammars(vocabulary)
-    yield vocabulary, grammars
-    grammars.close()
-
-
-def choice(number):
-    return Sampling(grammar=Grammar.of_choices([f"number {number}"]))
-
-
-async def test_a_grammar_is_compiled_once_for_many_calls(counting):
-    vocabulary, grammars = counting
-    vocabulary.pause_s = 0.01
-    await asyncio.gather(*(grammars.mask(choice(at % 3), []) for at in range(30)))
-    with pytest.raises(InvalidField):
-        await grammars.mask(Sampling(grammar=BAD), [])
-    with pytest.raises(InvalidField):
-        await grammars.mask(Sampling(grammar=BAD), [])
-    assert set(vocabulary.compiled.values()) == {1}
-    assert len(vocabulary.compiled) == 4
-
-
-async def test_only_the_latest_grammars_are_kept(counting):
-    vocabulary, grammars = counting
-    for at in (*range(MAX_COMPILED), 0, MAX_COMPILED, 0, 1):
-        await grammars.mask(choice(at), [])
-    again = {
-        g.grammar for g in map(choice, range(MAX_COMPILED)) if vocabulary.compiled[g.grammar] > 1
-    }
-    assert again == {choice(1).grammar}
-
-
-async def test_a_compiler_that_takes_too_long_is_not_waited_for(counting, monkeypatch):
-    vocabulary, grammars = counting
-    monkeypatch.setattr(grammars_room, "COMPILE_SECONDS", 0.05)
-    vocabulary.pause_s = 0.3
-    with pytest.raises(InvalidField, match=r"choice: takes longer than 0\.05 seconds to compile"):
-        await grammars.mask(choice(1), [])
-    assert await grammars.draft_mask(choice(1), []) is None
-    await asyncio.sleep(0.4)
-    assert await grammars.mask(choice(1), [])  # it is ready by now
-    assert vocabulary.compiled == {choice(1).grammar: 1}
-
-
-async def test_what_nobody_waits_for_any_more_is_not_compiled(counting, monkeypatch):
-    vocabulary, grammars = counting
-    monkeypatch.setattr(grammars_room, "COMPILE_SECONDS", 0.05)
-    vocabulary.pause_s = 0.2
-    refused = await asyncio.gather(
-        *(grammars.mask(choice(at), []) for at in (1, 2, 3, 2)), return_exceptions=True
-    )
-    assert [type(each) for each in refused] == [InvalidField] * 4
-    await asyncio.sleep(0.3)
-    assert vocabulary.compiled == {choice(1).grammar: 1}
-    monkeypatch.setattr(grammars_room, "COMPILE_SECONDS", 5)
-    assert await grammars.mask(choice(2), [])
-
-
-async def test_a_compiler_does_not_hold_up_the_event_loop(counting):
-    vocabulary, grammars = counting
-    vocabulary.pause_s = 0.2
-    waiting = asyncio.create_task(grammars.mask(choice(1), []))
-    began = time.perf_counter()
-    await asyncio.sleep(0.02)
-    assert time.perf_counter() - began < 0.15
-    await waiting

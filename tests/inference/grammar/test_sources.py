@@ -9,7 +9,7 @@ from tests.inference.grammar.vocabularies import Small, fits, shipped_vocabulary
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.grammar import Grammar, GrammarKind
-from specmesh.inference.grammar.grammars import STACK_BYTES
+from specmesh.inference.grammar.compiler import STACK_BYTES
 
 SCHEMA, OBJECT, REGEX, EBNF = (
     GrammarKind.JSON_SCHEMA,

@@ -28,6 +28,14 @@ class AnswerMask:
         """Return the tokens that may follow the answer and then ``path``. Raises ``InvalidField``
         where the grammar is too complex to be followed."""
         tokens = [*self._answer, *path]
+        self._compiled.check(tokens)
+        try:
+            return self._follow(tokens)
+        except InvalidField as error:
+            self._compiled.fail(tokens, error)
+            raise
+
+    def _follow(self, tokens: list[int]) -> Bits:
         state = self._state or self._states.near(self._compiled, self._answer)
         try:
             state.move_to(tokens)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from decimal import Decimal
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.grammar import Grammar, GrammarKind, json_rule
@@ -11,6 +13,13 @@ from specmesh.decoding.grammar import Grammar, GrammarKind, json_rule
 _EXACT = '\n%llguidance {"no_forcing": true}\n'
 """Allows every token with which a text of the grammar can go on. By default the engine allows only
 the tokenizer's own tokens where the grammar leaves one text."""
+
+MAX_MULTIPLE = 10_000
+"""The engine makes a state for each remainder, without a limit of its own."""
+MAX_DIGITS = 9
+"""The most digits behind the point, or zeros at the end, of these numbers."""
+_MULTIPLE = re.compile(r'"multipleOf"\s*:\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)')
+_ESCAPED = re.compile(r"\\u00([0-7][0-9a-fA-F])")
 
 _PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): ")
 _AROUND = re.compile(
@@ -23,6 +32,7 @@ def lark_of(grammar: Grammar) -> str:
     """Return ``grammar`` in Lark's notation. Raises ``InvalidField``, which names the kind, for one
     that can't be read."""
     try:
+        _check_multiples(grammar)
         return _rules(grammar) + _EXACT
     except RecursionError:
         raise InvalidField(grammar.kind, "is nested too deep") from None
@@ -43,6 +53,22 @@ def reason_of(error: str, kind: GrammarKind) -> str:
     if place is None or kind is not GrammarKind.EBNF:
         return text
     return f"line {place[1]}, column {place[2]}: {text}"
+
+
+def _check_multiples(grammar: Grammar) -> None:
+    """Refuse a schema, also one within Lark's notation, whose numbers may have to be multiples of
+    too large a number at the same time."""
+    if grammar.kind not in {GrammarKind.JSON_SCHEMA, GrammarKind.EBNF}:
+        return
+    text = _ESCAPED.sub(lambda escaped: chr(int(escaped[1], 16)), grammar.text)
+    numbers = {Decimal(each).normalize() for each in _MULTIPLE.findall(text)}
+    exponents = [int(each.as_tuple().exponent) for each in numbers]
+    if max(map(abs, exponents), default=0) <= MAX_DIGITS:
+        scale = -min(0, *exponents, 0)
+        if math.lcm(*(int(each.scaleb(scale)) for each in numbers)) <= MAX_MULTIPLE:
+            return
+    reason = f"multipleOf must be at most {MAX_MULTIPLE}, as must what is a multiple of all of them"
+    raise InvalidField(grammar.kind, reason)
 
 
 def _rules(grammar: Grammar) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from contextlib import suppress
+from itertools import islice
 
 import numpy as np
 
@@ -15,11 +14,15 @@ from specmesh.inference.grammar.vocabulary import CompiledGrammar, is_dead_end
 MAX_STATES = 256
 """A state takes some 0.2 MB, and 160 bytes for each token of its answer."""
 MATCH_SECONDS = 1.0
-"""The longest that a call may take to go through its answer. Most grammars take 2 µs a token."""
+"""The most of the processor's time that going through an answer may take, however busy the machine
+is. Most grammars take 2 µs a token; limits of the engine end the work on nearly all others sooner.
+"""
 _PART_TOKENS = 16
 NEAR_TOKENS = 64
 """The most tokens that a state goes back for another answer. Going farther, it would no longer
 serve its own."""
+MAX_TRIED = 8
+"""The most states that are compared with an answer."""
 
 
 class GrammarState:
@@ -44,11 +47,9 @@ class GrammarState:
         if tokens != self.tokens:
             self._allowed = None
         num_shared = shared_length(self.tokens, tokens)
-        back = self._num_matched - num_shared
-        if back > 0:
-            self._matcher.rollback(back)
-            self._num_matched = num_shared
         del self.tokens[num_shared:]
+        if self._num_matched > num_shared:
+            self._go_back()
         if self._num_matched == num_shared:
             self._match(tokens[num_shared:])
         self.tokens += tokens[num_shared:]
@@ -75,15 +76,31 @@ class GrammarState:
         self._check()
         return bits
 
+    def _go_back(self) -> None:
+        """Take the matcher back to the end of ``tokens``.
+
+        It keeps its latest mask, and takes it for that of any place as deep where the same
+        terminals may come next. It would be wrong on another branch: one from here replaces it.
+        """
+        if self.compiled.counts_tokens:  # the matcher does not take back what it has counted
+            self._begin_again()
+            return
+        self._matcher.rollback(self._num_matched - len(self.tokens))
+        self._num_matched = len(self.tokens)
+        self._matcher.compute_bitmask()
+        if is_dead_end(self._matcher):
+            self._begin_again()
+        self._check()
+
     def _begin_again(self) -> None:
-        """Replace the matcher, which is of no use behind a dead end."""
+        """Replace the matcher, which is of no use behind a dead end, by one behind ``tokens``."""
         self._matcher, self._num_matched = self.compiled.matcher(), 0
         self._match(self.tokens)
 
     def _match(self, tokens: list[int]) -> None:
         """Match ``tokens`` as far as the grammar goes. Rules that are ambiguous without bound take
         longer with every token, and other calls wait meanwhile."""
-        latest_s = time.monotonic() + MATCH_SECONDS
+        latest_s = time.thread_time() + MATCH_SECONDS
         for first in range(0, len(tokens), _PART_TOKENS):
             part = tokens[first : first + _PART_TOKENS]
             num_matched = self._matcher.try_consume_tokens(part)
@@ -91,7 +108,7 @@ class GrammarState:
             self._check()
             if num_matched < len(part):
                 return
-            if time.monotonic() > latest_s:
+            if time.thread_time() > latest_s:
                 raise self._too_complex("the rules are too ambiguous")
 
     def _check(self) -> None:
@@ -103,34 +120,67 @@ class GrammarState:
         return InvalidField(self.compiled.field, f"is too complex behind {number} tokens: {reason}")
 
 
+Place = tuple[CompiledGrammar, int, tuple[int, ...]]
+"""A grammar, a number of blocks of ``NEAR_TOKENS``, and the tokens of the last of these blocks."""
+
+
 class RecentStates:
-    """The states of recent calls, the latest last, so that a call need not go through its whole
-    answer. Only one thread uses them."""
+    """The states of recent calls, so that a call need not go through its whole answer. Only one
+    thread uses them."""
 
     def __init__(self, most: int = MAX_STATES) -> None:
-        self._states: deque[GrammarState] = deque(maxlen=most)
+        self._most = most
+        self._places: dict[GrammarState, Place] = {}
+        """Where the latest answer of each state ends, the latest state last."""
+        self._at: dict[Place, dict[GrammarState, None]] = {}
 
     def near(self, compiled: CompiledGrammar, tokens: list[int]) -> GrammarState:
         """Return a state of ``compiled`` that is not far from ``tokens``, or a new one."""
-        best, most = None, -1
-        for state in self._states:
-            if state.compiled is compiled:
-                num_shared = shared_length(state.tokens, tokens)
-                if num_shared > most and len(state.tokens) - num_shared <= NEAR_TOKENS:
-                    best, most = state, num_shared
-        if best is None:
-            best = GrammarState(compiled)
-        else:
-            self._states.remove(best)
-        self._states.append(best)
-        return best
+        state = self._find(compiled, tokens) or GrammarState(compiled)
+        self._remove(state)
+        self._add(state, _place(compiled, tokens, len(tokens) // NEAR_TOKENS))
+        return state
 
     def renew(self, state: GrammarState) -> GrammarState:
         """Return a new state in place of one that has failed."""
-        with suppress(ValueError):  # it need not be among the latest any more
-            self._states.remove(state)
-        self._states.append(GrammarState(state.compiled))
-        return self._states[-1]
+        place = self._remove(state)
+        renewed = GrammarState(state.compiled)
+        if place is not None:  # it need not be among the latest any more
+            self._add(renewed, place)
+        return renewed
+
+    def _find(self, compiled: CompiledGrammar, tokens: list[int]) -> GrammarState | None:
+        """Return the state that shares most tokens among the latest ones that share a block."""
+        for num_blocks in range(len(tokens) // NEAR_TOKENS, -1, -1):
+            best, most = None, -1
+            here = self._at.get(_place(compiled, tokens, num_blocks), {})
+            for state in islice(reversed(here), MAX_TRIED):
+                num_shared = shared_length(state.tokens, tokens)
+                if num_shared > most and len(state.tokens) - num_shared <= NEAR_TOKENS:
+                    best, most = state, num_shared
+            if best is not None:
+                return best
+        return None
+
+    def _add(self, state: GrammarState, place: Place) -> None:
+        self._places[state] = place
+        self._at.setdefault(place, {})[state] = None
+        if len(self._places) > self._most:
+            self._remove(next(iter(self._places)))
+
+    def _remove(self, state: GrammarState) -> Place | None:
+        place = self._places.pop(state, None)
+        if place is not None:
+            here = self._at[place]
+            del here[state]
+            if not here:
+                del self._at[place]
+        return place
+
+
+def _place(compiled: CompiledGrammar, tokens: list[int], num_blocks: int) -> Place:
+    end = num_blocks * NEAR_TOKENS
+    return compiled, num_blocks, tuple(tokens[max(0, end - NEAR_TOKENS) : end])
 
 
 def shared_length(ours: list[int], theirs: list[int]) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.grammar import Grammar
+from specmesh.decoding.grammar import Grammar, GrammarKind
 from specmesh.decoding.processing.masks import Bits
 from specmesh.inference.grammar.sources import lark_of, reason_of
 from specmesh.inference.model import ModelDescription
@@ -16,9 +18,14 @@ if TYPE_CHECKING:  # imported only where grammars are possible
     from llguidance import LLMatcher, LLTokenizer
 
 FIELD = "sampling.grammar"
-MAX_ROW_ITEMS = 1000
-"""Bounds the time that a token of an ambiguous grammar may take, tens of milliseconds. An object
-with 250 optional properties has as many."""
+MAX_ROW_ITEMS = 500
+"""Bounds the time that a byte of an ambiguous grammar may take, some milliseconds, which grows with
+its square. An object with 120 optional properties has as many."""
+MAX_LEXER_STATES = 20_000
+LEXER_FUEL = 500_000
+"""Bound the memory of a grammar and the time to compile it: some 8 MB, and most of a second."""
+MAX_FAILURES = 16
+"""The most answers of a grammar that are remembered as too complex."""
 
 
 class CompiledGrammar:
@@ -27,7 +34,21 @@ class CompiledGrammar:
     def __init__(self, grammar: Grammar, matcher: LLMatcher, end: Bits) -> None:
         self.field = f"{FIELD}.{grammar.kind}"
         self.end = end
+        self.counts_tokens = grammar.kind is GrammarKind.EBNF and "max_tokens" in grammar.text
+        """True if its rules may hold a number of tokens."""
         self._matcher = matcher
+        self._failures: deque[tuple[list[int], InvalidField]] = deque(maxlen=MAX_FAILURES)
+
+    def fail(self, tokens: Sequence[int], error: InvalidField) -> None:
+        """Remember that the grammar is too complex to be followed to the end of ``tokens``."""
+        self._failures.append((list(tokens), error))
+
+    def check(self, tokens: list[int]) -> None:
+        """Raise what an answer that begins ``tokens`` has failed with before: to find out again
+        would take as long."""
+        for begun, error in self._failures:
+            if tokens[: len(begun)] == begun:
+                raise InvalidField(error.field, error.reason)
 
     def matcher(self) -> LLMatcher:
         """Return the engine's matcher at the beginning of a text."""
@@ -71,7 +92,12 @@ class Vocabulary:
             source = LLMatcher.grammar_from_lark(lark_of(grammar))
         except InvalidField as error:
             raise InvalidField(f"{FIELD}.{error.field}", error.reason) from error
-        limits = LLParserLimits(max_items_in_row=MAX_ROW_ITEMS, verbose_errors=False)
+        limits = LLParserLimits(
+            max_items_in_row=MAX_ROW_ITEMS,
+            initial_lexer_fuel=LEXER_FUEL,
+            max_lexer_states=MAX_LEXER_STATES,
+            verbose_errors=False,
+        )
         matcher = LLMatcher(self._tokenizer, source, log_level=0, limits=limits)
         compiled = CompiledGrammar(grammar, matcher, self._end)
         if matcher.is_error():

@@ -1,0 +1,125 @@
+"""The compiler of grammars: one after the other, on a thread of its own, for those who wait."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.grammar import Grammar
+from specmesh.inference.grammar.vocabulary import FIELD, CompiledGrammar, Vocabulary
+from specmesh.serving.errors import ResourceExhaustedStatus
+
+MAX_COMPILED = 64
+"""None takes more than some 8 MB, by the limits of ``Vocabulary`` and of sources."""
+MAX_WAITING = 64
+COMPILE_SECONDS = 5.0
+"""The time for which a call waits for the compiler, which can't be interrupted. The limits of the
+engine end its work within a second."""
+RETRY_SECONDS = 0.25
+STACK_BYTES = 256 << 20
+"""Address space, of which the compiler touches only as much as the source is nested."""
+
+
+@dataclass(eq=False)
+class _Job:
+    grammar: Grammar
+    result: asyncio.Future[CompiledGrammar]
+    num_waiting: int = 0
+    began: float | None = None
+
+
+class Compiler:
+    """Compiles grammars, and keeps the latest, wrong ones as well. Only one event loop uses it."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._results: OrderedDict[Grammar, asyncio.Future[CompiledGrammar]] = OrderedDict()
+        """The latest last."""
+        self._jobs: dict[Grammar, _Job] = {}
+        """The job that runs, and those that wait for it to end."""
+        self._thread: ThreadPoolExecutor | None = None
+
+    async def compile(self, grammar: Grammar, wait_s: float | None = None) -> CompiledGrammar:
+        """Return ``grammar`` compiled. Raises ``InvalidField`` for one that is wrong, or that takes
+        longer than ``wait_s``, by default ``COMPILE_SECONDS``, and ``ResourceExhaustedStatus`` if
+        it is others that take long."""
+        if result := self._results.get(grammar):
+            self._results.move_to_end(grammar)
+            return result.result()
+        wait_s = COMPILE_SECONDS if wait_s is None else wait_s
+        job = self._jobs.get(grammar) or self._add(grammar)
+        arrived = asyncio.get_running_loop().time()
+        job.num_waiting += 1
+        try:
+            await asyncio.wait({job.result}, timeout=wait_s)
+        finally:
+            job.num_waiting -= 1
+            if not job.num_waiting and job.began is None:
+                del self._jobs[grammar]
+        if job.result.done():
+            return job.result.result()
+        if job.began is None or job.began > arrived:
+            raise _busy(len(self._jobs))
+        reason = f"takes longer than {wait_s:g} seconds to compile"
+        raise InvalidField(f"{FIELD}.{grammar.kind}", reason)
+
+    def close(self) -> None:
+        """End the thread, once it is idle."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _add(self, grammar: Grammar) -> _Job:
+        if len(self._jobs) > MAX_WAITING:
+            raise _busy(len(self._jobs))
+        job = _Job(grammar, asyncio.get_running_loop().create_future())
+        self._jobs[grammar] = job
+        self._go_on()
+        return job
+
+    def _go_on(self) -> None:
+        """Begin the first job that waits, unless another one runs."""
+        job = next(iter(self._jobs.values()), None)
+        if job is None or job.began is not None:
+            return
+        if self._thread is None:
+            self._thread = _deep_thread()
+        loop = asyncio.get_running_loop()
+        job.began = loop.time()
+        compiling = loop.run_in_executor(self._thread, self._vocabulary.compile, job.grammar)
+        compiling.add_done_callback(partial(self._end, job))
+
+    def _end(self, job: _Job, compiling: asyncio.Future[CompiledGrammar]) -> None:
+        if compiling.cancelled():  # the process ends
+            return
+        del self._jobs[job.grammar]
+        if error := compiling.exception():
+            job.result.set_exception(error)
+            job.result.exception()  # nobody may wait for it any more
+        else:
+            job.result.set_result(compiling.result())
+        self._results[job.grammar] = job.result
+        if len(self._results) > MAX_COMPILED:
+            self._results.popitem(last=False)
+        self._go_on()
+
+
+def _busy(number: int) -> ResourceExhaustedStatus:
+    return ResourceExhaustedStatus(
+        "QUEUE_FULL", f"{number} grammars wait for the compiler", retry_after_s=RETRY_SECONDS
+    )
+
+
+def _deep_thread() -> ThreadPoolExecutor:
+    """Return one thread with a stack of ``STACK_BYTES``."""
+    executor = ThreadPoolExecutor(1, "grammar")
+    usual = threading.stack_size(STACK_BYTES)
+    try:
+        executor.submit(int).result()  # starts the thread
+    finally:
+        threading.stack_size(usual)
+    return executor
