@@ -128,5 +128,7 @@ async def test_the_encoder_never_has_more_than_a_piece(monkeypatch):
         return json.dumps(value)
 
     monkeypatch.setattr(long_json, "_written", written)
-    await long_json.long_json(lambda: {"choices": [{"tokens": list(range(3_000))}] * 2})
+    tops = [{"a": 0.5, "b": 0.25}] * 3_000
+    choices = [{"logprobs": {"tokens": list(range(3_000)), "top_logprobs": tops}}] * 2
+    await long_json.long_json(lambda: {"choices": choices})
     assert max(sizes) == long_json.PIECE

@@ -6,14 +6,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from starlette.responses import Response
 
 PIECE = 256
 """Entries of a list that are written at once."""
 
-_written = partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+DEPTH = 5
+"""Levels of a reply above its long lists, at most; what is below them is written at once."""
+
+_written = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 async def long_json(make: Callable[[], object]) -> Response:
@@ -22,22 +24,24 @@ async def long_json(make: Callable[[], object]) -> Response:
     return Response(body, media_type="application/json")
 
 
-def _pieces(value: object) -> Iterator[str]:
-    """Yield the JSON of ``value``."""
-    if isinstance(value, dict):
-        for number, (name, each) in enumerate(value.items()):
-            yield f"{',' if number else '{'}{_written(name)}:"
-            yield from _pieces(each)
-        yield "}" if value else "{}"
-    elif isinstance(value, list) and len(value) > PIECE:
+def _pieces(value: object, depth: int = 0) -> Iterator[str]:
+    """Yield the JSON of ``value``, which is ``depth`` levels below the reply."""
+    if isinstance(value, list) and len(value) > PIECE:
         for start in range(0, len(value), PIECE):
             yield "," if start else "["
             yield _written(value[start : start + PIECE])[1:-1]
         yield "]"
+    elif depth == DEPTH:
+        yield _written(value)
+    elif isinstance(value, dict):
+        for number, (name, each) in enumerate(value.items()):
+            yield f"{',' if number else '{'}{_written(name)}:"
+            yield from _pieces(each, depth + 1)
+        yield "}" if value else "{}"
     elif isinstance(value, list):
         for number, each in enumerate(value):
             yield "," if number else "["
-            yield from _pieces(each)
+            yield from _pieces(each, depth + 1)
         yield "]" if value else "[]"
     else:
         yield _written(value)
