@@ -133,6 +133,15 @@ async def test_a_queue_that_is_full_refuses_others_for_a_while(counting, monkeyp
     assert await grammars.mask(choice(3), [])
 
 
+async def test_short_grammars_do_not_wait_for_long_ones(counting):
+    vocabulary, grammars = counting
+    vocabulary.pause_s = 0.02
+    texts = ["first", *("long " * 50 + str(at) for at in range(5)), "short"]
+    calls = [Sampling(grammar=Grammar.of_choices([text])) for text in texts]
+    assert all(await asyncio.gather(*(grammars.mask(call, []) for call in calls)))
+    assert list(vocabulary.compiled)[:2] == [calls[0].grammar, calls[-1].grammar]
+
+
 async def test_each_caller_waits_as_long_as_any_other(counting, monkeypatch):
     vocabulary, grammars = counting
     monkeypatch.setattr(compiler_room, "COMPILE_SECONDS", 0.3)

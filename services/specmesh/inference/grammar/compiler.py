@@ -77,10 +77,11 @@ class Compiler:
         return job
 
     def _go_on(self) -> None:
-        """Begin the first job that waits, unless another one runs."""
-        job = next(iter(self._jobs.values()), None)
-        if job is None or job.has_begun:
+        """Begin the job with the shortest source, which takes least time as a rule, unless one
+        runs: many long ones keep no short one waiting."""
+        if not self._jobs or any(job.has_begun for job in self._jobs.values()):
             return
+        job = min(self._jobs.values(), key=lambda job: len(job.grammar.text))
         if self._thread is None:
             self._thread = _deep_thread()
         job.has_begun = True
