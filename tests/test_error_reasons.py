@@ -24,7 +24,7 @@ CODES = {
 }
 AMONG_PROCESSES = {
     *("PREFIX_UNKNOWN", "QUEUE_FULL", "KV_CACHE_FULL", "OUT_OF_MEMORY", "ENGINE_BROKEN"),
-    *("BAD_ASSESSMENT", "ANSWER_TOO_LARGE", "CANCELLED"),
+    *("COMPILER_BUSY", "BAD_ASSESSMENT", "ANSWER_TOO_LARGE", "CANCELLED"),
 }
 """Reasons that replicas give an orchestrator, which deals with them."""
 

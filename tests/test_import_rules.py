@@ -64,7 +64,7 @@ MAY_IMPORT = {
     "inference": own("inference", "serving", "models", "decoding", "mesh", "v1"),
     "inference.engine": own(*INFERENCE, "serving", "decoding"),
     "inference.models": own(*INFERENCE, "inference.models", "serving", "decoding"),
-    "inference.grammar": own("inference.grammar", "inference.model", "decoding"),
+    "inference.grammar": own("inference.grammar", "inference.model", "serving", "decoding"),
     "inference.backends": own(
         *("inference.backends", "inference.engine", "inference.model", "inference.models"),
         *("serving", "models", "decoding"),

@@ -104,7 +104,10 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         next_draft = read_next_draft(request, sampling)
         prefix = await self._prefixes.resolve(request.prefix)
         self._check_room(len(prefix), tree)
-        processor = LogitProcessor(sampling, prefix, await self._mask(sampling, prefix))
+        began = time.perf_counter()
+        mask = await self._mask(sampling, prefix)
+        grammar_ms = 0.0 if mask is None else (time.perf_counter() - began) * 1e3
+        processor = LogitProcessor(sampling, prefix, mask)
 
         def judge(logits: Logits) -> Verdict:
             rows = processor.rows(logits, tree)
@@ -127,6 +130,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             add_cost(total, cost)
         record_cost(total)
         round_to_blocks(response.cost, len(prefix))
+        response.cost.grammar_ms = grammar_ms
         return response
 
     def _verify(

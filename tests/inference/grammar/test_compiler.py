@@ -73,8 +73,10 @@ async def test_a_compiler_that_takes_too_long_is_not_waited_for(counting, monkey
     vocabulary, grammars = counting
     monkeypatch.setattr(compiler_room, "COMPILE_SECONDS", 0.05)
     vocabulary.pause_s = 0.3
-    with pytest.raises(InvalidField, match=r"choice: takes longer than 0\.05 seconds to compile"):
+    with pytest.raises(ResourceExhaustedStatus, match="1 grammars wait") as raised:
         await grammars.mask(choice(1), [])
+    assert raised.value.reason == "COMPILER_BUSY"
+    assert raised.value.retry_after_s > 0
     assert await grammars.draft_mask(choice(1), []) is None
     await asyncio.sleep(0.4)
     assert await grammars.mask(choice(1), [])  # it is ready by now
@@ -88,7 +90,7 @@ async def test_what_nobody_waits_for_any_more_is_not_compiled(counting, monkeypa
     refused = await asyncio.gather(
         *(grammars.mask(choice(at), []) for at in (1, 2, 3, 2)), return_exceptions=True
     )
-    assert [type(each) for each in refused] == [InvalidField, *[ResourceExhaustedStatus] * 3]
+    assert [type(each) for each in refused] == [ResourceExhaustedStatus] * 4
     await asyncio.sleep(0.3)
     assert vocabulary.compiled == {choice(1).grammar: 1}
     monkeypatch.setattr(compiler_room, "COMPILE_SECONDS", 5)
@@ -126,10 +128,18 @@ async def test_a_queue_that_is_full_refuses_others_for_a_while(counting, monkeyp
     await asyncio.sleep(0.01)
     with pytest.raises(ResourceExhaustedStatus, match="3 grammars wait") as raised:
         await grammars.mask(choice(3), [])
-    assert raised.value.reason == "QUEUE_FULL"
-    assert raised.value.retry_after_s > 0
+    assert raised.value.reason == "COMPILER_BUSY"
     assert all(await asyncio.gather(*calls))
     assert await grammars.mask(choice(3), [])
+
+
+async def test_short_grammars_do_not_wait_for_long_ones(counting):
+    vocabulary, grammars = counting
+    vocabulary.pause_s = 0.02
+    texts = ["first", *("long " * 50 + str(at) for at in range(5)), "short"]
+    calls = [Sampling(grammar=Grammar.of_choices([text])) for text in texts]
+    assert all(await asyncio.gather(*(grammars.mask(call, []) for call in calls)))
+    assert list(vocabulary.compiled)[:2] == [calls[0].grammar, calls[-1].grammar]
 
 
 async def test_each_caller_waits_as_long_as_any_other(counting, monkeypatch):
@@ -141,10 +151,9 @@ async def test_each_caller_waits_as_long_as_any_other(counting, monkeypatch):
     await asyncio.sleep(0.2)
     vocabulary.pause_s = 0.0
     late = asyncio.create_task(grammars.mask(choice(2), []))
-    with pytest.raises(InvalidField):
-        await first
-    with pytest.raises(ResourceExhaustedStatus):
-        await early
+    for each in (first, early):
+        with pytest.raises(ResourceExhaustedStatus):
+            await each
     assert await late
 
 

@@ -250,3 +250,12 @@ async def test_a_target_that_can_not_follow_grammars_says_so(serve):
 )
 def test_a_model_whose_texts_can_follow_no_grammar_has_none(description):
     assert Grammars.of(description) is None
+
+
+async def test_a_verdict_tells_how_long_its_grammar_took_to_compile(serve, model, prompt):
+    async with serve(model) as channel:
+        first, second = [await verified(channel, prompt, EMPTY, sampled(prompt)) for _ in range(2)]
+        plain = await verified(channel, prompt, EMPTY, Sampling(seed=5))
+    assert first.cost.grammar_ms > 0.3
+    assert second.cost.grammar_ms < first.cost.grammar_ms
+    assert plain.cost.grammar_ms == 0

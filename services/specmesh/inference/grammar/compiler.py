@@ -9,17 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.grammar import Grammar
-from specmesh.inference.grammar.vocabulary import FIELD, CompiledGrammar, Vocabulary
+from specmesh.inference.grammar.vocabulary import CompiledGrammar, Vocabulary
 from specmesh.serving.errors import ResourceExhaustedStatus
 
 MAX_COMPILED = 64
 """None takes more than some 8 MB, by the limits of ``Vocabulary`` and of sources."""
 MAX_WAITING = 64
-COMPILE_SECONDS = 5.0
+COMPILE_SECONDS = 1.0
 """The time for which a call waits for the compiler, which can't be interrupted. The limits of the
-engine end its work within a second."""
+engine end its work on a grammar within about as long."""
 RETRY_SECONDS = 0.25
 STACK_BYTES = 256 << 20
 """Address space, of which the compiler touches only as much as the source is nested."""
@@ -30,7 +29,7 @@ class _Job:
     grammar: Grammar
     result: asyncio.Future[CompiledGrammar]
     num_waiting: int = 0
-    began: float | None = None
+    has_begun: bool = False
 
 
 class Compiler:
@@ -45,28 +44,24 @@ class Compiler:
         self._thread: ThreadPoolExecutor | None = None
 
     async def compile(self, grammar: Grammar, wait_s: float | None = None) -> CompiledGrammar:
-        """Return ``grammar`` compiled. Raises ``InvalidField`` for one that is wrong, or that takes
-        longer than ``wait_s``, by default ``COMPILE_SECONDS``, and ``ResourceExhaustedStatus`` if
-        it is others that take long."""
+        """Return ``grammar`` compiled. Raises ``InvalidField`` for one that is wrong, and
+        ``ResourceExhaustedStatus`` if it is not compiled within ``wait_s``, by default
+        ``COMPILE_SECONDS``."""
         if result := self._results.get(grammar):
             self._results.move_to_end(grammar)
             return result.result()
-        wait_s = COMPILE_SECONDS if wait_s is None else wait_s
         job = self._jobs.get(grammar) or self._add(grammar)
-        arrived = asyncio.get_running_loop().time()
         job.num_waiting += 1
         try:
-            await asyncio.wait({job.result}, timeout=wait_s)
+            timeout_s = COMPILE_SECONDS if wait_s is None else wait_s
+            await asyncio.wait({job.result}, timeout=timeout_s)
         finally:
             job.num_waiting -= 1
-            if not job.num_waiting and job.began is None:
+            if not job.num_waiting and not job.has_begun:
                 del self._jobs[grammar]
         if job.result.done():
             return job.result.result()
-        if job.began is None or job.began > arrived:
-            raise _busy(len(self._jobs))
-        reason = f"takes longer than {wait_s:g} seconds to compile"
-        raise InvalidField(f"{FIELD}.{grammar.kind}", reason)
+        raise _busy(len(self._jobs))
 
     def close(self) -> None:
         """End the thread, once it is idle."""
@@ -82,15 +77,16 @@ class Compiler:
         return job
 
     def _go_on(self) -> None:
-        """Begin the first job that waits, unless another one runs."""
-        job = next(iter(self._jobs.values()), None)
-        if job is None or job.began is not None:
+        """Begin the job with the shortest source, which takes least time as a rule, unless one
+        runs: many long ones keep no short one waiting."""
+        if not self._jobs or any(job.has_begun for job in self._jobs.values()):
             return
+        job = min(self._jobs.values(), key=lambda job: len(job.grammar.text))
         if self._thread is None:
             self._thread = _deep_thread()
-        loop = asyncio.get_running_loop()
-        job.began = loop.time()
-        compiling = loop.run_in_executor(self._thread, self._vocabulary.compile, job.grammar)
+        job.has_begun = True
+        compile_ = self._vocabulary.compile
+        compiling = asyncio.get_running_loop().run_in_executor(self._thread, compile_, job.grammar)
         compiling.add_done_callback(partial(self._end, job))
 
     def _end(self, job: _Job, compiling: asyncio.Future[CompiledGrammar]) -> None:
@@ -110,7 +106,7 @@ class Compiler:
 
 def _busy(number: int) -> ResourceExhaustedStatus:
     return ResourceExhaustedStatus(
-        "QUEUE_FULL", f"{number} grammars wait for the compiler", retry_after_s=RETRY_SECONDS
+        "COMPILER_BUSY", f"{number} grammars wait for the compiler", retry_after_s=RETRY_SECONDS
     )
 
 

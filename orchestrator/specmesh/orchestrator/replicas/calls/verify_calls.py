@@ -30,9 +30,13 @@ from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.orchestrator.strategies.events import Verified
 from specmesh.serving import conventions as names
-from specmesh.serving.errors import DeadlineExceededStatus, FailedPreconditionStatus
+from specmesh.serving.errors import DeadlineExceededStatus, FailedPreconditionStatus, error_info
 from specmesh.serving.metrics import HEDGES
 from specmesh.v1 import model_pb2
+
+COMPILE_SECONDS = 1.0
+"""The longest for which a replica may have a request's first call wait for the grammar to be
+compiled, as would any other. Until then such a call is not late."""
 
 _hedges = HEDGES.instrument()
 
@@ -89,6 +93,8 @@ class VerifyCalls:
                 + len(command.path)
                 + len(command.tree)
             )
+            if self._request.sampling.grammar is not None and self.num_cached_tokens is None:
+                late_s += COMPILE_SECONDS
             hedge = Hedge(
                 late_s,
                 may_begin=lambda: self._may_hedge(peer, attempts),
@@ -171,7 +177,7 @@ class VerifyCalls:
                 raise DeadlineExceededStatus(
                     "DEADLINE", "the request's deadline has passed"
                 ) from error
-            if fault_of(error) is CallFault.BUSY:
+            if fault_of(error) is CallFault.BUSY and not _waits_for_grammar(error):
                 self._mesh.admission.refused(loop.time())
             attempts.failed(peer, began, error)
             return None
@@ -193,6 +199,7 @@ class VerifyCalls:
         num_drafted = len(request.tree.token_ids)
         num_sent = len(request.prefix.token_ids) + num_drafted
         cost = read_cost(response.cost, request.prefix.base_length + num_sent)
+        seconds = cost.without_grammar(seconds)
         if self._request.num_node_logprobs is None:  # a text that is scored is no draft
             self._latencies.verified(
                 TimedVerification(
@@ -208,9 +215,15 @@ class VerifyCalls:
         """Report the time of a verification, failed attempts included, to admission control."""
         cost = response.cost
         forward_ms = cost.forward_ms + response.next_draft.cost.forward_ms
-        total_ms = (now - began) * 1e3
+        total_ms = read_cost(cost).without_grammar(now - began) * 1e3
         spent = Spent.of(total_ms, cost.queue_ms, forward_ms, cost.num_batch_calls)
         self._mesh.admission.verified(len(self._pool.ready), spent, now)
+
+
+def _waits_for_grammar(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether a replica is busy with grammars alone."""
+    info = error_info(error)
+    return info is not None and info.reason == "COMPILER_BUSY"
 
 
 def _wanted(command: Verify) -> model_pb2.ModelFeature.ValueType | None:

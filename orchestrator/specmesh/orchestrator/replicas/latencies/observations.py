@@ -23,6 +23,12 @@ class ReplicaCost:
     """Calls that shared the last forward, this one included; 0 if it was not reported."""
     num_batch_tokens: int = 0
     """Tokens of all these calls in that forward."""
+    grammar_s: float = 0.0
+    """Time in which the call waited for its grammar to be compiled, before ``queue_s`` began."""
+
+    def without_grammar(self, seconds: float) -> float:
+        """Return the part of ``seconds`` that tells how fast and how busy the replica is."""
+        return seconds - max(0.0, min(seconds, self.grammar_s))
 
     @property
     def load(self) -> float:
