@@ -52,11 +52,13 @@ SLOW = (
     "tests/cli/page/test_browser",
     "tests/e2e/test_examples",
     "tests/e2e/test_lost_orchestrators",
+    "tests/e2e/test_profile",
     "tests/e2e/test_rollout.py::test_a_rolling_restart",
     "tests/e2e/test_version_skew",
     "tests/e2e/test_workers",
     "tests/install",
     "tests/load/test_html",
+    "tests/schedules/test_schedules.py::test_fix_that_is_taken_out",
 )
 """Faults by the dozen, other versions and languages, packages, pages in a browser: these take half
 as long as all other tests together, and `make test-slow` runs them."""
