@@ -71,8 +71,21 @@ class ScoringWorker:
         """
         if multiprocessing.parent_process() and current_thread() is main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _allow_amx()
         _prepare_stage(self.model_runner)
         _RowTap(self.model_runner)
+
+
+def _allow_amx() -> None:
+    """Ask the kernel for the tile registers of Intel AMX, which Linux grants on request only.
+
+    vLLM's attention in bfloat16 uses them without asking; unless oneDNN has asked before, the first
+    forward pass ends the process with an illegal instruction.
+    """
+    import torch
+
+    if torch.cpu._is_amx_tile_supported():
+        torch.cpu._init_amx()
 
 
 def _prepare_stage(runner: Any) -> None:
