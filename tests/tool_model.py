@@ -53,7 +53,7 @@ END_ID = TOKENIZER.token_to_id(END)
 
 
 def reply(prompt: str) -> str:
-    """What the model says to ``prompt``: a call for each city that is asked for, or the results."""
+    """Return the reply to ``prompt``: a call for each city that is asked for, or the results."""
     is_mistral = "[INST]" in prompt
     *_, last = re.split(r"<\|im_start\|>user\n|\[INST\]", prompt.removesuffix("assistant\n"))
     results = RESULTS[is_mistral].findall(last)
@@ -95,7 +95,7 @@ def _split(context: Sequence[int]) -> tuple[list[int], list[int]]:
 
 
 def next_token(context: Sequence[int]) -> int:
-    """What follows ``context``."""
+    """Return the token that follows ``context``."""
     prompt, said = _split(context)
     text = TOKENIZER.decode(prompt, skip_special_tokens=False)
     whole = TOKENIZER.encode(reply(text), add_special_tokens=False).ids
@@ -103,7 +103,7 @@ def next_token(context: Sequence[int]) -> int:
 
 
 def logits(context: Sequence[int]) -> Logits:
-    """Of the next token, which is certain."""
+    """Return the logits of the next token, which is certain."""
     found = np.full(VOCAB_SIZE, -100, np.float32)
     found[next_token(context)] = 0
     return found
@@ -153,7 +153,7 @@ TOOLS = [
         },
     }
 ]
-"""What it is given."""
+"""The tools of a request."""
 
 
 def written_tools() -> list[str]:

@@ -30,7 +30,7 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.tree import EMPTY
 
 ANY = Grammar(GrammarKind.REGEX, ".*")
-"""What the masks here stand for; its source plays no part."""
+"""The grammar that the masks here stand for; its source plays no part."""
 
 
 def bits(allowed):

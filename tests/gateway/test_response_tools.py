@@ -33,7 +33,7 @@ TOLD = [
 
 
 def told(output: Any) -> list[tuple[str, ...]]:
-    """What the items of an output say."""
+    """Return the contents of an output's items."""
     return [
         (item.type, item.call_id, item.name, item.arguments)
         if item.type == "function_call"

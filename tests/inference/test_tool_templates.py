@@ -75,7 +75,7 @@ TEMPLATES = {"hermes": HERMES, "thinking": THINKING, "llama3": LLAMA3, "mistral"
 
 
 def ours(source: str, messages: list[dict[str, Any]], tools: Any, special: dict[str, str]) -> Any:
-    """What the sandbox makes of the chat that the SDK sends."""
+    """Return the sandbox's rendering of the chat that the SDK sends."""
     chat = chat_message(messages, {"tools": tools})
     given = variables(chat, said_in(chat), special)
     return _answer(source, given, 1 << 20, ["tools"] if tools else [])

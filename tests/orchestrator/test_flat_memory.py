@@ -42,7 +42,7 @@ FEW, MANY = 250, 1000
 TOKEN_BYTES = 24
 """Most bytes that a token may take: a place in a list, with what a list keeps in reserve."""
 OTHERS = (type, ModuleType, FunctionType, BuiltinFunctionType, asyncio.AbstractEventLoop)
-"""What lasts longer than an answer."""
+"""Types of objects that outlive an answer."""
 
 
 def num_bytes(root: object, *apart: object) -> int:

@@ -47,7 +47,7 @@ def drawn(seed: int) -> dict[str, Any]:
 
 
 def expected(sampling: dict[str, Any]) -> list[int]:
-    """What the target says on its own, and what ends it."""
+    """Return the target's tokens on its own, and the reason why they end."""
     message = sampling_pb2.SamplingParameters(**sampling)
     if "min_tokens" in sampling:
         message.end_token_ids.append(END_OF_TEXT)

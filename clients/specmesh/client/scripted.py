@@ -18,7 +18,7 @@ from specmesh.client.requests.chats import ToolCall
 from specmesh.v1 import events_pb2
 
 ScriptedToken = str | ToolCall
-"""What a token adds to an answer."""
+"""A token's contribution to an answer."""
 
 MODEL = "fake"
 STRATEGY = "autoregressive"
@@ -81,7 +81,7 @@ class ScriptedSession:
 
     @property
     def deltas(self) -> list[events_pb2.MessageDelta]:
-        """What each token adds to the model's message."""
+        """The contributions of the tokens to the model's message."""
         deltas, index = [], 0
         for each in self.said:
             if isinstance(each, str):

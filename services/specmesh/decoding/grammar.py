@@ -13,7 +13,7 @@ from specmesh.decoding.errors import InvalidField
 MAX_GRAMMAR_BYTES = 1 << 16
 """Bounds the work of a compiler, and the size of each call, which carries the grammar."""
 WHITE_SPACE = r"[ ]?|\r?\n[ \t]{0,64}"
-"""What JSON may have between two tokens: a space, or a line break with an indent. A model that has
+"""The white space between two tokens of JSON: a space, or a line break and indent. A model that has
 lost its way would go on with white space for ever."""
 
 

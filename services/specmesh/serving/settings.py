@@ -106,7 +106,7 @@ class ProcessSettings(TlsSettings):
 
     @property
     def shares_port(self) -> bool:
-        """Whether other processes listen on the same port."""
+        """Return whether other processes listen on the same port."""
         return False
 
     @property
@@ -155,7 +155,7 @@ class WorkersSettings(ProcessSettings):
 
     @property
     def shares_port(self) -> bool:
-        """Whether other processes listen on the same port."""
+        """Return whether other processes listen on the same port."""
         return self.workers > 1
 
     def of_worker(self, number: int, port: int, probe_port: int | None) -> Self:

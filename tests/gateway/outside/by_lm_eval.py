@@ -94,7 +94,7 @@ def evaluate(
 
 
 def samples(folder: Path) -> list[dict[str, Any]]:
-    """What the newest run got, in the order of the prompts."""
+    """Return the answers of the newest run, in the order of the prompts."""
     file = max((folder / "samples").rglob("samples_*.jsonl"), key=lambda each: each.stat().st_mtime)
     found: list[dict[str, Any]] = [json.loads(line) for line in file.read_text().splitlines()]
     return sorted(found, key=lambda each: each["doc_id"])

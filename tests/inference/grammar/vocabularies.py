@@ -50,7 +50,7 @@ class Small:
         return b"".join(self.texts[token] for token in tokens)
 
     def expected(self, texts: Iterable[bytes], tokens: Sequence[int]) -> set[int]:
-        """What may follow ``tokens`` if the answer must be one of ``texts``, by trying it all."""
+        """Return the tokens that may follow ``tokens`` in one of ``texts``, by trying them all."""
         texts = set(texts)
         said = self.text(tokens)
         allowed = {
@@ -80,7 +80,7 @@ def tokens_in(bits: np.ndarray) -> set[int]:
 
 @cache
 def shipped_vocabulary() -> tuple[Vocabulary, Tokenizer]:
-    """That of the shipped pair."""
+    """Return the vocabulary and the tokenizer of the shipped pair."""
     file = shipped.path(shipped.TARGET) / "tokenizer.json"
     tokenizer = Tokenizer.from_file(str(file))
     size = tokenizer.get_vocab_size()
@@ -88,7 +88,7 @@ def shipped_vocabulary() -> tuple[Vocabulary, Tokenizer]:
 
 
 def fits(grammar: Grammar, text: str) -> bool:
-    """Whether the engine takes ``text``, in the shipped tokens, as a whole answer."""
+    """Return whether the engine takes ``text``, in the shipped tokens, as a whole answer."""
     vocabulary, tokenizer = shipped_vocabulary()
     matcher = vocabulary.compile(grammar).matcher()
     tokens = tokenizer.encode(text, add_special_tokens=False).ids

@@ -80,9 +80,9 @@ class SchemaRuns:
 
 @dataclass(frozen=True, slots=True)
 class SchemaFigures:
-    """What the answers say together: how many ended by themselves and how many of these are valid,
-    whether speculation left every text as it was, and, with grammars and without, its speed over
-    that of the target alone, in tokens per second, and the draft tokens that a verification
+    """The figures of all answers to a schema: how many ended by themselves, how many of these are
+    valid, whether speculation left every text as it was, and, with grammars and without, its speed
+    over that of the target alone, in tokens per second, and the draft tokens that a verification
     accepted."""
 
     num_answers: int

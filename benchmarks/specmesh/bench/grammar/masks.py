@@ -1,4 +1,4 @@
-"""What the masks of schemas cost, token by token, on one core of this process."""
+"""The time that masks of schemas take, token by token, on one core of this process."""
 
 from __future__ import annotations
 

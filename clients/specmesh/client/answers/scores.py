@@ -11,7 +11,7 @@ from specmesh.v1 import scoring_pb2
 
 @dataclass(frozen=True, slots=True)
 class TextScore:
-    """How likely the target finds a text.
+    """The likelihood of a text under the target.
 
     ``token_ids`` are its tokens, and ``logprobs`` those of each token but the first, which follows
     nothing. ``model_fingerprint`` identifies the model, its weights and their dtype.

@@ -14,7 +14,7 @@ from specmesh.v1 import sampling_pb2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
-    """What the text of an answer may be: exactly one of a JSON Schema (as an object, or as JSON),
+    """The texts allowed as an answer: exactly one of a JSON Schema (as an object, or as JSON),
     any JSON object, the texts that match a regular expression as a whole, those of a context-free
     grammar (in Lark's notation or in GBNF), and one of some texts."""
 

@@ -27,8 +27,7 @@ WORDS = frozenset(
 
 
 class PlainText:
-    """What is said in one chat as plain text; ``spellings`` are those of the model's special
-    tokens.
+    """The plain text of one chat; ``spellings`` are those of the model's special tokens.
 
     ``said`` are the variables to be rendered. Raises ``InvalidField`` for a role that spells a
     special token, since templates write roles where special tokens belong, and for a text with

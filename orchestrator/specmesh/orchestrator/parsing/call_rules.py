@@ -1,4 +1,4 @@
-"""What formats write the grammar of their calls of, in Lark's notation."""
+"""The rules from which formats build the grammar of their calls, in Lark's notation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class CallRules:
     special_tokens: Mapping[str, int]
     """The special tokens of the model, by spelling."""
     is_single: bool
-    """Whether there is exactly one call instead of one or more."""
+    """True for exactly one call, False for one or more."""
 
     def marker(self, spelling: str) -> str:
         """Return a marker: a special token if the model has it, otherwise its text."""

@@ -9,7 +9,7 @@ from specmesh.orchestrator.parsing.tool_parser import ToolParser
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 NO_JSON = ("<function=", "<arg_key>")
-"""What Qwen 3 Coder and GLM write between the same markers."""
+"""The text that Qwen 3 Coder and GLM write between the same markers."""
 
 
 class HermesParser(ToolParser):

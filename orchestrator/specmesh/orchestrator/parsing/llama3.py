@@ -10,7 +10,7 @@ from specmesh.orchestrator.parsing.tool_parser import NoCall, ToolParser
 
 MARKER = "<|python_tag|>"
 SIGNS = ('"parameters":', "ipython")
-"""What the instructions in the template say, and the role of results."""
+"""A part of the template's instructions, and the role of results."""
 
 
 class Llama3Parser(ToolParser):

@@ -27,7 +27,7 @@ class ToolFormat:
 
     name: str
     markers: frozenset[str]
-    """What calls are marked with. Those that are special tokens of the model are kept in the text
+    """The texts that mark calls. Those that are special tokens of the model are kept in the text
     that is parsed."""
     is_of: Callable[[str], bool]
     """Tells from the source of a chat template whether its model writes calls in this format."""

@@ -16,7 +16,7 @@ Sink = Callable[[str], None]
 
 
 class NoCall(Exception):
-    """What was read is no call, or what follows a call does not belong to it."""
+    """The text is no call, or the text after a call does not belong to it."""
 
 
 class ToolParser(CharacterParser):

@@ -43,7 +43,7 @@ class Defaults:
     lookahead: int | None = None
     trees: CalibratedTrees | None = None
     as_model_says: bool = False
-    """Whether sampling parameters that a request leaves unset are those that the model's author
+    """True if sampling parameters that a request leaves unset are those that the model's author
     recommends."""
     formats: ModelFormats = field(default_factory=ModelFormats)
 
@@ -71,7 +71,7 @@ class RequestPlan:
     style: AnswerStyle = field(default_factory=AnswerStyle)
     """The formats by which the answer is parsed."""
     forced_calls: ForcedCalls | None = None
-    """What made the grammar of an answer that must call tools, as long as its chat is known."""
+    """The source of the grammar of an answer that must call tools, as long as its chat is known."""
 
     @property
     def features(self) -> frozenset[model_pb2.ModelFeature.ValueType]:

@@ -85,7 +85,7 @@ class InputCall(Fields):
 
 
 class InputOutput(Fields):
-    """What a tool returned."""
+    """The result of a tool call."""
 
     type: Literal["function_call_output"]
     call_id: Annotated[str, Field(min_length=1)]

@@ -48,7 +48,7 @@ _PARTS: tuple[type[Message], ...] = (
 )
 
 _MAX_DIGITS = 11
-"""What is left of a longer number is no token id either."""
+"""Longer numbers are cut to this; the first 11 digits are no token id either."""
 
 _List = Field(max_length=MAX_ENTRIES, fail_fast=True)
 
@@ -63,7 +63,7 @@ def _by_token(value: object) -> object:
     wrong = next((key for key in value if not (key.isascii() and key.isdecimal())), None)
     if wrong is not None:
         raise PydanticCustomError("token_id", f"{wrong[:64]!r} is not a token id")
-    return {int(key[:_MAX_DIGITS]): each for key, each in value.items()}
+    return {int(key.lstrip("0")[:_MAX_DIGITS] or "0"): each for key, each in value.items()}
 
 
 def _type_of(field: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which of the tools of a chat the model may call, or must."""
+"""The choice among a chat's tools: those that the model may call, or must."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class PartItem(OutputItem):
 
 
 class ReasoningItem(PartItem):
-    """What the model thinks before it answers."""
+    """The model's reasoning before it answers."""
 
     prefix, kind = "rs", "reasoning_text"
 
@@ -84,7 +84,7 @@ class ReasoningItem(PartItem):
 
 
 class MessageItem(PartItem):
-    """What the model says, with log-probabilities if they are wanted."""
+    """The model's message, with log-probabilities if they are wanted."""
 
     prefix, kind = "msg", "output_text"
 

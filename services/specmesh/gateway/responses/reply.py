@@ -16,7 +16,7 @@ class Reply(Protocol):
     of the methods. A part with a ``type`` is an event of that name."""
 
     end_mark: str
-    """What ends a stream that was not broken off; empty if nothing does."""
+    """The last event of a stream that was not broken off; empty if there is none."""
 
     def whole(self, results: Sequence[GenerationResult]) -> Json:
         """Return the response with all answers."""

@@ -39,7 +39,7 @@ class GrammarState:
         self._num_matched = 0
         """The first tokens, which the matcher has taken."""
         self._allowed: Bits | None = None
-        """What may come behind ``tokens``, once it was asked for."""
+        """The tokens allowed after ``tokens``; None until they are asked for."""
 
     def move_to(self, tokens: list[int]) -> None:
         """Move behind ``tokens``. Raises ``InvalidField`` where the grammar is too complex to be
@@ -131,7 +131,7 @@ class RecentStates:
     def __init__(self, most: int = MAX_STATES) -> None:
         self._most = most
         self._places: dict[GrammarState, Place] = {}
-        """Where the latest answer of each state ends, the latest state last."""
+        """The end of the latest answer of each state, the latest state last."""
         self._at: dict[Place, dict[GrammarState, None]] = {}
 
     def near(self, compiled: CompiledGrammar, tokens: list[int]) -> GrammarState:

@@ -52,14 +52,14 @@ class LifeCycle(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """How a process is told to end, and whom it tells that it serves."""
+    """The signals that end a process, and the call by which it says that it serves."""
 
     end_signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)
     on_serving: Callable[[], None] = lambda: None
 
 
 ALONE = Supervision()
-"""That of a process with no parent of ours."""
+"""The supervision of a process that no supervisor of ours started."""
 
 
 async def run_process(

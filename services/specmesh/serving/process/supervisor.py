@@ -46,7 +46,7 @@ _PR_SET_PDEATHSIG = 1
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 _AWAITED = _ENDING | {signal.SIGCHLD}
 _PASSED_ON = signal.SIGUSR1
-"""What a worker gets in place of SIGTERM and SIGINT."""
+"""The signal that a worker gets in place of SIGTERM and SIGINT."""
 
 Settings = TypeVar("Settings", bound=WorkersSettings)
 Work = Callable[[Settings, Supervision], int]
