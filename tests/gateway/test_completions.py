@@ -45,7 +45,7 @@ async def test_every_parameter_of_logit_processing_reaches_the_mesh(gateway, orc
         **ASKED,
         presence_penalty=0.5,
         frequency_penalty=0.25,
-        logit_bias={"7": -100, "9": 2.5},
+        logit_bias={"0000000000007": -100, "9": 2.5},
         extra_body={
             "min_p": 0.125,
             "repetition_penalty": 1.5,
