@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 
+import openai
 import pytest
 import pytest_asyncio
 from tests.e2e.processes import Process, Processes
@@ -53,6 +54,21 @@ async def client(mesh: Mesh) -> AsyncIterator[AsyncClient]:
     """Talks to the shared mesh."""
     async with AsyncClient(mesh.orchestrator.address) as connected:
         yield connected
+
+
+@pytest.fixture(scope="module")
+def url(orchestrator: Process) -> Iterator[str]:
+    """The address of a gateway before the module's own ``orchestrator``."""
+    with Processes() as own:
+        gateway = own.service("gateway", "--orchestrators", orchestrator.address)
+        yield f"http://{gateway.address}/v1"
+
+
+@pytest_asyncio.fixture
+async def gateway(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    """OpenAI's own client of that gateway."""
+    async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

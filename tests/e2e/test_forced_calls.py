@@ -77,19 +77,6 @@ async def client(orchestrator: Process) -> AsyncIterator[AsyncClient]:
         yield connected
 
 
-@pytest.fixture(scope="module")
-def url(orchestrator: Process) -> Iterator[str]:
-    with Processes() as own:
-        gateway = own.service("gateway", "--orchestrators", orchestrator.address)
-        yield f"http://{gateway.address}/v1"
-
-
-@pytest_asyncio.fixture
-async def gateway(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
-        yield client
-
-
 async def ask(client: AsyncClient, **options: Any) -> GenerationResult:
     stream = client.chat(MESSAGES, tools=TOOLS, max_tokens=128, **options)
     await stream

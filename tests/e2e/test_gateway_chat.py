@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import openai
 import pytest
-import pytest_asyncio
 from tests.e2e.conftest import Mesh
 from tests.e2e.processes import Process, Processes
 
@@ -39,21 +38,8 @@ def orchestrator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         yield own.orchestrator([verifier], [drafter])
 
 
-@pytest.fixture(scope="module")
-def url(orchestrator: Process) -> Iterator[str]:
-    with Processes() as own:
-        gateway = own.service("gateway", "--orchestrators", orchestrator.address)
-        yield f"http://{gateway.address}/v1"
-
-
-@pytest_asyncio.fixture
-async def async_openai(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
-        yield client
-
-
 async def test_a_chat_is_answered_as_the_mesh_answers_it(
-    async_openai: openai.AsyncOpenAI, orchestrator: Process
+    gateway: openai.AsyncOpenAI, orchestrator: Process
 ):
     spoken = [
         {"role": "system", "content": "Write Python."},
@@ -61,16 +47,16 @@ async def test_a_chat_is_answered_as_the_mesh_answers_it(
     ]
     async with AsyncClient(orchestrator.address) as client:
         said = await client.chat(spoken, max_tokens=24, temperature=0.8, seed=7)
-    answer = await async_openai.chat.completions.create(**ASKED, **LIMIT)
+    answer = await gateway.chat.completions.create(**ASKED, **LIMIT)
     assert answer.choices[0].message.content == said.text
     assert answer.choices[0].finish_reason in {"stop", "length"}
     assert answer.usage is not None
     assert answer.usage.prompt_tokens == said.stats.num_prompt_tokens
 
 
-async def test_a_streamed_chat_is_the_same(async_openai: openai.AsyncOpenAI):
-    whole = await async_openai.chat.completions.create(**ASKED, **LIMIT)
-    stream = await async_openai.chat.completions.create(
+async def test_a_streamed_chat_is_the_same(gateway: openai.AsyncOpenAI):
+    whole = await gateway.chat.completions.create(**ASKED, **LIMIT)
+    stream = await gateway.chat.completions.create(
         **ASKED, **LIMIT, stream=True, stream_options={"include_usage": True}
     )
     *parts, last = [part async for part in stream]
@@ -88,13 +74,13 @@ def test_the_synchronous_client_gets_the_same(url: str):
     assert text == whole.choices[0].message.content
 
 
-async def test_choices_of_a_chat_differ(async_openai: openai.AsyncOpenAI):
-    answer = await async_openai.chat.completions.create(**ASKED, **LIMIT, n=3)
+async def test_choices_of_a_chat_differ(gateway: openai.AsyncOpenAI):
+    answer = await gateway.chat.completions.create(**ASKED, **LIMIT, n=3)
     assert len({choice.message.content for choice in answer.choices}) == 3
 
 
-async def test_log_probabilities_are_the_targets_own(async_openai: openai.AsyncOpenAI):
-    answer = await async_openai.chat.completions.create(
+async def test_log_probabilities_are_the_targets_own(gateway: openai.AsyncOpenAI):
+    answer = await gateway.chat.completions.create(
         **{**ASKED, "temperature": 0}, **LIMIT, logprobs=True, top_logprobs=3
     )
     told = answer.choices[0].logprobs
@@ -109,10 +95,10 @@ async def test_log_probabilities_are_the_targets_own(async_openai: openai.AsyncO
         assert math.isclose(token.top_logprobs[0].logprob, token.logprob)
 
 
-async def test_a_stream_has_the_same_log_probabilities(async_openai: openai.AsyncOpenAI):
+async def test_a_stream_has_the_same_log_probabilities(gateway: openai.AsyncOpenAI):
     asked = {**ASKED, **LIMIT, "logprobs": True}
-    whole = await async_openai.chat.completions.create(**asked)
-    stream = await async_openai.chat.completions.create(**asked, stream=True)
+    whole = await gateway.chat.completions.create(**asked)
+    stream = await gateway.chat.completions.create(**asked, stream=True)
     tokens = [
         token.token
         async for part in stream
@@ -132,8 +118,8 @@ async def test_a_model_without_a_template_refuses_chats(mesh: Mesh, processes: P
     assert (raised.value.code, raised.value.param) == ("no_chat_template", "messages")
 
 
-async def test_a_chat_beyond_the_context_is_refused(async_openai: openai.AsyncOpenAI):
+async def test_a_chat_beyond_the_context_is_refused(gateway: openai.AsyncOpenAI):
     long = [{"role": "user", "content": "word " * 3000}]
     with pytest.raises(openai.BadRequestError) as raised:
-        await async_openai.chat.completions.create(**{**ASKED, "messages": long})
+        await gateway.chat.completions.create(**{**ASKED, "messages": long})
     assert raised.value.param == "messages"

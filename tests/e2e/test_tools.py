@@ -42,19 +42,6 @@ def orchestrator(template: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield own.orchestrator([verifier], [drafter])
 
 
-@pytest.fixture(scope="module")
-def url(orchestrator: Process) -> Iterator[str]:
-    with Processes() as own:
-        gateway = own.service("gateway", "--orchestrators", orchestrator.address)
-        yield f"http://{gateway.address}/v1"
-
-
-@pytest_asyncio.fixture
-async def gateway(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
-        yield client
-
-
 @pytest_asyncio.fixture
 async def client(orchestrator: Process) -> AsyncIterator[AsyncClient]:
     async with AsyncClient(orchestrator.address) as connected:
