@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from specmesh.decoding.grammar import json_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +37,29 @@ class CallRules:
             for number, name in enumerate(self.names)
         )
 
+    def any_tool(self, before: str, after: str = "", marker: str = "") -> str:
+        """Return a call of any tool: its arguments between ``before``, with the name of the tool in
+        place of ``{}``, and ``after``; ``marker`` is an expression for what precedes them."""
+        end = quoted(after) if after else ""
+        return either(
+            " ".join([quoted(before.replace("{}", name)), marker, self.arguments(number), end])
+            for number, name in enumerate(self.names)
+        )
+
+    def text_up_to(self, spelling: str, name: str) -> str:
+        """Return the rule ``name``: any text, and the marker that ends it."""
+        if spelling in self.special_tokens:
+            return f"{name}: /(?s:.*)/ {self.marker(spelling)}"
+        return f"{name}[suffix={quoted(spelling)}]: /(?s:.*)/"
+
     def repeated(self, call: str, between: str = "") -> str:
         """Return as many of ``call`` as there may be, with ``between`` from one to the next."""
         return call if self.is_single else f"{call} ({between} {call})*"
+
+
+def whole_arguments(rules: CallRules, number: int, schema: Mapping[str, Any]) -> Sequence[str]:
+    """Return the rule for the arguments of tool ``number`` as one JSON object."""
+    return [f"{rules.arguments(number)}: {json_rule(schema)}"]
 
 
 def either(alternatives: Iterable[str]) -> str:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.grammar import MAX_GRAMMAR_BYTES, Grammar, GrammarKind, json_rule
+from specmesh.decoding.grammar import MAX_GRAMMAR_BYTES, Grammar, GrammarKind
 from specmesh.orchestrator.chats.tools import TOOL_CHOICE, chosen_tools
 from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
 from specmesh.orchestrator.parsing.call_rules import CallRules
+from specmesh.orchestrator.parsing.tool_format import ToolFormat
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.serving.codec.grammars import write_grammar
 from specmesh.v1 import chat_pb2, sampling_pb2
@@ -24,7 +25,7 @@ _PLACE = re.compile(r"line (\d+), column \d+: ")
 @dataclass(frozen=True, slots=True)
 class ForcedCalls:
     """The grammar of an answer that must call some of the tools of its chat. Its first lines are
-    the rules for the arguments of each of ``tools``, which are numbers of the chat's."""
+    rules for arguments, each of the tool of the chat whose number is in ``tools``."""
 
     source: str
     tools: Sequence[int]
@@ -66,11 +67,29 @@ def read_forced(
         chat.tool_choice.single_call,
     )
     arguments = [
-        f"{rules.arguments(n)}: {json_rule(_schema(_parameters(number), function))}"
+        (line, number)
         for n, (number, function) in enumerate(chosen.items())
+        for line in _argument_rules(style.tools, rules, n, number, function)
     ]
-    source = "\n".join([*arguments, style.tools.rules(rules), _start(style, prompt, rules)])
-    return ForcedCalls(source, tuple(chosen))
+    lines = [line for line, _ in arguments]
+    source = "\n".join([*lines, style.tools.rules(rules), _start(style, prompt, rules)])
+    return ForcedCalls(source, tuple(number for _, number in arguments))
+
+
+def _argument_rules(
+    written: ToolFormat, rules: CallRules, place: int, number: int, function: dict[str, Any]
+) -> Sequence[str]:
+    """Return the rules for the arguments of the chat's tool ``number``, which is at ``place`` in
+    ``rules``. Raises ``InvalidField``."""
+    if not written.names.fullmatch(function["name"]):
+        reason = f"the format {written.name!r} has no way to write {function['name']!r}"
+        raise InvalidField(f"chat.tools[{number}].function.name", reason)
+    field = _parameters(number)
+    schema = _schema(field, function)
+    try:
+        return written.arguments(rules, place, schema)
+    except ValueError as error:
+        raise InvalidField(field, f"in the format {written.name!r} {error}") from None
 
 
 def _start(style: AnswerStyle, prompt: str, rules: CallRules) -> str:
