@@ -12,7 +12,6 @@ from specmesh.client.requests.build import TemplateOptions
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.arguments import checked_arguments
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Pairs, Uint32
-from specmesh.gateway.requests.grammars import grammar_of
 from specmesh.gateway.requests.messages import Message, without_nothing
 from specmesh.gateway.requests.parameters.tables import CHAT
 from specmesh.gateway.requests.request import Request, read_request
@@ -67,7 +66,7 @@ class ChatRequest(Request):
     @model_validator(mode="after")
     def _check_tool_choice(self) -> Self:
         check_choice(self.tool_choice, self.tools)
-        if self.forced_calls and grammar_of(self.response_format, self.structured_outputs):
+        if self.forced_calls and self.grammars:
             raise ApiError.invalid(
                 "tool_choice", "'tool_choice' that forces calls excludes a format of the text"
             )

@@ -51,6 +51,25 @@ class CompletionRequest(Request):
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     add_special_tokens: bool | None = None
     echo: bool = False
+    best_of: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+
+    @model_validator(mode="after")
+    def _check_candidates(self) -> Self:
+        if self.best_of is None:
+            return self
+        if self.best_of < self.n:
+            raise ApiError.invalid("best_of", "'best_of' is below 'n', of which it has candidates")
+        if self.stream and self.best_of > self.n:
+            raise ApiError.invalid(
+                "best_of", "'best_of' excludes 'stream': the best is known at the end"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_token_limit(self) -> Self:
+        if self.max_tokens == 0 and not self.echo:
+            raise ApiError.invalid("max_tokens", "'max_tokens': 0 has no meaning without 'echo'")
+        return self
 
     @model_validator(mode="after")
     def _check_extension(self) -> Self:
@@ -67,6 +86,11 @@ class CompletionRequest(Request):
         if isinstance(self.prompt[0], int):
             return [self.prompt]
         return self.prompt
+
+    @property
+    def num_candidates(self) -> int:
+        """The number of answers to each prompt, of which ``n`` are returned."""
+        return self.n if self.best_of is None else self.best_of
 
     @property
     def token_limit(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
@@ -31,6 +32,11 @@ def _is_object(value: object) -> object:
     if not isinstance(value, dict):
         raise PydanticCustomError("object_type", "Input should be an object")
     return value
+
+
+GivenSchema = Annotated[str | None, BeforeValidator(_as_json)]
+"""A JSON Schema as an object, or as JSON itself."""
+Choices = Annotated[list[str], Field(max_length=MAX_CHOICES, fail_fast=True)] | None
 
 
 class JsonSchema(Fields):
@@ -92,9 +98,9 @@ TextFormat = Annotated[_Plain | Annotated[FlatSchemaFormat, Tag("<schema>")], Di
 class StructuredOutputs(Fields):
     """vLLM's ``structured_outputs``: exactly one grammar."""
 
-    json_: Annotated[str | None, BeforeValidator(_as_json), Field(alias="json")] = None
+    json_: Annotated[GivenSchema, Field(alias="json")] = None
     regex: str | None = None
-    choice: Annotated[list[str], Field(max_length=MAX_CHOICES, fail_fast=True)] | None = None
+    choice: Choices = None
     grammar_: Annotated[str | None, Field(alias="grammar")] = None
     json_object: bool | None = None
     # Nothing but what is meant here anyway.
@@ -121,15 +127,33 @@ class StructuredOutputs(Fields):
         )
 
 
-def grammar_of(
-    response_format: PlainFormat | JsonSchemaFormat | None, structured: StructuredOutputs | None
-) -> Grammar | None:
-    """Return the one grammar of a request; None for any text. Raises ``ApiError`` for two."""
-    by_format = None if response_format is None else response_format.grammar
-    if structured is None:
-        return by_format
-    if by_format is not None:
-        raise ApiError.invalid(
-            "structured_outputs", "'structured_outputs' and 'response_format' exclude each other"
-        )
-    return structured.grammar
+GUIDED = {
+    "guided_json": "json_schema",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "ebnf",
+}
+"""The names that vLLM had for ``structured_outputs`` until 0.11, and the kinds of grammars."""
+
+
+def grammars_of(
+    response_format: PlainFormat | JsonSchemaFormat | None,
+    structured: StructuredOutputs | None,
+    guided: Mapping[str, object],
+) -> dict[str, Grammar]:
+    """Return the one grammar of a request by the name of its parameter; none for any text.
+    ``guided`` has the parameters of ``GUIDED``. Raises ``ApiError`` for two."""
+    given = {
+        "response_format": None if response_format is None else response_format.grammar,
+        "structured_outputs": None if structured is None else structured.grammar,
+        **{
+            name: Grammar(**{kind: guided[name]})
+            for name, kind in GUIDED.items()
+            if guided[name] is not None
+        },
+    }
+    found = {name: grammar for name, grammar in given.items() if grammar is not None}
+    if len(found) > 1:
+        first, second, *_ = found
+        raise ApiError.invalid(second, f"{second!r} and {first!r} exclude each other")
+    return found
