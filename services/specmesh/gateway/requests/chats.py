@@ -19,6 +19,8 @@ from specmesh.gateway.requests.tool_choice import AnyChoice, check_choice, force
 from specmesh.gateway.requests.tools import MAX_TOOLS, Tool
 
 MAX_MESSAGES = 4096
+LIMIT = "max_completion_tokens"
+"""The present name of ``max_tokens``."""
 
 
 class ChatRequest(Request):
@@ -81,7 +83,8 @@ class ChatRequest(Request):
     def names(self) -> dict[str, str]:
         """The caller's names for what errors of the mesh tell of; a grammar may force calls."""
         forced = {"response_format": "tool_choice"} if self.forced_calls else {}
-        return {**super().names, **forced}
+        limit = {} if self.max_completion_tokens is None else {"max_tokens": LIMIT}
+        return {**super().names, **forced, **limit}
 
     @property
     def token_limit(self) -> int | None:

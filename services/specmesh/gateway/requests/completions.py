@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, Tag, model_validator
 
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Uint32
+from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Uint32, told_apart
 from specmesh.gateway.requests.parameters.tables import COMPLETIONS, EXTENSION
 from specmesh.gateway.requests.request import Request, read_request
 
@@ -19,10 +19,10 @@ DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's own default for completions. Chats have none: they end where the model ends them."""
 
 
-def _shape(value: object) -> str:
-    """Return the tag of the union member that ``value`` belongs to."""
+def _shape(value: object) -> str | None:
+    """Return the tag of the union member that ``value`` belongs to; None if there is none."""
     if not isinstance(value, list):
-        return "<one>"
+        return "<one>" if isinstance(value, str) else None
     first = value[0] if value else None
     if isinstance(first, list):
         return "<lists of ids>"
@@ -46,7 +46,7 @@ class CompletionRequest(Request):
         | Annotated[
             list[_Ids], Field(max_length=MAX_PROMPTS, fail_fast=True), Tag("<lists of ids>")
         ],
-        Discriminator(_shape),
+        told_apart(_shape, "a string, a list of strings, or token ids"),
     ]
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     add_special_tokens: bool | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
@@ -20,8 +20,10 @@ MAX_NAME_CHARS = 64
 
 def _as_json(value: object) -> object:
     """Return an object as JSON, once for all answers of a request."""
-    if not isinstance(value, dict):
+    if value is None or isinstance(value, str):
         return value
+    if not isinstance(value, dict):
+        raise PydanticCustomError("schema_type", "Input should be an object, or one as JSON")
     try:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError:
@@ -64,9 +66,9 @@ class JsonSchemaFormat(Fields):
 
 
 class PlainFormat(Fields):
-    """An answer that is any text, or any JSON object."""
+    """An answer that is any text, or any JSON object; the others are read as they say."""
 
-    type: Literal["text", "json_object"]
+    type: Literal["text", "json_object", "json_schema"]
 
     @property
     def grammar(self) -> Grammar | None:
@@ -139,7 +141,7 @@ GUIDED = {
 def grammars_of(
     response_format: PlainFormat | JsonSchemaFormat | None,
     structured: StructuredOutputs | None,
-    guided: Mapping[str, object],
+    guided: Mapping[str, Any],
 ) -> dict[str, Grammar]:
     """Return the one grammar of a request by the name of its parameter; none for any text.
     ``guided`` has the parameters of ``GUIDED``. Raises ``ApiError`` for two."""
@@ -147,9 +149,9 @@ def grammars_of(
         "response_format": None if response_format is None else response_format.grammar,
         "structured_outputs": None if structured is None else structured.grammar,
         **{
-            name: Grammar(**{kind: guided[name]})
-            for name, kind in GUIDED.items()
-            if guided[name] is not None
+            name: Grammar(**{GUIDED[name]: value})
+            for name, value in guided.items()
+            if value is not None
         },
     }
     found = {name: grammar for name, grammar in given.items() if grammar is not None}

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Discriminator, Field, Tag, ValidationError, create_model, model_validator
+from pydantic import Field, Tag, ValidationError, create_model, model_validator
 
 from specmesh.client import Grammar
 from specmesh.gateway.errors import ApiError
@@ -22,6 +22,7 @@ from specmesh.gateway.requests.fields import (
     Pairs,
     Uint32,
     Uint64,
+    one_or,
 )
 from specmesh.gateway.requests.grammars import (
     GUIDED,
@@ -73,7 +74,7 @@ class Request(ProtocolFields):
         Annotated[
             Annotated[str, Tag("<one>")]
             | Annotated[list[str], Field(max_length=MAX_STOP, fail_fast=True), Tag("<many>")],
-            Discriminator(lambda value: "<many>" if isinstance(value, list) else "<one>"),
+            one_or("strings"),
         ]
         | None
     ) = None
@@ -220,9 +221,16 @@ def read_request(
         raise ApiError.invalid(param, f"{param!r} is missing", code="missing_required_parameter")
     if first["type"] == "extra_forbidden":
         raise ApiError.invalid(param, f"unknown parameter {param!r}", code="unknown_parameter")
-    if first["type"] == "model_type":  # pydantic's message names an internal class
-        raise ApiError.invalid(param, f"{param!r}: Input should be an object")
-    raise ApiError.invalid(param, f"{param!r}: {first['msg']}")
+    if first["type"] == "none_required":
+        message = f"{param!r} is not supported here"
+        raise ApiError.invalid(param, message, code="unsupported_parameter")
+    # pydantic's own words name internal classes, and types as Python does.
+    message = _WORDS.get(first["type"], first["msg"]).replace("should be False", "should be false")
+    raise ApiError.invalid(param, f"{param!r}: {message}")
+
+
+_AN_OBJECT = "Input should be an object"
+_WORDS = {"model_type": _AN_OBJECT, "dict_type": _AN_OBJECT}
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -140,7 +140,7 @@ class ResponsesRequest:
         names = self.chat.names
         if "structured_outputs" in self.own.as_chat:  # made of text.format
             names.pop("response_format", None)
-        return {**NAMES, **names}
+        return {**NAMES, **names, "max_tokens": NAMES["max_tokens"]}
 
 
 def responses_request(given: Mapping[str, object]) -> ResponsesRequest:
