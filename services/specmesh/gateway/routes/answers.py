@@ -100,7 +100,7 @@ class AnswerRoutes:
         if num_answers > self._settings.max_answers:
             raise ApiError.invalid(
                 param,
-                f"the request asks for {num_answers} answers (prompts times n); "
+                f"{param!r}: the request asks for {num_answers} answers (prompts times n); "
                 f"the limit is {self._settings.max_answers}",
             )
 
