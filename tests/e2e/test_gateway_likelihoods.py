@@ -4,14 +4,14 @@ real processes."""
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
 import pytest
 import pytest_asyncio
-from tests.e2e.processes import Process, Processes
-from tests.e2e.test_gateway_chat import MESSAGES, TEMPLATE
+from tests.e2e.processes import Process
+from tests.e2e.test_gateway_chat import MESSAGES
 
 from specmesh import models
 from specmesh.client import AsyncClient
@@ -20,25 +20,9 @@ PROMPT = "def read(path):\n    return"
 ASKED = {"model": models.TARGET, "max_tokens": 8, "temperature": 1.2, "seed": 5}
 
 
-@pytest.fixture(scope="module")
-def orchestrator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """Of a mesh whose model has a chat template."""
-    file = tmp_path_factory.mktemp("chat") / "template.jinja"
-    file.write_text(TEMPLATE, encoding="utf-8")
-    with Processes() as own:
-        verifier = own.verifier("--chat-template", str(file))
-        yield own.orchestrator([verifier], [own.drafter()])
-
-
-@pytest.fixture(scope="module")
-def gateway(orchestrator: Process) -> Iterator[Process]:
-    with Processes() as own:
-        yield own.service("gateway", "--orchestrators", orchestrator.address)
-
-
 @pytest_asyncio.fixture
-async def client(orchestrator: Process) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(orchestrator.address) as client:
+async def client(chat_mesh: Process) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(chat_mesh.address) as client:
         yield client
 
 
@@ -53,10 +37,10 @@ def mean(choice: dict[str, Any]) -> float:
     return sum(found) / len(found)
 
 
-def test_the_best_are_those_of_the_highest_log_probability_per_token(gateway: Process):
+def test_the_best_are_those_of_the_highest_log_probability_per_token(chat_gateway: Process):
     prompts = [PROMPT, "import os\n"]
-    all_of = post(gateway, prompt=prompts, n=5, logprobs=0, **ASKED)
-    best = post(gateway, prompt=prompts, n=2, best_of=5, **ASKED)
+    all_of = post(chat_gateway, prompt=prompts, n=5, logprobs=0, **ASKED)
+    best = post(chat_gateway, prompt=prompts, n=2, best_of=5, **ASKED)
     expected = [
         choice["text"]
         for start in (0, 5)
@@ -70,31 +54,31 @@ def test_the_best_are_those_of_the_highest_log_probability_per_token(gateway: Pr
     assert [best["usage"][name] for name in counted] == [all_of["usage"][name] for name in counted]
 
 
-def test_the_best_has_log_probabilities_if_they_are_asked_for(gateway: Process):
-    one = post(gateway, prompt=PROMPT, best_of=3, logprobs=2, echo=True, **ASKED)
+def test_the_best_has_log_probabilities_if_they_are_asked_for(chat_gateway: Process):
+    one = post(chat_gateway, prompt=PROMPT, best_of=3, logprobs=2, echo=True, **ASKED)
     (choice,) = one["choices"]
     assert choice["text"].startswith(PROMPT)
     assert len(choice["logprobs"]["top_logprobs"][-1]) >= 2
 
 
 @pytest.mark.parametrize("num_top", [0, 3])
-async def test_the_log_probabilities_of_a_prompt_are_the_meshs(gateway, client, num_top):
+async def test_the_log_probabilities_of_a_prompt_are_the_meshs(chat_gateway, client, num_top):
     score = await client.score(PROMPT, num_top_logprobs=num_top)
-    told = post(gateway, prompt=[PROMPT, "x"], n=2, prompt_logprobs=num_top, **ASKED)
+    told = post(chat_gateway, prompt=[PROMPT, "x"], n=2, prompt_logprobs=num_top, **ASKED)
     first, second, third, _ = (choice["prompt_logprobs"] for choice in told["choices"])
     assert first == second
     assert third[0] is None
     check(first, score)
 
 
-async def test_those_of_a_chat_are_of_its_whole_prompt(gateway, client):
+async def test_those_of_a_chat_are_of_its_whole_prompt(chat_gateway, client):
     spoken = [
         {"role": "system", "content": "Write Python."},
         {"role": "user", "content": "def größe(x):\n    return"},
     ]
     prompt = await client.apply_chat_template(spoken)
     score = await client.score(list(prompt.token_ids), num_top_logprobs=2)
-    told = post(gateway, "chat/completions", messages=MESSAGES, prompt_logprobs=2, **ASKED)
+    told = post(chat_gateway, "chat/completions", messages=MESSAGES, prompt_logprobs=2, **ASKED)
     check(told["prompt_logprobs"], score)
     assert "prompt_logprobs" not in told["choices"][0]
 
@@ -112,13 +96,13 @@ def check(told, score):
         assert chosen["decoded_token"]
 
 
-async def test_no_tokens_and_an_echo_give_the_prompts_alone(gateway, client):
+async def test_no_tokens_and_an_echo_give_the_prompts_alone(chat_gateway, client):
     tokens = await client.tokenize(PROMPT)
     asked = {"model": models.TARGET, "max_tokens": 0, "echo": True, "logprobs": 1}
-    told = post(gateway, prompt=[PROMPT, PROMPT], n=2, **asked)
-    by_tokens = post(gateway, prompt=list(tokens), **asked)
+    told = post(chat_gateway, prompt=[PROMPT, PROMPT], n=2, **asked)
+    by_tokens = post(chat_gateway, prompt=list(tokens), **asked)
     assert by_tokens["choices"] == told["choices"][:1]
-    more = post(gateway, prompt=PROMPT, **{**asked, "max_tokens": 1})
+    more = post(chat_gateway, prompt=PROMPT, **{**asked, "max_tokens": 1})
     assert [choice["text"] for choice in told["choices"]] == [PROMPT] * 4
     assert {choice["finish_reason"] for choice in told["choices"]} == {"length"}
     num_tokens = 2 * len(tokens)
@@ -128,14 +112,14 @@ async def test_no_tokens_and_an_echo_give_the_prompts_alone(gateway, client):
     longer = more["choices"][0]["logprobs"]
     assert first["tokens"] == longer["tokens"][:-1]
     assert first["token_logprobs"][1:] == pytest.approx(longer["token_logprobs"][1:-1], abs=1e-3)
-    for plain in post(gateway, prompt="x", **{**asked, "logprobs": None})["choices"]:
+    for plain in post(chat_gateway, prompt="x", **{**asked, "logprobs": None})["choices"]:
         assert (plain["text"], plain["logprobs"]) == ("x", None)
 
 
-def test_an_echo_alone_is_streamed(gateway: Process):
+def test_an_echo_alone_is_streamed(chat_gateway: Process):
     asked = {"model": models.TARGET, "prompt": PROMPT, "max_tokens": 0, "echo": True}
     options = {"include_usage": True, "continuous_usage_stats": True}
-    url = f"http://{gateway.address}/v1/completions"
+    url = f"http://{chat_gateway.address}/v1/completions"
     body = {**asked, "stream": True, "stream_options": options}
     lines = httpx2.post(url, json=body, timeout=60).text.split("\n\n")
     *parts, counted = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]

@@ -4,13 +4,11 @@ all that it may be."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
-from tests.e2e.processes import Process, Processes
-from tests.e2e.test_gateway_chat import TEMPLATE
+from tests.e2e.processes import Process
 
 from specmesh import models
 from specmesh.gateway.requests.extension import Extension
@@ -38,16 +36,6 @@ TELLING_OTHERS = {
 }
 
 
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    file = tmp_path_factory.mktemp("chat") / "template.jinja"
-    file.write_text(TEMPLATE, encoding="utf-8")
-    with Processes() as own:
-        verifier = own.verifier("--chat-template", str(file))
-        orchestrator = own.orchestrator([verifier], [own.drafter()])
-        yield own.service("gateway", "--orchestrators", orchestrator.address)
-
-
 def named(table: dict[str, Any]) -> list[str]:
     """The parameters of a call, and the fields of its extension."""
     own = [f"{EXTENSION}.{name}" for name in Extension.model_fields]
@@ -55,10 +43,10 @@ def named(table: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("path", CALLS)
-def test_a_wrong_value_is_told_under_its_own_name(gateway: Process, path: str):
+def test_a_wrong_value_is_told_under_its_own_name(chat_gateway: Process, path: str):
     table, asked = CALLS[path]
     wrong = []
-    with httpx2.Client(base_url=f"http://{gateway.address}/v1/", timeout=60) as http:
+    with httpx2.Client(base_url=f"http://{chat_gateway.address}/v1/", timeout=60) as http:
         for name in named(table):
             for value in WRONG:
                 if name.startswith("max_") and value in (101, 2**31):
@@ -150,10 +138,10 @@ def is_told(name: str, told: dict[str, Any]) -> bool:
     ],
     ids=str,
 )
-def test_a_reason_has_the_callers_names_and_all_types(gateway, path, change, param, reason):
+def test_a_reason_has_the_callers_names_and_all_types(chat_gateway, path, change, param, reason):
     _, asked = CALLS[path]
     body = {"model": models.TARGET, **asked, **change}
-    answer = httpx2.post(f"http://{gateway.address}/v1/{path}", json=body, timeout=60)
+    answer = httpx2.post(f"http://{chat_gateway.address}/v1/{path}", json=body, timeout=60)
     told = answer.json()["error"]
     assert (answer.status_code, told["param"]) == (400, param), told
     assert reason in told["message"]
