@@ -20,6 +20,7 @@ from specmesh.orchestrator.parsing.python_values import NAME
 
 Schema = Mapping[str, Any]
 
+ANY_KEY = "/[^<>\\n]+/"
 TEXT = "text"
 """The rule for any text, and the tag that ends it."""
 NOTES = {
@@ -98,11 +99,15 @@ class TaggedArguments:
     argument, ``end`` is the tag behind it."""
 
     key: Callable[[CallRules, str], str]
+    """Takes an expression for the name of the argument."""
     end: str
     has_lines: bool = False
 
-    def write(self, rules: CallRules, number: int, schema: Schema) -> Sequence[str]:
-        """Return the rule for the arguments of tool ``number``. Raises ValueError."""
+    def write(self, rules: CallRules, number: int, schema: Schema | None) -> Sequence[str]:
+        """Return the rule for the arguments of tool ``number``; any without a schema. Raises
+        ValueError."""
+        if schema is None:
+            return [f"{rules.arguments(number)}: gap ({self.key(rules, ANY_KEY)} {TEXT} gap)*"]
         written = [
             f"({self._argument(rules, each)}){'' if each.is_required else '?'}"
             for each in separate(schema)
@@ -117,7 +122,8 @@ class TaggedArguments:
         if any(character in argument.name for character in "<>\n") or not argument.name:
             raise ValueError(f"{argument.name!r} is no name of an argument in this format")
         line = '"\\n"' if self.has_lines else ""
-        parts = (self.key(rules, argument.name), self._value(rules, argument.schema, line), "gap")
+        key = self.key(rules, quoted(argument.name))
+        parts = (key, self._value(rules, argument.schema, line), "gap")
         return " ".join(parts)
 
     def _value(self, rules: CallRules, schema: Schema, line: str) -> str:
@@ -145,9 +151,9 @@ class TaggedArguments:
 class ListedArguments:
     """Arguments as ``key=value``, with commas between, whose values are JSON."""
 
-    def write(self, rules: CallRules, number: int, schema: Schema) -> Sequence[str]:
+    def write(self, rules: CallRules, number: int, schema: Schema | None) -> Sequence[str]:
         """Return the rules for the arguments of tool ``number``. Raises ValueError."""
-        return [*self._lines(rules.arguments(number), separate(schema))]
+        return [*self._lines(rules.arguments(number), separate(schema or {}))]
 
     def _lines(self, rule: str, arguments: Sequence[Argument]) -> Iterator[str]:
         yield f"{rule}: {f'{rule}_from_0' if arguments else quoted('')}"

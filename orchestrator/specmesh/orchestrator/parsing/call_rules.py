@@ -19,9 +19,18 @@ class CallRules:
     """The special tokens of the model, by spelling."""
     is_single: bool
     """True for exactly one call, False for one or more."""
+    begins: Sequence[str] = ()
+    """The markers that begin a call wherever there is text; none if the answer is calls alone."""
 
     def marker(self, spelling: str) -> str:
-        """Return a marker: a special token if the model has it, otherwise its text."""
+        """Return a marker: a special token if the model has it, otherwise its text. One of
+        ``begins`` comes with the text before it."""
+        if spelling in self.begins:
+            return begun(self.begins.index(spelling))
+        return self.literal(spelling)
+
+    def literal(self, spelling: str) -> str:
+        """Return a marker alone."""
         token_id = self.special_tokens.get(spelling)
         return quoted(spelling) if token_id is None else f"<[{token_id}]>"
 
@@ -57,9 +66,17 @@ class CallRules:
         return call if self.is_single else f"{call} ({between} {call})*"
 
 
-def whole_arguments(rules: CallRules, number: int, schema: Mapping[str, Any]) -> Sequence[str]:
-    """Return the rule for the arguments of tool ``number`` as one JSON object."""
-    return [f"{rules.arguments(number)}: {json_rule(schema)}"]
+def whole_arguments(
+    rules: CallRules, number: int, schema: Mapping[str, Any] | None
+) -> Sequence[str]:
+    """Return the rule for the arguments of tool ``number`` as one JSON object; any without a
+    schema."""
+    return [f"{rules.arguments(number)}: {json_rule(schema or {'type': 'object'})}"]
+
+
+def begun(number: int) -> str:
+    """Return the name of the rule for text and the marker at this place of ``begins``."""
+    return f"begun_{number}"
 
 
 def either(alternatives: Iterable[str]) -> str:

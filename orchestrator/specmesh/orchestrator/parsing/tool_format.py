@@ -41,8 +41,14 @@ class ToolFormat:
     rules: Callable[[CallRules], str] | None = None
     """Writes the rules of a grammar, in Lark's notation, whose rule ``calls`` is a message that the
     parser reads as calls alone; None for a format in which no call can be demanded."""
-    arguments: Callable[[CallRules, int, Mapping[str, Any]], Sequence[str]] = whole_arguments
+    begins: Sequence[str] = ()
+    """The markers that begin calls in the midst of text; empty for a format that can't tell calls
+    from text by their beginning."""
+    call: str = "call"
+    """The rule of ``rules`` for what begins with one of ``begins``."""
+    arguments: Callable[[CallRules, int, Mapping[str, Any] | None], Sequence[str]] = whole_arguments
     """Returns the lines of the rules for the arguments of the tool at a place of ``names``, which
-    are valid under a schema. Raises ValueError for a schema that can't be enforced."""
+    are valid under a schema, if there is one. Raises ValueError for a schema that can't be
+    enforced."""
     names: re.Pattern[str] = re.compile(".+", re.DOTALL)
     """The names of tools that the format can express."""

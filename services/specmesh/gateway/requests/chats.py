@@ -82,7 +82,8 @@ class ChatRequest(Request):
     @property
     def names(self) -> dict[str, str]:
         """The caller's names for what errors of the mesh tell of; a grammar may force calls."""
-        forced = {"response_format": "tool_choice"} if self.forced_calls else {}
+        by_tools = "tool_choice" if self.forced_calls else "tools"
+        forced = {} if self.grammars else {"response_format": by_tools}
         limit = {} if self.max_completion_tokens is None else {"max_tokens": LIMIT}
         return {**super().names, **forced, **limit}
 

@@ -73,5 +73,6 @@ FORMAT = ToolFormat(
     is_of=lambda template: CALL in template,
     parser=DeepSeekV3Parser,
     rules=write_rules,
+    begins=(CALL,),
     names=re.compile(r"[^<\s](?:[^<\n]*[^<\s])?"),
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from specmesh.orchestrator.parsing.argument_rules import TaggedArguments
-from specmesh.orchestrator.parsing.call_rules import CallRules, quoted
+from specmesh.orchestrator.parsing.call_rules import CallRules
 from specmesh.orchestrator.parsing.character_parser import Reading
 from specmesh.orchestrator.parsing.tagged_parser import TaggedParser
 from specmesh.orchestrator.parsing.tool_format import ToolFormat
@@ -64,7 +64,7 @@ class Glm45Parser(TaggedParser):
 
 def write_key(rules: CallRules, key: str) -> str:
     """Return an expression for what is before the value of the argument ``key``."""
-    parts = (rules.marker(KEY), quoted(key), rules.marker(KEY_END), "gap", rules.marker(VALUE))
+    parts = (rules.marker(KEY), key, rules.marker(KEY_END), "gap", rules.marker(VALUE))
     return " ".join(parts)
 
 
@@ -88,6 +88,7 @@ FORMAT = ToolFormat(
     parser=Glm45Parser,
     is_typed=True,
     rules=write_rules,
+    begins=(BEGIN,),
     arguments=ARGUMENTS.write,
     names=re.compile(r"[^<\s](?:[^<\n]*[^<\s])?"),
 )

@@ -59,7 +59,7 @@ class Qwen3CoderParser(TaggedParser):
 
 def write_key(rules: CallRules, key: str) -> str:  # noqa: ARG001
     """Return an expression for what is before the value of the argument ``key``."""
-    return quoted(f"{PARAMETER}{key}>\n")
+    return f'{quoted(PARAMETER)} {key} ">\\n"'
 
 
 ARGUMENTS = TaggedArguments(write_key, PARAMETER_END, has_lines=True)
@@ -67,10 +67,11 @@ ARGUMENTS = TaggedArguments(write_key, PARAMETER_END, has_lines=True)
 
 def write_rules(rules: CallRules) -> str:
     """Return the rules for calls as templates write them."""
-    functions = rules.any_tool(f"{FUNCTION}{{}}>\n", f"{FUNCTION_END}\n")
+    unmarked = f"| {rules.marker(FUNCTION)}" if rules.begins else ""
+    functions = rules.any_tool("{}>\n", f"{FUNCTION_END}\n")
     return f"""
 calls: {rules.repeated("call", between="gap")}
-call: {rules.marker(BEGIN)} "\\n" {functions} {rules.marker(END)}
+call: ({rules.marker(BEGIN)} "\\n" {quoted(FUNCTION)} {unmarked}) {functions} {rules.marker(END)}
 gap: "\\n"?
 {ARGUMENTS.text_rule(rules)}
 """
@@ -83,6 +84,7 @@ FORMAT = ToolFormat(
     parser=Qwen3CoderParser,
     is_typed=True,
     rules=write_rules,
+    begins=(BEGIN, FUNCTION),
     arguments=ARGUMENTS.write,
     names=re.compile(r"[^<>\s](?:[^<>\n]*[^<>\s])?"),
 )
