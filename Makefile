@@ -5,13 +5,14 @@ OUTSIDE := .venv-outside/bin
 INSTRUCTOR := .venv-instructor/bin
 PHOENIX := .venv-phoenix/bin
 K8S := .venv-k8s
+SCHEMAS := .schema-suite
 VLLM := .venv-vllm
 WEIGHTS := ./services/specmesh/models
 SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo test test-slow numbers schedules bad-bodies browser check hashes images k8s-check k8s-smoke vllm-check try-vllm format proto bench chaos outside phoenix train clean
+.PHONY: help setup setup-vllm demo test test-slow numbers schedules bad-bodies browser check hashes images k8s-check k8s-smoke vllm-check try-vllm format proto bench chaos outside schema-suite phoenix train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -133,6 +134,11 @@ outside: $(READY) $(VLLM)/.ready ## run LangChain, LangGraph, LiteLLM, Instructo
 	$(BIN)/python -m tests.gateway.outside $(OUTSIDE) $(INSTRUCTOR) $(VLLM)/bin
 	$(BIN)/python -m tests.gateway.same_load $(OUTSIDE)
 
+schema-suite: $(READY) ## run the JSON Schema Test Suite, which the source of jsonschema ships, against our grammars
+	$(BIN)/pip download --quiet --no-deps --no-binary jsonschema --dest $(SCHEMAS) jsonschema
+	tar -xzf $(SCHEMAS)/jsonschema-*.tar.gz -C $(SCHEMAS) --strip-components 1
+	SCHEMA_SUITE=$(SCHEMAS)/json/tests $(BIN)/python -m pytest -q -s tests/inference/grammar/test_public_suite.py
+
 phoenix: $(READY) ## send a mesh's traces to Arize Phoenix, in an environment of its own (850 MB)
 	test -x $(PHOENIX)/python || python3 -m venv .venv-phoenix
 	$(PHOENIX)/pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
@@ -143,4 +149,4 @@ train: $(READY) ## train the shipped model pair from scratch (takes hours)
 	$(BIN)/specmesh train
 
 clean: ## remove what was built; keeps the models
-	rm -rf $(VENV) .venv-outside .venv-instructor .venv-phoenix $(K8S) $(VLLM) .venv-try-vllm stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-outside .venv-instructor .venv-phoenix $(K8S) $(VLLM) .venv-try-vllm $(SCHEMAS) stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

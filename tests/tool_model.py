@@ -62,7 +62,7 @@ def reply(prompt: str) -> str:
     if results:
         said = f"It is {' and '.join(results)}."
     elif has_tools and cities:
-        said = calls(cities, is_mistral=is_mistral)
+        said = calls(cities, is_mistral=is_mistral, in_tags="<function=" in prompt)
     else:
         said = "Hello!"
     return f"hm, hm\n</think>\n\n{said}" if prompt.endswith("<think>\n") else said
@@ -73,11 +73,20 @@ def arguments(city: str) -> str:
     return f'{{"city": "{city}", "days": 2}}'
 
 
-def calls(cities: Sequence[str], *, is_mistral: bool) -> str:
+def calls(cities: Sequence[str], *, is_mistral: bool = False, in_tags: bool = False) -> str:
+    if in_tags:
+        return "I look.\n" + "\n".join(map(_tagged, cities))
     written = [f'{{"name": "get_weather", "arguments": {arguments(city)}}}' for city in cities]
     if is_mistral:
         return f"[TOOL_CALLS] [{', '.join(written)}]"
     return "I look.\n" + "\n".join(f"<tool_call>\n{call}\n</tool_call>" for call in written)
+
+
+def _tagged(city: str) -> str:
+    """The call for ``city`` as Qwen 3 Coder writes it."""
+    pairs = {"city": city, "days": 2}.items()
+    written = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in pairs)
+    return f"<tool_call>\n<function=get_weather>\n{written}</function>\n</tool_call>"
 
 
 @cache

@@ -1,8 +1,10 @@
 """A whole mesh of real processes."""
 
 import asyncio
+import json
 import os
 import re
+import shutil
 import signal
 import sys
 from dataclasses import replace
@@ -66,12 +68,24 @@ async def test_a_mesh_answers_and_a_stream_outlives_its_orchestrator(
     ]
 
 
-async def test_up_serves_until_interrupted_keeps_traces_and_leaves_nothing(target_model, tmp_path):
+@pytest.fixture
+def greedy_model(target_model, tmp_path):
+    """Folder of a model whose author recommends the likeliest token."""
+    folder = shutil.copytree(target_model, tmp_path / "model", copy_function=os.link)
+    file = folder / "generation_config.json"
+    asked = json.loads(file.read_text()) | {"top_k": 1}
+    file.unlink()
+    file.write_text(json.dumps(asked))
+    return str(folder)
+
+
+async def test_up_serves_until_interrupted_keeps_traces_and_leaves_nothing(greedy_model, tmp_path):
     template, store = tmp_path / "template.jinja", tmp_path / "traces.sqlite"
     template.write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
     up = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", "from specmesh.cli.main import main; main()"),
-        *("up", "--port", "0", "--target", target_model, "--drafter", "random"),
+        *("up", "--port", "0", "--target", greedy_model, "--drafter", "random"),
+        *("--generation-config", "auto"),
         *("--chat-template", str(template), "--trace", "all", "--store", str(store)),
         stdout=asyncio.subprocess.PIPE,
     )
@@ -88,10 +102,13 @@ async def test_up_serves_until_interrupted_keeps_traces_and_leaves_nothing(targe
             # Redis alone has its socket there: a URL may hold a password.
             assert sum("redis.sock" in command for command in commands) == 1
             async with AsyncClient(address[1]) as client:
-                assert (await ask(client, "speculative")).text
+                said = (await ask(client, "speculative")).text
+                assert said
+                by_author = client.generate(PROMPT, max_tokens=32, ignore_end_of_text=True)
+                assert (await by_author).text == said
                 answer = client.chat([{"role": "user", "content": PROMPT}], max_tokens=2)
                 assert (await answer).token_ids
-            while len(traces := kept(store)) < 2:  # noqa: ASYNC110 - another process writes it
+            while len(traces := kept(store)) < 3:  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(0.1)
             up.send_signal(signal.SIGINT)
             said, _ = await up.communicate()
@@ -101,7 +118,7 @@ async def test_up_serves_until_interrupted_keeps_traces_and_leaves_nothing(targe
     assert up.returncode == 0
     assert said.decode().endswith("the mesh is down\n")
     assert not any(child.is_running() for child in children)
-    (first,) = [each for each in traces if each.num_tokens == 32]
+    first, _ = [each for each in traces if each.num_tokens == 32]
     assert (first.strategy, first.outcome) == ("speculative", Outcome.OK)
     assert (first.num_missing, first.nodes) == (0, ("drafter", "orchestrator", "verifier-0"))
 

@@ -15,6 +15,12 @@ from specmesh import models
 from specmesh.client import AsyncClient
 
 NUM_TAIL_LINES = 30
+CHAT_TEMPLATE = """
+{%- for message in messages %}
+    {{- '# ' + message.role + '\\n' + message.content + eos_token + '\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '# assistant\\n' }}{% endif %}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,23 @@ async def client(mesh: Mesh) -> AsyncIterator[AsyncClient]:
     """Talks to the shared mesh."""
     async with AsyncClient(mesh.orchestrator.address) as connected:
         yield connected
+
+
+@pytest.fixture(scope="session")
+def chat_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """The orchestrator of a mesh whose model has a chat template."""
+    file = tmp_path_factory.mktemp("chat") / "template.jinja"
+    file.write_text(CHAT_TEMPLATE, encoding="utf-8")
+    with Processes() as own:
+        verifier = own.verifier("--chat-template", str(file))
+        yield own.orchestrator([verifier], [own.drafter()])
+
+
+@pytest.fixture(scope="session")
+def chat_gateway(chat_mesh: Process) -> Iterator[Process]:
+    """A gateway before ``chat_mesh``."""
+    with Processes() as own:
+        yield own.service("gateway", "--orchestrators", chat_mesh.address)
 
 
 @pytest.fixture(scope="module")

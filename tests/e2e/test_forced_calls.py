@@ -110,6 +110,18 @@ async def test_calls_are_valid_and_the_same_with_every_strategy(client, choice, 
         assert len({*map(said, results)}) == 1
 
 
+async def test_strict_tools_leave_text_free_and_the_same_with_every_strategy(client):
+    strict = [
+        {"type": "function", "function": {**tool["function"], "strict": True}} for tool in TOOLS
+    ]
+    asked = {"max_tokens": 48, "temperature": 0}
+    held = await all_of(
+        *(client.chat(MESSAGES, tools=strict, **asked, **each) for each in STRATEGIES)
+    )
+    free = await client.chat(MESSAGES, tools=TOOLS, **asked)
+    assert {*map(said, held)} == {said(free)}
+
+
 async def test_several_calls_may_come(client):
     result = await ask(client, tool_choice=ToolChoice(["now"]), seed=1)
     calls = result.message.tool_calls

@@ -10,7 +10,7 @@ import openai
 import pytest
 import pytest_asyncio
 from tests.e2e.processes import Process, Processes
-from tests.e2e.test_gateway_chat import MESSAGES, TEMPLATE
+from tests.e2e.test_gateway_chat import MESSAGES
 from tokenizers import Tokenizer
 
 from specmesh import models
@@ -22,14 +22,10 @@ ASKED = {"model": models.TARGET, "temperature": 0}
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """Over a mesh whose model has a chat template."""
-    file = tmp_path_factory.mktemp("chat") / "template.jinja"
-    file.write_text(TEMPLATE, encoding="utf-8")
+def gateway(chat_mesh: Process) -> Iterator[Process]:
+    """Over a mesh whose model has a chat template, and another name for it."""
     with Processes() as own:
-        verifier = own.verifier("--chat-template", str(file))
-        orchestrator = own.orchestrator([verifier], [own.drafter()])
-        flags = ("--orchestrators", orchestrator.address, "--served-model-name", "coder")
+        flags = ("--orchestrators", chat_mesh.address, "--served-model-name", "coder")
         yield own.service("gateway", *flags)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import openai
 import pytest
@@ -13,12 +12,6 @@ from tests.e2e.processes import Process, Processes
 from specmesh import models
 from specmesh.client import AsyncClient
 
-TEMPLATE = """
-{%- for message in messages %}
-    {{- '# ' + message.role + '\\n' + message.content + eos_token + '\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '# assistant\\n' }}{% endif %}
-"""
 MESSAGES = [
     {"role": "developer", "content": "Write Python."},
     {"role": "user", "content": [{"type": "text", "text": "def größe(x):\n    return"}]},
@@ -28,14 +21,8 @@ LIMIT = {"max_completion_tokens": 24}
 
 
 @pytest.fixture(scope="module")
-def orchestrator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """Of a mesh whose model has a chat template."""
-    file = tmp_path_factory.mktemp("chat") / "template.jinja"
-    file.write_text(TEMPLATE, encoding="utf-8")
-    with Processes() as own:
-        verifier = own.verifier("--chat-template", str(file))
-        drafter = own.drafter()
-        yield own.orchestrator([verifier], [drafter])
+def orchestrator(chat_mesh: Process) -> Process:
+    return chat_mesh
 
 
 async def test_a_chat_is_answered_as_the_mesh_answers_it(

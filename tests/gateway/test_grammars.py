@@ -46,6 +46,11 @@ STRUCTURED = [
     [
         *(({"response_format": given}, grammar) for given, grammar in FORMATS),
         *(({"structured_outputs": given}, grammar) for given, grammar in STRUCTURED),
+        ({"guided_json": SCHEMA}, FORMATS[1][1]),
+        ({"guided_json": json.dumps(SCHEMA)}, STRUCTURED[1][1]),
+        ({"guided_regex": "a+", "guided_json": None}, STRUCTURED[3][1]),
+        ({"guided_choice": ["yes", "no"]}, STRUCTURED[5][1]),
+        ({"guided_grammar": 'start: "a"'}, STRUCTURED[4][1]),
     ],
 )
 @pytest.mark.parametrize(("path", "asked"), [("completions", COMPLETION), ("chat", CHAT)])
@@ -97,6 +102,8 @@ REGEX = {"structured_outputs": {"regex": "a"}}
     ("path", "asked", "param"),
     [
         ("/v1/completions", COMPLETION | REGEX, "structured_outputs"),
+        ("/v1/completions", COMPLETION | {"guided_regex": "a"}, "guided_regex"),
+        ("/v1/responses", RESPONSE | {"guided_regex": "a"}, "guided_regex"),
         ("/v1/chat/completions", CHAT | REGEX, "structured_outputs"),
         ("/v1/responses", RESPONSE | REGEX, "structured_outputs"),
         ("/v1/chat/completions", CHAT | {"response_format": FORMATS[0][0]}, "response_format"),

@@ -149,7 +149,7 @@ async def test_tools_and_their_choice_reach_the_mesh(gateway, orchestrator, choi
     function = {name: value for name, value in WEATHER.items() if name != "type"}
     assert [json.loads(tool) for tool in request.chat.tools] == [
         {"type": "function", "function": function},
-        {"type": "function", "function": {"name": "add"}},
+        {"type": "function", "function": {"name": "add", "strict": True}},
     ]
     forced = request.chat.tool_choice
     assert request.chat.HasField("tool_choice") is (names is not None)

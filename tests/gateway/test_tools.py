@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import openai
 import pytest
+from google.rpc.error_details_pb2 import ErrorInfo
 from tests.client.conftest import refuses, whole_answer
 from tests.gateway.test_errors import field as field_of
 
@@ -181,12 +182,27 @@ async def test_reasoning_is_left_out_on_request(gateway, orchestrator):
 
 async def test_tools_reach_the_mesh_as_they_were_given(gateway, orchestrator):
     orchestrator.generate_scripts = [whole_answer] * 3
-    strict = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}]
-    for choice, tools in (("auto", TOOLS), ("none", TOOLS), (None, strict)):
+    loose, strict = (
+        [{"type": "function", "function": {**TOOLS[0]["function"], "strict": each}}]
+        for each in (False, True)
+    )
+    for choice, tools in (("auto", loose), ("none", TOOLS), (None, strict)):
         await gateway.openai.chat.completions.create(**ASKED, tools=tools, tool_choice=choice)
     auto, none, default = (request.chat.tools for request in orchestrator.requests)
-    assert auto == default == [json.dumps(tool, ensure_ascii=False) for tool in TOOLS]
+    assert auto == [json.dumps(tool, ensure_ascii=False) for tool in TOOLS]
+    assert default == [json.dumps(tool, ensure_ascii=False) for tool in strict]
     assert none == []
+
+
+async def test_what_strict_tools_lack_is_told_under_their_name(gateway, orchestrator):
+    lacking = ErrorInfo(
+        domain="specmesh.dev", reason="UNSUPPORTED_FEATURE", metadata={"feature": "GRAMMARS"}
+    )
+    orchestrator.generate_scripts = [
+        refuses(grpc.StatusCode.FAILED_PRECONDITION, "lacks", "", lacking)
+    ]
+    response = await gateway.post("/v1/chat/completions", {**ASKED, "tools": TOOLS})
+    assert response.json()["error"]["param"] == "tools"
 
 
 async def test_calls_and_results_reach_the_mesh_as_messages(gateway, orchestrator):

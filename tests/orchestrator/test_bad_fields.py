@@ -167,10 +167,14 @@ NO_TOOLS = [
     *("{}", TOOL.replace("function", "custom", 1), TOOL.replace('"f"', '""')),
     *('{"type": "function", "function": "f"}', '{"type": "function", "function": {}}'),
 ]
+TYPED = {"tool_calls": "qwen3_coder"}
 FORMAT = [
     ({"tool_calls": "latin"}, "tool_calls"),
     ({"reasoning": "none at all"}, "reasoning"),
     ({"tool_names": ["f"] * (most.MAX_TOOLS + 1)}, "tool_names"),
+    ({**TYPED, "arguments": [{"types": ["null"]}] * (most.MAX_ARGUMENTS + 1)}, "arguments"),
+    ({**TYPED, "arguments": [{"tool": "f", "name": "a"}]}, "arguments[0].types"),
+    ({**TYPED, "arguments": [{"types": ["null"]}, {"types": ["int"]}]}, "arguments[1].types"),
 ]
 CHAT = [
     (one(role="user<end>") | {"content_as_text": True}, "messages[0].role"),
@@ -279,6 +283,8 @@ TAKEN = {
         for field in ("name", "tool_calls.id", "tool_call_id", "reasoning_content")
     },
     "add_special_tokens": "a bool",
+    "format.arguments.tool": "a tool of another name has no such arguments",
+    "format.arguments.name": "another tool may have it",
     "keep_special_tokens": "a bool",
     "include_token_strings": "a bool",
     "received.max_tokens": "never more than the context holds",

@@ -44,6 +44,7 @@ CHECKED = {
     "JSON in `chat.tools`, `chat.messages.tool_calls.arguments`": (
         "an object, its numbers finite, {MAX_JSON_DEPTH} lists or objects in one another"
     ),
+    "`format.arguments`": "{MAX_ARGUMENTS}",
     "`request_id`": "{MAX_REQUEST_ID_CHARS} characters",
     "`cache_salt`": "{MAX_CACHE_SALT_CHARS} characters",
     "`session_id`": "1 to {MAX_SESSION_ID_CHARS} characters",

@@ -3,6 +3,7 @@ grammar: they are asked to."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import grpc
@@ -11,7 +12,7 @@ from tests.orchestrator.answers import Answer, collect, resuming
 from tests.orchestrator.face import face
 from tests.orchestrator.model import features_but
 from tests.orchestrator.peers import raising
-from tests.orchestrator.test_tools import USER, asking, scripted
+from tests.orchestrator.test_tools import USER, asking, deltas, message, scripted
 from tests.orchestrator.tool_templates import HERMES, MISTRAL, THINKING
 from tests.tool_model import TOKENIZER
 
@@ -25,6 +26,45 @@ def forcing(**fields: Any) -> Any:
     asked = asking(USER, **fields)
     asked.chat.tool_choice.SetInParent()
     return asked
+
+
+def with_strict(**fields: Any) -> Any:
+    """A chat that may call its tool, but with valid arguments alone."""
+    asked = asking(USER, **fields)
+    (tool,) = map(json.loads, asked.chat.tools)
+    tool["function"]["strict"] = True
+    asked.chat.tools[:] = [json.dumps(tool)]
+    return asked
+
+
+async def test_calls_of_strict_tools_are_held_to_their_schema_in_the_midst_of_text(connect):
+    verifier = scripted(HERMES)
+    async with face(await connect([verifier])) as clients:
+        answer = await collect(clients.generation.Generate(with_strict()))
+        plain = await collect(clients.generation.Generate(asking(USER)))
+    assert (answer.text, message(deltas(answer))) == (plain.text, message(deltas(plain)))
+    first, last = verifier.requests[0], verifier.requests[-1]
+    assert "start: call* tail" in first.sampling.grammar.ebnf
+    assert not last.sampling.HasField("grammar")
+    prompt = TOKENIZER.decode(list(first.prefix.token_ids))
+    assert "get_weather" in prompt
+    assert "strict" not in prompt  # the template doesn't get it
+
+
+async def test_a_text_with_a_grammar_of_its_own_has_no_calls(connect):
+    verifier = scripted(HERMES)
+    sampling = {"temperature": 0, "grammar": {"regex": "(?s).*"}}
+    async with face(await connect([verifier])) as clients:
+        await collect(clients.generation.Generate(with_strict(sampling=sampling)))
+    assert verifier.requests[0].sampling.grammar.regex == "(?s).*"
+
+
+async def test_a_strategy_without_grammars_names_what_is_strict(connect):
+    asked = with_strict(speculation={"strategy": "filter"})
+    async with face(await connect([scripted(HERMES)])) as clients:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await collect(clients.generation.Generate(asked))
+    assert "excludes chat.tools[0].function.strict" in invalid_field(refused.value).reason
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,16 @@ from tests.orchestrator.answers import Answer, collect, request, resuming
 from tests.orchestrator.face import face, template
 from tests.orchestrator.model import model_info
 from tests.orchestrator.peers import Verifier
-from tests.orchestrator.tool_templates import HERMES, LLAMA3, MISTRAL, THINKING
+from tests.orchestrator.tool_templates import (
+    DEEPSEEK_V3,
+    GLM45,
+    HERMES,
+    LLAMA3,
+    MISTRAL,
+    PYTHONIC,
+    QWEN3_CODER,
+    THINKING,
+)
 from tests.tool_model import (
     END,
     END_ID,
@@ -86,7 +95,7 @@ async def test_calls_of_tools_come_as_deltas_beside_the_text(hermes):
     answer = await collect(hermes.generation.Generate(asking(USER)))
     assert answer.started.has_deltas
     assert message(deltas(answer)) == ("I look.", FOUND, "")
-    assert answer.text == calls(["Köln", "Bonn"], is_mistral=False)
+    assert answer.text == calls(["Köln", "Bonn"])
     assert answer.finished.finish_reason == events_pb2.FINISH_REASON_END_OF_TEXT
     ids = [each.tool_call.id for each in deltas(answer) if each.tool_call.id]
     assert len(set(ids)) == 2
@@ -175,11 +184,12 @@ async def test_special_tokens_are_kept_on_request_but_not_one_that_ends_the_answ
     ]
 
 
+@pytest.mark.parametrize("source", [MISTRAL, QWEN3_CODER], ids=["mistral", "qwen3_coder"])
 @pytest.mark.parametrize("num_chunks", [1, 15, 70])
 async def test_a_resumed_answer_goes_on_with_the_same_call(
-    connect, store_on, redis_server, num_chunks
+    connect, store_on, redis_server, num_chunks, source
 ):
-    behind = await connect([scripted(MISTRAL)])
+    behind = await connect([scripted(source)])
     asked = asking(USER)
     async with face(behind, store_on(redis_server.url)) as clients:
         whole = await collect(clients.generation.Generate(asked))
@@ -203,6 +213,21 @@ async def test_a_resumed_answer_goes_on_with_the_same_call(
         assert resumed.started.has_deltas
 
 
+async def test_arguments_that_are_written_as_text_have_the_types_of_their_schema(connect):
+    async with face(await connect([scripted(QWEN3_CODER)])) as clients:
+        chat = asking(USER).chat
+        by_schema = await collect(clients.generation.Generate(asking(USER)))
+        prompt = await clients.tokenizer.ApplyChatTemplate(
+            tokenizer_pb2.ApplyChatTemplateRequest(chat=chat)
+        )
+        days = {"tool": "get_weather", "name": "days", "types": ["string"]}
+        told = {"tool_calls": "qwen3_coder", "arguments": [days]}
+        asked = request(text=prompt.text, stopping={}, format=told)
+        by_format = await collect(clients.generation.Generate(asked))
+    assert message(deltas(by_schema)) == ("I look.", FOUND, "")
+    assert message(deltas(by_format))[1][0] == ("get_weather", '{"city": "Köln", "days": "2"}')
+
+
 async def test_a_stored_session_shows_the_text_that_its_stream_has(connect, store_on, redis_server):
     behind = await connect([scripted(MISTRAL)])
     async with face(behind, store_on(redis_server.url)) as clients:
@@ -224,7 +249,10 @@ async def test_a_stored_session_shows_the_text_that_its_stream_has(connect, stor
         (LLAMA3, ModelFormats(), "llama3", "none"),
         (MISTRAL, ModelFormats(), "mistral", "none"),
         ("{{ messages[0].content }}", ModelFormats(), "none", "none"),
-        (HERMES.replace("<tool_call>", "<tool_call><function="), ModelFormats(), "none", "none"),
+        (QWEN3_CODER, ModelFormats(), "qwen3_coder", "none"),
+        (GLM45, ModelFormats(), "glm45", "none"),
+        (DEEPSEEK_V3, ModelFormats(), "deepseek_v3", "none"),
+        (PYTHONIC, ModelFormats(), "pythonic", "none"),
         ("{{ messages[0].content }}", ModelFormats("llama3", "think"), "llama3", "think"),
         (THINKING, ModelFormats("none", "none"), "none", "none"),
     ],

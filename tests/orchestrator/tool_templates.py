@@ -40,6 +40,25 @@ HERMES = """
 """
 """The shape of Hermes and Qwen 2.5."""
 
+_IN_JSON = """
+            {{- '\\n<tool_call>\\n{"name": "' + tool_call.name + '", "arguments": ' }}
+            {{- tool_call.arguments | tojson }}
+            {{- '}\\n</tool_call>' }}
+"""
+_IN_TAGS = """
+            {{- '\\n<tool_call>\\n<function=' + tool_call.name + '>\\n' }}
+            {%- for key, value in tool_call.arguments | items %}
+                {{- '<parameter=' + key + '>\\n' }}
+                {{- value if value is string else value | tojson }}
+                {{- '\\n</parameter>\\n' }}
+            {%- endfor %}
+            {{- '</function>\\n</tool_call>' }}
+"""
+QWEN3_CODER = HERMES.replace(_IN_JSON, _IN_TAGS).replace(
+    '{"name": ..., "arguments": ...}', "<function="
+)
+"""The shape of Qwen 3 Coder."""
+
 THINKING = HERMES.replace(
     "{%- if message.content %}",
     "{%- if message.reasoning_content %}"
@@ -156,3 +175,45 @@ DEEPSEEK = """
 {%- if tools %}{{- tools | tojson }}{% endif %}
 """
 """The shape of DeepSeek V3, which reads arguments as text, and calls where there is no content."""
+
+GLM45 = """
+{%- for tool in tools %}{{ tool | tojson(ensure_ascii=False) }}{% endfor %}
+{%- for m in messages %}
+<|{{ m.role }}|>
+{{ m.content }}
+{%- for tc in m.tool_calls %}
+{{ '\\n<tool_call>' + tc.function.name }}
+{% for k, v in tc.function.arguments.items() %}
+<arg_key>{{ k }}</arg_key>
+<arg_value>{{ v | tojson(ensure_ascii=False) if v is not string else v }}</arg_value>
+{% endfor %}
+</tool_call>{% endfor %}
+{%- endfor %}
+"""
+"""The shape of GLM 4.5."""
+
+DEEPSEEK_V3 = """
+{%- for message in messages %}
+    {%- if message['role'] == 'assistant' and message['tool_calls'] is defined %}
+        {%- for tool in message['tool_calls'] %}
+            {{'<｜tool▁call▁begin｜>' + tool['function']['name'] + '<｜tool▁sep｜>'}}
+            {{tool['function']['arguments'] + '<｜tool▁call▁end｜>'}}
+        {%- endfor %}
+        {{'<｜tool▁calls▁end｜>'}}
+    {%- else %}
+        {{'<｜User｜>' + message['content']}}
+    {%- endif %}
+{%- endfor %}
+{%- if tools %}{{ tools | tojson }}{% endif %}
+"""
+"""The shape of DeepSeek V3.1."""
+
+PYTHONIC = """
+{%- if tools is not none %}
+    {{- "Environment: ipython\\n" }}
+    {{- "Respond in the format [func_name1(params_name1=params_value1...), func_name2(params)]" }}
+    {%- for t in tools %}{{- t | tojson(indent=4) }}{% endfor %}
+{%- endif %}
+{%- for message in messages %}{{- message.content }}{% endfor %}
+"""
+"""The shape of templates for Llama 3.2, Llama 4 and ToolACE."""

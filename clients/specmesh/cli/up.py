@@ -12,7 +12,7 @@ import typer
 
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.checks import check_heads, check_port, check_strategy
-from specmesh.cli.local.mesh import LocalMesh, MeshOptions
+from specmesh.cli.local.mesh import LocalMesh, MeshOptions, SamplingDefaults
 from specmesh.cli.local.model_options import ModelOptions
 from specmesh.cli.local.options import CalibrationFile, Lookahead, RedisUrl, Threads, TreesFile
 from specmesh.cli.local.traces import COLLECTOR, Keep, TraceKeeping, sent_elsewhere
@@ -92,6 +92,13 @@ def up(
         ),
     ] = 50051,
     redis_url: RedisUrl = None,
+    generation_config: Annotated[
+        SamplingDefaults,
+        typer.Option(
+            help="Take the sampling defaults of requests from the model's generation_config.json, "
+            "or its plain distribution."
+        ),
+    ] = SamplingDefaults.NONE,
     traces: TraceOptions,
     drain_seconds: Annotated[
         float,
@@ -116,6 +123,7 @@ def up(
             trees=speculation.trees,
             port=port,
             redis_url=redis_url,
+            sampling_defaults=generation_config,
             drain_s=drain_seconds,
             traces=traces.keeping(),
             record_content=traces.record_content,

@@ -11,13 +11,13 @@ from pydantic_settings import SettingsConfigDict
 from specmesh.orchestrator.admission.controller import MAX_WAIT_SECONDS
 from specmesh.orchestrator.admission.limits import Quota
 from specmesh.orchestrator.admission.request_limits import MAX_LOOKAHEAD, MAX_REQUEST_BYTES
-from specmesh.orchestrator.parsing.formats import (
+from specmesh.orchestrator.parsing.reasoning import REASONING_FORMATS
+from specmesh.orchestrator.parsing.registry import (
     DETECTED,
     check_reasoning_format,
     check_tool_format,
     tool_formats,
 )
-from specmesh.orchestrator.parsing.reasoning import REASONING_FORMATS
 from specmesh.orchestrator.replicas.discovery.entries import read_entries
 from specmesh.orchestrator.replicas.discovery.follower import EVERY_SECONDS
 from specmesh.orchestrator.strategies import LOSSLESS

@@ -105,6 +105,9 @@ _FIELDS: tuple[tuple[str, str], ...] = (
     (r"request_id", "specmesh.request_id"),
 )
 """Prefixes of field paths in the mesh's requests, and the parameters they belong to."""
+_MESH_FIELD = re.compile(
+    r"(?<![\w.'\"])(?:sampling|stopping|speculation|chat|format)\.\w+(?:\[\d+\]|\.\w+)*"
+)
 
 
 class ApiError(Exception):
@@ -228,7 +231,7 @@ def _param_and_message(error: SpecmeshError, names: Mapping[str, str]) -> tuple[
     if isinstance(error, InvalidRequest) and error.field_violations:
         first = error.field_violations[0]
         field = _renamed(param_of(first.field), names)
-        return field, f"{field!r}: {first.description}"
+        return field, f"{field!r}: {_renamed_in(first.description, names)}"
     feature = error.metadata.get("feature", "")
     # Many parameters need the same logit processing; the request has said which of them it has.
     param = _PARAMS.get(error.reason) or _FEATURE_PARAMS.get(feature) or names.get(feature)
@@ -244,6 +247,11 @@ def _renamed(param: str, names: Mapping[str, str]) -> str:
         if count:
             return renamed
     return param
+
+
+def _renamed_in(message: str, names: Mapping[str, str]) -> str:
+    """Return ``message`` with the caller's names for the mesh's fields, but for quoted words."""
+    return _MESH_FIELD.sub(lambda found: _renamed(param_of(found[0]), names), message)
 
 
 def param_of(field: str) -> str:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.e2e.conftest import CHAT_TEMPLATE
 from tests.e2e.processes import Processes
-from tests.e2e.test_gateway_chat import TEMPLATE
 from tests.gateway.outside import by_guidellm, by_lm_eval, by_vllm
 from tests.orchestrator.tool_templates import HERMES
 
@@ -29,7 +29,7 @@ def main(programs: Path, instructor: Path, vllm: Path, *chosen: str) -> None:
     with TemporaryDirectory() as name, Processes() as own:
         folder = Path(name)
         template = folder / "template.jinja"
-        template.write_text(TEMPLATE, encoding="utf-8")
+        template.write_text(CHAT_TEMPLATE, encoding="utf-8")
         verifier = own.verifier("--chat-template", str(template))
         orchestrator = own.orchestrator([verifier], [own.drafter()])
         gateway = own.service("gateway", "--orchestrators", orchestrator.address)

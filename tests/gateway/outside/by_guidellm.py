@@ -42,7 +42,7 @@ LOADS = (
     Load("/v1/completions"),
     Load("/v1/completions", stream=False),
     Load("/v1/chat/completions", profile="kind=poisson,rate=8"),
-    Load("/v1/completions", limit="kind=max_duration,seconds=8", output_tokens=32),
+    Load("/v1/completions", limit="kind=max_duration,seconds=20", output_tokens=32),
 )
 
 

@@ -21,7 +21,11 @@ PROGRAMS = Path(__file__).parent / "programs"
 NUM_REQUESTS = 16
 PROMPT_TOKENS = 32
 OUTPUT_TOKENS = 16
-NOT_OF_VLLM = {"best_of", "metadata"}
+NOT_OF_VLLM = {
+    *("best_of", "metadata", "structural_tag", "guided_decoding_backend"),
+    *("guided_choice", "guided_grammar", "guided_json", "guided_regex"),
+    "guided_whitespace_pattern",
+}
 """What we take as others' though vLLM has it no longer, or never had."""
 TABLES = {
     "/v1/completions": set(COMPLETIONS),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
-from specmesh.orchestrator.parsing.formats import tool_formats
+from specmesh.orchestrator.parsing.argument_types import argument_types
 from specmesh.orchestrator.parsing.pieces import (
     CallPiece,
     ContentPiece,
@@ -16,8 +16,24 @@ from specmesh.orchestrator.parsing.pieces import (
     merged,
 )
 from specmesh.orchestrator.parsing.reasoning import REASONING_FORMATS
+from specmesh.orchestrator.parsing.registry import tool_formats
 
-TOOLS = ("get_weather", "add")
+PARAMETERS = {
+    "get_weather": {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "days": {"type": "array", "items": {"type": "integer"}},
+            "note": {"$ref": "#/$defs/note"},
+        },
+        "$defs": {"note": {"type": "string"}},
+    },
+    "add": {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"anyOf": [{"type": "number"}]}},
+    },
+}
+TOOLS = {name: argument_types(each) for name, each in PARAMETERS.items()}
 
 
 def style(tools: str = "", reasoning: str = "") -> AnswerStyle:

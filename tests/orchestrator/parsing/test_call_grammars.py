@@ -22,8 +22,9 @@ from specmesh.decoding.grammar import Grammar, GrammarKind
 from specmesh.inference.grammar.states import GrammarState
 from specmesh.inference.grammar.vocabulary import Vocabulary
 from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
-from specmesh.orchestrator.parsing.formats import tool_formats
+from specmesh.orchestrator.parsing.argument_types import argument_types
 from specmesh.orchestrator.parsing.reasoning import REASONING_FORMATS
+from specmesh.orchestrator.parsing.registry import tool_formats
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.replicas.transport.peer_model import PeerModel
 from specmesh.orchestrator.requests.forced_calls import ForcedCalls, read_forced
@@ -48,8 +49,12 @@ TOOLS = [
     json.dumps({"type": "function", "function": {"name": name, "parameters": schema}})
     for name, schema in SCHEMAS.items()
 ]
-FORMATS = ("hermes", "llama3", "mistral")
-MARKS = ("<tool_call>", "</tool_call>", "[ARGS]", "[CALL_ID]")
+TYPES = {name: argument_types(schema) for name, schema in SCHEMAS.items()}
+FORMATS = tuple(tool_formats())
+MARKS = (
+    *("<tool_call>", "</tool_call>", "[ARGS]", "[CALL_ID]", "</arg_value>", "<arg_key>"),
+    *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
+)
 
 
 @cache
@@ -88,8 +93,12 @@ def vocabulary(special: bool) -> tuple[Vocabulary, int]:
 def forced(
     name: str, special: bool, prompt: str = "", reasoning: str = "", **choice
 ) -> ForcedCalls:
-    chat = chat_pb2.Chat(tools=TOOLS, tool_choice=chat_pb2.ToolChoice(**choice))
-    style = AnswerStyle(tool_formats()[name], REASONING_FORMATS.get(reasoning), tuple(SCHEMAS))
+    written = tool_formats()[name]
+    tools = [
+        tool for tool, each in zip(TOOLS, SCHEMAS, strict=True) if written.names.fullmatch(each)
+    ]
+    chat = chat_pb2.Chat(tools=tools, tool_choice=chat_pb2.ToolChoice(**choice))
+    style = AnswerStyle(written, REASONING_FORMATS.get(reasoning), TYPES)
     return read_forced(chat, style, prompt, target(special))
 
 
@@ -119,7 +128,7 @@ def fits(grammar: Grammar, special: bool, text: str) -> bool:
 
 def check(name: str, text: str, *, prompt: str = "", reasoning: str = "") -> list[str]:
     """The names of the calls that the parser finds; there is nothing but valid calls."""
-    style = AnswerStyle(tool_formats()[name], REASONING_FORMATS.get(reasoning), tuple(SCHEMAS))
+    style = AnswerStyle(tool_formats()[name], REASONING_FORMATS.get(reasoning), TYPES)
     content, calls, _ = message(parsed(style, [text], prompt))
     assert content == "", text
     assert calls, text
@@ -147,6 +156,30 @@ def test_a_choice_names_what_is_called(name, special, seed):
 WEATHER = '{"city": "Köln", "days": 2}'
 CALL = f'{{"name": "get_weather", "arguments": {WEATHER}}}'
 ADD = '{"name": "add-2", "arguments": {"a": true}}'
+QWEN = """<tool_call>
+<function=get_weather>
+<parameter=city>
+Köln
+</parameter>
+<parameter=days>
+2
+</parameter>
+</function>
+</tool_call>"""
+QWEN_ADD = "<tool_call>\n<function=add-2>\n</function>\n</tool_call>"
+GLM = """<tool_call>get_weather
+<arg_key>city</arg_key>
+<arg_value>Köln</arg_value>
+<arg_key>days</arg_key>
+<arg_value>2</arg_value>
+</tool_call>"""
+GLM_ADD = "<tool_call>add-2\n<arg_key>a</arg_key>\n<arg_value>true</arg_value>\n</tool_call>"
+DEEPSEEK = f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{WEATHER}"
+DEEPSEEK_R1 = (
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
+    f"{WEATHER}\n```<｜tool▁call▁end｜>"
+)
+DEEPSEEK_ADD = "<｜tool▁call▁begin｜>add-2<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
 WRITTEN = {
     "hermes": [
         f"<tool_call>\n{CALL}\n</tool_call>",
@@ -164,6 +197,18 @@ WRITTEN = {
         f"[TOOL_CALLS]get_weather{WEATHER}[TOOL_CALLS]add-2{{}}",
         f"[TOOL_CALLS]get_weather[ARGS]{WEATHER}",
         f"[TOOL_CALLS]get_weather[CALL_ID]a1B2c3D4e[ARGS]{WEATHER}",
+    ],
+    "qwen3_coder": [QWEN, f"{QWEN}{QWEN_ADD}", f"{QWEN}\n{QWEN_ADD}"],
+    "glm45": [GLM, GLM.replace("\n", ""), f"{GLM}\n{GLM_ADD}", f"{GLM}{GLM_ADD}"],
+    "deepseek_v3": [
+        f"{DEEPSEEK}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        f"{DEEPSEEK}<｜tool▁call▁end｜>{DEEPSEEK_ADD}<｜tool▁calls▁end｜>",
+        f"{DEEPSEEK_R1}\n{DEEPSEEK_ADD}<｜tool▁calls▁end｜>",
+    ],
+    "pythonic": [
+        '[get_weather(city="Köln", days=2)]',
+        '[get_weather(city="Köln")]',
+        '[get_weather(city="Köln"), add-2(a=true)]',
     ],
 }
 CASES = [(name, text) for name, texts in WRITTEN.items() for text in texts]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from specmesh.orchestrator.parsing.formats import (
+from specmesh.orchestrator.parsing.registry import (
     ENTRY_POINTS,
     reasoning_format,
     tool_format,
@@ -35,7 +35,7 @@ FORMAT = ToolFormat(
 )
 """
 PROGRAM = """
-from specmesh.orchestrator.parsing.formats import tool_format
+from specmesh.orchestrator.parsing.registry import tool_format
 parser = tool_format("auto", "write <<{}").parser(())
 print(parser.push('a <<{"name": "f", "arguments": {}} b'))
 """
@@ -61,7 +61,7 @@ def test_a_package_adds_a_format(tmp_path: Path):
         "[ContentPiece(text='a'), CallPiece(index=0, name='f', arguments='{}'), "
         "ContentPiece(text='b')]\n"
     )
-    assert "hermes, llama3, mistral, brackets" in run("-m", "specmesh.orchestrator", "--help")
+    assert "deepseek_v3, pythonic, brackets" in run("-m", "specmesh.orchestrator", "--help")
 
 
 def test_a_name_says_more_than_the_template():

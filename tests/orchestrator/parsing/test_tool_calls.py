@@ -9,14 +9,63 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.orchestrator.parsing.answers import message, parsed, split, style
 
-from specmesh.orchestrator.parsing.formats import tool_formats
 from specmesh.orchestrator.parsing.pieces import CallPiece, ContentPiece
+from specmesh.orchestrator.parsing.registry import tool_formats
 
 WEATHER = '{"city": "Köln", "days": [1, 2], "note": "a } \\" </tool_call> [TOOL_CALLS] {"}'
 CALL = f'{{"name": "get_weather", "arguments": {WEATHER}}}'
 ADD = '{"name": "add", "parameters": {"a": 12345678901234567890, "b": 0.10}}'
 SUM = '{"a": 12345678901234567890, "b": 0.10}'
 FOUND = [("get_weather", WEATHER), ("add", SUM)]
+
+QWEN = """<tool_call>
+<function=get_weather>
+<parameter=city>
+Köln
+</parameter>
+<parameter=days>
+[1, 2]
+</parameter>
+<parameter=note>
+a } " </tool_call> [TOOL_CALLS] {
+</parameter>
+</function>
+</tool_call>"""
+QWEN_ADD = """<tool_call>
+<function=add>
+<parameter=a>
+12345678901234567890
+</parameter>
+<parameter=b>
+0.10
+</parameter>
+</function>
+</tool_call>"""
+GLM = """<tool_call>get_weather
+<arg_key>city</arg_key>
+<arg_value>Köln</arg_value>
+<arg_key>days</arg_key>
+<arg_value>[1, 2]</arg_value>
+<arg_key>note</arg_key>
+<arg_value>a } " </tool_call> [TOOL_CALLS] {</arg_value>
+</tool_call>"""
+GLM_47 = GLM.replace("\n", "")
+GLM_ADD = """<tool_call>add
+<arg_key>a</arg_key>
+<arg_value>12345678901234567890</arg_value>
+<arg_key>b</arg_key>
+<arg_value>0.10</arg_value>
+</tool_call>"""
+DEEPSEEK_ADD = f"<｜tool▁call▁begin｜>add<｜tool▁sep｜>{SUM}<｜tool▁call▁end｜>"
+DEEPSEEK = (
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>"
+    f"{WEATHER}<｜tool▁call▁end｜>"
+)
+DEEPSEEK_R1 = (
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
+    f"{WEATHER}\n```<｜tool▁call▁end｜>"
+)
+PYTHON = '[get_weather(city=\'Köln\', days=[1, 2], note="a } \\" </tool_call> [TOOL_CALLS] {")]'
 
 CALLS = {
     "hermes": [
@@ -49,6 +98,37 @@ CALLS = {
         (f"[TOOL_CALLS]add[CALL_ID]a1B2c3D4e[ARGS]{SUM}", "", FOUND[1:]),
         (f"[TOOL_CALLS][{CALL}", "", FOUND[:1]),
     ],
+    "qwen3_coder": [
+        (QWEN, "", FOUND[:1]),
+        (f"I look.\n\n{QWEN}\n{QWEN_ADD}\n", "I look.", FOUND),
+        (QWEN.replace("\n", ""), "", FOUND[:1]),
+        (QWEN_ADD.removeprefix("<tool_call>\n"), "", FOUND[1:]),
+        ("<tool_call>\n<function=now>\n</function>\n</tool_call> x", "x", [("now", "{}")]),
+        (f"a {QWEN} b", "ab", FOUND[:1]),
+    ],
+    "glm45": [
+        (GLM, "", FOUND[:1]),
+        (f"I look.\n{GLM}\n{GLM_ADD}", "I look.", FOUND),
+        (f"{GLM_47} b", "b", FOUND[:1]),
+        ("<tool_call>now</tool_call>", "", [("now", "{}")]),
+        ("<tool_call>now\n</tool_call>", "", [("now", "{}")]),
+    ],
+    "deepseek_v3": [
+        (f"{DEEPSEEK}<｜tool▁calls▁end｜>", "", FOUND[:1]),
+        (f"I look.{DEEPSEEK}{DEEPSEEK_ADD}<｜tool▁calls▁end｜>", "I look.", FOUND),
+        (f"{DEEPSEEK_R1}<｜tool▁calls▁end｜>", "", FOUND[:1]),
+        (f"{DEEPSEEK_R1}\n{DEEPSEEK_ADD}<｜tool▁calls▁end｜>", "", FOUND),
+        (DEEPSEEK_ADD, "", FOUND[1:]),
+        (f"{DEEPSEEK}<｜tool▁calls▁end｜> so", "so", FOUND[:1]),
+    ],
+    "pythonic": [
+        (PYTHON, "", FOUND[:1]),
+        (f"{PYTHON[:-1]}, add(a=12345678901234567890, b=0.10)]", "", FOUND),
+        (f"<|python_start|>{PYTHON}<|python_end|>", "", FOUND[:1]),
+        (f"I look.<|python_start|>{PYTHON}<|python_end|> b", "I look.b", FOUND[:1]),
+        ("<|python_start|>[other.name()]", "", [("other.name", "{}")]),
+        ("[ add ( a = 5 , ) ]", "", [("add", '{"a": 5}')]),
+    ],
 }
 CASES = [(name, *case) for name, cases in CALLS.items() for case in cases]
 
@@ -70,6 +150,24 @@ NONE = {
         "[TOOL_CALLS]", "[TOOL_CALLS] hello you {}", "[TOOL_CALLS][]", "[TOOL_CALLS]add",
         '[TOOL_CALLS]["add"]', "[TOOL_CALLS]a b{}", "[TOOL", "[TOOL_CALLS]add[ARGS]\n\n",
         "[TOOL_CALLS]" + "a" * 300 + "{}",
+    ],
+    "qwen3_coder": [
+        "<tool_call>", "<tool_call>\nno", '<tool_call>{"name": "add"}', "</tool_call> a", "<funct",
+        "<function=other>\n</function>", "<tool_call><function=>", "<tool_call>\n<function=add",
+        "<tool_call><function=" + "a" * 300,
+    ],
+    "glm45": [
+        "<tool_call>", "<tool_call>\n</tool_call>", "<tool_call>add", "<tool_call>add\nno",
+        "</tool_call>", "<tool_call>add<arg_key>a</arg_key>", "<tool_call><b</tool_call>",
+    ],
+    "deepseek_v3": [
+        "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁begin｜>no", "<｜tool▁calls▁end｜>",
+        "<｜tool▁call▁begin｜>add<｜tool▁sep｜>5", "<｜tool▁call▁begin｜>{}",
+        "<｜tool▁call▁begin｜>" + "a" * 300, "<｜tool▁call▁begin｜><｜tool▁sep｜>{}",
+    ],
+    "pythonic": [
+        "[]", "[1, 2]", "[add]", "[other()]", "[add", "so: [add()]", "[(add)()]", '["add()"]',
+        "<|python_start|>print(5)", "<|python_end|>",
     ],
 }  # fmt: skip
 NO_CASES = [(name, text) for name, texts in NONE.items() for text in texts]
@@ -95,7 +193,18 @@ def test_how_the_text_is_split_makes_no_difference(case, data):
 MARKS = [
     *("<tool_call>", "</tool_call>", "<tool", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>", "[", "]"),
     *(CALL, ADD, SUM, "add", '{"name": "add", ', '"arguments": {', "}", '"', "\\", ";", ",", ":"),
-    *(" ", "\n", "x", "é", "{", "5"),
+    *(" ", "\n", "x", "é", "{", "5", "(", ")", "'", "=", "[add(", "a=", "[1, {", "True"),
+    *(
+        "<function=add>",
+        "</function>",
+        "<parameter=a>",
+        "</parameter>",
+        "<parameter=city>",
+        QWEN_ADD,
+    ),
+    *("<arg_key>city", "</arg_key>", "<arg_value>", "</arg_value>", "<tool_call>add", GLM_ADD),
+    *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
+    *(DEEPSEEK_ADD, PYTHON, "<|python_start|>", "<|python_end|>"),
 ]
 
 
@@ -106,7 +215,7 @@ def test_any_text_gives_the_same_whole_and_by_characters(name, marks):
     assert message(parsed(style(name), text)) == message(whole)
 
 
-@given(st.sampled_from(list(tool_formats())), st.text(alphabet='ab <{"}\\[é\n'))
+@given(st.sampled_from(list(tool_formats())), st.text(alphabet='ab <{"}\\[é\n(=｜'))
 def test_text_without_markers_is_content(name, text):
     assert message(parsed(style(name), [text])) == (text, [], "")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +22,15 @@ from specmesh.cli.local.traces import TraceKeeping, sending_to
 
 _START_TIMEOUT_S = 300.0
 _KILL_AFTER_DRAIN_S = 3.0
+
+
+class SamplingDefaults(StrEnum):
+    """The sampling parameters of requests that leave them unset."""
+
+    AUTO = "auto"
+    """Those that the model's author recommends."""
+    NONE = "none"
+    """Those of the model's plain distribution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +53,7 @@ class MeshOptions:
     """Port of the orchestrator; 0 takes any free one."""
     redis_url: str | None = None
     """URL of a running Redis; None starts one."""
+    sampling_defaults: SamplingDefaults = SamplingDefaults.NONE
     drain_s: float = 5.0
     traces: TraceKeeping | None = None
     """The collection of traces; None collects none."""
@@ -175,7 +186,8 @@ class LocalMesh:
         content = ("--record-content",) if options.record_content else ()
         # The check would complain that our own Redis persists nothing, which is intended.
         check = ("--redis-check", "off") if options.redis_url is None else ()
-        chosen = ("--strategy", options.strategy, *lookahead, *trees)
+        defaults = ("--generation-config", options.sampling_defaults)
+        chosen = ("--strategy", options.strategy, *defaults, *lookahead, *trees)
         arguments = (*lists, *chosen, *content, *check, *common)
         port = PORT if options.port == 0 else str(options.port)
         return self._service("orchestrator", "orchestrator", self._placement.rest, arguments, port)

@@ -20,6 +20,7 @@ from specmesh.orchestrator.strategies.options import MAX_BRANCHES
 from specmesh.serving.rpc.intake import MAX_METADATA_BYTES
 
 __all__ = [
+    "MAX_ARGUMENTS",
     "MAX_ARGUMENT_BYTES",
     "MAX_ARGUMENT_DEPTH",
     "MAX_BAD_WORDS",
@@ -70,6 +71,8 @@ MAX_TOOLS = 128
 """OpenAI's own limit."""
 MAX_TOOL_BYTES = 1 << 18
 """Limits the JSON that is parsed for each answer, and again where it is resumed."""
+MAX_ARGUMENTS = 4096
+"""Limits the arguments of all tools together whose types an answer has to know."""
 MAX_JSON_DEPTH = 64
 """Nesting of lists and objects in JSON that a message holds as text."""
 MAX_REQUEST_ID_CHARS = 128

@@ -31,7 +31,22 @@ def read_tools(chat: chat_pb2.Chat) -> list[dict[str, Any]] | None:
         name = tool["function"].get("name")
         if not isinstance(name, str) or not name:
             raise InvalidField(field, "must have a function with a name")
+        tool["function"].pop("strict", None)  # is not for the model
     return tools or None
+
+
+def strict_tools(chat: chat_pb2.Chat) -> frozenset[int]:
+    """Return the numbers of the tools that are called with valid arguments alone. Raises
+    ``InvalidField``."""
+    written = {n: text for n, text in enumerate(chat.tools) if '"strict"' in text}
+    strict = {
+        n: read_object(f"chat.tools[{n}]", text)["function"].get("strict")
+        for n, text in written.items()
+    }
+    for n, value in strict.items():
+        if not isinstance(value, bool | None):
+            raise InvalidField(f"chat.tools[{n}].function.strict", "must be true or false")
+    return frozenset(n for n, value in strict.items() if value)
 
 
 def tool_names(chat: chat_pb2.Chat) -> tuple[str, ...]:
@@ -39,20 +54,24 @@ def tool_names(chat: chat_pb2.Chat) -> tuple[str, ...]:
     return tuple(tool["function"]["name"] for tool in read_tools(chat) or ())
 
 
+def functions(chat: chat_pb2.Chat) -> dict[int, dict[str, Any]]:
+    """Return the functions of the tools by their numbers. Raises ``InvalidField``."""
+    return {n: tool["function"] for n, tool in enumerate(read_tools(chat) or ())}
+
+
 def chosen_tools(chat: chat_pb2.Chat) -> dict[int, dict[str, Any]]:
     """Return the functions of which the model must call some, by the numbers of the tools. Raises
     ``InvalidField``."""
-    tools, names = read_tools(chat), chat.tool_choice.names
-    if tools is None:
+    known, names = functions(chat), chat.tool_choice.names
+    if not known:
         raise InvalidField(TOOL_CHOICE, "needs chat.tools")
     if len(names) > MAX_TOOLS:
         raise InvalidField(f"{TOOL_CHOICE}.names", f"has more than {MAX_TOOLS} entries")
-    functions = [tool["function"] for tool in tools]
-    known = {function["name"] for function in functions}
+    known_names = {function["name"] for function in known.values()}
     for at, name in enumerate(names):
-        if name not in known:
+        if name not in known_names:
             raise InvalidField(f"{TOOL_CHOICE}.names[{at}]", f"no tool is named {name!r}")
-    return {n: each for n, each in enumerate(functions) if not names or each["name"] in names}
+    return {n: each for n, each in known.items() if not names or each["name"] in names}
 
 
 def read_calls(field: str, message: chat_pb2.ChatMessage) -> list[dict[str, Any]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from specmesh.orchestrator.parsing.argument_types import ArgumentTypes
 from specmesh.orchestrator.parsing.pieces import ContentPiece, Piece, merged
 from specmesh.orchestrator.parsing.reasoning import ReasoningFormat, ReasoningParser
 from specmesh.orchestrator.parsing.tool_format import CallParser, ToolFormat
@@ -16,7 +17,8 @@ class AnswerStyle:
 
     tools: ToolFormat | None = None
     reasoning: ReasoningFormat | None = None
-    tool_names: tuple[str, ...] = ()
+    tool_types: Mapping[str, ArgumentTypes] = field(default_factory=dict)
+    """The types of the arguments of each tool that the model may call, by name."""
 
     @property
     def is_parsed(self) -> bool:
@@ -38,7 +40,7 @@ class AnswerStyle:
         if self.reasoning is not None:
             has_begun = self.reasoning.has_begun(prompt)
             reasoning = ReasoningParser(self.reasoning, has_begun=has_begun)
-        tools = None if self.tools is None else self.tools.parser(self.tool_names)
+        tools = None if self.tools is None else self.tools.parser(self.tool_types)
         return AnswerParser(reasoning, tools)
 
 

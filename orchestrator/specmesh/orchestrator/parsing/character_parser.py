@@ -74,7 +74,7 @@ class CharacterParser:
 
     def _up_to(self, markers: Sequence[str], say: Callable[[str], None]) -> Reading[str]:
         """Pass on the text before the next of ``markers``, and return that one, which is held; ""
-        at the end."""
+        at the end, where what may have begun one is held."""
         while character := (yield from self._next()):
             text = "".join(self._held)
             while text and not any(marker.startswith(text) for marker in markers):
@@ -83,7 +83,6 @@ class CharacterParser:
             self._held = list(text)
             if text in markers:
                 return text
-        say(self._taken_back())
         return character
 
 

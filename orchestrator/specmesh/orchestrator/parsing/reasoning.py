@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specmesh.orchestrator.parsing.call_rules import CallRules, quoted
+from specmesh.orchestrator.parsing.call_rules import CallRules
 from specmesh.orchestrator.parsing.character_parser import CharacterParser, Reading, SpaceTrimmer
 from specmesh.orchestrator.parsing.pieces import ContentPiece, ReasoningPiece
 
@@ -28,13 +28,10 @@ class ReasoningFormat:
     def rules(self, rules: CallRules) -> str:
         """Return the rules of a grammar, in Lark's notation, whose rules ``reasoning`` and ``rest``
         are all reasoning of an answer, and what is left of it behind the marker that begins it."""
-        if self.end in rules.special_tokens:
-            thought = f"rest: /(?s:.*)/ {rules.marker(self.end)} lines"
-        else:
-            thought = f"rest: thought lines\nthought[suffix={quoted(self.end)}]: /(?s:.*)/"
         return f"""
 reasoning: {rules.marker(self.begin)} rest
-{thought}
+rest: thought lines
+{rules.text_up_to(self.end, "thought")}
 lines: /\\n{{0,2}}/
 """
 
@@ -67,6 +64,7 @@ class ReasoningParser(CharacterParser):
                     self._pieces.append(ReasoningPiece(certain))
 
             if not (yield from self._up_to((self._written.end,), say)):
+                say(self._taken_back())
                 return
             self._held.clear()
             yield from self._after_space()

@@ -48,8 +48,10 @@ class ToolParser(CharacterParser):
         """Pass on the content before the next of ``markers``, and return that one, which is held;
         "" at the end."""
         marker = yield from self._up_to(markers, self._say)
-        if not marker and (space := self._content.end()):
-            self._pieces.append(ContentPiece(space))
+        if not marker:
+            self._say(self._taken_back())
+            if space := self._content.end():
+                self._pieces.append(ContentPiece(space))
         return marker
 
     def _attempt(self, calls: Reading[None]) -> Reading[None]:
@@ -69,7 +71,8 @@ class ToolParser(CharacterParser):
 
     def _argue(self, text: str) -> None:
         self._held.clear()
-        self._pieces.append(CallPiece(self._index, arguments=text))
+        if text:
+            self._pieces.append(CallPiece(self._index, arguments=text))
 
     def _arguments(self, name: str) -> Reading[None]:
         """Begin the call of ``name`` and pass on its arguments, whose first brace was read."""
@@ -114,6 +117,12 @@ class ToolParser(CharacterParser):
             self._begin(name)
             self._argue("{}")
         self._held.clear()
+
+    def _literally(self, text: str) -> Reading[None]:
+        """Read exactly ``text``. Raises ``NoCall``."""
+        for expected in text:
+            if (yield from self._next()) != expected:
+                raise NoCall
 
     def _one_of(self, *expected: str) -> Reading[str]:
         character = yield from self._after_space()

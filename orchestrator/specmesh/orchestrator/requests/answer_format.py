@@ -3,21 +3,26 @@ say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.admission.request_limits import MAX_TOOLS
-from specmesh.orchestrator.chats.tools import tool_names
+from specmesh.orchestrator.admission.request_limits import MAX_ARGUMENTS, MAX_TOOLS
+from specmesh.orchestrator.chats.tools import read_tools, tool_names
 from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
-from specmesh.orchestrator.parsing.formats import (
+from specmesh.orchestrator.parsing.argument_types import (
+    ALL_TYPES,
+    ArgumentTypes,
+    argument_types,
+)
+from specmesh.orchestrator.parsing.reasoning import ReasoningFormat
+from specmesh.orchestrator.parsing.registry import (
     DETECTED,
     NONE,
     reasoning_format,
     tool_format,
 )
-from specmesh.orchestrator.parsing.reasoning import ReasoningFormat
 from specmesh.orchestrator.parsing.tool_format import ToolFormat
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.text.token_bytes import TokenBytes
@@ -54,10 +59,7 @@ def read_format(
     Raises ``InvalidField``, and ``FailedPreconditionStatus`` with reason NO_TOOL_FORMAT for a chat
     with tools if the model's format is not known.
     """
-    asked, names = request.format, tuple(request.format.tool_names)
-    if len(names) > MAX_TOOLS:
-        raise InvalidField("format.tool_names", f"has more than {MAX_TOOLS} entries")
-    names = names or tool_names(request.chat)
+    asked, names = request.format, _tool_names(request)
     tools = _named("format.tool_calls", asked.tool_calls, tool_format)
     reasoning = _named("format.reasoning", asked.reasoning, reasoning_format)
     if asked.tool_calls in BY_MODEL and request.chat.tools:
@@ -66,7 +68,10 @@ def read_format(
             raise _unknown(target.info.name)
     if asked.reasoning in BY_MODEL and request.HasField("chat"):
         reasoning = formats.reasoning_of(target)
-    return AnswerStyle(tools, reasoning, names if tools else ())
+    if tools is None:
+        return AnswerStyle(None, reasoning)
+    types = _types(request) if tools.is_typed else {}
+    return AnswerStyle(tools, reasoning, {**{name: {} for name in names}, **types})
 
 
 def write_format(style: AnswerStyle) -> chat_pb2.AnswerFormat | None:
@@ -76,7 +81,12 @@ def write_format(style: AnswerStyle) -> chat_pb2.AnswerFormat | None:
     return chat_pb2.AnswerFormat(
         tool_calls=name_of(style.tools),
         reasoning=name_of(style.reasoning),
-        tool_names=style.tool_names,
+        tool_names=style.tool_types,
+        arguments=[
+            chat_pb2.ToolArgument(tool=tool, name=name, types=sorted(types))
+            for tool, arguments in style.tool_types.items()
+            for name, types in arguments.items()
+        ],
     )
 
 
@@ -97,6 +107,34 @@ def kept_tokens(
         if keep_all or spelling in markers
     )
     return frozenset(kept) - ends
+
+
+def _tool_names(request: generation_pb2.GenerateRequest) -> Sequence[str]:
+    names = request.format.tool_names
+    if len(names) > MAX_TOOLS:
+        raise InvalidField("format.tool_names", f"has more than {MAX_TOOLS} entries")
+    return names or tool_names(request.chat)
+
+
+def _types(request: generation_pb2.GenerateRequest) -> Mapping[str, ArgumentTypes]:
+    """Return the types of the arguments of each tool. Raises ``InvalidField``."""
+    given = request.format.arguments
+    if not given:
+        functions = [tool["function"] for tool in read_tools(request.chat) or ()]
+        types = {each["name"]: argument_types(each.get("parameters")) for each in functions}
+        if sum(map(len, types.values())) > MAX_ARGUMENTS:
+            reason = f"have more than {MAX_ARGUMENTS} arguments in all"
+            raise InvalidField("chat.tools", reason)
+        return types
+    if len(given) > MAX_ARGUMENTS:
+        raise InvalidField("format.arguments", f"has more than {MAX_ARGUMENTS} entries")
+    found: dict[str, dict[str, frozenset[str]]] = {}
+    for n, each in enumerate(given):
+        if not each.types or not ALL_TYPES.issuperset(each.types):
+            known = ", ".join(sorted(ALL_TYPES))
+            raise InvalidField(f"format.arguments[{n}].types", f"must be some of: {known}")
+        found.setdefault(each.tool, {})[each.name] = frozenset(each.types)
+    return found
 
 
 def _named(field: str, name: str, find: Callable[[str, str], F | None]) -> F | None:

@@ -1,4 +1,4 @@
-"""Answers that must call tools: the grammar that holds them to it."""
+"""Answers that must call tools, or call them with valid arguments alone: the grammar for it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.grammar import MAX_GRAMMAR_BYTES, Grammar, GrammarKind, json_rule
-from specmesh.orchestrator.chats.tools import TOOL_CHOICE, chosen_tools
+from specmesh.decoding.grammar import MAX_GRAMMAR_BYTES, Grammar, GrammarKind
+from specmesh.orchestrator.chats.tools import TOOL_CHOICE, chosen_tools, functions, strict_tools
 from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
 from specmesh.orchestrator.parsing.call_rules import CallRules
+from specmesh.orchestrator.parsing.free_text import TAIL, free_text
+from specmesh.orchestrator.parsing.tool_format import ToolFormat
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.serving.codec.grammars import write_grammar
 from specmesh.v1 import chat_pb2, sampling_pb2
@@ -23,11 +25,13 @@ _PLACE = re.compile(r"line (\d+), column \d+: ")
 
 @dataclass(frozen=True, slots=True)
 class ForcedCalls:
-    """The grammar of an answer that must call some of the tools of its chat. Its first lines are
-    the rules for the arguments of each of ``tools``, which are numbers of the chat's."""
+    """The grammar of an answer whose calls are held to the tools of its chat. Its first lines are
+    rules for arguments, each of the tool of the chat whose number is in ``tools``. ``field`` is
+    what asks for it."""
 
     source: str
     tools: Sequence[int]
+    field: str = TOOL_CHOICE
 
     @property
     def grammar(self) -> sampling_pb2.Grammar:
@@ -45,17 +49,17 @@ class ForcedCalls:
         place = _PLACE.match(error.reason)
         line = int(place[1]) - 1 if place else len(self.tools)
         if place is None or line >= len(self.tools):
-            return InvalidField(TOOL_CHOICE, f"the grammar of its calls: {error.reason}")
+            return InvalidField(self.field, f"the grammar of its calls: {error.reason}")
         return InvalidField(_parameters(self.tools[line]), error.reason[place.end() :])
 
 
 def read_forced(
     chat: chat_pb2.Chat, style: AnswerStyle, prompt: str, target: Target
 ) -> ForcedCalls | None:
-    """Return the calls that an answer in ``style`` must make to a prompt that ends with ``prompt``;
-    None if the model decides. Raises ``InvalidField``."""
+    """Return the calls that an answer in ``style`` must make to a prompt that ends with ``prompt``,
+    or may make if some tool is strict; None if nothing holds it to any. Raises ``InvalidField``."""
     if not chat.HasField("tool_choice"):
-        return None
+        return _read_strict(chat, style, prompt, target)
     chosen = chosen_tools(chat)
     if style.tools is None or style.tools.rules is None:
         name = "none" if style.tools is None else style.tools.name
@@ -65,20 +69,79 @@ def read_forced(
         {spelling: token_id for token_id, spelling in target.token_bytes.special.items()},
         chat.tool_choice.single_call,
     )
-    arguments = [
-        f"{rules.arguments(n)}: {json_rule(_schema(_parameters(number), function))}"
+    lines = [
+        (line, number)
         for n, (number, function) in enumerate(chosen.items())
+        for line in _argument_rules(style.tools, rules, n, number, function)
     ]
-    source = "\n".join([*arguments, style.tools.rules(rules), _start(style, prompt, rules)])
-    return ForcedCalls(source, tuple(chosen))
+    return _with_rules(lines, style.tools.rules(rules), _start(style, prompt, rules, "calls"))
 
 
-def _start(style: AnswerStyle, prompt: str, rules: CallRules) -> str:
-    """Return the rules for the whole answer: a model that reasons does so before its calls."""
+def _read_strict(
+    chat: chat_pb2.Chat, style: AnswerStyle, prompt: str, target: Target
+) -> ForcedCalls | None:
+    """Return the calls that an answer may make if some tool of its chat is strict, and the text
+    around them. Nothing holds the others' arguments, nor any if the format has no markers."""
+    strict = strict_tools(chat)
+    if not strict or style.tools is None or style.tools.rules is None or not style.tools.begins:
+        return None
+    offered = functions(chat)
+    rules = CallRules(
+        [function["name"] for function in offered.values()],
+        {spelling: token_id for token_id, spelling in target.token_bytes.special.items()},
+        is_single=False,
+        begins=style.tools.begins,
+    )
+    lines = [
+        (line, number)
+        for n, (number, function) in enumerate(offered.items())
+        for line in _argument_rules(
+            style.tools, rules, n, number, function, is_strict=number in strict
+        )
+    ]
+    thought = "" if style.reasoning is None else style.reasoning.begin
+    text = free_text(rules, target.info.end_of_text_ids, thought)
+    start = _start(style, prompt, rules, f"{style.tools.call}* {TAIL}")
+    field = f"chat.tools[{min(strict)}].function.strict"
+    return _with_rules(lines, style.tools.rules(rules), text, start, field=field)
+
+
+def _with_rules(
+    arguments: Sequence[tuple[str, int]], *rules: str, field: str = TOOL_CHOICE
+) -> ForcedCalls:
+    lines = [line for line, _ in arguments]
+    tools = tuple(number for _, number in arguments)
+    return ForcedCalls("\n".join([*lines, *rules]), tools, field)
+
+
+def _argument_rules(
+    written: ToolFormat,
+    rules: CallRules,
+    place: int,
+    number: int,
+    function: dict[str, Any],
+    *,
+    is_strict: bool = True,
+) -> Sequence[str]:
+    """Return the rules for the arguments of the chat's tool ``number``, which is at ``place`` in
+    ``rules``; any arguments unless it ``is_strict``. Raises ``InvalidField``."""
+    if not written.names.fullmatch(function["name"]):
+        reason = f"the format {written.name!r} has no way to write {function['name']!r}"
+        raise InvalidField(f"chat.tools[{number}].function.name", reason)
+    field = _parameters(number)
+    schema = _schema(field, function) if is_strict else None
+    try:
+        return written.arguments(rules, place, schema)
+    except ValueError as error:
+        raise InvalidField(field, f"in the format {written.name!r} {error}") from None
+
+
+def _start(style: AnswerStyle, prompt: str, rules: CallRules, message: str) -> str:
+    """Return the rules for the whole answer: a model that reasons does so before its message."""
     if style.reasoning is None:
-        return "start: calls"
+        return f"start: {message}"
     has_begun = style.reasoning.has_begun(prompt)
-    start = "start: rest calls" if has_begun else "start: reasoning? calls"
+    start = f"start: rest {message}" if has_begun else f"start: reasoning? {message}"
     return f"{start}\n{style.reasoning.rules(rules)}"
 
 

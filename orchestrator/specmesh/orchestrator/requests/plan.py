@@ -124,16 +124,18 @@ def make_plan(
     given.MergeFrom(request.sampling)
     style = read_format(request, target, defaults.formats)
     forced = read_forced(request.chat, style, target.token_bytes.end_of(prompt), target)
-    if forced is not None:
-        if given.HasField("grammar"):
+    if forced is not None and given.HasField("grammar"):
+        if forced.field == TOOL_CHOICE:
             raise InvalidField(TOOL_CHOICE, "excludes sampling.grammar: it is a grammar itself")
+        forced = None  # an answer of another grammar has no calls
+    if forced is not None:
         given.grammar.CopyFrom(forced.grammar)
     elif given.HasField("grammar"):
         style = replace(style, reasoning=None)  # the grammar is that of the whole answer
     sampling = settle_sampling(given, len(prompt), target, stopping, seed)
     if sampling.needs_processing and not is_lossless:
         processed_by = next(name for name in used(sampling) if name not in PLAIN_PARAMETERS)
-        wrong = TOOL_CHOICE if forced is not None else f"sampling.{processed_by}"
+        wrong = forced.field if forced is not None else f"sampling.{processed_by}"
         reason = f"{strategy!r} draws tokens unchecked, so it excludes {wrong}"
         raise InvalidField("speculation.strategy", reason)
     ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids

@@ -12,7 +12,6 @@ from specmesh.client.requests.build import TemplateOptions
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.arguments import checked_arguments
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Pairs, Uint32
-from specmesh.gateway.requests.grammars import grammar_of
 from specmesh.gateway.requests.messages import Message, without_nothing
 from specmesh.gateway.requests.parameters.tables import CHAT
 from specmesh.gateway.requests.request import Request, read_request
@@ -20,6 +19,8 @@ from specmesh.gateway.requests.tool_choice import AnyChoice, check_choice, force
 from specmesh.gateway.requests.tools import MAX_TOOLS, Tool
 
 MAX_MESSAGES = 4096
+LIMIT = "max_completion_tokens"
+"""The present name of ``max_tokens``."""
 
 
 class ChatRequest(Request):
@@ -67,7 +68,7 @@ class ChatRequest(Request):
     @model_validator(mode="after")
     def _check_tool_choice(self) -> Self:
         check_choice(self.tool_choice, self.tools)
-        if self.forced_calls and grammar_of(self.response_format, self.structured_outputs):
+        if self.forced_calls and self.grammars:
             raise ApiError.invalid(
                 "tool_choice", "'tool_choice' that forces calls excludes a format of the text"
             )
@@ -81,8 +82,10 @@ class ChatRequest(Request):
     @property
     def names(self) -> dict[str, str]:
         """The caller's names for what errors of the mesh tell of; a grammar may force calls."""
-        forced = {"response_format": "tool_choice"} if self.forced_calls else {}
-        return {**super().names, **forced}
+        by_tools = "tool_choice" if self.forced_calls else "tools"
+        forced = {} if self.grammars else {"response_format": by_tools}
+        limit = {} if self.max_completion_tokens is None else {"max_tokens": LIMIT}
+        return {**super().names, **forced, **limit}
 
     @property
     def token_limit(self) -> int | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, Tag, model_validator
 
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Uint32
+from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Uint32, told_apart
 from specmesh.gateway.requests.parameters.tables import COMPLETIONS, EXTENSION
 from specmesh.gateway.requests.request import Request, read_request
 
@@ -19,10 +19,10 @@ DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's own default for completions. Chats have none: they end where the model ends them."""
 
 
-def _shape(value: object) -> str:
-    """Return the tag of the union member that ``value`` belongs to."""
+def _shape(value: object) -> str | None:
+    """Return the tag of the union member that ``value`` belongs to; None if there is none."""
     if not isinstance(value, list):
-        return "<one>"
+        return "<one>" if isinstance(value, str) else None
     first = value[0] if value else None
     if isinstance(first, list):
         return "<lists of ids>"
@@ -46,11 +46,30 @@ class CompletionRequest(Request):
         | Annotated[
             list[_Ids], Field(max_length=MAX_PROMPTS, fail_fast=True), Tag("<lists of ids>")
         ],
-        Discriminator(_shape),
+        told_apart(_shape, "a string, a list of strings, or token ids"),
     ]
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     add_special_tokens: bool | None = None
     echo: bool = False
+    best_of: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+
+    @model_validator(mode="after")
+    def _check_candidates(self) -> Self:
+        if self.best_of is None:
+            return self
+        if self.best_of < self.n:
+            raise ApiError.invalid("best_of", "'best_of' is below 'n', of which it has candidates")
+        if self.stream and self.best_of > self.n:
+            raise ApiError.invalid(
+                "best_of", "'best_of' excludes 'stream': the best is known at the end"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_token_limit(self) -> Self:
+        if self.max_tokens == 0 and not self.echo:
+            raise ApiError.invalid("max_tokens", "'max_tokens': 0 has no meaning without 'echo'")
+        return self
 
     @model_validator(mode="after")
     def _check_extension(self) -> Self:
@@ -67,6 +86,11 @@ class CompletionRequest(Request):
         if isinstance(self.prompt[0], int):
             return [self.prompt]
         return self.prompt
+
+    @property
+    def num_candidates(self) -> int:
+        """The number of answers to each prompt, of which ``n`` are returned."""
+        return self.n if self.best_of is None else self.best_of
 
     @property
     def token_limit(self) -> int:

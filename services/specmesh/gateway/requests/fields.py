@@ -7,9 +7,17 @@ name, and each has a size limit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 Uint32 = Annotated[int, Field(ge=0, lt=2**32)]
@@ -32,6 +40,24 @@ def _check_pairs(value: object) -> object:
 
 Pairs = BeforeValidator(_check_pairs)
 """Limits the size of a dictionary to ``MAX_PAIRS``."""
+
+
+def one_or(kinds: str) -> Discriminator:
+    """Return what tells a text from a list of ``kinds``, by the tags ``<one>`` and ``<many>``."""
+
+    def tag(value: object) -> str | None:
+        if isinstance(value, list):
+            return "<many>"
+        return "<one>" if isinstance(value, str) else None
+
+    return told_apart(tag, f"a string or a list of {kinds}")
+
+
+def told_apart(tag: Callable[[Any], str | None], kinds: str) -> Discriminator:
+    """Return what tells the types of a union apart by ``tag``, which is None for a value that is of
+    none of these ``kinds``."""
+    message = f"Input should be {kinds}"
+    return Discriminator(tag, custom_error_type="union", custom_error_message=message)
 
 
 class Fields(BaseModel):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
@@ -19,8 +20,10 @@ MAX_NAME_CHARS = 64
 
 def _as_json(value: object) -> object:
     """Return an object as JSON, once for all answers of a request."""
-    if not isinstance(value, dict):
+    if value is None or isinstance(value, str):
         return value
+    if not isinstance(value, dict):
+        raise PydanticCustomError("schema_type", "Input should be an object, or one as JSON")
     try:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError:
@@ -31,6 +34,11 @@ def _is_object(value: object) -> object:
     if not isinstance(value, dict):
         raise PydanticCustomError("object_type", "Input should be an object")
     return value
+
+
+GivenSchema = Annotated[str | None, BeforeValidator(_as_json)]
+"""A JSON Schema as an object, or as JSON itself."""
+Choices = Annotated[list[str], Field(max_length=MAX_CHOICES, fail_fast=True)] | None
 
 
 class JsonSchema(Fields):
@@ -58,9 +66,9 @@ class JsonSchemaFormat(Fields):
 
 
 class PlainFormat(Fields):
-    """An answer that is any text, or any JSON object."""
+    """An answer that is any text, or any JSON object; the others are read as they say."""
 
-    type: Literal["text", "json_object"]
+    type: Literal["text", "json_object", "json_schema"]
 
     @property
     def grammar(self) -> Grammar | None:
@@ -92,9 +100,9 @@ TextFormat = Annotated[_Plain | Annotated[FlatSchemaFormat, Tag("<schema>")], Di
 class StructuredOutputs(Fields):
     """vLLM's ``structured_outputs``: exactly one grammar."""
 
-    json_: Annotated[str | None, BeforeValidator(_as_json), Field(alias="json")] = None
+    json_: Annotated[GivenSchema, Field(alias="json")] = None
     regex: str | None = None
-    choice: Annotated[list[str], Field(max_length=MAX_CHOICES, fail_fast=True)] | None = None
+    choice: Choices = None
     grammar_: Annotated[str | None, Field(alias="grammar")] = None
     json_object: bool | None = None
     # Nothing but what is meant here anyway.
@@ -121,15 +129,33 @@ class StructuredOutputs(Fields):
         )
 
 
-def grammar_of(
-    response_format: PlainFormat | JsonSchemaFormat | None, structured: StructuredOutputs | None
-) -> Grammar | None:
-    """Return the one grammar of a request; None for any text. Raises ``ApiError`` for two."""
-    by_format = None if response_format is None else response_format.grammar
-    if structured is None:
-        return by_format
-    if by_format is not None:
-        raise ApiError.invalid(
-            "structured_outputs", "'structured_outputs' and 'response_format' exclude each other"
-        )
-    return structured.grammar
+GUIDED = {
+    "guided_json": "json_schema",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "ebnf",
+}
+"""The names that vLLM had for ``structured_outputs`` until 0.11, and the kinds of grammars."""
+
+
+def grammars_of(
+    response_format: PlainFormat | JsonSchemaFormat | None,
+    structured: StructuredOutputs | None,
+    guided: Mapping[str, Any],
+) -> dict[str, Grammar]:
+    """Return the one grammar of a request by the name of its parameter; none for any text.
+    ``guided`` has the parameters of ``GUIDED``. Raises ``ApiError`` for two."""
+    given = {
+        "response_format": None if response_format is None else response_format.grammar,
+        "structured_outputs": None if structured is None else structured.grammar,
+        **{
+            name: Grammar(**{GUIDED[name]: value})
+            for name, value in guided.items()
+            if value is not None
+        },
+    }
+    found = {name: grammar for name, grammar in given.items() if grammar is not None}
+    if len(found) > 1:
+        first, second, *_ = found
+        raise ApiError.invalid(second, f"{second!r} and {first!r} exclude each other")
+    return found

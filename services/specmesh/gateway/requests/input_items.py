@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from specmesh.gateway.requests.chats import MAX_MESSAGES
-from specmesh.gateway.requests.fields import Fields
+from specmesh.gateway.requests.fields import Fields, one_or
 from specmesh.gateway.requests.messages import MAX_CALLS, MAX_PARTS, without_nothing
 
 
@@ -45,7 +45,7 @@ Content = Annotated[
         Field(max_length=MAX_PARTS, fail_fast=True),
         Tag("<many>"),
     ],
-    Discriminator(lambda value: "<many>" if isinstance(value, list) else "<one>"),
+    one_or("parts"),
 ]
 
 
@@ -133,13 +133,13 @@ AnyItem = Annotated[
     only(*TYPES),
 ]
 Input = Annotated[
-    Annotated[str, Tag("<text>")]
+    Annotated[str, Tag("<one>")]
     | Annotated[
         list[AnyItem],
         Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True),
-        Tag("<items>"),
+        Tag("<many>"),
     ],
-    Discriminator(lambda value: "<items>" if isinstance(value, list) else "<text>"),
+    one_or("items"),
 ]
 
 

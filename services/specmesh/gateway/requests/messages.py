@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Discriminator,
     Field,
     Tag,
     ValidationInfo,
@@ -15,7 +14,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from specmesh.client import ToolCall
-from specmesh.gateway.requests.fields import Fields
+from specmesh.gateway.requests.fields import Fields, one_or
 
 MAX_PARTS = 1024
 MAX_CALLS = 128
@@ -100,7 +99,7 @@ class Message(Fields):
     content: Annotated[
         Annotated[str, Tag("<one>")]
         | Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True), Tag("<many>")],
-        Discriminator(lambda value: "<many>" if isinstance(value, list) else "<one>"),
+        one_or("parts"),
         BeforeValidator(_content),
     ] = Field(default=None, validate_default=True)
     name: Annotated[str, Field(max_length=MAX_NAME_CHARS)] = ""

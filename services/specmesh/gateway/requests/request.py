@@ -10,12 +10,28 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Discriminator, Field, Tag, ValidationError, create_model, model_validator
+from pydantic import Field, Tag, ValidationError, create_model, model_validator
 
+from specmesh.client import Grammar
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.extension import Extension
-from specmesh.gateway.requests.fields import Fields, Float32, Pairs, Uint32, Uint64
-from specmesh.gateway.requests.grammars import ResponseFormat, StructuredOutputs, grammar_of
+from specmesh.gateway.requests.fields import (
+    MAX_TOP_LOGPROBS,
+    Fields,
+    Float32,
+    Pairs,
+    Uint32,
+    Uint64,
+    one_or,
+)
+from specmesh.gateway.requests.grammars import (
+    GUIDED,
+    Choices,
+    GivenSchema,
+    ResponseFormat,
+    StructuredOutputs,
+    grammars_of,
+)
 from specmesh.gateway.requests.parameters.standing import Parameters
 from specmesh.gateway.requests.parameters.tables import EXTENSION, taken
 from specmesh.gateway.requests.protocol_fields import OPTIONS, PARAMETERS, PROCESSED
@@ -58,7 +74,7 @@ class Request(ProtocolFields):
         Annotated[
             Annotated[str, Tag("<one>")]
             | Annotated[list[str], Field(max_length=MAX_STOP, fail_fast=True), Tag("<many>")],
-            Discriminator(lambda value: "<many>" if isinstance(value, list) else "<one>"),
+            one_or("strings"),
         ]
         | None
     ) = None
@@ -73,6 +89,11 @@ class Request(ProtocolFields):
     include_stop_str_in_output: bool = False
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
+    guided_json: GivenSchema = None
+    guided_regex: str | None = None
+    guided_choice: Choices = None
+    guided_grammar: str | None = None
+    prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     skip_special_tokens: bool = True
     specmesh: Extension = Field(default_factory=Extension)
 
@@ -86,8 +107,29 @@ class Request(ProtocolFields):
 
     @model_validator(mode="after")
     def _check_grammar(self) -> Self:
-        grammar_of(self.response_format, self.structured_outputs)
+        assert self.grammars is not None
         return self
+
+    @model_validator(mode="after")
+    def _check_prompt_logprobs(self) -> Self:
+        if self.stream and self.prompt_logprobs is not None:
+            raise ApiError.invalid("prompt_logprobs", "'prompt_logprobs' excludes 'stream'")
+        return self
+
+    @property
+    def grammars(self) -> dict[str, Grammar]:
+        """The grammar of the answer, by the name of the parameter that has it; none for any text.
+        Raises ``ApiError`` for two."""
+        return grammars_of(
+            self.response_format,
+            self.structured_outputs,
+            {name: getattr(self, name) for name in GUIDED},
+        )
+
+    @property
+    def num_candidates(self) -> int:
+        """The number of answers to each prompt."""
+        return self.n
 
     @property
     def include_usage(self) -> bool:
@@ -105,14 +147,14 @@ class Request(ProtocolFields):
         """The caller's names for what errors of the mesh tell of: the grammar, and the feature that
         parameters of sampling need."""
         names = {}
-        if self.structured_outputs is not None:
-            names["response_format"] = "structured_outputs"
+        if given := next(iter(self.grammars), None):
+            names["response_format"] = given
         places = (("", self), (f"{EXTENSION}.", self.specmesh))
-        given = [
+        processed = [
             at + name for at, part in places for name in PROCESSED if getattr(part, name, None)
         ]
-        if given:
-            names["LOGIT_PROCESSING"] = given[0]
+        if processed:
+            names["LOGIT_PROCESSING"] = processed[0]
         return names
 
     def keywords(self, number: int, num_answers: int) -> dict[str, Any]:
@@ -127,9 +169,9 @@ class Request(ProtocolFields):
             "model": self.model,
             "temperature": 0.0 if is_greedy else self.temperature,
             "top_p": None if is_greedy else self.top_p,
-            "seed": seed_of(self.seed, number % self.n),
+            "seed": seed_of(self.seed, number % self.num_candidates),
             "acceptance_mode": more.acceptance_mode,
-            "grammar": grammar_of(self.response_format, self.structured_outputs),
+            "grammar": next(iter(self.grammars.values()), None),
             "stop_strings": stops or (),
             "ignore_end_of_text": self.ignore_eos,
             "include_stop_string": self.include_stop_str_in_output,
@@ -179,9 +221,16 @@ def read_request(
         raise ApiError.invalid(param, f"{param!r} is missing", code="missing_required_parameter")
     if first["type"] == "extra_forbidden":
         raise ApiError.invalid(param, f"unknown parameter {param!r}", code="unknown_parameter")
-    if first["type"] == "model_type":  # pydantic's message names an internal class
-        raise ApiError.invalid(param, f"{param!r}: Input should be an object")
-    raise ApiError.invalid(param, f"{param!r}: {first['msg']}")
+    if first["type"] == "none_required":
+        message = f"{param!r} is not supported here"
+        raise ApiError.invalid(param, message, code="unsupported_parameter")
+    # pydantic's own words name internal classes, and types as Python does.
+    message = _WORDS.get(first["type"], first["msg"]).replace("should be False", "should be false")
+    raise ApiError.invalid(param, f"{param!r}: {message}")
+
+
+_AN_OBJECT = "Input should be an object"
+_WORDS = {"model_type": _AN_OBJECT, "dict_type": _AN_OBJECT}
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field, Tag
 
 from specmesh.gateway.requests.fields import Fields
-from specmesh.gateway.requests.tool_choice import Word, tag_of
+from specmesh.gateway.requests.tool_choice import BY_KIND, Word
 from specmesh.gateway.requests.tools import MAX_TOOLS, OfferedFunction
 
 
@@ -24,9 +24,9 @@ class FlatTool(OfferedFunction):
 
 
 class FlatChoice(Fields):
-    """The one function to call."""
+    """The one function to call. A choice of the other type is read as one."""
 
-    type: Literal["function"]
+    type: Literal["function", "allowed_tools"]
     name: Annotated[str, Field(min_length=1)]
 
     @property
@@ -53,5 +53,5 @@ AnyFlatChoice = Annotated[
     Annotated[Word, Tag("<word>")]
     | Annotated[FlatChoice, Tag("<one>")]
     | Annotated[FlatAllowed, Tag("<some>")],
-    Discriminator(tag_of),
+    BY_KIND,
 ]

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.chats import ChatRequest
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Fields, Uint32
-from specmesh.gateway.requests.grammars import FlatSchemaFormat, PlainFormat, TextFormat
+from specmesh.gateway.requests.grammars import GUIDED, FlatSchemaFormat, PlainFormat, TextFormat
 from specmesh.gateway.requests.input_items import Input, messages_of, only
 from specmesh.gateway.requests.parameters.responses import RESPONSES
 from specmesh.gateway.requests.parameters.tables import CHAT, taken
@@ -140,7 +140,7 @@ class ResponsesRequest:
         names = self.chat.names
         if "structured_outputs" in self.own.as_chat:  # made of text.format
             names.pop("response_format", None)
-        return {**NAMES, **names}
+        return {**NAMES, **names, "max_tokens": NAMES["max_tokens"]}
 
 
 def responses_request(given: Mapping[str, object]) -> ResponsesRequest:
@@ -151,7 +151,7 @@ def responses_request(given: Mapping[str, object]) -> ResponsesRequest:
         ResponseFields, {name: kept[name] for name in kept if name in own_names}, RESPONSES
     )
     shared = {name: kept[name] for name in kept if name not in own_names}
-    for name in ("response_format", "structured_outputs"):
+    for name in ("response_format", "structured_outputs", *GUIDED):
         if name in shared and "structured_outputs" in own.as_chat:
             raise ApiError.invalid(name, f"{name!r} and 'text.format' exclude each other")
     return ResponsesRequest(own, read_request(ChatRequest, {**shared, **own.as_chat}, CHAT))

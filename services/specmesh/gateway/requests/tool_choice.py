@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field, Tag
 
 from specmesh.client import ToolChoice
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.requests.fields import Fields
+from specmesh.gateway.requests.fields import Fields, told_apart
 from specmesh.gateway.requests.tools import MAX_TOOLS, Tool
 
 Word = Literal["none", "auto", "required"]
@@ -22,9 +22,9 @@ class NamedFunction(Fields):
 
 
 class FunctionChoice(Fields):
-    """The one function to call."""
+    """The one function to call. A choice of the other type is read as one."""
 
-    type: Literal["function"]
+    type: Literal["function", "allowed_tools"]
     function: NamedFunction
 
 
@@ -47,18 +47,22 @@ class AllowedChoice(Fields):
 Choice = Word | FunctionChoice | AllowedChoice
 
 
-def tag_of(choice: object) -> str:
-    """Return the mark of a choice in the union of all."""
-    if not isinstance(choice, dict):
-        return "<word>"
-    return "<some>" if choice.get("type") == "allowed_tools" else "<one>"
+def tag_of(choice: object) -> str | None:
+    """Return the mark of a choice in the union of all; None for what is no choice."""
+    if isinstance(choice, dict):
+        return "<some>" if choice.get("type") == "allowed_tools" else "<one>"
+    return "<word>" if choice in get_args(Word) else None
+
+
+BY_KIND = told_apart(tag_of, f"one of {', '.join(map(repr, get_args(Word)))}, or an object")
+"""Tells the kinds of choices apart."""
 
 
 AnyChoice = Annotated[
     Annotated[Word, Tag("<word>")]
     | Annotated[FunctionChoice, Tag("<one>")]
     | Annotated[AllowedChoice, Tag("<some>")],
-    Discriminator(tag_of),
+    BY_KIND,
 ]
 
 

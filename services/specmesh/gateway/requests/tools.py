@@ -43,8 +43,7 @@ class OfferedFunction(Fields):
     description: str | None = None
     parameters: Annotated[dict[str, Any], BeforeValidator(_check_size)] | None = None
     strict: bool | None = None
-    """Accepted, since several agents always send it, but without effect: arguments follow the
-    schema wherever a call is forced, and nowhere else."""
+    """True if the arguments must follow the schema also where no call is forced."""
 
 
 class Tool(Fields):
@@ -58,12 +57,14 @@ class Tool(Fields):
     @classmethod
     def _keep(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         tool = validate(value)
-        function = {name: each for name, each in value["function"].items() if name != "strict"}
+        function = {**value["function"]}
+        if not tool.function.strict:
+            function.pop("strict", None)
         tool._written = json.dumps({**value, "function": function}, ensure_ascii=False)
         return tool
 
     @property
     def written(self) -> str:
-        """The tool as JSON for the template, with its keys in the order in which they were given;
-        ``strict`` is not for the model."""
+        """The tool as JSON for the mesh, with its keys in the order in which they were given;
+        ``strict`` only if it means something."""
         return self._written

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from specmesh.client import AsyncClient, Chunk, GenerationResult, GenerationStream
 from specmesh.gateway.requests.chats import ChatRequest
 from specmesh.gateway.requests.completions import CompletionRequest
+from specmesh.gateway.responses.candidates import likeliest
 
 QUEUED = 16
 """The number of chunks buffered for a slow client before back-pressure reaches the mesh."""
@@ -35,11 +36,25 @@ Event = Said | AnswerEnded
 
 
 class AnswerStreams:
-    """The answers to one request. ``streams`` are numbered prompt by prompt, ``n`` choices each."""
+    """The answers to one request. ``streams`` are numbered prompt by prompt, ``num_candidates`` for
+    the choices of each."""
 
-    def __init__(self, streams: Sequence[GenerationStream], n: int) -> None:
+    def __init__(self, streams: Sequence[GenerationStream], num_candidates: int) -> None:
         self.streams = streams
-        self.n = n
+        self.num_candidates = num_candidates
+
+    @property
+    def num_answers(self) -> int:
+        """The number of all answers."""
+        return len(self.streams)
+
+    def num_prompt_tokens(self, number: int) -> int | None:
+        """Return the number of tokens of the prompt of an answer; None before it has begun."""
+        return self.streams[number].num_prompt_tokens
+
+    def choices(self, results: Sequence[GenerationResult]) -> Sequence[GenerationResult]:
+        """Return the answers that the caller gets, of all ``results``."""
+        return results
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """Yield the events of all answers as they come. Closing the iterator cancels the answers.
@@ -71,7 +86,7 @@ class AnswerStreams:
             ended = {
                 each.number: each.result async for each in events if isinstance(each, AnswerEnded)
             }
-        return [ended[number] for number in range(len(self.streams))]
+        return [ended[number] for number in range(self.num_answers)]
 
 
 async def _read(
@@ -86,21 +101,36 @@ async def _read(
         await queue.put(error)
 
 
+class Candidates(AnswerStreams):
+    """The answers of which the caller gets the likeliest."""
+
+    def __init__(self, streams: Sequence[GenerationStream], request: CompletionRequest) -> None:
+        super().__init__(streams, request.num_candidates)
+        self._request = request
+
+    def choices(self, results: Sequence[GenerationResult]) -> Sequence[GenerationResult]:
+        """Return the likeliest answers to each prompt."""
+        asked = self._request
+        keep = asked.logprobs is not None
+        return likeliest(results, asked.num_candidates, asked.n, keep_logprobs=keep)
+
+
 def complete(client: AsyncClient, request: CompletionRequest, timeout_s: float) -> AnswerStreams:
     """Return the answers to a completion request; reading them starts the calls."""
-    wanted = [prompt for prompt in request.prompts for _ in range(request.n)]
+    wanted = [prompt for prompt in request.prompts for _ in range(request.num_candidates)]
+    are_compared = request.num_candidates > request.n
     streams = [
         client.generate(
             prompt,
             **request.keywords(number, len(wanted)),
             max_tokens=request.token_limit,
-            num_top_logprobs=request.logprobs,
+            num_top_logprobs=(request.logprobs or 0) if are_compared else request.logprobs,
             add_special_tokens=None if isinstance(prompt, list) else request.add_special_tokens,
             timeout_s=timeout_s,
         )
         for number, prompt in enumerate(wanted)
     ]
-    return AnswerStreams(streams, request.n)
+    return Candidates(streams, request) if are_compared else AnswerStreams(streams, request.n)
 
 
 def chat(client: AsyncClient, request: ChatRequest, timeout_s: float) -> AnswerStreams:

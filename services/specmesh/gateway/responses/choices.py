@@ -12,23 +12,28 @@ from specmesh.gateway.responses.envelope import Envelope, Json, Style, usage, us
 
 
 class ChoicesReply:
-    """The ``Reply`` of completions and chats, whose choices are written in ``style``."""
+    """The ``Reply`` of completions and chats, whose choices are written in ``style``. ``told`` is
+    what a whole response has beside them."""
 
     end_mark = "[DONE]"
 
-    def __init__(self, style: Style, asked: Request, answers: AnswerStreams) -> None:
+    def __init__(
+        self, style: Style, asked: Request, answers: AnswerStreams, told: Json | None = None
+    ) -> None:
         self._style = style
         self._asked = asked
         self._answers = answers
+        self._told = told or {}
         self._envelope = Envelope(style, asked.model)
 
     def whole(self, results: Sequence[GenerationResult]) -> Json:
         """Return the response with all choices."""
-        return self._envelope.response(results, self._answers.n)
+        counted = usage(results, self._answers.num_candidates)
+        return {**self._envelope.response(self._answers.choices(results), counted), **self._told}
 
     def begin(self) -> Iterator[Json]:
         """Return the parts that begin each choice, if the style has any."""
-        for number in range(len(self._answers.streams)):
+        for number in range(self._answers.num_answers):
             for first in self._style.begin(number):
                 yield {**self._envelope.part([first]), **self._usage(number, 0)}
 
@@ -48,7 +53,7 @@ class ChoicesReply:
     def finish(self, results: Sequence[GenerationResult]) -> Iterator[Json]:
         """Return the part about the usage of all choices, if it is asked for."""
         if self._asked.include_usage:
-            yield {**self._envelope.part([]), "usage": usage(results, self._answers.n)}
+            yield {**self._envelope.part([]), "usage": usage(results, self._answers.num_candidates)}
 
     def fail(self, error: ApiError) -> Iterator[Json]:
         """Return the error."""
@@ -60,4 +65,4 @@ class ChoicesReply:
             return {}
         if not self._asked.includes_running_usage:
             return {"usage": None}
-        return {"usage": usage_so_far(self._answers.streams[number], num_tokens)}
+        return {"usage": usage_so_far(self._answers.num_prompt_tokens(number), num_tokens)}

@@ -8,18 +8,20 @@ from specmesh.client import Chunk, GenerationResult
 from specmesh.gateway.responses.echo import Echo
 from specmesh.gateway.responses.envelope import Json, extension, finish_reason
 from specmesh.gateway.responses.logprobs import joined, of_completion
+from specmesh.gateway.responses.prompt_scores import PromptLogprobs
 
 
 class CompletionStyle:
-    """The ``Style`` of completions. ``echoed`` has the prompt to precede each choice, or
-    nothing."""
+    """The ``Style`` of completions. ``echoed`` has the prompt to precede each choice, or nothing;
+    ``scores`` has the log-probabilities of the tokens of each choice's prompt, or nothing."""
 
     prefix = "cmpl-"
     object = "text_completion"
     chunk_object = "text_completion"
 
-    def __init__(self, echoed: Sequence[Echo]) -> None:
+    def __init__(self, echoed: Sequence[Echo], scores: Sequence[PromptLogprobs] = ()) -> None:
         self._echoed = echoed
+        self._scores = scores
 
     def whole(self, number: int, result: GenerationResult) -> Json:
         """Return a complete choice of a response."""
@@ -29,10 +31,12 @@ class CompletionStyle:
             echo = self._echoed[number]
             text = echo.text + text
             logprobs = joined(echo.logprobs, logprobs, len(echo.text))
+        scored = {"prompt_logprobs": self._scores[number]} if self._scores else {}
         return {
             "index": number,
             "text": text,
             "logprobs": logprobs,
+            **scored,
             "finish_reason": finish_reason(result),
             "stop_reason": result.stop_reason,
             **extension(result),

@@ -80,11 +80,11 @@ async def echoes(
         # In a thread, since it takes microseconds for each of many log-probabilities.
         return Echo(text, await asyncio.to_thread(_columns, text, score))
 
-    found = await _together(map(echo_of, request.prompts))
+    found = await together(map(echo_of, request.prompts))
     return [echo for echo in found for _ in range(request.n)]
 
 
-async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return the results of ``work``, which runs concurrently. Raises the first error, after it has
     cancelled the rest."""
     try:

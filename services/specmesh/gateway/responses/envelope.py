@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
-from specmesh.client import Chunk, FinishReason, GenerationResult, GenerationStream
+from specmesh.client import Chunk, FinishReason, GenerationResult
 from specmesh.gateway.requests.parameters.tables import EXTENSION
 
 Json = dict[str, object]
@@ -53,14 +53,14 @@ class Envelope:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def response(self, results: Sequence[GenerationResult], n: int) -> Json:
+    def response(self, results: Sequence[GenerationResult], usage: Json) -> Json:
         """Return a whole response."""
         choices = [self.style.whole(number, result) for number, result in enumerate(results)]
         return {
             **self._of(self.style.object),
             **fingerprint(results[0]),
             "choices": choices,
-            "usage": usage(results, n),
+            "usage": usage,
         }
 
     def part(self, choices: Sequence[Json], result: GenerationResult | None = None) -> Json:
@@ -88,7 +88,7 @@ def finish_reason(result: GenerationResult) -> str:
 
 
 def usage(results: Sequence[GenerationResult], n: int) -> Json:
-    """Return the token counts of all answers. A prompt counts once for all of its choices."""
+    """Return the token counts of all answers, ``n`` of each prompt, which counts once for them."""
     firsts = [result.stats for result in results[::n]]
     num_prompt = sum(stats.num_prompt_tokens for stats in firsts)
     num_output = sum(result.stats.num_output_tokens for result in results)
@@ -102,9 +102,9 @@ def usage(results: Sequence[GenerationResult], n: int) -> Json:
     }
 
 
-def usage_so_far(answer: GenerationStream, num_tokens: int) -> Json | None:
-    """Return the token counts of one choice after ``num_tokens``; None before it has begun."""
-    num_prompt = answer.num_prompt_tokens
+def usage_so_far(num_prompt: int | None, num_tokens: int) -> Json | None:
+    """Return the token counts of one choice after ``num_tokens``; None before it has begun, when
+    those of the prompt are unknown."""
     if num_prompt is None:
         return None
     return {

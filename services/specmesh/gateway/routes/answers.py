@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
+from specmesh.client import AsyncClient
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.http.hang_up import unless_gone
 from specmesh.gateway.http.held import Held
 from specmesh.gateway.http.long_json import long_json
 from specmesh.gateway.http.sse import stream
 from specmesh.gateway.model_names import ModelNames
-from specmesh.gateway.requests.chats import chat_request
-from specmesh.gateway.requests.completions import completion_request
+from specmesh.gateway.requests.chats import ChatRequest, chat_request
+from specmesh.gateway.requests.completions import CompletionRequest, completion_request
 from specmesh.gateway.requests.request import Request
 from specmesh.gateway.requests.responses import responses_request
 from specmesh.gateway.responses import answers
@@ -23,6 +25,9 @@ from specmesh.gateway.responses.chats import ChatStyle
 from specmesh.gateway.responses.choices import ChoicesReply
 from specmesh.gateway.responses.completions import CompletionStyle
 from specmesh.gateway.responses.echo import echoes
+from specmesh.gateway.responses.echo_alone import echo_alone
+from specmesh.gateway.responses.envelope import Json
+from specmesh.gateway.responses.prompt_scores import PromptLogprobs, prompt_logprobs
 from specmesh.gateway.responses.reply import Reply
 from specmesh.gateway.responses.response_events import ResponseReply
 from specmesh.gateway.routes.reception import Reception
@@ -41,16 +46,20 @@ class AnswerRoutes:
         """POST /v1/completions."""
         caller, asked = await self._reception.receive(request, completion_request)
         request.state.record.names = {"tokens": "prompt", **asked.names}
-        self._check_count(len(asked.prompts) * asked.n, "prompt" if asked.n == 1 else "n")
-        request.state.held.repeat(asked.n)
+        param = "n" if asked.n > 1 else "prompt"
+        num_answers = len(asked.prompts) * asked.num_candidates
+        self._check_count(num_answers, "best_of" if asked.num_candidates > asked.n else param)
+        request.state.held.repeat(asked.num_candidates)
         in_mesh = self._names.translated(asked)
         timeout_s = self._settings.request_seconds
-        held: Held = request.state.held
-        hold = partial(held.add, what="the log-probabilities of prompts times n", param="logprobs")
-        prompts = echoes(caller.client, in_mesh, hold, timeout_s)
+        prompts = echoes(caller.client, in_mesh, self._holding(request, "logprobs"), timeout_s)
         echoed = await unless_gone(request, prompts)
-        wanted = answers.complete(caller.client, in_mesh, timeout_s)
-        reply = ChoicesReply(CompletionStyle(echoed), asked, wanted)
+        scores = await self._prompt_scores(request, caller.client, in_mesh)
+        if asked.token_limit:
+            wanted = answers.complete(caller.client, in_mesh, timeout_s)
+        else:
+            wanted = await unless_gone(request, echo_alone(caller.client, in_mesh))
+        reply = ChoicesReply(CompletionStyle(echoed, scores), asked, wanted)
         return await self._respond(request, asked, wanted, reply)
 
     async def chat(self, request: HttpRequest) -> Response:
@@ -60,9 +69,12 @@ class AnswerRoutes:
         self._check_count(asked.n, "n")
         request.state.held.repeat(asked.n)
         in_mesh = self._names.translated(asked)
+        scores = await self._prompt_scores(request, caller.client, in_mesh)
         wanted = answers.chat(caller.client, in_mesh, self._settings.request_seconds)
         style = ChatStyle(asked.parallel_tool_calls, asked.include_reasoning)
-        return await self._respond(request, asked, wanted, ChoicesReply(style, asked, wanted))
+        told: Json = {"prompt_logprobs": scores[0]} if scores else {}
+        reply = ChoicesReply(style, asked, wanted, told)
+        return await self._respond(request, asked, wanted, reply)
 
     async def respond(self, request: HttpRequest) -> Response:
         """POST /v1/responses."""
@@ -72,11 +84,23 @@ class AnswerRoutes:
         wanted = answers.chat(caller.client, in_mesh, self._settings.request_seconds)
         return await self._respond(request, asked.chat, wanted, ResponseReply(asked))
 
+    async def _prompt_scores(
+        self, request: HttpRequest, client: AsyncClient, asked: CompletionRequest | ChatRequest
+    ) -> list[PromptLogprobs]:
+        hold = self._holding(request, "prompt_logprobs")
+        work = prompt_logprobs(client, asked, hold, self._settings.request_seconds)
+        return await unless_gone(request, work)
+
+    def _holding(self, request: HttpRequest, param: str) -> Callable[[int], None]:
+        """Return what holds the bytes of prompts' log-probabilities, which ``param`` asks for."""
+        held: Held = request.state.held
+        return partial(held.add, what="the log-probabilities of prompts times n", param=param)
+
     def _check_count(self, num_answers: int, param: str) -> None:
         if num_answers > self._settings.max_answers:
             raise ApiError.invalid(
                 param,
-                f"the request asks for {num_answers} answers (prompts times n); "
+                f"{param!r}: the request asks for {num_answers} answers (prompts times n); "
                 f"the limit is {self._settings.max_answers}",
             )
 
@@ -90,6 +114,6 @@ class AnswerRoutes:
             return await stream(request, wanted, reply, self._settings.ping_seconds)
         results = await unless_gone(request, wanted.whole())
         record.answered(results)
-        if any(result.logprobs for result in results):
+        if asked.prompt_logprobs is not None or any(result.logprobs for result in results):
             return await long_json(lambda: reply.whole(results))
         return JSONResponse(reply.whole(results))

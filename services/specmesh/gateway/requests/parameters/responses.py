@@ -47,6 +47,7 @@ _OF_CHATS = ("seed", "stop", "frequency_penalty", "presence_penalty", "logit_bia
 _OF_VLLM = (
     Parameter("enable_response_messages", Standing.REFUSED, (False,)),
     Parameter("previous_input_messages", Standing.REFUSED),
+    Parameter("prompt_logprobs", Standing.REFUSED),
 )
 
 RESPONSES: Parameters = {

@@ -19,6 +19,7 @@ NO_SEED = -1
 
 
 _NEUTRAL: Mapping[str, object] = {
+    "best_of": 1,
     "seed": NO_SEED,
     "frequency_penalty": 0,
     "logit_bias": {},
@@ -44,12 +45,11 @@ def _table(
 OPENAI_COMPLETIONS = _table(
     supported=(
         *("model", "prompt", "max_tokens", "temperature", "top_p", "n", "stop"),
-        *("stream", "stream_options", "logprobs", "echo"),
+        *("stream", "stream_options", "logprobs", "echo", "best_of"),
         *("seed", "frequency_penalty", "logit_bias", "presence_penalty"),
     ),
     ignored=("user",),
     refused={
-        "best_of": (1,),
         "suffix": ("",),
     },
 )

@@ -41,4 +41,5 @@ FORMAT = ToolFormat(
     is_of=lambda template: BEGIN in template and not any(mark in template for mark in NO_JSON),
     parser=HermesParser,
     rules=write_rules,
+    begins=(BEGIN,),
 )

@@ -79,4 +79,6 @@ FORMAT = ToolFormat(
     is_of=lambda template: MARKER in template,
     parser=MistralParser,
     rules=write_rules,
+    begins=(MARKER,),
+    call="calls",
 )

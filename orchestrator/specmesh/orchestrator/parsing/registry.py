@@ -15,8 +15,11 @@ from typing import TypeVar
 from specmesh.orchestrator.parsing.reasoning import REASONING_FORMATS, ReasoningFormat
 from specmesh.orchestrator.parsing.tool_format import ToolFormat
 
-BUILT_IN = ("hermes", "llama3", "mistral")
-"""Modules beside this one, each with a ``FORMAT``."""
+BUILT_IN = (
+    *("hermes", "llama3", "mistral"),
+    *("qwen3_coder", "glm45", "deepseek_v3", "pythonic"),
+)
+"""Modules in ``formats``, each with a ``FORMAT``."""
 ENTRY_POINTS = "specmesh.tool_formats"
 DETECTED, NONE = "auto", "none"
 """The names that let the chat template decide, and that leave text as it is."""
@@ -27,7 +30,8 @@ F = TypeVar("F", ToolFormat, ReasoningFormat)
 @cache
 def tool_formats() -> Mapping[str, ToolFormat]:
     """Return all formats of tool calls by name, those of specmesh first."""
-    own = (import_module(f"specmesh.orchestrator.parsing.{name}").FORMAT for name in BUILT_IN)
+    folder = "specmesh.orchestrator.parsing.formats"
+    own = (import_module(f"{folder}.{name}").FORMAT for name in BUILT_IN)
     added = (entry.load() for entry in entry_points(group=ENTRY_POINTS))
     return {each.name: each for each in (*own, *added)}
 

@@ -1,0 +1,181 @@
+"""The rules of a grammar for arguments that are written one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specmesh.decoding.grammar import json_rule
+from specmesh.orchestrator.parsing.argument_types import (
+    MAX_DEPTH,
+    STRING,
+    as_json,
+    json_of,
+    resolved,
+    types_under,
+)
+from specmesh.orchestrator.parsing.call_rules import CallRules, either, quoted
+from specmesh.orchestrator.parsing.python_values import NAME
+
+Schema = Mapping[str, Any]
+
+ANY_KEY = "/[^<>\\n]+/"
+TEXT = "text"
+"""The rule for any text, and the tag that ends it."""
+NOTES = {
+    *("title", "description", "examples", "default", "deprecated", "readOnly", "writeOnly"),
+    *("$comment", "$schema", "$id"),
+}
+"""Keywords that allow all that is allowed without them."""
+DEFINITIONS = ("$defs", "definitions")
+_OF_OBJECTS = {
+    *("type", "properties", "required", "additionalProperties", *DEFINITIONS, *NOTES),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument by its name. ``schema`` has all definitions that it refers to."""
+
+    name: str
+    schema: Schema
+    is_required: bool
+
+
+def separate(schema: Schema) -> list[Argument]:
+    """Return the arguments of a tool in the order of its ``schema``; the objects that they make up
+    are valid under it. Raises ValueError if that can't be said of each argument by itself."""
+    own = _without_reference(schema, {"type"})
+    for key in own:
+        if key not in _OF_OBJECTS:
+            raise ValueError(f"{key!r} can't be enforced where arguments are written one by one")
+    properties, required = own.get("properties", {}), own.get("required", [])
+    if not isinstance(properties, dict) or not isinstance(required, list):
+        raise ValueError("'properties' must be an object, and 'required' a list")
+    definitions = {key: schema[key] for key in DEFINITIONS if key in schema}
+    return [
+        Argument(name, _alone(each, definitions), name in required)
+        for name, each in {**properties, **{name: {} for name in required}, **properties}.items()
+    ]
+
+
+def _without_reference(schema: Schema, more: Collection[str] = ()) -> Schema:
+    """Return what ``schema`` refers to, beside which it says nothing but ``more``, or itself."""
+    if "$ref" not in schema:
+        return schema
+    beside = schema.keys() - {"$ref", *NOTES, *DEFINITIONS, *more}
+    own = resolved(schema, schema)
+    if beside or not isinstance(own, dict):
+        raise ValueError(f"the reference {schema['$ref']!r} can't be followed")
+    return own
+
+
+def _alone(schema: object, definitions: Schema) -> Schema:
+    """Return ``schema`` with the definitions that it refers to."""
+    if not isinstance(schema, dict):
+        return {} if schema is True else {"not": {}}
+    references = [*_references(schema)]
+    for each in references:
+        if not each.startswith(tuple(f"#/{key}/" for key in DEFINITIONS)):
+            raise ValueError(f"the reference {each!r} is not to one of its definitions")
+    return {**schema, **definitions} if references else schema
+
+
+def _references(schema: object) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if isinstance(reference := schema.get("$ref"), str):
+            yield reference
+        for each in schema.values():
+            yield from _references(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from _references(each)
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedArguments:
+    """Arguments as a parser of tags reads them: ``key`` writes what is before the value of an
+    argument, ``end`` is the tag behind it."""
+
+    key: Callable[[CallRules, str], str]
+    """Takes an expression for the name of the argument."""
+    end: str
+    has_lines: bool = False
+
+    def write(self, rules: CallRules, number: int, schema: Schema | None) -> Sequence[str]:
+        """Return the rule for the arguments of tool ``number``; any without a schema. Raises
+        ValueError."""
+        if schema is None:
+            return [f"{rules.arguments(number)}: gap ({self.key(rules, ANY_KEY)} {TEXT} gap)*"]
+        written = [
+            f"({self._argument(rules, each)}){'' if each.is_required else '?'}"
+            for each in separate(schema)
+        ]
+        return [f"{rules.arguments(number)}: {' '.join(['gap', *written])}"]
+
+    def text_rule(self, rules: CallRules) -> str:
+        """Return the rule for a value that is any text."""
+        return rules.text_up_to(self.end, TEXT)
+
+    def _argument(self, rules: CallRules, argument: Argument) -> str:
+        if any(character in argument.name for character in "<>\n") or not argument.name:
+            raise ValueError(f"{argument.name!r} is no name of an argument in this format")
+        line = '"\\n"' if self.has_lines else ""
+        key = self.key(rules, quoted(argument.name))
+        parts = (key, self._value(rules, argument.schema, line), "gap")
+        return " ".join(parts)
+
+    def _value(self, rules: CallRules, schema: Schema, line: str) -> str:
+        end = f"{line} {rules.marker(self.end)}"
+        types = types_under(schema, schema)
+        if STRING not in types:
+            return f"{json_rule(schema)} {end}"
+        own = _without_reference(schema)
+        values = [own["const"]] if "const" in own else own.get("enum")
+        if isinstance(values, list) and own.keys() <= {"const", "enum", "type", *NOTES}:
+            return f"{either(quoted(self._spelled(each, types)) for each in values)} {end}"
+        if not allows_all(own, schema):
+            raise ValueError("text can't be held to more than its type or a list in this format")
+        return TEXT
+
+    def _spelled(self, value: object, types: frozenset[str]) -> str:
+        """Return the text that the parser takes for ``value``."""
+        text = value if isinstance(value, str) else json_of(value)
+        if self.end in text or as_json(text, types) != json_of(value):
+            raise ValueError(f"{value!r} can't be written as text")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class ListedArguments:
+    """Arguments as ``key=value``, with commas between, whose values are JSON."""
+
+    def write(self, rules: CallRules, number: int, schema: Schema | None) -> Sequence[str]:
+        """Return the rules for the arguments of tool ``number``. Raises ValueError."""
+        return [*self._lines(rules.arguments(number), separate(schema or {}))]
+
+    def _lines(self, rule: str, arguments: Sequence[Argument]) -> Iterator[str]:
+        yield f"{rule}: {f'{rule}_from_0' if arguments else quoted('')}"
+        for number, each in enumerate(arguments):
+            if not NAME.fullmatch(each.name):
+                raise ValueError(f"{each.name!r} is no name of an argument in this format")
+            is_last = number + 1 == len(arguments)
+            own, after = f"{rule}_{number}", "" if is_last else f"{rule}_behind_{number + 1}"
+            yield f"{own}: {quoted(each.name + '=')} {json_rule(each.schema)}"
+            later = [] if each.is_required else ["" if is_last else f"{rule}_from_{number + 1}"]
+            yield f"{rule}_from_{number}: {' | '.join([f'{own} {after}', *later])}"
+            more = f'", " {own}'
+            yield f"{rule}_behind_{number}: {more if each.is_required else f'({more})?'} {after}"
+
+
+def allows_all(schema: object, root: Schema, depth: int = 0) -> bool:
+    """Return whether ``schema`` allows all values of each type that it allows."""
+    if not isinstance(schema, dict) or depth > MAX_DEPTH:
+        return schema is True
+    keys = schema.keys() - {*NOTES, *DEFINITIONS}
+    if keys == {"anyOf"} and isinstance(schemas := schema["anyOf"], list):
+        return all(allows_all(each, root, depth + 1) for each in schemas)
+    if keys == {"$ref"}:
+        return allows_all(resolved(schema, root), root, depth + 1)
+    return keys <= {"type"}
