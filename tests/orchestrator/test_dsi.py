@@ -13,7 +13,7 @@ from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.chains.drafting import MAX_DRAFT_TOKENS
-from specmesh.orchestrator.strategies.chains.reach import IN_VAIN
+from specmesh.orchestrator.strategies.chains.dsi_rate import IN_VAIN
 from specmesh.orchestrator.strategies.commands import (
     Cancel,
     Commit,
@@ -484,16 +484,16 @@ def test_chain_goes_no_further_than_verifying_it_is_worth():
     strategy = DSI(Goal(100))
     strategy.start(Capacity(8, target_s=0.1, drafter_s=0.005, target_token_s=0.01))
     worth = int(AcceptanceRate().num_worth(0.1))
-    assert Cancel(CHAIN) not in strategy.handle(drafted(CHAIN, *range(worth), last=False))
-    assert Cancel(CHAIN) in strategy.handle(drafted(CHAIN, 8, parent=worth, last=False))
+    assert Cancel(CHAIN) not in strategy.handle(drafted(CHAIN, *range(worth - 1), last=False))
+    assert Cancel(CHAIN) in strategy.handle(drafted(CHAIN, 8, parent=worth - 1, last=False))
 
 
 def test_chain_goes_no_further_than_it_is_likely_to_stand():
     strategy = DSI(Goal(100))
     strategy.start(Capacity(8, target_s=1.0, drafter_s=0.005))
     likely = int(AcceptanceRate().num_worth(IN_VAIN))
-    assert Cancel(CHAIN) not in strategy.handle(drafted(CHAIN, *range(likely), last=False))
-    assert Cancel(CHAIN) in strategy.handle(drafted(CHAIN, 8, parent=likely, last=False))
+    assert Cancel(CHAIN) not in strategy.handle(drafted(CHAIN, *range(likely - 1), last=False))
+    assert Cancel(CHAIN) in strategy.handle(drafted(CHAIN, 8, parent=likely - 1, last=False))
 
 
 def test_drafter_that_is_never_right_is_only_tried_now_and_then():
