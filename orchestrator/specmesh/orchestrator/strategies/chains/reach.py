@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import accumulate
 
 from specmesh.decoding.predict.closed_forms import expected_tokens, min_lookahead
@@ -12,6 +13,9 @@ from specmesh.orchestrator.strategies.events import Capacity
 
 DEFAULT_LOOKAHEAD = 4
 """Lookahead until latencies are measured."""
+UNLIKELY = 0.1
+"""Tokens of a chain that are accepted with a lower probability than this are not drafted: other
+answers need the drafter."""
 PAYS = 1.05
 """The factor by which drafts must be expected to be faster than the target alone."""
 WORTH_WAITING = 1.1
@@ -26,10 +30,16 @@ class Reach:
         self.capacity = Capacity()
         self._given = lookahead
 
-    @property
-    def lookahead(self) -> int:
-        """The given lookahead, or the smallest with which no verification waits for a replica."""
-        return self._given or self._least_lookahead
+    def lookahead(self, chain: Chain) -> int:
+        """Return the given lookahead, or the smallest with which no verification of ``chain`` waits
+        for a replica: that of Equation 1, or less if the chain is so short that its parts leave a
+        replica for the verification that starts over."""
+        if self._given is not None:
+            return self._given
+        least, num_others = self._least_lookahead, self._parallelism - 1
+        if not num_others:
+            return least
+        return max(1, min(least, math.ceil(self.beyond_committed(chain) / num_others)))
 
     def beyond_committed(self, chain: Chain) -> float:
         """Return how many tokens a chain may have beyond the committed ones to be drafted on.
@@ -39,10 +49,10 @@ class Reach:
         and keep the drafter from other requests. A token that takes the replicas more time than it
         is likely to save is useless too.
         """
-        in_use = 2 * self._parallelism * max(self.lookahead, self._least_lookahead)
+        in_use = 2 * self._parallelism * max(self._given or 0, self._least_lookahead)
         if self._given is not None:
             return in_use
-        return min(in_use, chain.acceptance.num_worth(self._least_chance) - 1)
+        return min(in_use, max(0.0, chain.acceptance.num_worth(self._least_chance) - 1))
 
     def is_worth_drafting(self, chain: Chain) -> bool:
         """Return whether a draft token can arrive before the target's and is worth verifying."""
@@ -100,6 +110,12 @@ class Reach:
         pays = expected_tokens(alpha, depth) / held_s > WORTH_WAITING * at_once
         return depth if pays else 0
 
+    def second_choice_pays(self, chance: float) -> bool:
+        """Return whether to verify another token beside the drafter's that the target says with
+        probability ``chance``: it saves a verification."""
+        known = self._given is None and self.capacity.drafter_costs is not None
+        return known and chance > max(self.capacity.token_cost, IN_VAIN)
+
     def explores(self, chain: Chain) -> bool:
         """Return whether to draft a token nevertheless, to see if drafting pays again."""
         cost = self.capacity.draft_cost
@@ -108,7 +124,7 @@ class Reach:
     @property
     def _least_chance(self) -> float:
         """Acceptance probability that a token must exceed to be drafted."""
-        return max(self.capacity.token_cost, IN_VAIN)
+        return max(self.capacity.token_cost, UNLIKELY)
 
     @property
     def _least_lookahead(self) -> int:
