@@ -11,7 +11,11 @@ from tests.orchestrator.transcripts import drafted, verified
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.bonus import Bonus
 from specmesh.decoding.drafting import TopK
-from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRate
+from specmesh.decoding.predict.acceptance_rate import (
+    PRIOR_ALPHA,
+    AcceptanceRate,
+    MeshAcceptance,
+)
 from specmesh.decoding.predict.predictors import PREDICTORS, AlwaysAll, DraftOutcome
 from specmesh.decoding.predict.round_costs import RoundCosts
 from specmesh.decoding.sampling import Distribution
@@ -24,7 +28,7 @@ from specmesh.orchestrator.strategies.branch_prediction import (
     BranchPrediction,
     Exhaustive,
 )
-from specmesh.orchestrator.strategies.chains.reach import IN_VAIN
+from specmesh.orchestrator.strategies.chains.dsi_rate import IN_VAIN
 from specmesh.orchestrator.strategies.commands import (
     Cancel,
     Commit,
@@ -224,7 +228,7 @@ def test_first_draft_is_as_long_as_plain_speculation_would_have_it():
     best = RoundCosts(0.1, 0.01, 0.0, alone_s=0.1).best_depth(PRIOR_ALPHA, 10)
     assert strategy.start(capacity) == [first_draft(1, best)]
     strategy.handle(drafted(1, *range(best)))
-    acceptance = AcceptanceRate()
+    acceptance = MeshAcceptance().rate()
     acceptance.learn([False])
     shorter = RoundCosts(0.1, 0.01, 0.0, alone_s=0.1).best_depth(acceptance.alpha, 10)
     assert shorter < best
@@ -286,7 +290,7 @@ def test_no_more_of_a_branch_is_verified_than_is_worth_it():
     strategy.handle(drafted(3, *range(20, 30), parent=first.depth))
     commands = strategy.handle(verified(2, *range(1, first.depth + 1), says=20))
     verify = next(each for each in commands if isinstance(each, Verify))
-    acceptance = AcceptanceRate()
+    acceptance = MeshAcceptance().rate()
     acceptance.learn([True] * (first.depth + 1))
     assert verify == check(4, *range(21, 30)[: int(acceptance.num_worth(0.1))])
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.orchestrator.transcripts import drafted, verified
@@ -13,7 +16,7 @@ from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.chains.drafting import MAX_DRAFT_TOKENS
-from specmesh.orchestrator.strategies.chains.reach import IN_VAIN
+from specmesh.orchestrator.strategies.chains.reach import UNLIKELY
 from specmesh.orchestrator.strategies.commands import (
     Cancel,
     Commit,
@@ -23,7 +26,7 @@ from specmesh.orchestrator.strategies.commands import (
     StopReason,
     Verify,
 )
-from specmesh.orchestrator.strategies.dsi import DSI, MAX_CHECK_TOKENS
+from specmesh.orchestrator.strategies.dsi import DSI, MAX_CHECK_TOKENS, NUM_CHOICES
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Failed
 
 END = 90
@@ -484,16 +487,16 @@ def test_chain_goes_no_further_than_verifying_it_is_worth():
     strategy = DSI(Goal(100))
     strategy.start(Capacity(8, target_s=0.1, drafter_s=0.005, target_token_s=0.01))
     worth = int(AcceptanceRate().num_worth(0.1))
-    assert Cancel(CHAIN) not in strategy.handle(drafted(CHAIN, *range(worth), last=False))
-    assert Cancel(CHAIN) in strategy.handle(drafted(CHAIN, 8, parent=worth, last=False))
+    assert Cancel(CHAIN) not in strategy.handle(drafted(CHAIN, *range(worth - 1), last=False))
+    assert Cancel(CHAIN) in strategy.handle(drafted(CHAIN, 8, parent=worth - 1, last=False))
 
 
 def test_chain_goes_no_further_than_it_is_likely_to_stand():
     strategy = DSI(Goal(100))
     strategy.start(Capacity(8, target_s=1.0, drafter_s=0.005))
-    likely = int(AcceptanceRate().num_worth(IN_VAIN))
-    assert Cancel(CHAIN) not in strategy.handle(drafted(CHAIN, *range(likely), last=False))
-    assert Cancel(CHAIN) in strategy.handle(drafted(CHAIN, 8, parent=likely, last=False))
+    likely = int(AcceptanceRate().num_worth(UNLIKELY))
+    assert Cancel(CHAIN) not in strategy.handle(drafted(CHAIN, *range(likely - 1), last=False))
+    assert Cancel(CHAIN) in strategy.handle(drafted(CHAIN, 8, parent=likely - 1, last=False))
 
 
 def test_drafter_that_is_never_right_is_only_tried_now_and_then():
@@ -563,7 +566,7 @@ def test_drafter_that_has_become_quick_is_let_draft_on():
     strategy.start(SLOW_DRAFTER)
     quick = Capacity(target_s=0.1, drafter_s=0.01)
     assert [*strategy.handle(quick), *strategy.handle(verified(1, says=7))] == [
-        *(Commit((7,), 0), draft(3, 256), check(2))
+        *(Commit((7,), 0), replace(draft(3, 256), num_choices=NUM_CHOICES), check(2))
     ]
 
 
@@ -583,7 +586,7 @@ def unsure_of_the_second(task: int = CHAIN, **also) -> Drafted:
 def test_tokens_that_are_unlikely_to_stand_are_verified_at_once():
     strategy = DSI(Goal(20))
     capacity = Capacity(num_verifiers=2, target_s=0.4, drafter_s=0.01)
-    assert strategy.start(capacity)[0].num_choices == 1
+    assert strategy.start(capacity)[0].num_choices == NUM_CHOICES
     assert strategy.handle(unsure_of_the_second()) == [check(3, 7, 8)]
 
 
@@ -609,7 +612,7 @@ def test_verdicts_teach_how_sure_is_sure_enough():
 def test_otherwise_the_drafters_doubts_do_not_count(goal, num_verifiers):
     strategy = DSI(goal)
     capacity = Capacity(num_verifiers, target_s=0.4, drafter_s=0.01)
-    assert strategy.start(capacity)[0].num_choices == 0
+    strategy.start(capacity)
     assert strategy.handle(unsure_of_the_second()) == []
 
 
@@ -618,3 +621,34 @@ def test_in_rejection_mode_what_leaves_does_not_depend_on_the_tokens_drawn():
     strategy.start(Capacity(num_verifiers=2, target_s=0.4, drafter_s=0.01))
     law = Distribution(np.array([7, 8]), np.array([0.1, 0.9]))
     assert strategy.handle(unsure_of_the_second(distributions={0: law, 1: law})) == []
+
+
+CHOSEN = {0: TopK((7, 5), (0.9, 0.05), 0.1), 1: TopK((8, 4), (0.6, 0.3), 0.9)}
+
+
+@pytest.mark.parametrize(
+    ("token_s", "others"), [(0.0, (4, 5)), (0.03, (4,)), (0.2, ())], ids=["free", "cheap", "dear"]
+)
+def test_second_choices_are_verified_where_they_are_worth_their_time(token_s, others):
+    strategy = DSI(Goal(20))
+    strategy.start(Capacity(8, target_s=0.4, drafter_s=0.06, target_token_s=token_s))
+    (verify,) = strategy.handle(drafted(CHAIN, 7, 8, last=False, choices=CHOSEN))
+    assert verify.tree.token_ids == (7, 8, *others)
+
+
+def test_a_lookahead_leaves_verifications_to_the_chain():
+    strategy = DSI(Goal(20, lookahead=2))
+    strategy.start(Capacity(8, target_s=0.4, drafter_s=0.06))
+    (verify,) = strategy.handle(drafted(CHAIN, 7, 8, last=False, choices=CHOSEN))
+    assert verify.tree == TokenTree.chain((7, 8))
+
+
+def test_verifications_of_a_short_chain_leave_sooner_where_replicas_are_free():
+    """By Equation 1, with tokens as likely as not, each of three replicas would get 10 tokens."""
+    strategy = DSI(Goal(99))
+    strategy.start(Capacity(3, target_s=0.3, drafter_s=0.01))
+    learnt = AcceptanceRate()
+    num = math.ceil((learnt.num_worth(UNLIKELY) - 1) / 2)
+    assert num < 10
+    sure = drafted(CHAIN, *range(num), last=False)
+    assert [each.task for each in strategy.handle(sure) if isinstance(each, Verify)] == [3]

@@ -157,4 +157,5 @@ def _known(model: MeshModel) -> Capacity:
         drafter_s=costs.drafters[0].ms(one) / 1e3 if costs.drafters else None,
         heads_s=costs.heads.ms(one) / 1e3 if costs.heads else None,
         heads_depth=model.heads_depth if costs.heads else 0,
+        hop_s=costs.draft_hop.ms(0) / 1e3,
     )

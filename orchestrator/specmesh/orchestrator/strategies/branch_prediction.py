@@ -38,7 +38,7 @@ from specmesh.orchestrator.strategies.branches import (
     plant,
     with_second_choices,
 )
-from specmesh.orchestrator.strategies.chains.reach import IN_VAIN
+from specmesh.orchestrator.strategies.chains.dsi_rate import IN_VAIN
 from specmesh.orchestrator.strategies.commands import Cancel, Command, Draft, GiveUp, TaskId, Verify
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed, Verified
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain

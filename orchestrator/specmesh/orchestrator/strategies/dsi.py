@@ -49,6 +49,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from specmesh.decoding.predict.acceptance_rate import HEADS_CHAIN
+from specmesh.decoding.trees.plan import MAX_WIDTH
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.base import Goal, Strategy
 from specmesh.orchestrator.strategies.branches import with_second_choices
@@ -227,7 +228,7 @@ class DSI(Strategy):
         complete = complete or chain.end == self._progress.draftable
         num_tokens = chain.end - start
         some = num_tokens > 0 and (complete or self._is_unsure(chain, start))
-        return some or num_tokens >= self._reach.lookahead
+        return some or num_tokens >= self._reach.lookahead(chain)
 
     @property
     def _may_leave_early(self) -> bool:
@@ -258,10 +259,15 @@ class DSI(Strategy):
         )
 
     def _tree(self, chain: Chain, drafted: DraftChain, room: int) -> TokenTree:
-        """Return the tree of a part of ``chain``, with second choices if there is a width."""
-        if self._goal.width is None:
-            return TokenTree.chain(drafted.tokens)
-        return with_second_choices(drafted, chain.outcomes(drafted), min(self._goal.width, room))
+        """Return the tree of a part of ``chain`` with the second choices that are worth it, or as
+        many as the width has room for."""
+        outcomes, width = chain.outcomes(drafted), self._goal.width
+        if width is None:
+            outcomes = [
+                each for each in outcomes if self._reach.second_choice_pays(each.probability)
+            ]
+            width = MAX_WIDTH
+        return with_second_choices(drafted, outcomes, min(width, room))
 
     def _next_draft(self, start: int) -> NextDraft | None:
         """Return the request for the heads to draft after a verdict on ``start`` or later."""
@@ -272,6 +278,4 @@ class DSI(Strategy):
     @property
     def _num_choices(self) -> int:
         """Number of likeliest tokens that drafters report for each position."""
-        if self._goal.width is not None:
-            return NUM_CHOICES
-        return 1 if self._may_leave_early else 0
+        return NUM_CHOICES if self._goal.lookahead is None or self._goal.width else 0

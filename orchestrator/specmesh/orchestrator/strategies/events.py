@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
@@ -79,6 +79,8 @@ class Capacity:
     ``period_s`` that between two forwards of a replica that answers share (``RoundCosts``).
     ``heads_s`` is the time of one level that the target's heads draft, None if it is unknown or
     there are no heads; ``heads_depth`` the most levels that they draft, 0 without heads.
+    ``hop_s`` is the time of a call besides queue and forward, there and back, and
+    ``drafter_queue_s`` the time for which a draft waits.
     ``num_waiting`` is the number of answers, this one included, that wait for a replica one after
     the other, and so for all that its heads draft; 1 if they share forwards. ``knows_price`` is
     False until ``target_token_s`` has been measured, which takes forwards of different sizes. Until
@@ -97,12 +99,19 @@ class Capacity:
     heads_s: float | None = None
     heads_depth: int = 0
     num_waiting: float = 1.0
+    hop_s: float = 0.0
+    drafter_queue_s: float = 0.0
     knows_price: bool = True
 
     @property
     def drafter_costs(self) -> RoundCosts | None:
         """The times of a round with a drafter; None until they are known."""
-        return self._costs(self.drafter_s, self.period_s)
+        costs = self._costs(self.drafter_s)
+        if costs is None:
+            return None
+        return replace(
+            costs, period_s=self.period_s, hop_s=self.hop_s, queue_s=self.drafter_queue_s
+        )
 
     @property
     def heads_costs(self) -> RoundCosts | None:
@@ -132,7 +141,7 @@ class Capacity:
         """The time of a verification if none had draft tokens; None until it is known."""
         return self.target_s if self.target_alone_s is None else self.target_alone_s
 
-    def _costs(self, level_s: float | None, period_s: float = 0.0) -> RoundCosts | None:
+    def _costs(self, level_s: float | None) -> RoundCosts | None:
         if self.target_s is None or self.alone_s is None or level_s is None:
             return None
         return RoundCosts(
@@ -140,8 +149,7 @@ class Capacity:
             level_s,
             self.target_token_s,
             self.alone_s,
-            period_s,
-            self.target_first_s,
+            first_s=self.target_first_s,
         )
 
 

@@ -33,7 +33,8 @@ from specmesh.decoding.trees.merge import DrawnTree, merge
 from specmesh.decoding.trees.plan import DEFAULT_WIDTH
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.chain_ahead import ChainAhead, trials_of
-from specmesh.orchestrator.strategies.chains.reach import DEFAULT_LOOKAHEAD, IN_VAIN
+from specmesh.orchestrator.strategies.chains.dsi_rate import IN_VAIN
+from specmesh.orchestrator.strategies.chains.reach import DEFAULT_LOOKAHEAD
 from specmesh.orchestrator.strategies.commands import Cancel, Command, Draft
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed
 from specmesh.orchestrator.strategies.heads import Heads

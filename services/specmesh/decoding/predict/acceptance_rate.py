@@ -26,8 +26,9 @@ _MESH_DECAY: Final = 0.999
 """The same for the trials of all answers together."""
 _ANSWER_DECAY: Final = 0.99
 """The same for an answer that chooses its strategy by its rates."""
-_ASSUMED_TRIALS: Final = 32.0
-"""The trials of others that count as much as such an answer's own."""
+_ASSUMED_TRIALS: Final = 16.0
+"""The trials of all answers that count beside an answer's own: these are too few to tell a rate at
+which drafting pays from one at which it does not."""
 _OPTIMISTIC_TRIALS: Final = 2.0
 """Accepted trials that ``num_worth`` adds to those observed."""
 _EXPLORED_SHARE: Final = 0.01
@@ -35,16 +36,11 @@ _EXPLORED_SHARE: Final = 0.01
 
 
 class AcceptanceRate:
-    """An estimate of alpha from the trials of one answer, each weighted down by every later one.
+    """An estimate of alpha, in which every later trial weights a trial down by ``decay``."""
 
-    It begins with what ``everyone`` has, the estimate from the trials of all answers.
-    """
-
-    def __init__(self, everyone: AcceptanceRate | None = None, decay: float = _DECAY) -> None:
-        self._everyone = everyone
+    def __init__(self, decay: float = _DECAY) -> None:
         self._decay = decay
-        self._accepted = (everyone.alpha if everyone else PRIOR_ALPHA) * _PRIOR_TRIALS
-        self._tried = _PRIOR_TRIALS
+        self._accepted, self._tried = PRIOR_ALPHA * _PRIOR_TRIALS, _PRIOR_TRIALS
 
     @property
     def alpha(self) -> float:
@@ -65,7 +61,8 @@ class AcceptanceRate:
         optimistically, as if two more trials had been accepted: a draft that is too short delays
         this answer, one that is too long delays only others.
         """
-        alpha = (self._accepted + _OPTIMISTIC_TRIALS) / (self._tried + _OPTIMISTIC_TRIALS)
+        tried = max(self._tried, _PRIOR_TRIALS)
+        alpha = (self.alpha * tried + _OPTIMISTIC_TRIALS) / (tried + _OPTIMISTIC_TRIALS)
         return math.inf if cost <= 0 or alpha >= 1 else math.log(min(cost, 1)) / math.log(alpha)
 
     def learn(self, trials: Iterable[bool]) -> None:
@@ -73,8 +70,6 @@ class AcceptanceRate:
         for accepted in trials:
             self._accepted = self._accepted * self._decay + accepted
             self._tried = self._tried * self._decay + 1
-            if self._everyone is not None:
-                self._everyone.learn([accepted])
 
 
 class Exploration:
@@ -107,19 +102,25 @@ class Exploration:
 
 
 class AnswersRate(AcceptanceRate):
-    """The rate of a whole answer, by which it chooses its strategy: near that of ``everyone`` until
-    it has many trials of its own, so that chance does not make it change."""
+    """The rate of an answer: near that of ``everyone``, who learns from its trials, until it has
+    many of its own, so that chance does not change what it does."""
 
-    def __init__(self, everyone: AcceptanceRate) -> None:
-        super().__init__(everyone, _ANSWER_DECAY)
-        self._of_all = everyone
+    def __init__(self, everyone: AcceptanceRate, decay: float = _DECAY) -> None:
+        super().__init__(decay)
+        self._everyone = everyone
         self._accepted = self._tried = 0.0
 
     @property
     def alpha(self) -> float:
         """The estimate, in [0, 1]."""
-        assumed = self._of_all.alpha * _ASSUMED_TRIALS
+        assumed = self._everyone.alpha * _ASSUMED_TRIALS
         return (self._accepted + assumed) / (self._tried + _ASSUMED_TRIALS)
+
+    def learn(self, trials: Iterable[bool]) -> None:
+        """Record, in order, whether each tried token was accepted."""
+        tried = list(trials)
+        super().learn(tried)
+        self._everyone.learn(tried)
 
 
 class MeshAcceptance:
@@ -132,13 +133,15 @@ class MeshAcceptance:
     def __init__(self, everyone: MeshAcceptance | None = None) -> None:
         self.exploration: Exploration = everyone.exploration if everyone else Exploration()
         """The budget of all answers for strategies that are not expected to pay."""
+        self.chosen: str | None = None
+        """The strategy that an answer has chosen last, if they choose."""
         self._everyone = everyone
         self._rates: dict[Hashable, AcceptanceRate] = {}
 
     def rate(self, source: Hashable = DRAFTER) -> AcceptanceRate:
         """Return a new rate of drafts from ``source``, which begins with the one of all and from
         which that learns."""
-        return AcceptanceRate(self._of_all(source))
+        return AnswersRate(self._of_all(source))
 
     def alpha(self, source: Hashable) -> float:
         """Return the rate of all drafts from ``source``."""
@@ -156,6 +159,6 @@ class MeshAcceptance:
             self._rates[source] = (
                 AcceptanceRate(decay=_MESH_DECAY)
                 if self._everyone is None
-                else AnswersRate(self._everyone._of_all(source))
+                else AnswersRate(self._everyone._of_all(source), _ANSWER_DECAY)
             )
         return self._rates[source]

@@ -28,17 +28,11 @@ class ForwardTimes:
         self._row_s = self._fixed_s = self._typical_s = 0.0
         self._knows_rows = self._varies = False
         self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
-        self._num_new = self._num_alike = 0
+        self._num_new = 0
 
     def add(self, num_rows: int, seconds: float) -> None:
         """Record a forward."""
-        if self._latest and num_rows != self._latest[-1][0]:
-            self._knows_rows, self._num_alike = True, 0
-        self._num_alike += 1
-        if self._num_alike >= WINDOW and num_rows <= 1:
-            # No call has draft tokens any more, maybe because of this slope: without a reset, none
-            # would ever have any again.
-            self._row_s, self._knows_rows = 0.0, False
+        self._knows_rows |= bool(self._latest) and num_rows != self._latest[-1][0]
         self._latest.append((num_rows, seconds))
         self._num_new += 1
         if self._num_new >= WINDOW // 2:  # before forwards that nobody has asked about are lost

@@ -81,7 +81,7 @@ class Returns:
             if after_s > longest_s:
                 break
             num_saving = len(self._missing) * num_back / len(to_come)
-            gain = num_saving * (fixed_s - left_s) - num_ready * left_s
+            gain = num_saving * fixed_s - num_ready * left_s
             if gain > best_gain:
                 best_s, best_gain = after_s, gain
         return answered + best_s

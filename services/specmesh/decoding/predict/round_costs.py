@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-_QUICK: Final = 0.3
-"""A draft that takes no more than this share of a period is ready for the next forward, since the
-replica waits that long for calls that are about to return (``Returns``): a little less than the
-longest wait, which hops are part of."""
+from specmesh.decoding.predict.returns import LONGEST_SHARE, SLACK
+
+_QUICK: Final = LONGEST_SHARE / SLACK
+"""A call that is back within this share of a period is in time for the next forward, since the
+replica waits that long for those that are about to return (``Returns``)."""
 _EARLY: Final = 0.1
 """For a later forward a draft must be ready earlier by this share of a period."""
 
@@ -19,7 +20,8 @@ class RoundCosts:
     """The times of one round in seconds.
 
     A verification takes ``target_s`` as drafts usually are, and ``alone_s`` if no call has any
-    draft tokens. Drafting another level takes ``level_s``. One more draft token takes ``token_s``
+    draft tokens. Drafting another level takes ``level_s``. A call takes ``hop_s`` besides, and a
+    draft waits for ``queue_s``. One more draft token takes ``token_s``
     in its verification: the sum of the times by which it delays this answer and all others that
     wait for the same replica. The first one takes ``first_s`` besides: a small CPU is quickest at
     forwards of a single row.
@@ -35,6 +37,8 @@ class RoundCosts:
     alone_s: float
     period_s: float = 0.0
     first_s: float = 0.0
+    hop_s: float = 0.0
+    queue_s: float = 0.0
 
     @property
     def explored_s(self) -> float:
@@ -44,15 +48,27 @@ class RoundCosts:
     def marginal_s(self, depth: int) -> float:
         """Return the time that another level with one token, in a draft of ``depth`` levels, takes
         from this answer and others. A draft that waits for the next forward takes none itself."""
-        waits = self.period_s and depth * self.level_s > _QUICK * self.period_s
+        waits = self.period_s and not self._is_quick(depth)
         return self.token_s if waits else self.token_s + self.level_s
 
     def wait_s(self, num_levels: int) -> float:
         """Return the time from the beginning of a draft until it can be verified."""
         drafting_s, period_s = num_levels * self.level_s, self.period_s
-        if drafting_s <= _QUICK * period_s or not period_s:
+        if num_levels:
+            drafting_s += self.hop_s + self.queue_s
+        if not period_s or self._is_quick(num_levels):
             return drafting_s
         return period_s * math.ceil(drafting_s / period_s + _EARLY)
+
+    def _is_quick(self, num_levels: int) -> bool:
+        """Return whether a draft is ready for the next forward of a shared replica."""
+        return num_levels * self.level_s <= self._quick_s
+
+    @property
+    def _quick_s(self) -> float:
+        """The time that a draft's levels may take to be ready for the next forward: between both
+        are the hops of the draft and of a verification."""
+        return _QUICK * self.period_s - 2 * self.hop_s - self.queue_s
 
     def best_depth(self, alpha: float, limit: int) -> int:
         """Return the number of levels, up to ``limit``, with the most tokens in a given time if
@@ -96,6 +112,7 @@ class RoundCosts:
         ``depth`` of them: as long as its drafter is sure, all that are ready at the same time."""
         if not self.period_s or not self.level_s:
             return limit
-        quick_s, ready_s = _QUICK * self.period_s, self.wait_s(depth)
-        in_time_s = quick_s if ready_s <= quick_s else ready_s - _EARLY * self.period_s
+        in_time_s = self._quick_s
+        if not self._is_quick(depth):
+            in_time_s = self.wait_s(depth) - _EARLY * self.period_s - self.hop_s - self.queue_s
         return max(depth, min(limit, int(in_time_s / self.level_s)))

@@ -29,6 +29,8 @@ class Latencies:
     def __init__(self) -> None:
         self.target_s = RunningMedian()
         self.price = TokenPrice()
+        self.hop_s = RunningMedian()
+        """Seconds of a verification besides those in its replica."""
         self.heads_s = RunningMedian()
         """Seconds per level that the target's heads draft."""
         self.prefill = PrefillCost()
@@ -37,6 +39,7 @@ class Latencies:
         """Time that verifications wait at a replica, divided by their forward time; at most 1."""
         self.verifications = CallPatience(VERIFY_SECONDS, VERIFY_SECONDS)
         self._drafter_s: defaultdict[str, RunningMedian] = defaultdict(RunningMedian)
+        self._drafter_queue_s: defaultdict[str, RunningMedian] = defaultdict(RunningMedian)
         self._drafts: defaultdict[str, CallPatience] = defaultdict(_draft_patience)
         self._capacities: dict[tuple[object, ...], Capacity] = {}
         """What was returned since the last observation: all answers ask after each."""
@@ -57,6 +60,8 @@ class Latencies:
             self.heads_s.add(verification.heads_s / verification.num_heads_levels)
         target_s = max(0.0, verification.seconds - verification.heads_s)
         self.target_s.add(target_s)
+        if cost.forward_s > 0:
+            self.hop_s.add(max(0.0, target_s - cost.queue_s - cost.forward_s))
         self.target_load.add(cost.load)
         num_read = cost.num_computed_tokens - verification.num_drafted - 1
         if num_read < LEAST_TOKENS:
@@ -69,6 +74,7 @@ class Latencies:
         self._capacities.clear()
         if draft.cost.forward_s > 0 and draft.num_levels and not draft.read_the_prefix:
             self.drafter_s(kind).add(draft.cost.forward_s / draft.num_levels)
+            self._drafter_queue_s[kind].add(draft.cost.queue_s)
 
     def capacity(
         self, num_verifiers: int, kinds: Sequence[str], heads_depth: int, num_answers: int
@@ -98,6 +104,8 @@ class Latencies:
             heads_s=self.heads_s.value,
             heads_depth=heads_depth,
             num_waiting=self.price.num_waiting,
+            hop_s=self.hop_s.value or 0.0,
+            drafter_queue_s=(self._drafter_queue_s[kinds[0]].value or 0.0) if kinds else 0.0,
             knows_price=self.price.is_known,
         )
 

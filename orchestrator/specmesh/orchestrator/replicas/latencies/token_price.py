@@ -23,7 +23,7 @@ SHARED_CALLS, OWN_CALLS = 1.6, 1.3
 """The mean number of calls in a forward from which on replicas count as shared, and below which
 they no longer do."""
 CALLS_DECAY = 1 / 32
-"""The weight of a call in that mean."""
+"""The weight of a call in that mean, once there were so many."""
 
 
 class TokenPrice:
@@ -37,6 +37,7 @@ class TokenPrice:
         self._sharers = RunningMedian()
         self._num_calls = RunningMedian()
         self._mean_calls = 1.0
+        self._calls_weight = 1.0
         self._is_shared = False
         self._num_rows = RunningMedian()
         self._queue_s = RunningMedian()
@@ -52,7 +53,8 @@ class TokenPrice:
             self._add_forward(num_calls, num_rows, forward_s)
         self._sharers.add(num_calls * (1 + queue_s / forward_s))
         self._num_calls.add(num_calls)
-        self._mean_calls += CALLS_DECAY * (num_calls - self._mean_calls)
+        self._mean_calls += self._calls_weight * (num_calls - self._mean_calls)
+        self._calls_weight = max(CALLS_DECAY, self._calls_weight / (1 + self._calls_weight))
         self._is_shared = self._mean_calls > (OWN_CALLS if self._is_shared else SHARED_CALLS)
         self._num_rows.add(num_rows)
         self._queue_s.add(queue_s)

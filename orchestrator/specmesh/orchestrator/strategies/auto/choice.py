@@ -26,6 +26,7 @@ from specmesh.orchestrator.strategies.events import Capacity
 
 ALONE: Final = "autoregressive"
 SPECULATIVE: Final = "speculative"
+DSI: Final = "dsi"
 HEADS_AND_DRAFTER: Final = "heads-and-drafter"
 
 ENOUGH: Final = 8.0
@@ -61,6 +62,8 @@ def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) 
         return Choice(ALONE, "there is neither a drafter nor are there heads")
     if _is_unknown(capacity, acceptance):
         measures = HEADS_AND_DRAFTER if capacity.heads_depth else SPECULATIVE
+        if capacity.drafter_costs and capacity.num_verifiers > 1 and not capacity.heads_depth:
+            measures = DSI
         return Choice(measures, "the mesh has yet to be measured", tentative=True)
     if current == ALONE and not capacity.knows_price:
         return Choice(SPECULATIVE, "a token's price is unknown", lookahead=1, tentative=True)
@@ -90,7 +93,7 @@ def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[st
         }
         # It cancels verifications, and in a queue the replica has none to do instead.
         if capacity.num_waiting < QUEUE:
-            rates["dsi"] = drafter.dsi
+            rates[DSI] = drafter.dsi
     if capacity.heads_depth and (costs := capacity.heads_costs):
         beta = _rate(acceptance, HEADS_LEVELS, max(PRIOR_ALPHA, alpha))
         heads = HeadsRates(costs, beta, capacity.heads_depth)

@@ -14,8 +14,7 @@ from typing import Final
 
 from specmesh.decoding.predict.closed_forms import expected_tokens
 from specmesh.decoding.predict.round_costs import RoundCosts
-from specmesh.orchestrator.strategies.auto.dsi_rate import dsi_rate
-from specmesh.orchestrator.strategies.chains.reach import IN_VAIN
+from specmesh.orchestrator.strategies.chains.dsi_rate import IN_VAIN, dsi_rate
 
 _DEEPEST: Final = 8
 """Depth beyond which drafts that are verified as a whole seldom get: they grow only as they are
@@ -72,7 +71,7 @@ class DrafterRates:
     def dsi(self) -> float:
         """Nothing waits for a draft, and several replicas verify (Timor et al. 2025). A single one
         that is not shared waits for drafts where that is better."""
-        at_once = dsi_rate(self.costs, self.num_verifiers, min(self.alpha, _SURE))
+        at_once = dsi_rate(self.costs, self.num_verifiers, self.alpha)
         if self.num_verifiers > 1 or self.costs.period_s:
             return at_once
         return max(self.speculative, at_once)
@@ -96,7 +95,7 @@ class DrafterRates:
 def _round_s(costs: RoundCosts, depth: int) -> float:
     """Return the time of a draft and its verification. Even a quick draft is usually late for the
     next forward of a replica that answers share."""
-    return costs.round_s(depth) + max(0.0, bool(depth) * costs.period_s - costs.wait_s(depth))
+    return costs.round_s(depth)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class Auto(Strategy):
     def start(self, capacity: Capacity) -> Sequence[Command]:
         """Return the first commands of the first strategy."""
         self._capacity = capacity
-        self._choice = self._choose(None)
+        self._choice = self._choose(self._goal.acceptance.chosen)
         self._stretch = self._begun(self._choice, after=0)
         return self._stretch.start(capacity)
 
@@ -104,7 +104,10 @@ class Auto(Strategy):
         self._chosen_at, capacity = self._num_tokens, self._capacity
         if self._lacks_drafter:
             capacity = replace(capacity, drafters=())
-        return choose(capacity, self._acceptance, current)
+        choice = choose(capacity, self._acceptance, current)
+        if choice.lookahead is None:
+            self._goal.acceptance.chosen = choice.strategy
+        return choice
 
     def _change(self, choice: Choice, commands: Sequence[Command]) -> list[Command]:
         """Let another strategy take over; ``commands`` are the latest of the current one."""

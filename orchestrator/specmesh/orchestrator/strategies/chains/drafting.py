@@ -125,7 +125,7 @@ class DrafterChains:
             chain.task,
             chain.between(self._position, chain.end),
             depth=depth,
-            levels_per_message=levels_per_message(capacity, self._reach.lookahead),
+            levels_per_message=levels_per_message(capacity, self._reach.lookahead(chain)),
             num_choices=num_choices,
             drafter=capacity.drafters.index(chain.drafter),
         )

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from itertools import accumulate
 
 from specmesh.decoding.predict.closed_forms import expected_tokens, min_lookahead
 from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
 from specmesh.orchestrator.strategies.chains.chain import Chain
+from specmesh.orchestrator.strategies.chains.dsi_rate import IN_VAIN, dsi_rate
 from specmesh.orchestrator.strategies.events import Capacity
 
 DEFAULT_LOOKAHEAD = 4
 """Lookahead until latencies are measured."""
-IN_VAIN = 0.03
-"""Tokens that are accepted with a lower probability than this are not drafted: other requests need
-the drafter, and an answer that has it to itself loses at most 2 % of its time. Eight concurrent
-requests on two replicas whose forward takes as long as 13 of the drafter's (`specmesh simulate
-run`, acceptance 0.8) end in two thirds of the time that they take without this bound."""
-
+UNLIKELY = 0.1
+"""Tokens of a chain that are accepted with a lower probability than this are not drafted: other
+answers need the drafter."""
+PAYS = 1.05
+"""The factor by which drafts must be expected to be faster than the target alone."""
 WORTH_WAITING = 1.1
 """The factor by which an answer must be expected to be faster if its verifications wait for drafts:
 the estimate leaves out that drafts go on during verifications."""
@@ -29,36 +30,46 @@ class Reach:
         self.capacity = Capacity()
         self._given = lookahead
 
-    @property
-    def lookahead(self) -> int:
-        """The given lookahead, or the smallest with which no verification waits for a replica."""
-        return self._given or self._least_lookahead
+    def lookahead(self, chain: Chain) -> int:
+        """Return the given lookahead, or the smallest with which no verification of ``chain`` waits
+        for a replica: that of Equation 1, or less if the chain is so short that its parts leave a
+        replica for the verification that starts over."""
+        if self._given is not None:
+            return self._given
+        least, num_others = self._least_lookahead, self._parallelism - 1
+        if not num_others:
+            return least
+        return max(1, min(least, math.ceil(self.beyond_committed(chain) / num_others)))
 
     def beyond_committed(self, chain: Chain) -> float:
-        """Return how many tokens a chain may have beyond the committed ones.
+        """Return how many tokens a chain may have beyond the committed ones to be drafted on.
 
         By Equation 1 the replicas hold SP * lookahead tokens during a verification, and equally
         many are drafted meanwhile. More tokens would only wait when the replicas have a backlog,
         and keep the drafter from other requests. A token that takes the replicas more time than it
         is likely to save is useless too.
         """
-        in_use = 2 * self._parallelism * max(self.lookahead, self._least_lookahead)
+        in_use = 2 * self._parallelism * max(self._given or 0, self._least_lookahead)
         if self._given is not None:
             return in_use
-        return min(in_use, chain.acceptance.num_worth(self._least_chance))
+        return min(in_use, max(0.0, chain.acceptance.num_worth(self._least_chance) - 1))
 
     def is_worth_drafting(self, chain: Chain) -> bool:
         """Return whether a draft token can arrive before the target's and is worth verifying."""
-        cost, costs = self.capacity.draft_cost, self.capacity.drafter_costs
-        if self._given is not None or cost is None or costs is None:
+        costs, alpha = self.capacity.drafter_costs, chain.acceptance.alpha
+        if self._given is not None or costs is None or not costs.alone_s:
             return True
-        alpha = chain.acceptance.alpha
-        return cost < 1 and alpha > self._least_chance and costs.can_gain(alpha)
+        if dsi_rate(costs, self._parallelism, alpha) * costs.alone_s > PAYS:
+            return True
+        return self._has_own_replica and costs.best_depth(alpha, MAX_LOOKAHEAD) > 0
 
     def heads_depth(self, heads: Chain, chain: Chain | None) -> int:
         """Return how many levels heads draft with each verdict, in case it rejects a token of
-        ``chain``, the first drafter's; 0 where that does not pay."""
+        ``chain``, the first drafter's; 0 where that does not pay: while the heads of a shared
+        replica draft for one answer, the next forward of all others waits."""
         capacity = self.capacity
+        if capacity.period_s:
+            return 0
         if not capacity.alone_s or capacity.heads_s is None:
             return min(DEFAULT_LOOKAHEAD, capacity.heads_depth)
         alpha, drafter_s = 0.0, 0.0
@@ -83,7 +94,7 @@ class Reach:
         0 unless there is a single replica, which a verification of a few tokens would occupy for as
         long as one of a whole draft."""
         costs = self.capacity.drafter_costs
-        if self._given is not None or self._parallelism > 1 or costs is None or costs.period_s:
+        if self._given is not None or costs is None or not self._has_own_replica:
             return 0
         alpha = chain.acceptance.alpha
         depth = costs.best_depth(alpha, MAX_LOOKAHEAD)
@@ -99,6 +110,12 @@ class Reach:
         pays = expected_tokens(alpha, depth) / held_s > WORTH_WAITING * at_once
         return depth if pays else 0
 
+    def second_choice_pays(self, chance: float) -> bool:
+        """Return whether to verify another token beside the drafter's that the target says with
+        probability ``chance``: it saves a verification."""
+        known = self._given is None and self.capacity.drafter_costs is not None
+        return known and chance > max(self.capacity.token_cost, IN_VAIN)
+
     def explores(self, chain: Chain) -> bool:
         """Return whether to draft a token nevertheless, to see if drafting pays again."""
         cost = self.capacity.draft_cost
@@ -107,7 +124,7 @@ class Reach:
     @property
     def _least_chance(self) -> float:
         """Acceptance probability that a token must exceed to be drafted."""
-        return max(self.capacity.token_cost, IN_VAIN)
+        return max(self.capacity.token_cost, UNLIKELY)
 
     @property
     def _least_lookahead(self) -> int:
@@ -116,6 +133,11 @@ class Reach:
         if target_s is None or drafter_s is None:
             return DEFAULT_LOOKAHEAD
         return min_lookahead(target_s, drafter_s, self._parallelism)
+
+    @property
+    def _has_own_replica(self) -> bool:
+        """True if one replica verifies, and computes nothing else meanwhile."""
+        return self._parallelism == 1 and not self.capacity.period_s
 
     @property
     def _parallelism(self) -> int:
