@@ -37,7 +37,9 @@ def asking(token: int) -> verifier_pb2.VerifyEachRequest:
 
 
 async def verify(peer: Peer, token: int = 2, deadline: float | None = None) -> int:
-    async with peer.verifications.send(asking(token), deadline or soon()) as exchange:
+    """By the call for many requests, even if it is alone."""
+    calls = peer._connection.many_verifications
+    async with calls.send(asking(token), deadline or soon()) as exchange:
         return (await exchange.read()).response.next_token_id
 
 
@@ -52,7 +54,7 @@ async def drafted(peer: Peer) -> list[drafter_pb2.DraftEachResponse]:
         parts.append(part)
         return None if part.last else soon()
 
-    async with peer.drafts.send(DRAFT, soon()) as exchange:
+    async with peer._connection.many_drafts.send(DRAFT, soon()) as exchange:
         await exchange.each(take)
     return parts
 
@@ -77,10 +79,40 @@ async def verifier(connect) -> tuple[Counting, Peer]:
     return fake, (await connect([fake])).mesh.verifiers.peers[0]
 
 
-async def test_requests_at_once_share_a_call_and_lone_ones_alternate_between_two(verifier):
+async def ask(peer: Peer, token: int) -> int:
+    """By whichever call the peer chooses."""
+    async with peer.verifications.send(asking(token), soon()) as exchange:
+        return (await exchange.read()).response.next_token_id
+
+
+async def test_requests_at_once_share_a_call(verifier):
     fake, peer = verifier
     assert await verify_all(peer) == [await verify(peer, 2 + n) for n in range(NUM_AT_ONCE)]
-    assert (fake.num_open_calls, len(fake.requests)) == (2, 2 * NUM_AT_ONCE)
+    assert (fake.num_open_calls, len(fake.requests)) == (1, 2 * NUM_AT_ONCE)
+
+
+async def test_requests_that_come_alone_take_turns_on_two_calls_of_their_own(verifier):
+    fake, peer = verifier
+    for token in range(2, 8):
+        await ask(peer, token)
+    assert (fake.num_open_calls, fake.num_messages) == (2, 0)
+
+
+async def test_requests_beside_another_share_messages_until_one_is_alone_again(verifier):
+    fake, peer = verifier
+    fake.always = hold = Hold()
+    first = asyncio.create_task(ask(peer, 2))
+    await hold.reached.wait()
+    others = [asyncio.create_task(ask(peer, token)) for token in range(3, 3 + NUM_AT_ONCE)]
+    while len(fake.requests) <= NUM_AT_ONCE:  # noqa: ASYNC110 - it has no event for this
+        await asyncio.sleep(0.01)
+    assert fake.num_messages == 2, "the first of the others leaves at once"
+    hold.released.set()
+    await asyncio.gather(first, *others)
+    fake.always = passing
+    for token in range(2, 5):
+        await ask(peer, token)
+    assert fake.num_messages <= 3, "only the one that could not yet know"
 
 
 async def test_requests_at_once_share_a_message(verifier):
@@ -137,7 +169,7 @@ async def test_a_cancelled_request_stops_at_the_peer_and_others_go_on(verifier):
     hold.released.set()
     fake.always = passing
     assert await going_on == await verify(peer, 3)
-    assert fake.num_open_calls == 2
+    assert fake.num_open_calls == 1
 
 
 async def test_a_request_that_is_cancelled_before_it_left_never_leaves(verifier):

@@ -57,10 +57,10 @@ async def verifier(connect) -> tuple[Verifier, Peer]:
     return fake, (await connect([fake])).mesh.verifiers.peers[0]
 
 
-async def test_requests_one_after_the_other_share_a_call(verifier):
+async def test_requests_one_after_the_other_take_turns_on_two_calls(verifier):
     fake, peer = verifier
     assert len({await verify(peer) for _ in range(5)}) == 1
-    assert (fake.num_open_calls, len(fake.requests)) == (1, 5)
+    assert (fake.num_open_calls, len(fake.requests)) == (2, 5)
 
 
 class AnotherClock(asyncio.SelectorEventLoop):
@@ -189,9 +189,9 @@ async def test_a_peer_that_is_gone_is_unavailable(verifier):
 async def test_an_open_call_of_some_age_gets_no_more_requests(connect, monkeypatch):
     fake = Verifier(features=ONE_AT_A_TIME)
     peer = (await connect([fake])).mesh.verifiers.peers[0]
-    for _ in range(2):
+    for _ in range(3):
         await verify(peer)
-    assert fake.num_open_calls == 1
+    assert fake.num_open_calls == 2
     monkeypatch.setattr(stream_pool, "MAX_AGE_SECONDS", -1.0)
     await verify(peer)
-    assert fake.num_open_calls == 2
+    assert fake.num_open_calls == 3

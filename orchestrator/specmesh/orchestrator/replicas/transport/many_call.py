@@ -24,9 +24,6 @@ from specmesh.serving.codec.failures import read_failure
 MAX_MESSAGE_BYTES = 2**20
 """A request that would make a message larger waits for the next one: long prompts do not bring
 others to the limits that peers have for a message."""
-NUM_CALLS = 2
-"""The calls between which requests that come alone alternate: one by which an answer has just come
-takes 0.8 ms longer to bring the next (with gRPC 1.85, between processes that sleep for 30 ms)."""
 
 
 class _OneRequest(Generic[Response]):
@@ -170,22 +167,27 @@ class ManyCall(Generic[Request, Response]):
 
 
 class ManyCalls(Generic[Request, Response]):
-    """The calls of one such method of one peer. Requests that come together share one."""
+    """The call of one such method of one peer, and those before it that are ending."""
 
     def __init__(
         self, method: grpc.aio.StreamStreamMultiCallable[Any, Any], new_message: type[Any]
     ) -> None:
         self._method = method
         self._new_message = new_message
-        self._calls: deque[ManyCall[Request, Response]] = deque()
-        """The one that was used last comes last."""
+        self._call: ManyCall[Request, Response] | None = None
         self._is_retired = False
+
+    @property
+    def is_shared(self) -> bool:
+        """True if a further request would share messages with others."""
+        call = self._call
+        return call is not None and call.is_usable and call.is_shared
 
     def retire(self) -> None:
         """Take no more requests, and end each call once its requests have ended."""
         self._is_retired = True
-        for call in self._calls:
-            call.retire()
+        if self._call is not None:
+            self._call.retire()
 
     @asynccontextmanager
     async def send(self, request: Request, deadline: float) -> AsyncIterator[Exchange[Response]]:
@@ -210,18 +212,12 @@ class ManyCalls(Generic[Request, Response]):
             call.forget(number)
 
     def _usable(self) -> ManyCall[Request, Response]:
-        calls = self._calls
-        if calls and calls[-1].is_usable and calls[-1].is_shared:
-            return calls[-1]
-        if len(calls) < NUM_CALLS:
-            calls.append(ManyCall(self._method(), self._new_message))
-            return calls[-1]
-        call = calls.popleft()
-        if not call.is_usable:
-            call.retire()
-            call = ManyCall(self._method(), self._new_message)
-        calls.append(call)
-        return call
+        if self._call is not None and self._call.is_usable:
+            return self._call
+        if self._call is not None:
+            self._call.retire()
+        self._call = ManyCall(self._method(), self._new_message)
+        return self._call
 
 
 def _is_late(error: BaseException) -> bool:

@@ -21,6 +21,9 @@ from specmesh.orchestrator.replicas.transport.connection import (
     Connection,
     PlainChannels,
 )
+from specmesh.orchestrator.replicas.transport.inbox import Response
+from specmesh.orchestrator.replicas.transport.many_call import ManyCalls
+from specmesh.orchestrator.replicas.transport.open_call import Request
 from specmesh.orchestrator.replicas.transport.peer_model import (
     HANDSHAKE_SECONDS,
     Admit,
@@ -28,7 +31,7 @@ from specmesh.orchestrator.replicas.transport.peer_model import (
     fetch,
     kind_of,
 )
-from specmesh.orchestrator.replicas.transport.stream_pool import OpenCalls
+from specmesh.orchestrator.replicas.transport.stream_pool import OpenCalls, StreamPool
 from specmesh.serving import conventions as names
 from specmesh.v1 import model_pb2
 
@@ -97,16 +100,13 @@ class Peer:
     @property
     def verifications(self) -> OpenCalls[VerifyEachRequest, VerifyEachResponse]:
         """Open calls for verifications, if the peer is a replica of the target."""
-        if self.can(model_pb2.MODEL_FEATURE_MANY_REQUESTS):
-            return self._connection.many_verifications
-        return self._connection.verifications
+        connection = self._connection
+        return self._calls(connection.verifications, connection.many_verifications)
 
     @property
     def drafts(self) -> OpenCalls[DraftEachRequest, DraftEachResponse]:
         """Open calls for drafts, if the peer is a drafter."""
-        if self.can(model_pb2.MODEL_FEATURE_MANY_REQUESTS):
-            return self._connection.many_drafts
-        return self._connection.drafts
+        return self._calls(self._connection.drafts, self._connection.many_drafts)
 
     @property
     def assessments(self) -> OpenCalls[AssessEachRequest, AssessEachResponse]:
@@ -216,6 +216,15 @@ class Peer:
                 log.exception("unexpected answer from a peer", extra=self.log_fields)
             self._set_serving(False)
             await asyncio.sleep(RECONNECT_SECONDS)
+
+    def _calls(
+        self, alone: StreamPool[Request, Response], together: ManyCalls[Request, Response]
+    ) -> OpenCalls[Request, Response]:
+        """Return what carries the next request. One that is alone goes by a call for one request at
+        a time, which takes fewer turns of the event loops on both sides."""
+        if not self.can(model_pb2.MODEL_FEATURE_MANY_REQUESTS):
+            return alone
+        return together if alone.is_busy or together.is_shared else alone
 
     def _renew(self) -> None:
         """Replace the lost or not yet made connection if certificates have changed, or if the peer
