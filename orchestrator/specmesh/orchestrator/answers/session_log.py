@@ -30,7 +30,7 @@ from specmesh.serving.store.stored_session import (
     StoreUnavailable,
     Writer,
 )
-from specmesh.serving.telemetry.pipeline import tracer
+from specmesh.serving.telemetry.pipeline import span_if_recorded
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class SessionLog:
         """
         self._token_ids += token_ids
         self._is_unchecked.extend(index in unchecked for index in range(len(token_ids)))
-        with tracer.start_as_current_span(COMMIT_SPAN):
+        with span_if_recorded(COMMIT_SPAN):
             await self._flush()
 
     async def touch(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -32,18 +33,23 @@ class Mailbox(Generic[Item]):
         """Remove the first item. Raises ``IndexError`` if there is none."""
         return self._items.popleft()
 
-    async def wait(self, by: float) -> None:
+    def drop(self, is_unwanted: Callable[[Item], bool]) -> None:
+        """Remove the items that are not wanted any more."""
+        self._items = deque(each for each in self._items if not is_unwanted(each))
+
+    async def wait(self, by: float | None = None) -> None:
         """Return when there is an item, after ``wake``, or at the time ``by`` of the event loop's
         clock."""
         if self._items:
             return
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
-        timer = loop.call_at(by, self.wake)
+        timer = None if by is None else loop.call_at(by, self.wake)
         try:
             await self._waiter
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             self._waiter = None
 
     def wake(self) -> None:
