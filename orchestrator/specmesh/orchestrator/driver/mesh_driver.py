@@ -138,6 +138,8 @@ class Driver:
     async def _perform(self, commands: Sequence[Command]) -> StopReason | None:
         """Send new calls first, since the next tokens wait for them; then end cancelled tasks;
         then deliver commits. Return the reason if that ends the answer."""
+        if not commands:
+            return None
         cancelled = [command.task for command in commands if isinstance(command, Cancel)]
         if cancelled:
             with self._rounds.cancelling(len(cancelled)):
