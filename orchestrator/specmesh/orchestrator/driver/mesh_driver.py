@@ -67,7 +67,7 @@ COMPILED_BY_REPLICAS = "sampling.grammar"
 Answered = Drafted | Verified | Assessed | Released | Failed
 
 
-class _Running(NamedTuple):
+class _Work(NamedTuple):
     """A task that is under way."""
 
     task: asyncio.Task[None]
@@ -110,7 +110,7 @@ class Driver:
         """The event that is being handled: its name and when it arrived."""
         self._error: Exception | None = None
         """The error behind that event."""
-        self._running: dict[TaskId, _Running] = {}
+        self._running: dict[TaskId, _Work] = {}
 
     async def drive(self) -> StopReason:
         """Run to the end of the answer.
@@ -194,7 +194,7 @@ class Driver:
         if isinstance(command, Verify):
             self._stats.sent(command)
         task = asyncio.create_task(self._guard(command, context))
-        self._running[command.task] = _Running(task, context.cancellation)
+        self._running[command.task] = _Work(task, context.cancellation)
 
     async def _guard(self, command: Draft | Verify | Assess, context: CommandContext) -> None:
         """Make the call of a command, and pass on what it brings, unless it is cancelled. Errors

@@ -35,7 +35,8 @@ class ScriptPipeline:
         self, purpose: str, keys: Sequence[str], args: Sequence[str | bytes | int]
     ) -> Any:
         """Return the reply to a call, which is an exception if the server refused it. Raises
-        StoreUnavailable."""
+        StoreUnavailable. A call that finds a server without the script takes two more round trips,
+        each with a timeout of its own."""
         command = ("EVALSHA", self._sha, len(keys), *keys, *args)
         reply = await self._sent(purpose, command)
         if isinstance(reply, NoScriptError):  # the server is new here, or was restarted
