@@ -237,8 +237,10 @@ def exported(monkeypatch):
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(rounds, "tracer", provider.get_tracer("test"))
-    yield exporter
+    tracer = provider.get_tracer("test")
+    monkeypatch.setattr(rounds, "tracer", tracer)
+    with tracer.start_as_current_span("request"):
+        yield exporter
     provider.shutdown()
 
 

@@ -7,16 +7,21 @@ restart may lose all, or what was written last.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import redis.exceptions
 from tests.schedules import lua
 from tests.schedules.clock import Process
 from tests.schedules.keyspace import Keyspace
+
+Work = tuple[Callable[[], Any], Any]
+"""What a command does, and who sends it."""
 
 Hint = dict[bytes, bytes] | bytes
 
@@ -52,6 +57,7 @@ class Redis:
         self.keys = Keyspace(self._loop.time)
         self._snapshots: deque[Any] = deque(maxlen=_KEPT)
         self._waiting: dict[asyncio.Future[Any], Any] = {}
+        self._scripts: dict[str, str] = {}
 
     def calm(self) -> None:
         """Work well from now on."""
@@ -69,6 +75,7 @@ class Redis:
         if self.process.alive:
             return
         self.process = Process("redis")
+        self._scripts.clear()
         if num_lost is None:
             self.keys = Keyspace(self._loop.time)
             self._snapshots.clear()
@@ -106,30 +113,54 @@ class Redis:
 
     async def run(self, work: Callable[[], Any], who: Any, what: str) -> Any:
         """Send a command and await its reply."""
+        (reply,) = await self.run_all([(work, who)], what)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def run_all(self, works: Sequence[Work], what: str) -> list[Any]:
+        """Send commands, each with who sends it, and await their replies, which may be errors."""
         future = self._loop.create_future()
         context = copy_context()
         self._waiting[future] = context
         try:
-            self._send(future, context, work, who, what)
-            return await future
+            self._send(future, context, works, what)
+            replies: list[Any] = await future
+            return replies
         finally:
             self._waiting.pop(future, None)
 
-    def _send(self, future: Any, context: Any, work: Any, who: Any, what: str) -> None:
+    def load(self, script: str) -> str:
+        """Know a script from now on."""
+        self._scripts[sha_of(script)] = script
+        return sha_of(script)
+
+    def script(self, sha: str) -> str:
+        """The script of that name. Raises ``NoScriptError``."""
+        if sha not in self._scripts:
+            raise redis.exceptions.NoScriptError("No matching script.")
+        return self._scripts[sha]
+
+    def run_script(self, script: str, names: Sequence[bytes], words: Sequence[bytes]) -> Any:
+        """What the script returns."""
+        self.spoil(names)
+        return lua.run(script, names, words, self.keys.call)
+
+    def _send(self, future: Any, context: Any, works: Sequence[Work], what: str) -> None:
         if not self.process.alive:
             error = redis.exceptions.ConnectionError("Connection refused.")
             self._loop.call_later(self._delay(), _fail, future, error)
             return
-        runs = True
+        num_run = len(works)
         if self.lost and self.rng.random() < self.lost:
-            runs = self.rng.random() < 0.5
-            self.trace("redis", "loses", what, "which runs" if runs else "which never runs")
+            num_run = self.rng.randint(0, len(works))
+            self.trace("redis", "loses", what, f"of which {num_run} run")
             error = redis.exceptions.ConnectionError("Connection reset by peer.")
             self._loop.call_later(self._delay() * 2, _fail, future, error)
-        if runs:
+        if num_run:
             self._loop.call_later(
                 self._delay(),
-                *(self._perform, future, context, work, who, what),
+                *(self._perform, future, context, works[:num_run], what),
                 context=self.process.context,
             )
 
@@ -146,17 +177,21 @@ class Redis:
                 if name.endswith(b":holders"):
                     self.keys.values[name] = self.garbage()
 
-    def _perform(self, future: Any, context: Any, work: Any, who: Any, what: str) -> None:
+    def _perform(self, future: Any, context: Any, works: Sequence[Work], what: str) -> None:
+        replies = [self._performed(work, who) for work, who in works]
+        self.trace("redis", what, *replies)
+        self._loop.call_later(self._delay(), _answer, future, replies, context=context)
+
+    def _performed(self, work: Callable[[], Any], who: Any) -> Any:
         before = self.keys.snapshot()
         try:
-            reply, deliver = work(), _answer
+            reply = work()
         except redis.exceptions.RedisError as error:
-            reply, deliver = error, _fail
-        self.trace("redis", what, reply)
+            reply = error
         if self.keys.values != before[0]:
             self._snapshots.append(before)
             self._written(before[0], self.keys.values, who)
-        self._loop.call_later(self._delay(), deliver, future, reply, context=context)
+        return reply
 
 
 class Client:
@@ -166,21 +201,21 @@ class Client:
         self._server = server
         self._who = who
 
-    def register_script(self, script: str) -> Callable[..., Awaitable[Any]]:
+    def register_script(self, script: str) -> Script:
         """See ``redis.asyncio.Redis``."""
-        server = self._server
+        return Script(self._server, script, self._who)
 
-        def called(keys: Sequence[Any] = (), args: Sequence[Any] = ()) -> Awaitable[Any]:
-            names, words = [_encoded(key) for key in keys], [_encoded(arg) for arg in args]
-            what = f"{b' '.join(words[:1]).decode()} {[_short(word) for word in words[1:]]}"
+    async def script_load(self, script: str) -> str:
+        """See ``redis.asyncio.Redis``."""
+        loaded: str = await self._server.run(
+            lambda: self._server.load(script), self._who(), "script load"
+        )
+        return loaded
 
-            def work() -> Any:
-                server.spoil(names)
-                return lua.run(script, names, words, server.keys.call)
-
-            return server.run(work, self._who(), what)
-
-        return called
+    def pipeline(self, *, transaction: bool) -> Pipeline:
+        """See ``redis.asyncio.Redis``."""
+        assert not transaction
+        return Pipeline(self._server, self._who)
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         def called(*args: Any) -> Awaitable[Any]:
@@ -193,6 +228,59 @@ class Client:
 
     async def aclose(self) -> None:
         """See ``redis.asyncio.Redis``."""
+
+
+class Script:
+    """A script, which the server knows or not."""
+
+    def __init__(self, server: Redis, script: str, who: Callable[[], Any]) -> None:
+        self._server = server
+        self._script = script
+        self._who = who
+        self.sha = sha_of(script)
+
+    def __call__(self, keys: Sequence[Any] = (), args: Sequence[Any] = ()) -> Awaitable[Any]:
+        names, words = [_encoded(key) for key in keys], [_encoded(arg) for arg in args]
+        work = partial(self._server.run_script, self._script, names, words)
+        return self._server.run(work, self._who(), _told(words))
+
+
+class Pipeline:
+    """Calls of scripts that go to the server together, and are lost together."""
+
+    def __init__(self, server: Redis, who: Callable[[], Any]) -> None:
+        self._server = server
+        self._who = who
+        self._calls: list[tuple[list[Any], Any]] = []
+
+    def execute_command(self, *command: Any) -> None:
+        """See ``redis.asyncio.Redis``."""
+        assert command[0] == "EVALSHA"
+        self._calls.append(([*command[1:]], self._who()))
+
+    async def execute(self, *, raise_on_error: bool) -> list[Any]:
+        """See ``redis.asyncio.Redis``."""
+        assert not raise_on_error
+        said: list[Any] = await self._server.run_all(
+            [(partial(self._perform, words), who) for words, who in self._calls],
+            "; ".join(_told([_encoded(each) for each in words[4:]]) for words, _ in self._calls),
+        )
+        return said
+
+    def _perform(self, words: list[Any]) -> Any:
+        sha, num_keys, *rest = words
+        encoded = [_encoded(each) for each in rest]
+        script = self._server.script(sha)
+        return self._server.run_script(script, encoded[:num_keys], encoded[num_keys:])
+
+
+def sha_of(script: str) -> str:
+    """What a server calls it."""
+    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+def _told(words: Sequence[bytes]) -> str:
+    return f"{b' '.join(words[:1]).decode()} {[_short(word) for word in words[1:]]}"
 
 
 def _answer(future: asyncio.Future[Any], reply: Any) -> None:

@@ -31,10 +31,10 @@ from specmesh.inference.service.growth import (
 from specmesh.inference.service.levels import write_levels
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2, drafter_pb2_grpc
+from specmesh.serving.codec.kept_sampling import kept_sampling
 from specmesh.serving.codec.wire import (
     MAX_TREE_NODES,
     read_growth,
-    read_sampling,
     read_stop,
     read_tree,
     read_tree_shape,
@@ -71,7 +71,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         context: Context | EachContext | ManyContext,  # noqa: ARG002
     ) -> AsyncGenerator[drafter_pb2.DraftResponse, None]:
         """Yield the draft as it grows, a few levels per message."""
-        sampling = read_sampling(request.sampling)
+        sampling = kept_sampling(request.sampling)
         tree = read_tree(request.tree, self._model.description.vocab_size)
         shape = read_shape(request, len(tree))
         prefix = await self._prefixes.resolve(request.prefix)

@@ -26,8 +26,9 @@ from specmesh.inference.model import ForwardRequest, LanguageModel, Logits
 from specmesh.inference.service.accounts import add_cost, record_cost, round_to_blocks
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2, verifier_pb2_grpc
+from specmesh.serving.codec.kept_sampling import kept_sampling
 from specmesh.serving.codec.verdicts import write_verdict
-from specmesh.serving.codec.wire import read_distributions, read_sampling, read_tree
+from specmesh.serving.codec.wire import read_distributions, read_tree
 from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import exchange
 from specmesh.serving.rpc.many import answer_many
@@ -94,7 +95,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         yield verifier_pb2.VerifyEachResponse(response=await self._respond(request))
 
     async def _respond(self, request: verifier_pb2.VerifyRequest) -> verifier_pb2.VerifyResponse:
-        sampling = read_sampling(request.sampling)
+        sampling = kept_sampling(request.sampling)
         tree = read_tree(request.tree, self._model.description.vocab_size)
         self._check_shape(tree)
         distributions = read_distributions(request.tree.draft_distributions)

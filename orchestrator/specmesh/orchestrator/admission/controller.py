@@ -7,8 +7,7 @@ within its patience. No clock: times are passed in, in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from specmesh.orchestrator.admission.pace import AnswerPace
@@ -72,15 +71,6 @@ class Admission:
     def num_running(self) -> int:
         """Answers that run."""
         return self.pace.num_running
-
-    @contextmanager
-    def verifying(self, num_tokens: int) -> Iterator[None]:
-        """Count the tokens of a verification while it is under way."""
-        self.num_tokens_in_flight += num_tokens
-        try:
-            yield
-        finally:
-            self.num_tokens_in_flight -= num_tokens
 
     def verified(self, num_replicas: int, spent: Spent, now: float) -> None:
         """Record the time of a verification of a running answer."""

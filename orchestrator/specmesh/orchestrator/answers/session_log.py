@@ -30,7 +30,7 @@ from specmesh.serving.store.stored_session import (
     StoreUnavailable,
     Writer,
 )
-from specmesh.serving.telemetry.pipeline import tracer
+from specmesh.serving.telemetry.pipeline import is_recorded, tracer
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ class SessionLog:
         self._stored_finished: StopReason | None = None
         self._catching_up: asyncio.Task[None] | None = None
         self._has_lagged = False
+        self._is_recorded = is_recorded()
 
     @property
     def resumable(self) -> bool:
@@ -121,7 +122,10 @@ class SessionLog:
         """
         self._token_ids += token_ids
         self._is_unchecked.extend(index in unchecked for index in range(len(token_ids)))
-        with tracer.start_as_current_span(COMMIT_SPAN):
+        if self._is_recorded:
+            with tracer.start_as_current_span(COMMIT_SPAN):
+                await self._flush()
+        else:
             await self._flush()
 
     async def touch(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -19,6 +20,10 @@ class Mailbox(Generic[Item]):
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._by: float | None = None
+        """When the wait ends at the latest."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Rings no later than that; it outlives the wait, since most are short."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -32,21 +37,41 @@ class Mailbox(Generic[Item]):
         """Remove the first item. Raises ``IndexError`` if there is none."""
         return self._items.popleft()
 
-    async def wait(self, by: float) -> None:
+    def drop(self, is_unwanted: Callable[[Item], bool]) -> None:
+        """Remove the items that are not wanted any more."""
+        self._items = deque(each for each in self._items if not is_unwanted(each))
+
+    async def wait(self, by: float | None = None) -> None:
         """Return when there is an item, after ``wake``, or at the time ``by`` of the event loop's
         clock."""
         if self._items:
             return
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        timer = loop.call_at(by, self.wake)
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._by = by
+        if by is not None:
+            self._set_timer(by)
         try:
             await self._waiter
         finally:
-            timer.cancel()
             self._waiter = None
 
     def wake(self) -> None:
         """End the task's ``wait``, with or without an item."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def _set_timer(self, by: float) -> None:
+        if self._timer is not None:
+            if self._timer.when() <= by:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(by, self._rings)
+
+    def _rings(self) -> None:
+        self._timer = None
+        if self._waiter is None or self._by is None:
+            return
+        if asyncio.get_running_loop().time() >= self._by:
+            self.wake()
+        else:
+            self._set_timer(self._by)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import grpc
 import grpc.aio
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.driver.mailbox import Mailbox
 from specmesh.orchestrator.driver.rounds import Rounds
 from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.orchestrator.replicas.calls.cancellation import TaskCancellation
@@ -65,10 +67,20 @@ COMPILED_BY_REPLICAS = "sampling.grammar"
 Answered = Drafted | Verified | Assessed | Released | Failed
 
 
-class _Ended(NamedTuple):
-    """Follows the last event of a task."""
+class _Work(NamedTuple):
+    """A task that is under way."""
 
-    task: TaskId
+    task: asyncio.Task[None]
+    cancellation: TaskCancellation
+
+
+class _Arrival(NamedTuple):
+    """An event that waits to be handled."""
+
+    event: Answered | InvalidField
+    moment: Moment
+    error: Exception | None
+    """The error behind a ``Failed``."""
 
 
 Deliver = Callable[[Commit], StopReason | None]
@@ -92,16 +104,13 @@ class Driver:
         self._rounds = Rounds(calls.tokens)
         self._capacity = Capacity()
         self._now = clock(recorded=calls.tokens is not None)
-        self._events: asyncio.Queue[tuple[Answered | InvalidField | _Ended | None, Moment]]
-        self._events = asyncio.Queue()
-        """Events with their moment of arrival; None if replicas or drafters may have changed."""
+        self._arrivals: Mailbox[_Arrival] = Mailbox()
+        """Events of tasks that were not cancelled; it is woken if the mesh may have changed."""
         self._handled = ("start", self._now())
         """The event that is being handled: its name and when it arrived."""
-        self._tasks: dict[TaskId, asyncio.Task[None]] = {}
-        self._cancellations: dict[TaskId, TaskCancellation] = {}
-        """The cancellation of each task that may still have events."""
-        self._errors: dict[TaskId, Exception] = {}
-        """The error of each such task that has failed."""
+        self._error: Exception | None = None
+        """The error behind that event."""
+        self._running: dict[TaskId, _Work] = {}
 
     async def drive(self) -> StopReason:
         """Run to the end of the answer.
@@ -109,10 +118,10 @@ class Driver:
         Raises the error behind a ``GiveUp``, or ``InvalidField`` if a service refuses an option.
         """
         try:
-            with self._calls.watched(self._mesh_changed):
+            with self._calls.watched(self._arrivals.wake):
                 return await self._drive()
         finally:
-            await self._end(list(self._tasks.values()))
+            await self._end([each.task for each in self._running.values()])
             self._rounds.close()
 
     async def _drive(self) -> StopReason:
@@ -126,24 +135,20 @@ class Driver:
             self._stats.handled(event)
             commands = self._strategy.handle(event)
 
-    def _on_event(self, event: Answered | InvalidField | _Ended | None) -> None:
-        self._events.put_nowait((event, self._now()))
-
-    def _mesh_changed(self) -> None:
-        self._on_event(None)
-
     async def _perform(self, commands: Sequence[Command]) -> StopReason | None:
         """Send new calls first, since the next tokens wait for them; then end cancelled tasks;
         then deliver commits. Return the reason if that ends the answer."""
+        if not commands:
+            return None
         cancelled = [command.task for command in commands if isinstance(command, Cancel)]
-        with self._rounds.cancelling(len(cancelled)):
-            self._drop(cancelled)
-            num_under_way = len(self._tasks)
-            for command in commands:
-                self._launch(command)
-            if len(self._tasks) > num_under_way:
-                await on_the_wire()
-            await self._end([self._tasks[task] for task in cancelled if task in self._tasks])
+        if cancelled:
+            with self._rounds.cancelling(len(cancelled)):
+                self._drop(cancelled)
+                await self._launch_all(commands)
+                running = [self._running.get(task) for task in cancelled]
+                await self._end([each.task for each in running if each is not None])
+        else:
+            await self._launch_all(commands)
         for command in commands:
             match command:
                 case Commit():
@@ -151,15 +156,24 @@ class Driver:
                         return reason
                 case Finish(reason=reason):
                     return reason
-                case GiveUp(failed=task):
-                    raise _for_client(self._errors[task])
+                case GiveUp():
+                    assert self._error is not None  # it follows a Failed
+                    raise _for_client(self._error)
         return None
 
     def _drop(self, tasks: Sequence[TaskId]) -> None:
         """Ignore further events of ``tasks``, and free their slots at replicas."""
         for task in tasks:
-            if task in self._cancellations:
-                self._cancellations[task].cancel()
+            if task in self._running:
+                self._running[task].cancellation.cancel()
+            self._arrivals.drop(partial(_is_of, task))
+
+    async def _launch_all(self, commands: Sequence[Command]) -> None:
+        num_under_way = len(self._running)
+        for command in commands:
+            self._launch(command)
+        if len(self._running) > num_under_way:
+            await on_the_wire()
 
     def _launch(self, command: Command) -> None:
         """Start the call that the command asks for, if any, and count the command."""
@@ -177,40 +191,42 @@ class Driver:
         context = self._calls.command_context(
             self._rounds.context, Cause(*self._handled, self._now)
         )
-        self._cancellations[command.task] = context.cancellation
-        match command:
-            case Draft():
-                work = self._calls.draft(command, context, self._on_event)
-            case Verify():
-                self._stats.sent(command)
-                work = self._verify(command, context)
-            case Assess():
-                work = self._calls.assess(command, context, self._on_event)
-        self._tasks[command.task] = asyncio.create_task(self._guard(command.task, work))
+        if isinstance(command, Verify):
+            self._stats.sent(command)
+        task = asyncio.create_task(self._guard(command, context))
+        self._running[command.task] = _Work(task, context.cancellation)
 
-    async def _verify(self, command: Verify, context: CommandContext) -> None:
-        self._on_event(await self._calls.verify(command, context))
+    async def _guard(self, command: Draft | Verify | Assess, context: CommandContext) -> None:
+        """Make the call of a command, and pass on what it brings, unless it is cancelled. Errors
+        that end it become ``Failed``, except ``InvalidField`` and cancellation."""
 
-    async def _guard(self, task: TaskId, work: Coroutine[None, None, None]) -> None:
-        """Turn errors that end a task into ``Failed``, except ``InvalidField`` and cancellation."""
+        def arrived(event: Answered | InvalidField, error: Exception | None = None) -> None:
+            if not context.cancellation.requested:
+                self._arrivals.put(_Arrival(event, self._now(), error))
+
         try:
-            await work
+            match command:
+                case Verify():
+                    arrived(await self._calls.verify(command, context))
+                case Draft():
+                    await self._calls.draft(command, context, arrived)
+                case Assess():
+                    await self._calls.assess(command, context, arrived)
         except InvalidField as error:
-            self._on_event(error)
+            arrived(error)
         except Exception as error:
             if not isinstance(error, grpc.aio.AioRpcError | ServiceError):
                 log.exception("task failed unexpectedly")
-            self._errors[task] = error
-            self._on_event(Failed(task))
+            arrived(Failed(command.task), error)
             _failures.add(1)
         finally:
-            self._tasks.pop(task, None)
-            self._on_event(_Ended(task))
+            del self._running[command.task]
 
     async def _end(self, running: list[asyncio.Task[None]]) -> None:
         for task in running:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        if running:
+            await asyncio.gather(*running, return_exceptions=True)
 
     async def _next_event(self) -> Event:
         """Return the next event of a task that was not cancelled, or the mesh's new capacity."""
@@ -220,20 +236,17 @@ class Driver:
                 self._capacity = capacity
                 self._handled = ("capacity", self._now())
                 return capacity
-            event, arrived = await self._events.get()
-            while isinstance(event, _Ended):
-                self._forget(event.task)
-                event, arrived = await self._events.get()
-            if isinstance(event, InvalidField):
-                raise event
-            if event is not None and not self._cancellations[event.task].requested:
-                self._handled = (type(event).__name__.lower(), arrived)
+            if self._arrivals:
+                event, moment, self._error = self._arrivals.take()
+                if isinstance(event, InvalidField):
+                    raise event
+                self._handled = (type(event).__name__.lower(), moment)
                 return event
+            await self._arrivals.wait()
 
-    def _forget(self, task: TaskId) -> None:
-        """Keep nothing of a task without further events, since an answer may have any number."""
-        del self._cancellations[task]
-        self._errors.pop(task, None)
+
+def _is_of(task: TaskId, arrival: _Arrival) -> bool:
+    return not isinstance(arrival.event, InvalidField) and arrival.event.task == task
 
 
 async def on_the_wire() -> None:

@@ -12,7 +12,7 @@ from opentelemetry.trace import Span
 from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
 from specmesh.orchestrator.strategies.commands import Commit
 from specmesh.serving import conventions as names
-from specmesh.serving.telemetry.pipeline import tracer
+from specmesh.serving.telemetry.pipeline import is_recorded, tracer
 
 
 class Rounds:
@@ -24,18 +24,21 @@ class Rounds:
     def __init__(self, tokens: TracedTokens | None) -> None:
         self._tokens = tokens
         self._parent = context.get_current()
+        self._is_recorded = is_recorded(self._parent)
         self._number = 0
         self._open: Span | None = None
 
     @property
     def context(self) -> Context:
         """Parent of the current round's calls; starts the round's span if there is none."""
+        if not self._is_recorded:
+            return self._parent
         return trace.set_span_in_context(self._current(), self._parent)
 
     @contextmanager
     def cancelling(self, num_tasks: int) -> Iterator[None]:
-        """Record a span from the decision to cancel calls, if any, until all have ended here."""
-        if not num_tasks:
+        """Record a span from the decision to cancel calls until all have ended here."""
+        if not self._is_recorded:
             yield
             return
         attributes = {names.CANCELLED_TASKS: num_tasks}
@@ -46,6 +49,8 @@ class Rounds:
 
     def committed(self, commit: Commit) -> None:
         """End the round, with its numbers of accepted and committed tokens."""
+        if not self._is_recorded:
+            return
         span = self._current()  # opens a round without calls if two commits follow each other
         if self._tokens is not None:
             span.set_attributes(self._tokens.committed(commit))

@@ -26,6 +26,10 @@ class Need:
         """True if every replica meets this."""
         return self == ANY
 
+    def of_tokens(self, num_tokens: int) -> Need:
+        """Return this need for a call of ``num_tokens``."""
+        return Need(self.kind, self.features, num_tokens)
+
     def met_by(self, peer: Peer) -> bool:
         """Return whether ``peer`` is known to be able to answer."""
         return (

@@ -12,8 +12,8 @@ from specmesh.serving.telemetry.pipeline import annotate
 
 _queue_time = metrics.CALL_QUEUE.instrument()
 _forward_time = metrics.CALL_FORWARD.instrument()
-_computed = metrics.COMPUTED_TOKENS.instrument()
-_cached = metrics.CACHED_TOKENS.instrument()
+_computed = metrics.COMPUTED_TOKENS.tally()
+_cached = metrics.CACHED_TOKENS.tally()
 
 
 def record_cost(cost: cost_pb2.ComputeCost) -> None:

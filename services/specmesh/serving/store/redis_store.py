@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Collection
+from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
@@ -18,6 +18,8 @@ from specmesh.serving.store.store_log import StoreLog, command_in, is_refusal
 from specmesh.serving.store.stored_session import StoreUnavailable
 
 _duration = STORE_DURATION.instrument()
+
+T = TypeVar("T")
 
 
 class RedisStore:
@@ -74,32 +76,45 @@ class RedisStore:
             config = None if reply is None or config is None else config | reply
         return judge(info, config)
 
-    async def _answer(self, operation: str, command: Awaitable[Any]) -> Any:
+    async def _answer(self, operation: str, command: Awaitable[T]) -> T:
         """Return a command's reply within the timeout, and record its duration."""
+        return await self._answer_all((operation,), command, asyncio.get_running_loop().time())
+
+    async def _answer_all(
+        self, operations: Collection[str], commands: Awaitable[T], began: float
+    ) -> T:
+        """Return the replies to commands that share a round trip, within the timeout from the time
+        ``began``, and record its duration, once for each of ``operations``."""
         now = asyncio.get_running_loop().time
-        began = now()
         try:
-            async with asyncio.timeout(self._timeout_s):
-                answer = await command
+            async with asyncio.timeout_at(began + self._timeout_s):
+                answer = await commands
         except TimeoutError as error:
             reason = f"no answer from Redis in {self._timeout_s:g} s"
-            self._failed(operation, now() - began, "timeout")
-            self._log.failed(operation, reason, now())
+            for operation in operations:
+                self._failed(operation, now() - began, "timeout")
+                self._log.failed(operation, reason, now())
             raise StoreUnavailable(reason) from error
         except (RedisError, OSError) as error:
-            self._failed(operation, now() - began, type(error).__name__)
-            if is_refusal(error):
-                self._log.refused(operation, str(error))
-            else:
-                self._log.failed(operation, str(error), now())
-            if _is_replaced(error):
-                # New connections look the primary up again, by Sentinel or by its host name.
-                await self._client.connection_pool.disconnect(inuse_connections=False)
+            for operation in operations:
+                await self._broke(operation, error, now() - began)
             raise StoreUnavailable(f"Redis: {error}") from error
         self.patience.answered(now() - began)
-        self._log.answered(operation)
-        _duration.record(now() - began, _attributes(operation))
+        for operation in operations:
+            self._log.answered(operation)
+            _duration.record(now() - began, _attributes(operation))
         return answer
+
+    async def _broke(self, operation: str, error: Exception, seconds: float) -> None:
+        """Record that an operation failed or was refused, and log it."""
+        self._failed(operation, seconds, type(error).__name__)
+        if is_refusal(error):
+            self._log.refused(operation, str(error))
+        else:
+            self._log.failed(operation, str(error), asyncio.get_running_loop().time())
+        if _is_replaced(error):
+            # New connections look the primary up again, by Sentinel or by its host name.
+            await self._client.connection_pool.disconnect(inuse_connections=False)
 
     def _failed(self, operation: str, seconds: float, error_type: str) -> None:
         self.patience.failed()

@@ -17,6 +17,7 @@ session is damaged. A client whose writer is gone resumes from the tokens that i
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Collection, Sequence
@@ -30,6 +31,7 @@ from specmesh.serving.settings import DEFAULT_PREFIX, RedisTls
 from specmesh.serving.store.redis_client import connect
 from specmesh.serving.store.redis_store import RedisStore
 from specmesh.serving.store.redis_url import address_of
+from specmesh.serving.store.script_pipeline import ScriptPipeline
 from specmesh.serving.store.stored_session import (
     TOKEN_BYTES,
     Claim,
@@ -41,6 +43,7 @@ from specmesh.serving.store.stored_session import (
     StoreConflict,
     StoredSession,
     StoredSessionCancelled,
+    StoreUnavailable,
     Writer,
     pack,
     pack_generated,
@@ -72,7 +75,7 @@ class SessionStore(RedisStore):
         finished_ttl_s: int = 60,
     ) -> None:
         super().__init__(client, address=address, prefix=prefix, timeout_s=timeout_s)
-        self._script = client.register_script(_SCRIPT.read_text("utf-8"))
+        self._calls = ScriptPipeline(client, _SCRIPT.read_text("utf-8"), self._answer_all)
         self._ttl_s = ttl_s
         self._finished_ttl_s = finished_ttl_s
 
@@ -100,6 +103,11 @@ class SessionStore(RedisStore):
             ttl_s=ttl_s,
             finished_ttl_s=finished_ttl_s,
         )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._calls.aclose()
+        await super().aclose()
 
     async def begin(self, session: SessionStart, writer: Writer, generated: Generated) -> bool:
         """Store a new session and return True; if it is already stored, return False and change
@@ -215,7 +223,7 @@ class SessionStore(RedisStore):
         if length < 1:
             raise ValueError(f"length must be at least 1: {length}")
         key = self._keys(session_id)[1]
-        tokens = await self._answer(
+        tokens: Any = await self._answer(
             "read_prefix", self._client.getrange(key, 0, length * TOKEN_BYTES - 1)
         )
         if not tokens:
@@ -226,10 +234,15 @@ class SessionStore(RedisStore):
         self, session_id: str, transition: str, ttl_s: int, *args: str | bytes | int
     ) -> list[Any]:
         """Run a transition of the script; return the values after its status."""
-        reply: list[Any] = await self._answer(
-            transition, self._script(keys=self._keys(session_id), args=[transition, ttl_s, *args])
+        now = asyncio.get_running_loop().time
+        began = now()
+        reply = await self._calls.run(
+            transition, self._keys(session_id), (transition, ttl_s, *args)
         )
         match reply:
+            case Exception():
+                await self._broke(transition, reply, now() - began)
+                raise StoreUnavailable(f"Redis: {reply}") from reply
             case [b"not_found", *damage]:
                 if damage:
                     damaged(session_id, damage[0].decode())
@@ -242,7 +255,8 @@ class SessionStore(RedisStore):
                 raise StaleEpoch(session_id, current_epoch)
             case [b"conflict", reason]:
                 raise StoreConflict(f"session {session_id!r}: {reason.decode()}")
-        return reply[1:]
+        values: list[Any] = reply[1:]
+        return values
 
     def _keys(self, session_id: str) -> list[str]:
         # The braces are a hash tag: a script needs all its keys on one node of a cluster.

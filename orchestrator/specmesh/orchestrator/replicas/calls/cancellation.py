@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 
 
 class TaskCancellation:
@@ -23,11 +23,25 @@ class TaskCancellation:
         for effect in list(self._effects):
             effect()
 
-    @contextmanager
-    def calling(self, effect: Callable[[], None]) -> Iterator[None]:
+    def calling(self, effect: Callable[[], None]) -> _Calling:
         """Call ``effect`` if the task is cancelled within the block."""
-        self._effects.append(effect)
-        try:
-            yield
-        finally:
-            self._effects.remove(effect)
+        return _Calling(self._effects, effect)
+
+
+class _Calling:
+    """Has an effect among ``effects`` while its block runs."""
+
+    def __init__(self, effects: list[Callable[[], None]], effect: Callable[[], None]) -> None:
+        self._effects = effects
+        self._effect = effect
+
+    def __enter__(self) -> None:
+        self._effects.append(self._effect)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._effects.remove(self._effect)

@@ -27,7 +27,7 @@ from specmesh.serving.codec.filter_options import write_filter_options
 from specmesh.serving.codec.wire import write_position
 from specmesh.serving.errors import UnavailableStatus, invalid_field
 from specmesh.serving.metrics import FILTER_FALLBACKS
-from specmesh.serving.telemetry.pipeline import client_span, tracer
+from specmesh.serving.telemetry.pipeline import ClientSpan, tracer
 
 ASSESS_SECONDS = 0.5
 """Timeout of an assessment, its wait in the request cache included. A healthy service always takes
@@ -82,7 +82,7 @@ class ConfidenceCalls:
         self._pool.answered(peer, began)
 
     async def _ask(self, peer: Peer, command: Assess, parent: Context, deliver: Deliver) -> None:
-        with client_span(METHOD, peer.address, parent=parent) as (span, carrier):
+        with ClientSpan(METHOD, peer.address, parent=parent) as call:
             latencies = self._request.mesh.latencies
             message = confidence_pb2.AssessEachRequest(
                 request=confidence_pb2.AssessRequest(
@@ -92,7 +92,7 @@ class ConfidenceCalls:
                     verifier_load=latencies.target_load.value or 0.0,
                     verification_ms=(latencies.target_s.value or 0.0) * 1e3,
                 ),
-                trace_context=carrier,
+                trace_context=call.carrier,
             )
             now = asyncio.get_running_loop().time()
             deadline = min(self._request.deadline, now + ASSESS_SECONDS)
@@ -102,7 +102,7 @@ class ConfidenceCalls:
                     return None
                 if part.response.HasField("release"):
                     released = part.response.release
-                    span.set_attribute(names.FILTER_RELEASED, released.batch_size)
+                    call.span.set_attribute(names.FILTER_RELEASED, released.batch_size)
                     deliver(Released(command.task))
                 else:
                     deliver(_assessed(command, part.response.assessment))

@@ -7,11 +7,13 @@ but never waits for a drafter to recover.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 
 import grpc.aio
 from opentelemetry.trace import Span
+from opentelemetry.util.types import AttributeValue
 
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2
@@ -33,7 +35,7 @@ from specmesh.serving.codec.wire import (
     write_tree,
     write_tree_shape,
 )
-from specmesh.serving.telemetry.pipeline import client_span
+from specmesh.serving.telemetry.pipeline import ClientSpan
 from specmesh.v1 import model_pb2, sampling_pb2
 
 METHOD = "specmesh.mesh.v1alpha1.DrafterService/Draft"
@@ -103,22 +105,25 @@ class DraftCalls:
     async def _call(
         self, peer: Peer, command: Draft, context: CommandContext, deadline: float, deliver: Deliver
     ) -> None:
-        attributes = {
-            names.DRAFT_DEPTH: command.depth,
-            **context.cause.attributes(),
-            **peer.attributes,
-        }
-        with client_span(METHOD, peer.address, attributes, context.parent) as (span, carrier):
-            span.update_name(names.DRAFT_SPAN)
+
+        def describe() -> Mapping[str, AttributeValue]:
+            return {
+                names.DRAFT_DEPTH: command.depth,
+                **context.cause.attributes(),
+                **peer.attributes,
+            }
+
+        with ClientSpan(METHOD, peer.address, describe, context.parent) as call:
+            call.span.update_name(names.DRAFT_SPAN)
             asked = self._asked(peer, command, context)
-            message = drafter_pb2.DraftEachRequest(request=asked, trace_context=carrier)
+            message = drafter_pb2.DraftEachRequest(request=asked, trace_context=call.carrier)
             async with peer.drafts.send(message, deadline) as exchange:
                 draft = IncomingDraft(self._request, peer, command, asked, deliver)
                 try:
                     with context.cancellation.calling(exchange.cancel):
                         await exchange.each(draft.take, draft.next_by)
                 finally:
-                    self._describe(span, command, context, draft.tree)
+                    self._describe(call.span, command, context, draft.tree)
 
     def _describe(
         self, span: Span, command: Draft, context: CommandContext, tree: TokenTree

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 
 import grpc
 from opentelemetry.trace import Span
+from opentelemetry.util.types import AttributeValue
 
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
@@ -24,7 +26,7 @@ from specmesh.orchestrator.strategies.events import Drafted, Verified
 from specmesh.serving import conventions as names
 from specmesh.serving.codec.verdicts import VerificationRequest, read_verdict
 from specmesh.serving.codec.wire import write_tree
-from specmesh.serving.telemetry.pipeline import client_span
+from specmesh.serving.telemetry.pipeline import ClientSpan
 from specmesh.v1 import model_pb2
 
 log = logging.getLogger(__name__)
@@ -55,23 +57,24 @@ class VerifyAttempt:
 
         Raises ``AioRpcError``, also for an invalid response.
         """
-        attributes = {
-            names.DRAFT_TOKENS: len(self._command.tree),
-            names.HEDGE: hedge,
-            **self._context.cause.attributes(),
-            **self._peer.attributes,
-        }
-        where = self._peer.address, attributes, self._context.parent
-        with client_span(METHOD, *where) as (span, carrier):
-            span.update_name(names.VERIFY_SPAN)
+
+        def describe() -> Mapping[str, AttributeValue]:
+            return {
+                names.DRAFT_TOKENS: len(self._command.tree),
+                names.HEDGE: hedge,
+                **self._context.cause.attributes(),
+                **self._peer.attributes,
+            }
+
+        with ClientSpan(METHOD, self._peer.address, describe, self._context.parent) as call:
+            call.span.update_name(names.VERIFY_SPAN)
             asked = self._asked()
             request = self._message(asked)
-            message = verifier_pb2.VerifyEachRequest(request=request, trace_context=carrier)
+            message = verifier_pb2.VerifyEachRequest(request=request, trace_context=call.carrier)
             async with self._peer.verifications.send(message, deadline) as exchange:
                 response = (await exchange.read()).response
-            span.set_attribute(names.ACCEPTED, len(response.accepted_nodes))
             verified = self._read(response, asked)
-            self._describe(span, response, verified)
+            self._describe(call.span, response, verified)
         if self._chain is not None:
             verdict = self._chain.in_tree(verified.verdict)
             verified = replace(verified, verdict=verdict, tried=self._chain.nodes)
@@ -134,6 +137,7 @@ class VerifyAttempt:
         self, span: Span, response: verifier_pb2.VerifyResponse, verified: Verified
     ) -> None:
         """Record on ``span`` what was judged and drafted."""
+        span.set_attribute(names.ACCEPTED, len(response.accepted_nodes))
         if verified.next_draft is not None:
             span.set_attribute(names.HEADS_TOKENS, len(verified.next_draft.token_ids))
             span.set_attribute(names.HEADS_MS, response.next_draft.cost.forward_ms)

@@ -7,9 +7,6 @@ hedged: sent to a second replica as well.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
 
 import grpc.aio
 
@@ -52,7 +49,7 @@ class VerifyCalls:
         self._pool = request.mesh.verifiers
         self._latencies = request.mesh.latencies
         self._reservations: list[Reservation] = []
-        """Slots of the verifications under way."""
+        """Slots of verifications, all that are under way among them."""
 
     async def verify(self, command: Verify, context: CommandContext) -> Verified:
         """Return the target's verdict, with the draft of its heads if one was requested.
@@ -62,14 +59,15 @@ class VerifyCalls:
         loop = asyncio.get_running_loop()
         attempts = Attempts(
             *(self._pool, self._request.prefix, self._request.deadline),
-            replace(
-                self._request.need,
-                num_tokens=context.num_committed + len(command.path) + len(command.tree),
+            self._request.need.of_tokens(
+                context.num_committed + len(command.path) + len(command.tree)
             ),
             is_healthy=lambda peer: self._is_healthy(peer, context),
             wanted=_wanted(command),
         )
-        with closing(attempts), self._mesh.admission.verifying(len(command.tree) + 1):
+        num_nodes = len(command.tree) + 1
+        self._mesh.admission.num_tokens_in_flight += num_nodes
+        try:
             while True:
                 if not attempts.has_ready_replica:
                     patience_s = self._pool.patience_s(has_begun=True)
@@ -81,12 +79,16 @@ class VerifyCalls:
                     self._mesh.hedges.earn()
                     return verified
                 await attempts.pause()
+        finally:
+            self._mesh.admission.num_tokens_in_flight -= num_nodes
+            attempts.close()
 
     async def _hedged(
         self, command: Verify, context: CommandContext, attempts: Attempts
     ) -> Verified | None:
         """Make one attempt, and a hedge of it if it is late; return None if they failed."""
-        with self._held(self._reserve(attempts), context) as peer:
+        reservation = self._reserve(attempts)
+        with context.cancellation.calling(reservation.cancel), reservation as peer:
             began = asyncio.get_running_loop().time()
             late_s = self._latencies.verifications.late_after(
                 self._request.prefix.num_to_send(peer.identity, context.num_committed)
@@ -108,21 +110,19 @@ class VerifyCalls:
                 if hedge.begun:
                     _hedges.add(1, {names.HEDGE_WON: hedge.overtaken})
 
-    def _reserve(self, attempts: Attempts) -> Reservation:
-        """Reserve a replica. While another verification of the request is under way, any free
-        replica is preferred over one that holds the prefix, so that both run in parallel."""
-        if any(each.wanted for each in self._reservations):
-            return attempts.reserve()
-        return attempts.reserve(self._latencies.prefill.tokens_a_call)
-
-    @contextmanager
-    def _held(self, reservation: Reservation, context: CommandContext) -> Iterator[Peer]:
-        self._reservations.append(reservation)
-        try:
-            with context.cancellation.calling(reservation.cancel), reservation as peer:
-                yield peer
-        finally:
-            self._reservations.remove(reservation)
+    def _reserve(self, attempts: Attempts, beside: Peer | None = None) -> Reservation:
+        """Reserve a replica, for a hedge one ``beside`` that of the first attempt. While another
+        verification of the request is under way, any free replica is preferred over one that holds
+        the prefix, so that both run in parallel."""
+        others = [each for each in self._reservations if each.wanted]
+        if beside is not None:
+            reservation = attempts.reserve_another(beside)
+        elif others:
+            reservation = attempts.reserve()
+        else:
+            reservation = attempts.reserve(self._latencies.prefill.tokens_a_call)
+        self._reservations = [*others, reservation]
+        return reservation
 
     def _may_hedge(self, peer: Peer, attempts: Attempts) -> bool:
         if not attempts.can_reserve_another(peer):
@@ -135,7 +135,8 @@ class VerifyCalls:
     async def _try_elsewhere(
         self, late: Peer, command: Verify, context: CommandContext, attempts: Attempts
     ) -> Verified | None:
-        with self._held(attempts.reserve_another(late), context) as peer:
+        reservation = self._reserve(attempts, late)
+        with context.cancellation.calling(reservation.cancel), reservation as peer:
             return await self._try(peer, command, context, attempts, hedge=True)
 
     async def _is_healthy(self, peer: Peer, context: CommandContext) -> bool:

@@ -41,11 +41,19 @@ class RunningMedian:
     """The median of the latest ``WINDOW`` values, rounded to two digits to hide small changes."""
 
     def __init__(self) -> None:
-        self.value: float | None = None
-        """None before the first value."""
         self._latest = SlidingWindow(WINDOW)
+        self._value: float | None = None
+        self._is_due = False
+
+    @property
+    def value(self) -> float | None:
+        """The median; None before the first value. It is asked for less often than values come."""
+        if self._is_due:
+            self._value = float(f"{self._latest.median:.1e}")
+            self._is_due = False
+        return self._value
 
     def add(self, value: float) -> None:
         """Add a value."""
         self._latest.add(value)
-        self.value = float(f"{self._latest.median:.1e}")
+        self._is_due = True

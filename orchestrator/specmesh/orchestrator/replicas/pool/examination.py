@@ -13,7 +13,7 @@ from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.serving import conventions as names
 from specmesh.serving.codec.verdicts import VerificationRequest, read_verdict
 from specmesh.serving.codec.wire import write_sampling, write_tree
-from specmesh.serving.telemetry.pipeline import client_span
+from specmesh.serving.telemetry.pipeline import ClientSpan
 
 METHOD = "specmesh.mesh.v1alpha1.VerifierService/Verify"
 
@@ -29,9 +29,9 @@ _HARMLESS = verifier_pb2.VerifyRequest(
 async def is_healthy(peer: Peer, vocab_size: int, deadline: float, parent: Context) -> bool:
     """Return whether ``peer`` gives a valid answer to a harmless request before ``deadline``, by
     the event loop's clock."""
-    with client_span(METHOD, peer.address, peer.attributes, parent) as (span, carrier):
-        span.update_name(names.EXAMINE_SPAN)
-        message = verifier_pb2.VerifyEachRequest(request=_HARMLESS, trace_context=carrier)
+    with ClientSpan(METHOD, peer.address, lambda: peer.attributes, parent) as call:
+        call.span.update_name(names.EXAMINE_SPAN)
+        message = verifier_pb2.VerifyEachRequest(request=_HARMLESS, trace_context=call.carrier)
         try:
             async with peer.verifications.send(message, deadline) as exchange:
                 response = (await exchange.read()).response

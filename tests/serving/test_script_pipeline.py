@@ -1,0 +1,130 @@
+"""Calls of the store's script that come at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import pytest
+from redis.asyncio.client import Pipeline
+
+from specmesh.serving.store.session_store import SessionStore
+from specmesh.serving.store.stored_session import (
+    Claim,
+    Generated,
+    SessionNotFound,
+    SessionStart,
+    StoreUnavailable,
+    Writer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.serving.conftest import RedisServer
+
+WRITER = Writer(1, "writer")
+NUM_SESSIONS = 16
+
+
+@pytest.fixture
+def server(start_redis: Callable[[], RedisServer]) -> RedisServer:
+    return start_redis()
+
+
+@pytest.fixture
+async def store(server: RedisServer) -> AsyncIterator[SessionStore]:
+    store = SessionStore.from_url(server.url, timeout_s=1.0)
+    await asyncio.gather(*(store.put(session(n), WRITER, Generated()) for n in range(NUM_SESSIONS)))
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+def trips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tells how many commands each round trip has."""
+    sizes: list[int] = []
+    execute = Pipeline.execute
+
+    async def counted(self: Pipeline, raise_on_error: bool = True) -> list[object]:
+        sizes.append(len(self))
+        return await execute(self, raise_on_error)
+
+    monkeypatch.setattr(Pipeline, "execute", counted)
+    return sizes
+
+
+def session(number: int) -> SessionStart:
+    claim = Claim(f"s{number}", b"secret", owner="")
+    return SessionStart(claim, model="", request=b"", prompt=(1, 2))
+
+
+def append(store: SessionStore, number: int, first_index: int = 0) -> asyncio.Task[None]:
+    growing = store.append(f"s{number}", WRITER, first_index=first_index, token_ids=(3,))
+    return asyncio.create_task(growing)
+
+
+async def tokens(store: SessionStore, number: int) -> tuple[int, ...]:
+    return await store.read_prefix(f"s{number}", 8)
+
+
+async def test_calls_of_one_moment_share_a_round_trip(store: SessionStore, trips: list[int]):
+    await asyncio.gather(*(append(store, n) for n in range(NUM_SESSIONS)))
+    assert trips == [NUM_SESSIONS]
+    assert {await tokens(store, n) for n in range(NUM_SESSIONS)} == {(1, 2, 3)}
+
+
+async def test_a_call_that_comes_during_a_round_trip_goes_by_the_next(
+    store: SessionStore, trips: list[int]
+):
+    first = append(store, 0)
+    for _ in range(3):  # it is sent
+        await asyncio.sleep(0)
+    await asyncio.gather(first, *(append(store, n) for n in range(1, NUM_SESSIONS)))
+    assert trips == [1, NUM_SESSIONS - 1]
+
+
+async def test_what_is_refused_is_refused_alone(store: SessionStore):
+    unknown = append(store, NUM_SESSIONS)
+    await asyncio.gather(append(store, 0), append(store, 1))
+    with pytest.raises(SessionNotFound):
+        await unknown
+
+
+async def test_who_has_left_keeps_nobody_from_its_reply(store: SessionStore):
+    left, stays = append(store, 0), append(store, 1)
+    await asyncio.sleep(0)
+    left.cancel()
+    await stays
+    assert await tokens(store, 1) == (1, 2, 3)
+
+
+async def test_a_server_that_has_forgotten_the_script_is_given_it_again(
+    store: SessionStore, server: RedisServer, trips: list[int]
+):
+    other = SessionStore.from_url(server.url)
+    await other._client.script_flush()
+    await other.aclose()
+    await asyncio.gather(append(store, 0), append(store, 1))
+    assert (await tokens(store, 0), await tokens(store, 1)) == ((1, 2, 3), (1, 2, 3))
+    assert trips[0] == 2
+
+
+async def test_a_broken_round_trip_fails_each_of_its_calls(
+    store: SessionStore, server: RedisServer
+):
+    server.kill()
+    calls = [append(store, n) for n in range(NUM_SESSIONS)]
+    failed = await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(each) for each in failed} == {StoreUnavailable}
+    assert len({id(each) for each in failed}) == NUM_SESSIONS
+
+
+async def test_no_call_outlives_the_store(store: SessionStore, server: RedisServer):
+    server.pause()
+    call = append(store, 0)
+    await asyncio.sleep(0.01)
+    await store.aclose()
+    with pytest.raises(StoreUnavailable):
+        await call
