@@ -399,13 +399,19 @@ def test_lookahead_is_the_smallest_with_which_no_check_waits():
 
 def test_lookahead_follows_the_capacity():
     strategy = DSI(Goal(20))
-    strategy.start(Capacity(num_verifiers=4))
-    strategy.handle(drafted(CHAIN, 7, 8, 9, last=False))  # the default is 4
+    strategy.start(Capacity(num_verifiers=4, target_s=0.16, drafter_s=0.01))
+    assert strategy.handle(drafted(CHAIN, 7, 8, 9, last=False)) == []
     changed = Capacity(num_verifiers=4, target_s=0.12, drafter_s=0.01)
     assert strategy.handle(changed) == [check(3, 7, 8, 9)]
     assert strategy.handle(drafted(CHAIN, 10, 11, parent=3, last=False)) == []
     more = Capacity(num_verifiers=6, target_s=0.12, drafter_s=0.01)
     assert strategy.handle(more) == [check(4, 10, 11, path=(7, 8, 9))]
+
+
+def test_before_anything_is_known_a_chain_has_one_token():
+    strategy = DSI(Goal(20))
+    strategy.start(Capacity(num_verifiers=4))
+    assert strategy.handle(drafted(CHAIN, 7, last=False)) == [Cancel(CHAIN), check(3, 7)]
 
 
 def test_end_of_text_within_an_accepted_run_ends_the_answer():

@@ -113,7 +113,7 @@ def test_a_verification_ends_where_neither_choice_was_right():
 
 
 def test_second_choices_are_asked_of_heads_as_well():
-    strategy = DSI(Goal(20, width=6))
+    strategy = DSI(Goal(20, width=6, lookahead=2))
     *_, verify = strategy.start(Capacity(8, heads_depth=2))
     assert verify.next_draft == NextDraft(2, num_choices=NUM_CHOICES)
     tokens = drafted(ALONE, 4, 5, choices={0: TopK((4, 9), (0.6, 0.3), 0.9)})

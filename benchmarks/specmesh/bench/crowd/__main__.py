@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from specmesh.bench.crowd.grid import ACCEPTANCES, COSTS, REPLICAS, USUAL_ANSWERS, CrowdGrid
+from specmesh.bench.crowd.picture import drawn
 from specmesh.bench.crowd.real import CROWDS, RealSpeeds, measure_real
 from specmesh.bench.crowd.report import describe_regret, ratios_table, real_table, worst_table
 from specmesh.bench.crowd.speeds import CHOICES, CellSpeeds, gathered, tasks, tokens_per_s
@@ -118,6 +119,13 @@ def main(
     tokens: Annotated[
         int, typer.Option(min=2, max=1000, help="Length of each answer in real processes.")
     ] = 50,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            help="SVG to write: speed-up by auto over the answers, beside what others published.",
+        ),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Compare the strategies with the target alone while many answers are under way.
@@ -143,6 +151,8 @@ def main(
         todo = tasks(grid.cells(sample), strategies)
         speeds = tracked(spread(tokens_per_s, todo, processes), len(todo), "simulations")
         cells = gathered(list(zip(todo, speeds, strict=True)))
+    if picture is not None:
+        picture.write_text(drawn(cells))
 
     async def work() -> int:
         real = RealSpeeds((), identical=True)

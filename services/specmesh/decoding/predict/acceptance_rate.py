@@ -29,6 +29,9 @@ _ANSWER_DECAY: Final = 0.99
 _ASSUMED_TRIALS: Final = 16.0
 """The trials of all answers that count beside an answer's own: these are too few to tell a rate at
 which drafting pays from one at which it does not."""
+_CHOICE_TRIALS: Final = 64.0
+"""The same for an answer that chooses its strategy: answers that share replicas are faster with the
+same one, and a change has its price."""
 _OPTIMISTIC_TRIALS: Final = 2.0
 """Accepted trials that ``num_worth`` adds to those observed."""
 _EXPLORED_SHARE: Final = 0.01
@@ -105,16 +108,22 @@ class AnswersRate(AcceptanceRate):
     """The rate of an answer: near that of ``everyone``, who learns from its trials, until it has
     many of its own, so that chance does not change what it does."""
 
-    def __init__(self, everyone: AcceptanceRate, decay: float = _DECAY) -> None:
+    def __init__(
+        self,
+        everyone: AcceptanceRate,
+        decay: float = _DECAY,
+        num_assumed: float = _ASSUMED_TRIALS,
+    ) -> None:
         super().__init__(decay)
         self._everyone = everyone
+        self._num_assumed = num_assumed
         self._accepted = self._tried = 0.0
 
     @property
     def alpha(self) -> float:
         """The estimate, in [0, 1]."""
-        assumed = self._everyone.alpha * _ASSUMED_TRIALS
-        return (self._accepted + assumed) / (self._tried + _ASSUMED_TRIALS)
+        assumed = self._everyone.alpha * self._num_assumed
+        return (self._accepted + assumed) / (self._tried + self._num_assumed)
 
     def learn(self, trials: Iterable[bool]) -> None:
         """Record, in order, whether each tried token was accepted."""
@@ -159,6 +168,6 @@ class MeshAcceptance:
             self._rates[source] = (
                 AcceptanceRate(decay=_MESH_DECAY)
                 if self._everyone is None
-                else AnswersRate(self._everyone._of_all(source), _ANSWER_DECAY)
+                else AnswersRate(self._everyone._of_all(source), _ANSWER_DECAY, _CHOICE_TRIALS)
             )
         return self._rates[source]

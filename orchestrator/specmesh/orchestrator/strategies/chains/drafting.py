@@ -119,13 +119,14 @@ class DrafterChains:
         return int(chain.exploring)
 
     def _draft(self, chain: Chain, depth: int, num_choices: int) -> Draft:
-        capacity = self._reach.capacity
+        reach, capacity = self._reach, self._reach.capacity
+        most = min(reach.lookahead(chain), 1 + int(min(reach.beyond_committed(chain), depth)))
         chain.task, chain.task_start = next(self._task_ids), chain.end
         return Draft(
             chain.task,
             chain.between(self._position, chain.end),
             depth=depth,
-            levels_per_message=levels_per_message(capacity, self._reach.lookahead(chain)),
+            levels_per_message=levels_per_message(capacity, most),
             num_choices=num_choices,
             drafter=capacity.drafters.index(chain.drafter),
         )

@@ -49,6 +49,8 @@ class Reach:
         and keep the drafter from other requests. A token that takes the replicas more time than it
         is likely to save is useless too.
         """
+        if self._given is None and self.capacity.drafter_costs is None:
+            return 0
         in_use = 2 * self._parallelism * max(self._given or 0, self._least_lookahead)
         if self._given is not None:
             return in_use
@@ -71,7 +73,7 @@ class Reach:
         if capacity.period_s:
             return 0
         if not capacity.alone_s or capacity.heads_s is None:
-            return min(DEFAULT_LOOKAHEAD, capacity.heads_depth)
+            return min(self._given or 1, capacity.heads_depth)
         alpha, drafter_s = 0.0, 0.0
         if chain and capacity.drafter_s is not None and self.is_worth_drafting(chain):
             alpha, drafter_s = chain.acceptance.alpha, capacity.drafter_s
@@ -117,8 +119,11 @@ class Reach:
         return known and chance > max(self.capacity.token_cost, IN_VAIN)
 
     def explores(self, chain: Chain) -> bool:
-        """Return whether to draft a token nevertheless, to see if drafting pays again."""
+        """Return whether to draft a token nevertheless, to see if drafting pays again. Unless the
+        only verification waits for it, it is verified by one of its own, which has two rows."""
         cost = self.capacity.draft_cost
+        if cost is not None and not self._has_own_replica:
+            cost += self.capacity.token_cost
         return cost is not None and chain.exploration.tries(cost)
 
     @property
