@@ -8,10 +8,12 @@ from typing import Any
 
 from specmesh.decoding.grammar import json_rule
 from specmesh.orchestrator.parsing.argument_types import (
+    ALL_TYPES,
     MAX_DEPTH,
     STRING,
     as_json,
     json_of,
+    named_types,
     resolved,
     types_under,
 )
@@ -132,6 +134,7 @@ class TaggedArguments:
         if STRING not in types:
             return f"{json_rule(schema)} {end}"
         own = _without_reference(schema)
+        _check_type(own)
         values = [own["const"]] if "const" in own else own.get("enum")
         if isinstance(values, list) and own.keys() <= {"const", "enum", "type", *NOTES}:
             return f"{either(quoted(self._spelled(each, types)) for each in values)} {end}"
@@ -170,12 +173,20 @@ class ListedArguments:
 
 
 def allows_all(schema: object, root: Schema, depth: int = 0) -> bool:
-    """Return whether ``schema`` allows all values of each type that it allows."""
+    """Return whether ``schema`` allows all values of each type that it allows. Raises ValueError
+    for a type that there is not."""
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         return schema is True
+    _check_type(schema)
     keys = schema.keys() - {*NOTES, *DEFINITIONS}
     if keys == {"anyOf"} and isinstance(schemas := schema["anyOf"], list):
         return all(allows_all(each, root, depth + 1) for each in schemas)
     if keys == {"$ref"}:
         return allows_all(resolved(schema, root), root, depth + 1)
     return keys <= {"type"}
+
+
+def _check_type(schema: Schema) -> None:
+    """Raise ValueError for a type that there is not, which would otherwise be taken for any."""
+    if "type" in schema and not named_types(schema["type"]) <= ALL_TYPES:
+        raise ValueError(f"there is no type {schema['type']!r}")
