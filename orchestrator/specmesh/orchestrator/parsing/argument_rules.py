@@ -111,7 +111,8 @@ class TaggedArguments:
         ValueError."""
         if schema is None:
             return [f"{rules.arguments(number)}: gap ({self.key(rules, ANY_KEY)} {TEXT} gap)*"]
-        written, terminals = ["gap"], []
+        written = ["gap"]
+        terminals: list[str] = []
         for place, each in enumerate(separate(schema)):
             value, lines = self._value(rules, each.schema, f"TEXT_{number}_{place}")
             terminals += lines
