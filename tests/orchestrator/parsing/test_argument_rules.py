@@ -26,6 +26,8 @@ SCHEMA = {
         "count": {"type": ["integer", "null"]},
         "mixed": {"enum": ["all", 5, None]},
         "any": {},
+        "short": {"type": "string", "minLength": 2, "maxLength": 12},
+        "long": {"type": "string", "minLength": 3},
     },
     "required": ["text"],
     "$defs": {
@@ -47,6 +49,9 @@ VALUES = [
     {"text": "é😀", "count": None, "mixed": 5},
     {"text": "a", "count": -3, "mixed": "all", "any": [1, {"b": "c"}]},
     {"text": "a", "mixed": None, "any": "text"},
+    {"text": "a", "short": "é😀", "long": "</parameter\n\n</arg_valu"},
+    {"text": "a", "short": "\nab\n\ncd\n", "long": "abc\n"},
+    {"text": "a", "short": "123456789012"},
 ]
 OTHERS = [
     {},
@@ -55,6 +60,10 @@ OTHERS = [
     {"text": "a", "place": {"name": 5}},
     {"text": "a", "count": "many"},
     {"text": "a", "mixed": 6},
+    {"text": "a", "short": "1234567890123"},
+    {"text": "a", "short": "é"},
+    {"text": "a", "short": "\n"},
+    {"text": "a", "long": "\n\n"},
 ]
 
 
@@ -119,12 +128,19 @@ def test_a_call_that_is_not_valid_is_not_allowed(name, values):
         {"anyOf": [{"required": ["a"]}]},
         {"minProperties": 1},
         {"properties": {"a": {"type": "string", "pattern": "a+"}}},
+        {"properties": {"a": {"type": "string", "minLength": 2, "format": "date"}}},
+        {"properties": {"a": {"type": ["string", "null"], "minLength": 2}}},
+        {"properties": {"a": {"type": "string", "minLength": "2"}}},
+        {"properties": {"a": {"type": "string", "maxLength": -1}}},
         {"properties": {"a": {"type": "string", "enum": ["a</parameter></arg_value>"]}}},
         {"properties": {"a": {"enum": ["5", 5]}}},
         {"properties": {"a": {"type": ["string", "integer"], "minimum": 5}}},
         {"properties": {"a": {"anyOf": [{"type": "string"}, {"const": 5}]}}},
         {"properties": {"a": {"$ref": "#/properties/b"}, "b": {"type": "string"}}},
         {"properties": {"a": {"$ref": "#/$defs/b", "minLength": 3}}, "$defs": {"b": {}}},
+        {"properties": {"a": {"type": "strin"}}},
+        {"properties": {"a": {"type": "strin", "enum": ["b"]}}},
+        {"properties": {"a": {"anyOf": [{"type": "string"}, {"type": ["int"]}]}}},
         {"properties": {"a>\n": {}}},
         {"properties": {"": {}}},
         {"properties": []},
@@ -197,3 +213,11 @@ def test_types_are_those_of_the_schema_and_all_where_it_says_nothing(schema, typ
     }
     found = argument_types({"properties": {"a": schema}, "$defs": definitions})
     assert found == ({} if types is None else {"a": types})
+
+
+@pytest.mark.parametrize(("short", "fit"), [("ab", True), ("a\n", True), ("a", False), ("", False)])
+def test_a_text_ends_with_a_special_token_where_the_model_has_one(short, fit):
+    chat = chat_pb2.Chat(tools=[tool(SCHEMA)], tool_choice={})
+    calls = read_forced(chat, AnswerStyle(tool_formats()["glm45"]), "", target(True))
+    text = written("glm45", {"text": "a", "short": short})
+    assert fits(grammar_of(calls), True, text) is fit

@@ -102,11 +102,15 @@ def test_a_model_reasons_as_it_likes(name, special):
         begin = "<tool"  # reasoning has no special tokens
     thought = f"I could {begin} hm</think>\n\n"
     held = grammar(name, special, reasoning="think")
-    for text in (f"<think>{thought}{call}", f"<think>{thought}Hello {call}", call, "Hello", ""):
+    for text in (
+        *(f"<think>{thought}{call}", f"<think>{thought}Hello {call}", call, "Hello", ""),
+        *("<think>", "<think>hm </thi", f"<think>I could {begin}"),
+    ):
         assert fits_grammar(held, special, text), text
     assert not fits_grammar(held, special, f"<think>{thought}{call.replace('Köln', 'Bonn')}")
     begun = grammar(name, special, "<think>\n", "think")
-    assert fits_grammar(begun, special, f"{thought}Hello {call}")
+    for text in (f"{thought}Hello {call}", "", "I could", f"I could {begin}"):
+        assert fits_grammar(begun, special, text), text
     assert not fits_grammar(begun, special, f"{thought}{call.replace('Köln', 'Bonn')}")
 
 

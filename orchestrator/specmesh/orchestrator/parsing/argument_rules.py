@@ -8,10 +8,12 @@ from typing import Any
 
 from specmesh.decoding.grammar import json_rule
 from specmesh.orchestrator.parsing.argument_types import (
+    ALL_TYPES,
     MAX_DEPTH,
     STRING,
     as_json,
     json_of,
+    named_types,
     resolved,
     types_under,
 )
@@ -28,6 +30,7 @@ NOTES = {
     *("$comment", "$schema", "$id"),
 }
 """Keywords that allow all that is allowed without them."""
+LENGTHS = {"minLength", "maxLength"}
 DEFINITIONS = ("$defs", "definitions")
 _OF_OBJECTS = {
     *("type", "properties", "required", "additionalProperties", *DEFINITIONS, *NOTES),
@@ -108,36 +111,55 @@ class TaggedArguments:
         ValueError."""
         if schema is None:
             return [f"{rules.arguments(number)}: gap ({self.key(rules, ANY_KEY)} {TEXT} gap)*"]
-        written = [
-            f"({self._argument(rules, each)}){'' if each.is_required else '?'}"
-            for each in separate(schema)
-        ]
-        return [f"{rules.arguments(number)}: {' '.join(['gap', *written])}"]
+        written = ["gap"]
+        terminals: list[str] = []
+        for place, each in enumerate(separate(schema)):
+            value, lines = self._value(rules, each.schema, f"TEXT_{number}_{place}")
+            terminals += lines
+            argument = f"{self.key(rules, _named(each))} {value} gap"
+            written.append(argument if each.is_required else f"({argument})?")
+        return [f"{rules.arguments(number)}: {' '.join(written)}", *terminals]
 
     def text_rule(self, rules: CallRules) -> str:
         """Return the rule for a value that is any text."""
         return rules.text_up_to(self.end, TEXT)
 
-    def _argument(self, rules: CallRules, argument: Argument) -> str:
-        if any(character in argument.name for character in "<>\n") or not argument.name:
-            raise ValueError(f"{argument.name!r} is no name of an argument in this format")
-        line = '"\\n"' if self.has_lines else ""
-        key = self.key(rules, quoted(argument.name))
-        parts = (key, self._value(rules, argument.schema, line), "gap")
-        return " ".join(parts)
-
-    def _value(self, rules: CallRules, schema: Schema, line: str) -> str:
-        end = f"{line} {rules.marker(self.end)}"
+    def _value(self, rules: CallRules, schema: Schema, terminal: str) -> tuple[str, Sequence[str]]:
+        """Return an expression for a value with what ends it, and the lines that it needs beside:
+        ``terminal``, if anything."""
+        end = f"{self._line} {rules.marker(self.end)}"
         types = types_under(schema, schema)
         if STRING not in types:
-            return f"{json_rule(schema)} {end}"
+            return f"{json_rule(schema)} {end}", ()
         own = _without_reference(schema)
+        _check_type(own)
+        said = own.keys() - NOTES
         values = [own["const"]] if "const" in own else own.get("enum")
-        if isinstance(values, list) and own.keys() <= {"const", "enum", "type", *NOTES}:
-            return f"{either(quoted(self._spelled(each, types)) for each in values)} {end}"
+        if isinstance(values, list) and said <= {"const", "enum", "type"}:
+            return f"{either(quoted(self._spelled(each, types)) for each in values)} {end}", ()
+        if types == {STRING} and said & LENGTHS and said <= {"type", *LENGTHS}:
+            is_special = self.end in rules.special_tokens
+            line = f"{terminal}: {self._of_length(own, is_special=is_special)}"
+            return f"{terminal} {rules.marker(self.end) if is_special else ''}", [line]
         if not allows_all(own, schema):
-            raise ValueError("text can't be held to more than its type or a list in this format")
-        return TEXT
+            raise ValueError("text can't be held to more than its type, length or a list")
+        return TEXT, ()
+
+    def _of_length(self, schema: Schema, *, is_special: bool) -> str:
+        """Return a terminal for a text of some length, and what is behind it: one lexeme, since
+        the text would otherwise go on as far as it may."""
+        given = [schema.get("minLength", 0), schema.get("maxLength", 0)]
+        if any(type(each) is not int or each < 0 for each in given):
+            raise ValueError("the lengths of a text must be whole numbers")
+        text = f"/(?s:.{{{given[0]},{schema.get('maxLength', '')}}})/"
+        if is_special:
+            return f"{text} {self._line}"
+        end = quoted(self.end)
+        return f"({text} & ~(/(?s:.*)/ {end} /(?s:.*)/)) {self._line} {end}"
+
+    @property
+    def _line(self) -> str:
+        return quoted("\n") if self.has_lines else ""
 
     def _spelled(self, value: object, types: frozenset[str]) -> str:
         """Return the text that the parser takes for ``value``."""
@@ -169,13 +191,28 @@ class ListedArguments:
             yield f"{rule}_behind_{number}: {more if each.is_required else f'({more})?'} {after}"
 
 
+def _named(argument: Argument) -> str:
+    """Return an expression for the name of an argument. Raises ValueError."""
+    if any(character in argument.name for character in "<>\n") or not argument.name:
+        raise ValueError(f"{argument.name!r} is no name of an argument in this format")
+    return quoted(argument.name)
+
+
 def allows_all(schema: object, root: Schema, depth: int = 0) -> bool:
-    """Return whether ``schema`` allows all values of each type that it allows."""
+    """Return whether ``schema`` allows all values of each type that it allows. Raises ValueError
+    for a type that there is not."""
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         return schema is True
+    _check_type(schema)
     keys = schema.keys() - {*NOTES, *DEFINITIONS}
     if keys == {"anyOf"} and isinstance(schemas := schema["anyOf"], list):
         return all(allows_all(each, root, depth + 1) for each in schemas)
     if keys == {"$ref"}:
         return allows_all(resolved(schema, root), root, depth + 1)
     return keys <= {"type"}
+
+
+def _check_type(schema: Schema) -> None:
+    """Raise ValueError for a type that there is not, which would otherwise be taken for any."""
+    if "type" in schema and not named_types(schema["type"]) <= ALL_TYPES:
+        raise ValueError(f"there is no type {schema['type']!r}")

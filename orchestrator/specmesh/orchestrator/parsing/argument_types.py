@@ -48,7 +48,7 @@ def types_under(schema: object, root: Mapping[str, Any], depth: int = 0) -> froz
         return ALL_TYPES
     types = ALL_TYPES
     if "type" in schema:
-        types &= _named(schema["type"])
+        types &= named_types(schema["type"])
     if "const" in schema:
         types &= {type_of(schema["const"])}
     if isinstance(values := schema.get("enum"), list):
@@ -111,7 +111,8 @@ def json_of(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _named(kinds: object) -> frozenset[str]:
+def named_types(kinds: object) -> frozenset[str]:
+    """Return the types that the keyword ``type`` of a schema names."""
     given: Iterable[object] = kinds if isinstance(kinds, list) else [kinds]
     return frozenset("number" if each == "integer" else str(each) for each in given)
 

@@ -27,12 +27,14 @@ class ReasoningFormat:
 
     def rules(self, rules: CallRules) -> str:
         """Return the rules of a grammar, in Lark's notation, whose rules ``reasoning`` and ``rest``
-        are all reasoning of an answer, and what is left of it behind the marker that begins it."""
+        are all reasoning of an answer, and what is left of it behind the marker that begins it;
+        ``unended`` is the rest of one that does not end."""
         return f"""
 reasoning: {rules.marker(self.begin)} rest
 rest: thought lines
 {rules.text_up_to(self.end, "thought")}
 lines: /\\n{{0,2}}/
+unended: /(?s:.*)/
 """
 
 

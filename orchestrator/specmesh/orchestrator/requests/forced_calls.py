@@ -101,7 +101,7 @@ def _read_strict(
     ]
     thought = "" if style.reasoning is None else style.reasoning.begin
     text = free_text(rules, target.info.end_of_text_ids, thought)
-    start = _start(style, prompt, rules, f"{style.tools.call}* {TAIL}")
+    start = _start(style, prompt, rules, f"{style.tools.call}* {TAIL}", may_end=True)
     field = f"chat.tools[{min(strict)}].function.strict"
     return _with_rules(lines, style.tools.rules(rules), text, start, field=field)
 
@@ -136,12 +136,20 @@ def _argument_rules(
         raise InvalidField(field, f"in the format {written.name!r} {error}") from None
 
 
-def _start(style: AnswerStyle, prompt: str, rules: CallRules, message: str) -> str:
-    """Return the rules for the whole answer: a model that reasons does so before its message."""
+def _start(
+    style: AnswerStyle, prompt: str, rules: CallRules, message: str, *, may_end: bool = False
+) -> str:
+    """Return the rules for the whole answer: a model that reasons does so before its message, and
+    ``may_end`` the answer without one."""
     if style.reasoning is None:
         return f"start: {message}"
-    has_begun = style.reasoning.has_begun(prompt)
-    start = f"start: rest {message}" if has_begun else f"start: reasoning? {message}"
+    if style.reasoning.has_begun(prompt):
+        start, unended = f"start: rest {message}", "unended"
+    else:
+        start = f"start: reasoning? {message}"
+        unended = f"{rules.literal(style.reasoning.begin)} unended"
+    if may_end:
+        start += f" | {unended}"
     return f"{start}\n{style.reasoning.rules(rules)}"
 
 

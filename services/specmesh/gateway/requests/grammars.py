@@ -135,7 +135,8 @@ GUIDED = {
     "guided_choice": "choice",
     "guided_grammar": "ebnf",
 }
-"""The names that vLLM had for ``structured_outputs`` until 0.11, and the kinds of grammars."""
+"""The names that earlier versions of vLLM have for ``structured_outputs``, and the kinds of
+grammars."""
 
 
 def grammars_of(
