@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from specmesh.decoding.predict.forward_times import WINDOW, ForwardTimes
+from specmesh.decoding.predict.forward_times import KEPT_FOR, WINDOW, ForwardTimes
 
 
 def learnt(law, rows, noise=lambda: 0.0) -> ForwardTimes:
@@ -45,3 +45,14 @@ def test_equal_forwards_leave_what_is_known(num_rows):
     assert times.knows_rows
     assert times.row_s == pytest.approx(0.002)
     assert times.fixed_s == pytest.approx(0.03)
+
+
+def test_what_large_forwards_take_is_not_forgotten_while_forwards_are_small():
+    """A GPU is flat up to 300 rows or so: small forwards say nothing about larger ones."""
+    times = learnt(lambda rows: max(5.0, rows / 60), [256, 290, 3000] * 4)
+    for number in range(2 * WINDOW):
+        times.add(256 + number % 8, 5.0)
+    assert times.row_s == pytest.approx(1 / 60, rel=0.05)
+    for number in range(KEPT_FOR):
+        times.add(256 + number % 8, 5.0)
+    assert times.row_s == 0

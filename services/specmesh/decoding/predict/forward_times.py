@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -10,6 +11,11 @@ from numpy.typing import NDArray
 
 WINDOW: Final = 64
 """The number of latest forwards that count."""
+KEPT: Final = 4
+"""The number of forwards of about the same number of rows that count for longer."""
+KEPT_FOR: Final = 16 * WINDOW
+"""For so many further forwards: a GPU is flat up to some number of rows, and what it takes beyond
+must not be forgotten as soon as forwards are small again, nor stand for ever."""
 ENOUGH: Final = 8
 """The law is fitted anew after so many more forwards, and at first after each, when it is asked
 for: a fit takes as long as a quick drafter's forward."""
@@ -28,12 +34,19 @@ class ForwardTimes:
         self._row_s = self._fixed_s = self._typical_s = 0.0
         self._knows_rows = self._varies = False
         self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
+        self._kept: defaultdict[int, deque[tuple[int, int, float]]] = defaultdict(
+            lambda: deque(maxlen=KEPT)
+        )
+        """The latest forwards by the logarithm of their rows, each with its number."""
+        self._num_added = 0
         self._num_new = 0
 
     def add(self, num_rows: int, seconds: float) -> None:
         """Record a forward."""
         self._knows_rows |= bool(self._latest) and num_rows != self._latest[-1][0]
         self._latest.append((num_rows, seconds))
+        self._kept[num_rows.bit_length()].append((self._num_added, num_rows, seconds))
+        self._num_added += 1
         self._num_new += 1
         if self._num_new >= WINDOW // 2:  # before forwards that nobody has asked about are lost
             self._num_new = 0
@@ -80,17 +93,29 @@ class ForwardTimes:
 
     def _fit(self) -> None:
         rows, seconds = np.array(self._latest).T
-        first, second = np.triu_indices(len(rows), 1)
-        more_rows = rows[second] - rows[first]
-        differ = more_rows != 0
         self._typical_s = float(np.median(seconds))
         most = int(np.bincount(rows.astype(np.intp)).max())
         self._varies = len(rows) - most >= ENOUGH
+        self._fit_slope(np.array([*self._earlier(), *self._latest]))
+        self._fixed_s = max(0.0, float(np.median(seconds - self._row_s * rows)))
+
+    def _earlier(self) -> Iterator[tuple[int, float]]:
+        """Yield the forwards that are kept although they are not among the latest."""
+        since = self._num_added - len(self._latest)
+        for each in self._kept.values():
+            for number, num_rows, seconds in each:
+                if since - KEPT_FOR <= number < since:
+                    yield num_rows, seconds
+
+    def _fit_slope(self, forwards: NDArray[np.float64]) -> None:
+        rows, seconds = forwards.T
+        first, second = np.triu_indices(len(rows), 1)
+        more_rows = rows[second] - rows[first]
+        differ = more_rows != 0
         if differ.any():
             more_rows = more_rows[differ]
             slopes = (seconds[second] - seconds[first])[differ] / more_rows
             self._row_s = max(0.0, _weighted_median(slopes, np.abs(more_rows)))
-        self._fixed_s = max(0.0, float(np.median(seconds - self._row_s * rows)))
 
 
 def _weighted_median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
