@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 
 import grpc
 import numpy as np
@@ -22,7 +21,7 @@ from transformers import AutoModelForCausalLM
 from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.inference.engine.heads import TargetWithHeads
+from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.model import Cancellation, ForwardRequest, ModelNotLoadable
 from specmesh.inference.models.heads.folder import load_heads
 from specmesh.inference.models.heads.neural import NeuralHeads
@@ -61,9 +60,11 @@ def load_with_heads(folders, heads_folders):
             dtype="float32",
             device="cpu",
             cache_bytes=1 << 22,
-            heads_for=partial(load_heads, heads_folders[heads_of or architecture]),
+            heads_for=lambda target, digest: NeuralHeads(
+                load_heads(heads_folders[heads_of or architecture], target, digest)
+            ),
         )
-        return TargetWithHeads(model, NeuralHeads(model.heads))
+        return TargetWithHeads(model, model.heads)
 
     return load
 
@@ -103,7 +104,7 @@ class Alone:
 @pytest.fixture(scope="module")
 def alone(folders, load_with_heads):
     return {
-        name: Alone(folders[name], load_with_heads(name)._target.heads)
+        name: Alone(folders[name], load_with_heads(name)._heads._heads)
         for name in ("llama", "gpt2")
     }
 
@@ -218,7 +219,7 @@ async def test_heads_that_fail_cost_the_draft_and_not_the_verdict(
     model = load_with_heads()
     message = request(whole(), EMPTY, {}, GREEDY)
 
-    def fail(states, token_ids, depths):
+    def fail(readings):
         raise RuntimeError("broken heads")
 
     async with serve(model) as channel:
@@ -279,7 +280,8 @@ def test_while_some_draft_nobody_waits_for_the_target(load_with_heads):
     model = load_with_heads()
     first = model.open(PREFIX, Cancellation(), 4)
     (logits,) = model.forward([ForwardRequest(first, EMPTY)])
-    drafts = [model.open_draft(first, 0, token) for token in (7, 8)]
+    first.close(())
+    drafts = [model.open_draft(first, 0, token, room=4) for token in (7, 8)]
     other = model.open(PREFIX[::-1], Cancellation(), 4)
     requests = [
         ForwardRequest(drafts[0], EMPTY),
@@ -289,7 +291,7 @@ def test_while_some_draft_nobody_waits_for_the_target(load_with_heads):
     one, waits, two = model.forward(requests)
     assert waits is None
     for draft_, together, token in zip(drafts, (one, two), (7, 8), strict=True):
-        separate = model.open_draft(first, 0, token).score(EMPTY)
+        separate = model.open_draft(first, 0, token, room=4).score(EMPTY)
         apart = 2 * bound(tiny_configs()["llama"], separate)
         np.testing.assert_allclose(together, separate, rtol=0, atol=apart)
         assert draft_.num_computed_tokens == 1

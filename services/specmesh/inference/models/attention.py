@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.engine.batch import AttentionMask, Batch, Group, Indexes, run_start
+from specmesh.inference.engine.batch import AttentionMask, Batch, Group, run_start
 from specmesh.inference.engine.kv_store import KVStore
 from specmesh.inference.model import Interrupted
 from specmesh.inference.models.divider import GroupAttention
@@ -42,7 +42,7 @@ class PagedAttention:
     ) -> None:
         self._is_unwanted = is_unwanted
         store.expect(batch.slots, batch.padding_slots)
-        self._write = _writer(store, batch.slots)
+        self._write = store.writer(batch.slots)
         self._groups: list[GroupAttention] = [
             (divide and divide(store, group)) or _OwnAttention(store, group)
             for group in batch.groups
@@ -136,25 +136,6 @@ def _mask(attention_mask: AttentionMask, shared: int, query: Tensor) -> Tensor:
     mask = torch.zeros(attention_mask.shape, dtype=query.dtype, device=query.device)
     mask.masked_fill_(torch.from_numpy(~attention_mask).to(query.device), -torch.inf)
     return mask.repeat(1, shared, 1)[:, None]
-
-
-def _writer(store: KVStore, slots: Indexes) -> Callable[[int, Tensor, Tensor], None]:
-    first = run_start(slots)
-    if first is not None:
-        held = store.run(first, len(slots))
-
-        def write_run(layer: int, key: Tensor, value: Tensor) -> None:
-            held[2 * layer].copy_(key)
-            held[2 * layer + 1].copy_(value)
-
-        return write_run
-    indexes = store.indexes(slots)
-
-    def write(layer: int, key: Tensor, value: Tensor) -> None:
-        store.kv[2 * layer].index_copy_(0, indexes, key[0].transpose(0, 1))
-        store.kv[2 * layer + 1].index_copy_(0, indexes, value[0].transpose(0, 1))
-
-    return write
 
 
 def _attend(
