@@ -23,12 +23,12 @@ class PagedTree:
     order."""
 
     def __init__(
-        self, memory: KVMemory, prefix: Sequence[int], room: int, *, counted: bool = True
+        self, memory: KVMemory, chain: PrefixChain, room: int, *, counted: bool = True
     ) -> None:
-        """Take blocks for ``prefix`` and ``room`` nodes; raises ``NoRoom`` or ``TooLarge``.
-        ``counted``: see ``BlockPool.open``."""
+        """Take blocks for the prefix ``chain``, which is the tree's own from now on, and ``room``
+        nodes; raises ``NoRoom`` or ``TooLarge``. ``counted``: see ``BlockPool.open``."""
         self._memory = memory
-        self._chain = PrefixChain(prefix)
+        self._chain = chain
         self._table = memory.pool.open(self._chain, room, counted=counted)
         self._num_held = self._table.num_cached
         self._scored = EMPTY
@@ -121,7 +121,7 @@ class PagedSequence(PagedTree):
         cancellation: Cancellation,
     ) -> None:
         """Take blocks for ``prefix`` and ``room`` nodes; raises ``NoRoom`` or ``TooLarge``."""
-        super().__init__(memory, prefix, room)
+        super().__init__(memory, PrefixChain(prefix), room)
         self._model = model
         self.cancellation = cancellation
         self._hidden: Any = None

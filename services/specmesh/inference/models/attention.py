@@ -30,7 +30,8 @@ class PagedAttention:
     """The attention of one forward pass, layer by layer.
 
     Raises ``Interrupted`` from the layer at which ``is_unwanted`` returns True. ``divide``
-    returns the divided attention of a group, or None if it is not divided.
+    returns the divided attention of a group, or None if it is not divided. Nothing attends to the
+    first ``skipped`` tokens of a sequence.
     """
 
     def __init__(
@@ -39,12 +40,13 @@ class PagedAttention:
         batch: Batch,
         is_unwanted: Callable[[], bool],
         divide: Callable[[KVStore, Group], GroupAttention | None] | None = None,
+        skipped: int = 0,
     ) -> None:
         self._is_unwanted = is_unwanted
         store.expect(batch.slots, batch.padding_slots)
         self._write = store.writer(batch.slots)
         self._groups: list[GroupAttention] = [
-            (divide and divide(store, group)) or _OwnAttention(store, group)
+            (divide and divide(store, group)) or _OwnAttention(store, group, skipped)
             for group in batch.groups
         ]
 
@@ -69,17 +71,18 @@ class _OwnAttention:
     neither repeated nor read twice.
     """
 
-    def __init__(self, store: KVStore, group: Group) -> None:
+    def __init__(self, store: KVStore, group: Group, skipped: int) -> None:
         self._sequences, self._width = group.blocks.shape[0], group.width
-        self._attention_mask = group.attention_mask
+        mask = group.attention_mask
+        self._attention_mask = None if mask is None else mask[:, :, skipped:]
         self.tokens = slice(group.start, group.start + self._sequences * self._width)
         self._kv_heads, self._head_dim = store.kv.shape[2:]
         self._mask: Tensor | None = None
         first = run_start(group.blocks[0]) if self._sequences == 1 else None
         self._read = (
-            _gatherer(store, group)
+            _gatherer(store, group, skipped)
             if first is None
-            else _slicer(store, first * BLOCK_TOKENS, group.length)
+            else _slicer(store, first * BLOCK_TOKENS + skipped, group.length - skipped)
         )
 
     def __call__(self, layer: int, query: Tensor, scale: float) -> Tensor:
@@ -119,13 +122,13 @@ def _slicer(store: KVStore, first: int, length: int) -> Read:
     return lambda layer: (held[2 * layer], held[2 * layer + 1])
 
 
-def _gatherer(store: KVStore, group: Group) -> Read:
+def _gatherer(store: KVStore, group: Group, skipped: int) -> Read:
     blocks = store.indexes(group.blocks.reshape(-1))
     shape = (len(group.blocks), -1, *store.kv.shape[2:])
 
     def gather(held: Tensor) -> Tensor:
         gathered = held.index_select(0, blocks).view(shape)
-        return gathered[:, : group.length].transpose(1, 2)
+        return gathered[:, skipped : group.length].transpose(1, 2)
 
     return lambda layer: (gather(store.blocks[2 * layer]), gather(store.blocks[2 * layer + 1]))
 
