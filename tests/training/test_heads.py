@@ -10,7 +10,8 @@ from rich.console import Console
 from tests.inference.conftest import save, tiny_configs
 
 from specmesh.decoding.sampling import Sampling, choose
-from specmesh.inference.models.heads.folder import HeadsConfig, load_heads, read_heads
+from specmesh.inference.models.heads.folder import HeadsConfig
+from specmesh.inference.models.heads.registry import load_heads
 from specmesh.inference.models.heads.seen import look
 from specmesh.inference.models.heads.target_ends import TargetEnds
 from specmesh.inference.models.loading import read_model

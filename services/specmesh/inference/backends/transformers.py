@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 def load_target(settings: Any, ranks: Ranks | None) -> LanguageModel:
     """Load a target, or this rank's part of it, with heads if ``settings`` name any."""
-    from specmesh.inference.models.heads.folder import load_heads
+    from specmesh.inference.models.heads.eagle3.served import Eagle3Heads
     from specmesh.inference.models.heads.neural import NeuralHeads
+    from specmesh.inference.models.heads.registry import load_heads
 
     folder = settings.heads
     if folder and ranks is not None:
@@ -27,9 +28,12 @@ def load_target(settings: Any, ranks: Ranks | None) -> LanguageModel:
 
     def heads_for(target: Any, digest: str) -> DraftHeads:
         try:
-            return load_heads(folder, target, digest)
+            heads = load_heads(folder, target, digest)
         except ModelNotLoadable as error:
             raise ModelNotLoadable(f"--heads: {error}") from error
+        if isinstance(heads, Eagle3Heads):
+            raise ModelNotLoadable(f"--heads: {folder!r}: heads that attend are not served yet")
+        return heads
 
     model = load_model(settings, ranks=ranks, heads_for=None if folder is None else heads_for)
     return model if model.heads is None else TargetWithHeads(model, NeuralHeads(model.heads))
