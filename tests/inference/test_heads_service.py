@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import grpc
 import numpy as np
@@ -13,9 +14,10 @@ from tests.conformance.calls import violations
 from tests.conformance.wrong_fields import VALID
 from tests.inference.conftest import tiny_configs
 from tests.inference.drafting import bushy, grow
-from tests.inference.random_heads import MAX_DEPTH, save_random_heads
+from tests.inference.random_heads import MAX_DEPTH, save_random_eagle3, save_random_heads
 from tests.inference.rounding import bound
 from tests.inference.test_verify_service import MODES, PREFIX, draft, request, whole
+from tests.inference.unpaged_head import Unpaged
 from transformers import AutoModelForCausalLM
 
 from specmesh.decoding.processing.processor import LogitProcessor
@@ -23,8 +25,7 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.model import Cancellation, ForwardRequest, ModelNotLoadable
-from specmesh.inference.models.heads.folder import load_heads
-from specmesh.inference.models.heads.neural import NeuralHeads
+from specmesh.inference.models.heads.serving import serve_heads
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.service.growth import DraftShape, GrowingDraft
 from specmesh.mesh.v1alpha1 import (
@@ -49,28 +50,38 @@ NEXT_DRAFT = {
 @pytest.fixture(scope="module")
 def heads_folders(folders, tmp_path_factory):
     root = tmp_path_factory.mktemp("heads")
-    return {name: save_random_heads(folders[name], root / name) for name in folders}
+    save = {"recurrent": save_random_heads, "eagle3": save_random_eagle3}
+    return {
+        (name, kind): save[kind](folders[name], root / name / kind)
+        for name in folders
+        for kind in save
+    }
+
+
+@pytest.fixture(scope="module", params=["recurrent", "eagle3"])
+def kind(request):
+    """Heads to whom a state is all of the text, or that attend to it."""
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def load_with_heads(folders, heads_folders):
+def load_with_heads(folders, heads_folders, kind):
     def load(architecture: str = "llama", heads_of: str | None = None) -> TargetWithHeads:
         model = TransformersModel.load(
             str(folders[architecture]),
             dtype="float32",
             device="cpu",
-            cache_bytes=1 << 22,
-            heads_for=lambda target, digest: NeuralHeads(
-                load_heads(heads_folders[heads_of or architecture], target, digest)
-            ),
+            cache_bytes=1 << 23,
+            heads_for=partial(serve_heads, heads_folders[heads_of or architecture, kind]),
         )
         return TargetWithHeads(model, model.heads)
 
     return load
 
 
-class Alone:
-    """Heads after transformers' own model, a token at a time."""
+class UnpagedState:
+    """A head to whom a state is all of the text, after transformers' own model, a token at a
+    time."""
 
     def __init__(self, folder, heads) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -86,6 +97,13 @@ class Alone:
             logits, states = self._heads.step(states, *row)
         return logits[0].numpy()
 
+
+class Alone:
+    """The drafts of heads that are alone with a text."""
+
+    def __init__(self, heads) -> None:
+        self._heads = heads
+
     def draft(self, text: Sequence[int], asked: dict, sampling: Sampling) -> TokenTree:
         """The tree that a request asks for below ``text``."""
         message = verifier_pb2.NextDraft(**asked)
@@ -97,16 +115,18 @@ class Alone:
             tree = growing.tree
             paths = [tree.tokens_on(tree.path(node)) for node in range(first, len(tree) + 1)]
             first = len(tree) + 1
-            growing.grow(np.stack([self.after(text, path) for path in paths]))
+            growing.grow(np.stack([self._heads.after(text, path) for path in paths]))
         return growing.tree
 
 
 @pytest.fixture(scope="module")
-def alone(folders, load_with_heads):
-    return {
-        name: Alone(folders[name], load_with_heads(name)._heads._heads)
-        for name in ("llama", "gpt2")
-    }
+def alone(folders, load_with_heads, kind):
+    def plain(name):
+        if kind == "eagle3":
+            return Unpaged(folders[name])
+        return UnpagedState(folders[name], load_with_heads(name)._heads._heads)
+
+    return {name: Alone(plain(name)) for name in ("llama", "gpt2")}
 
 
 async def ask(channel, message: verifier_pb2.VerifyRequest) -> verifier_pb2.VerifyResponse:

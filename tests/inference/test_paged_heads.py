@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,8 +17,7 @@ from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.blocks import NoRoom, TooLarge
 from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.model import Cancellation, ForwardRequest, Interrupted
-from specmesh.inference.models.heads.paged import PagedHeads
-from specmesh.inference.models.heads.registry import load_heads
+from specmesh.inference.models.heads.serving import serve_heads
 from specmesh.inference.models.transformers_model import TransformersModel
 
 pytestmark = pytest.mark.numbers
@@ -49,7 +49,7 @@ def load_with_head(folders, architecture, tmp_path_factory):
             device="cpu",
             cache_bytes=cache_tokens * (KV_BYTES[architecture] + HEAD_BYTES),
             chunk_tokens=chunk_tokens,
-            heads_for=lambda *target: PagedHeads(load_heads(folder, *target)),
+            heads_for=partial(serve_heads, folder),
         )
         assert model.heads is not None
         return TargetWithHeads(model, model.heads)

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from specmesh.training.heads.unroll import DEPTH_WEIGHT, SERVED_TEMPERATURE, heads_loss
 from tests.inference.conftest import save, tiny_configs
 
 from specmesh.decoding.sampling import Sampling, choose
-from specmesh.inference.models.heads.folder import HeadsConfig, load_heads, read_heads
+from specmesh.inference.models.heads.folder import HeadsConfig
+from specmesh.inference.models.heads.registry import load_heads
 from specmesh.inference.models.heads.seen import look
 from specmesh.inference.models.heads.target_ends import TargetEnds
 from specmesh.inference.models.loading import read_model
@@ -22,7 +24,6 @@ from specmesh.training.heads.generations import GenerationPlan, write_shard
 from specmesh.training.heads.held_out import measure
 from specmesh.training.heads.pipeline import HeadsPlan, run
 from specmesh.training.heads.texts import CorpusUnfit
-from specmesh.training.heads.unroll import DEPTH_WEIGHT, SERVED_TEMPERATURE, heads_loss
 from specmesh.training.optimise import Schedule, optimise
 
 KINDS = ["medusa", "recurrent"]

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specmesh import models
-from specmesh.inference.models.heads.folder import load_heads
+from specmesh.inference.models.heads.registry import load_heads
 from specmesh.inference.models.loading import read_model
 from specmesh.models.corpus import read_sources, split, standard_library
 from specmesh.training.heldout import MOST_PROMPTS, PROMPT_TOKENS

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 def load_target(settings: Any, ranks: Ranks | None) -> LanguageModel:
     """Load a target, or this rank's part of it, with heads if ``settings`` name any."""
-    from specmesh.inference.models.heads.folder import load_heads
-    from specmesh.inference.models.heads.neural import NeuralHeads
+    from specmesh.inference.models.heads.serving import serve_heads
 
     folder = settings.heads
     if folder and ranks is not None:
@@ -27,7 +26,7 @@ def load_target(settings: Any, ranks: Ranks | None) -> LanguageModel:
 
     def heads_for(target: Any, digest: str) -> TensorHeads:
         try:
-            return NeuralHeads(load_heads(folder, target, digest))
+            return serve_heads(folder, target, digest)
         except ModelNotLoadable as error:
             raise ModelNotLoadable(f"--heads: {error}") from error
 

@@ -26,6 +26,7 @@ from specmesh.inference.engine.batch import Batch, pack
 from specmesh.inference.engine.blocks import NoRoom
 from specmesh.inference.engine.heads.engine_heads import Reading
 from specmesh.inference.engine.kv_memory import KVMemory
+from specmesh.inference.engine.kv_store import KVShape
 from specmesh.inference.engine.paged_sequence import PagedSequence, PagedTree
 from specmesh.inference.model import Logits, SequenceState
 from specmesh.inference.models.attention import PagedAttention
@@ -47,7 +48,7 @@ class PagedHeads:
     def __init__(self, heads: Eagle3Heads) -> None:
         self._heads = heads
         self.max_depth = heads.max_depth
-        self.kept = (replace(heads.kv_shape, layers=2),)
+        self.kept: tuple[KVShape, ...] = (replace(heads.kv_shape, layers=2),)
 
     def attach(self, target: Any, memory: KVMemory) -> None:
         """Implement ``TensorHeads``."""
