@@ -66,12 +66,14 @@ def kind(request):
 
 @pytest.fixture(scope="module")
 def load_with_heads(folders, heads_folders, kind):
-    def load(architecture: str = "llama", heads_of: str | None = None) -> TargetWithHeads:
+    def load(
+        architecture: str = "llama", heads_of: str | None = None, cache_bytes: int = 1 << 23
+    ) -> TargetWithHeads:
         model = TransformersModel.load(
             str(folders[architecture]),
             dtype="float32",
             device="cpu",
-            cache_bytes=1 << 23,
+            cache_bytes=cache_bytes,
             heads_for=partial(serve_heads, heads_folders[heads_of or architecture, kind]),
         )
         return TargetWithHeads(model, model.heads)
@@ -231,6 +233,19 @@ async def test_a_draft_ends_where_heads_or_the_context_do(load_with_heads, serve
             message = request(whole([7] * length), EMPTY, {}, sure)
             response = await ask(channel, asking(message, **deep))
             assert max(drafted(response).depths) == expected
+
+
+async def test_without_room_for_what_heads_keep_a_verdict_comes_alone(
+    load_with_heads, serve, kind, caplog
+):
+    model = load_with_heads(cache_bytes=1 << 17)
+    many = {"growth": {"max_nodes": 1000, "least_worth": 0.001}}
+    message = request(whole(), EMPTY, {}, GREEDY)
+    async with serve(model) as channel:
+        response = await ask(channel, asking(message, **many))
+        assert response.HasField("next_draft") is (kind == "recurrent")
+        assert (await ask(channel, asking(message))).HasField("next_draft")
+    assert not caplog.records
 
 
 async def test_heads_that_fail_cost_the_draft_and_not_the_verdict(

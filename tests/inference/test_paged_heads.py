@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,21 +41,24 @@ ROOM = len(LEVELS[-1])
 
 @pytest.fixture(scope="module")
 def load_with_head(folders, architecture, tmp_path_factory):
-    folder = save_random_eagle3(folders[architecture], tmp_path_factory.mktemp("eagle3"))
+    """Loads a tiny target and a random head with an empty cache."""
+    head = save_random_eagle3(folders[architecture], tmp_path_factory.mktemp("eagle3"))
+    return partial(load, folders[architecture], head)
 
-    def load(cache_tokens: int = 1 << 13, chunk_tokens: int = 256) -> TargetWithHeads:
-        model = TransformersModel.load(
-            str(folders[architecture]),
-            dtype="float32",
-            device="cpu",
-            cache_bytes=cache_tokens * (KV_BYTES[architecture] + HEAD_BYTES),
-            chunk_tokens=chunk_tokens,
-            heads_for=partial(serve_heads, folder),
-        )
-        assert model.heads is not None
-        return TargetWithHeads(model, model.heads)
 
-    return load
+def load(
+    target: Path, head: Path, cache_tokens: int = 1 << 13, chunk_tokens: int = 256
+) -> TargetWithHeads:
+    model = TransformersModel.load(
+        str(target),
+        dtype="float32",
+        device="cpu",
+        cache_bytes=cache_tokens * (KV_BYTES[target.name] + HEAD_BYTES),
+        chunk_tokens=chunk_tokens,
+        heads_for=partial(serve_heads, head),
+    )
+    assert model.heads is not None
+    return TargetWithHeads(model, model.heads)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +83,26 @@ def assert_drafts(model, unpaged, sequence, text, node=0):
         unpaged.assert_drafts(draft.score(tree), text, tree, first)
         first = len(tree) + 1
     draft.close(())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fuse_norm": "each", "norm_before_residual": True},
+        {"fuse_norm": "whole", "norm_output": True},
+        {"qk_norm": True, "attention_bias": True, "mlp_bias": True, "num_kv_heads": 1},
+        {"rope": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0}},
+    ],
+    ids="-".join,
+)
+def test_heads_of_every_make_say_what_they_do_without_blocks(folders, tmp_path, changes):
+    unpaged = Unpaged(folders["llama"], **changes)
+    head = save_random_eagle3(folders["llama"], tmp_path, **changes)
+    model = load(folders["llama"], head)
+    sequence = verified(model, TOKENS[:30], BRANCHING, (2, 6))
+    text = [*TOKENS[:30], *BRANCHING.tokens_on((2, 6)), 3]
+    assert_drafts(model, unpaged, sequence, text, 6)
+    assert_drafts(model, unpaged, verified(model, text), [*text, 4])
 
 
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 40])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +21,9 @@ class Unpaged:
     """A target and the head that ``save_random_eagle3`` writes for it, alone and in double
     precision, so that differences are the rounding of what is compared with them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **changes: Any) -> None:
         self._target = AutoModelForCausalLM.from_pretrained(folder).double().eval()
-        self._head = random_eagle3(self._target).double()
+        self._head = random_eagle3(self._target, **changes).double()
         self._known: dict[tuple[int, ...], Tensor] = {}
 
     @torch.inference_mode()

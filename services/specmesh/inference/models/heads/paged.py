@@ -7,8 +7,8 @@ share the fate of the target's KV in the same slot: found by digest, copied, mov
 written over once the token is rejected.
 
 A token's state is fused from the target's hidden states, and the next token may come with a later
-forward pass. What a state contributes to the keys and values of the next pair is therefore kept in
-the token's slot as well.
+forward pass. What a state contributes to the keys and values of the next pair, which are linear in
+both, is therefore kept in the token's slot as well.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from specmesh.inference.models.device_errors import telling_apart
 from specmesh.inference.models.heads.eagle3.layer_tap import LayerTap
 from specmesh.inference.models.heads.eagle3.served import Eagle3Heads
 
-PAIRS, CONTRIBUTIONS = 0, 1
-"""The layers of the store: keys and values of pairs, and what each state contributes to those of
-the next pair."""
+PAIRS, HALVES = 0, 1
+"""The layers of the store: the keys and values of pairs, and the half of them that the state of a
+token contributes to the pair of the next."""
 
 FIRST_PAIR = 1
 """The first token of a text has no state before it, so nothing may attend to its slot."""
@@ -62,10 +62,12 @@ class PagedHeads:
         store.expect(batch.slots)
         write = store.writer(batch.slots)
         states = heads.fuse(self._tap.latest[0])
-        write(CONTRIBUTIONS, *heads.contributions(states).transpose(1, 2)[:, None])
-        before = store.kv[2 * CONTRIBUTIONS :].index_select(1, indexes(batch.parent_slots))
-        positions = indexes(batch.positions)
-        write(PAIRS, *heads.pairs(indexes(batch.token_ids), before, positions))
+        of_tokens, of_states = heads.halves(indexes(batch.token_ids), states)
+        kept = of_states.view(-1, 2, *store.kv.shape[2:])
+        write(HALVES, *kept.permute(1, 2, 0, 3)[:, None])
+        before = store.kv[2 * HALVES :].index_select(1, indexes(batch.parent_slots))
+        pairs = of_tokens + before.transpose(0, 1).flatten(1)
+        write(PAIRS, *heads.pairs(pairs, indexes(batch.positions)))
         return states.index_select(0, indexes(batch.rows))
 
     def begin(self, hidden: Tensor) -> Tensor:

@@ -63,33 +63,6 @@ class Eagle3Network(nn.Module):
         fused: Tensor = self.fc(hidden)
         return fused
 
-    def split_pairs(self) -> None:
-        """Prepare ``contributions`` and ``pairs``, once the weights are there and before layers are
-        packed."""
-        hidden, queries = self.config.hidden_size, self._widths[0]
-        weight, bias = self.qkv.weight.detach()[queries:], self.qkv.bias
-        self.pairs_of_token = _linear(
-            weight[:, :hidden], None if bias is None else bias.detach()[queries:]
-        )
-        self.pairs_of_state = _linear(weight[:, hidden:], None)
-
-    def contributions(self, states: Tensor) -> Tensor:
-        """Return what ``states`` ``[rows, tokens, hidden]`` contribute to the keys and values of
-        the pairs with the next tokens: ``[rows, tokens, 2 * kv_heads * head_dim]``."""
-        contributed: Tensor = self.pairs_of_state(self.state_norm(states))
-        return contributed
-
-    def pairs(
-        self, embedded: Tensor, contributed: Tensor, positions: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return the keys and values of pairs, as ``forward`` gives them to ``attend``, without
-        reading the pairs. ``contributed`` are the ``contributions`` of their states."""
-        projected = self.pairs_of_token(self.token_norm(embedded)) + contributed
-        key, value = map(self._by_head, projected.chunk(2, -1))
-        if self.config.qk_norm:
-            key = self.key_norm(key)
-        return rotate(key, *self.rotary(positions, key.dtype)), value
-
     def forward(
         self, embedded: Tensor, states: Tensor, positions: Tensor, attend: Attend
     ) -> Tensor:
@@ -115,23 +88,13 @@ class Eagle3Network(nn.Module):
 
     def _project(self, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, each ``[rows, heads, tokens, head_dim]``."""
-        query, key, value = map(self._by_head, self.qkv(read).split(self._widths, -1))
+        query, key, value = (
+            part.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
+            for part in self.qkv(read).split(self._widths, -1)
+        )
         if self.config.qk_norm:
             query, key = self.query_norm(query), self.key_norm(key)
         return query, key, value
-
-    def _by_head(self, projected: Tensor) -> Tensor:
-        rows, tokens, _ = projected.shape
-        return projected.view(rows, tokens, -1, self.config.head_dim).transpose(1, 2)
-
-
-def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    outputs, inputs = weight.shape
-    layer = nn.Linear(inputs, outputs, bias is not None, device="meta")
-    layer.weight = nn.Parameter(weight.contiguous(), requires_grad=False)
-    if bias is not None:
-        layer.bias = nn.Parameter(bias, requires_grad=False)
-    return layer
 
 
 def _norm_sizes(config: Eagle3Config) -> list[int]:
