@@ -24,8 +24,8 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.model import Cancellation, ForwardRequest, ModelNotLoadable
-from specmesh.inference.models.heads.registry import load_heads
 from specmesh.inference.models.heads.neural import NeuralHeads
+from specmesh.inference.models.heads.registry import load_heads
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.service.growth import DraftShape, GrowingDraft
 from specmesh.mesh.v1alpha1 import (

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from specmesh.training.heads.unroll import DEPTH_WEIGHT, SERVED_TEMPERATURE, heads_loss
 from tests.inference.conftest import save, tiny_configs
 
 from specmesh.decoding.sampling import Sampling, choose
@@ -23,7 +24,6 @@ from specmesh.training.heads.generations import GenerationPlan, write_shard
 from specmesh.training.heads.held_out import measure
 from specmesh.training.heads.pipeline import HeadsPlan, run
 from specmesh.training.heads.texts import CorpusUnfit
-from specmesh.training.heads.unroll import DEPTH_WEIGHT, SERVED_TEMPERATURE, heads_loss
 from specmesh.training.optimise import Schedule, optimise
 
 KINDS = ["medusa", "recurrent"]
