@@ -37,8 +37,8 @@ class Eagle3Trainee:
         self._identity = identity
 
     def start(self, token_ids: Tensor) -> None:
-        """Begin by passing on the deepest of the states, the target's guess of the token that is
-        about to be read."""
+        """Begin by passing on the deepest of the states, at the scales of the input of the target's
+        output layer, which the head's begins as."""
         network, config = self.network, self.network.config
         last = _scales(look(self._target, token_ids).hidden)
         deepest = _scales(self._normed_deepest(self.look(token_ids).hidden))
@@ -96,7 +96,8 @@ def eagle3_config(
     rope = getattr(config, "rope_parameters", None) or {}
     return Eagle3Config(
         target_hidden_size=config.hidden_size,
-        layer_ids=(min(2, layers // 2), layers // 2, layers),
+        # For all but shallow targets those that a published head reads by default.
+        layer_ids=(min(2, layers // 2), layers // 2, max(layers - 3, layers // 2)),
         vocab_size=config.vocab_size,
         draft_vocab_size=num_guessed,
         hidden_size=embedding_size,

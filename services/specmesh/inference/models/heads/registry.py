@@ -54,7 +54,9 @@ def load_heads(folder: str | Path, target: Any, target_digest: str) -> Heads:
     try:
         config = json.loads((folder / CONFIG).read_bytes())
     except (OSError, ValueError) as error:
-        raise ModelNotLoadable(f"cannot load heads from {str(folder)!r}: {error}") from error
+        raise ModelNotLoadable(
+            f"cannot load heads from {str(folder)!r}: {CONFIG}: {error}"
+        ) from error
     if isinstance(config, Mapping):
         for each in FORMATS:
             if each.matches(config):

@@ -18,7 +18,7 @@ from torch.nn.functional import embedding
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.heads.eagle3.config import Eagle3Config
 from specmesh.inference.models.heads.eagle3.identity import HeadsTarget
-from specmesh.inference.models.heads.eagle3.layer_tap import decoder_layers
+from specmesh.inference.models.heads.eagle3.layer_tap import check_layer_ids, decoder_layers
 from specmesh.inference.models.heads.eagle3.network import Eagle3Network
 from specmesh.inference.models.heads.eagle3.published import speculators_config
 from specmesh.inference.models.heads.eagle3.served import Eagle3Heads
@@ -51,11 +51,12 @@ def load_eagle3(
     try:
         config, theirs = describe(config_json, num_layers)
         theirs.check(config, folder, target, digest)
+        check_layer_ids(config.layer_ids, num_layers)
         tensors = _read_tensors(folder)
         with torch.device("meta"):
             network = Eagle3Network(config)
-        network.load_state_dict(to_network(network, tensors), assign=True)
         guessed = guessed_ids(tensors, config)
+        network.load_state_dict(to_network(network, tensors), assign=True)
     except ValidationError as error:
         raise ModelNotLoadable(
             f"cannot load the heads in {str(folder)!r}: {_told(error)}"

@@ -14,18 +14,14 @@ from specmesh.inference.models.heads.seen import Seen
 
 
 class LayerTap:
-    """Hooks that keep the hidden states named by ``layer_ids`` (see ``Eagle3Config``).
+    """Hooks that keep the hidden states named by ``layer_ids`` (see ``Eagle3Config``), which must
+    exist.
 
-    Raises ``ModelNotLoadable`` for a target without such layers.
+    Raises ``ModelNotLoadable`` for a target whose layers are not in one list.
     """
 
     def __init__(self, target: Any, layer_ids: Sequence[int]) -> None:
         layers = decoder_layers(target)
-        if not all(0 <= each <= len(layers) for each in layer_ids):
-            raise ModelNotLoadable(
-                f"the heads read the states {list(layer_ids)}, but the target has "
-                f"{len(layers)} layers"
-            )
         self._found: list[Tensor | None] = [None] * len(layer_ids)
         self._hooks = [self._hook(layers, place, each) for place, each in enumerate(layer_ids)]
 
@@ -63,6 +59,14 @@ def decoder_layers(target: Any) -> nn.ModuleList:
         if isinstance(module, nn.ModuleList) and len(module) == count:
             return module
     raise ModelNotLoadable(f"{type(target).__name__} has no list of {count} decoder layers")
+
+
+def check_layer_ids(layer_ids: Sequence[int], num_layers: int) -> None:
+    """Raise ``ValueError`` unless a target of ``num_layers`` has hidden states of such ids."""
+    if not all(0 <= each <= num_layers for each in layer_ids):
+        raise ValueError(
+            f"they read the hidden states {list(layer_ids)}, but the target has {num_layers} layers"
+        )
 
 
 @torch.no_grad()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
 from specmesh.inference.models.heads.eagle3.config import Eagle3Config, FuseNorm
 from specmesh.inference.models.heads.eagle3.identity import HeadsTarget
 from specmesh.inference.models.heads.eagle3.rotary import STATIC_ROPE_TYPES
+
+LayerIds = Annotated[tuple[int, ...], Field(min_length=1)]
 
 AUTHORS_DEPTH = 7
 """The depth to which the authors train their heads, which their files don't say."""
@@ -103,13 +105,13 @@ class _Speculators:
     fc_norm: bool = False
     norm_output: bool = False
     target_hidden_size: int | None = None
-    eagle_aux_hidden_state_layer_ids: tuple[int, ...] | None = Field(default=None, min_length=1)
+    eagle_aux_hidden_state_layer_ids: LayerIds | None = None
     target_digests: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _EagleConfig:
-    eagle_aux_hidden_state_layer_ids: tuple[int, ...] | None = Field(default=None, min_length=1)
+    eagle_aux_hidden_state_layer_ids: LayerIds | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
