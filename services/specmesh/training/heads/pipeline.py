@@ -46,9 +46,9 @@ LESSONS = (
 class HeadsPlan:
     """The heads to train, their target, the corpus, the length of training, and the folders.
 
-    ``target`` is a folder or a Hugging Face id. ``inner_size`` is that of the block of a head of
-    kind recurrent or eagle3; 0 means twice the target's hidden size. Heads guess the ``num_guessed`` tokens that the target
-    writes most; 0 means all tokens.
+    ``target`` is a folder or a Hugging Face id. ``inner_size`` is the width of the block of heads
+    that have one; 0 means twice the target's hidden size. Heads guess the ``num_guessed`` tokens
+    that the target writes most; 0 means all tokens.
     """
 
     target: str
