@@ -106,7 +106,8 @@ class ReferenceHead(nn.Module):
             hidden = self.input_norm(hidden)
         if self.options["fc_norm"]:
             parts = hidden.chunk(3, -1)
-            hidden = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts)], -1)
+            normed = [norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)]
+            hidden = torch.cat(normed, -1)
         return self.fc(hidden)
 
     @torch.no_grad()

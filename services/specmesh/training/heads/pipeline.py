@@ -32,13 +32,29 @@ from specmesh.training.progress import Stage, watch
 from specmesh.training.shards import Shards
 from specmesh.training.tokenizer import Tokens
 
+MAX_DEPTH = 16
+"""The most tokens to which heads may draft."""
+
 SERVED_DTYPES = ("float32", "float16", "bfloat16")
 """The data types in which a target may be served, each with its own digest. Training uses the last
 one."""
 
+
+@dataclass(frozen=True, slots=True)
+class HeadsLesson(Lesson):
+    """A part of the steps, in which at most ``unrolled`` tokens of a draft are read."""
+
+    unrolled: int = MAX_DEPTH
+
+
 LESSONS = (
-    Lesson("kl", 0.6, 0.0, 2e-2, 3e-3),
-    Lesson("tv", 0.4, 0.9, 1e-2, 1e-3),
+    HeadsLesson("kl", 0.6, 0.0, 2e-2, 3e-3),
+    HeadsLesson("tv", 0.4, 0.9, 1e-2, 1e-3),
+)
+EAGLE3_LESSONS = (
+    # One layer for all depths, so that more text is worth more than deeper drafts.
+    HeadsLesson("kl", 0.6, 0.0, 4e-2, 3e-3, unrolled=3),
+    HeadsLesson("tv", 0.4, 0.9, 2e-2, 1e-3),
 )
 
 
@@ -46,9 +62,9 @@ LESSONS = (
 class HeadsPlan:
     """The heads to train, their target, the corpus, the length of training, and the folders.
 
-    ``target`` is a folder or a Hugging Face id. ``inner_size`` is that of the block of a head of
-    kind recurrent or eagle3; 0 means twice the target's hidden size. Heads guess the ``num_guessed`` tokens that the target
-    writes most; 0 means all tokens.
+    ``target`` is a folder or a Hugging Face id. ``inner_size`` is the width of the block of heads
+    that have one; 0 means twice the target's hidden size. Heads guess the ``num_guessed`` tokens
+    that the target writes most; 0 means all tokens.
     """
 
     target: str
@@ -91,11 +107,12 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
     checkpoints = work / f"{trainee.name}-{plan.num_guessed}-{plan.max_depth}"
     both = _mixture(texts.training, written)
     done = 0
-    for number, lesson in enumerate(LESSONS, start=1):
+    lessons = EAGLE3_LESSONS if plan.kind == "eagle3" else LESSONS
+    for number, lesson in enumerate(lessons, start=1):
         schedule = _schedule(plan, lesson, number)
         if number == 1:
             trainee.start(sample_batch(both, schedule, 0))
-        loss = _loss(trainee, plan.max_depth, lesson.tv_share)
+        loss = _loss(trainee, min(plan.max_depth, lesson.unrolled), lesson.tv_share)
         # Named after the steps before, so that a longer first lesson gets a new second one.
         checkpoint = checkpoints / f"{lesson.name}-after-{done}.pt"
         steps = optimise(trainee.network, loss, both, schedule, checkpoint)

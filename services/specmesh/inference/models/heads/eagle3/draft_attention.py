@@ -28,9 +28,9 @@ class DraftAttention:
         # Query heads that share a key are a dimension of their own.
         query = query.view(len(query), key.shape[1], -1, *query.shape[2:]) * query.shape[-1] ** -0.5
         scores = (query @ keys[:, :, None].mT).masked_fill(later, -torch.inf)
-        more = [(query * key[:, :, None, :drafts]).sum(-1, keepdim=True) for key, _ in own]
+        more = [(query * each[:, :, None, :drafts]).sum(-1, keepdim=True) for each, _ in own]
         weights = torch.cat([scores, *more], -1).softmax(-1, dtype=torch.float32).to(value.dtype)
         attended = weights[..., :places] @ values[:, :, None]
-        for number, (_, value) in enumerate(own, start=places):
-            attended = attended + weights[..., number, None] * value[:, :, None, :drafts]
+        for number, (_, each) in enumerate(own, start=places):
+            attended = attended + weights[..., number, None] * each[:, :, None, :drafts]
         return attended.flatten(1, 2).transpose(1, 2)
