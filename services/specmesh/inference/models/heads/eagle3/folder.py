@@ -16,8 +16,6 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from specmesh.inference.model import ModelNotLoadable
-from specmesh.inference.models.cpu.linear import pack_linears
-from specmesh.inference.models.cpu.norm import fuse_norms
 from specmesh.inference.models.heads.eagle3.config import Eagle3Config
 from specmesh.inference.models.heads.eagle3.identity import HeadsTarget
 from specmesh.inference.models.heads.eagle3.layer_tap import check_layer_ids, decoder_layers
@@ -68,8 +66,6 @@ def load_eagle3(
     network.requires_grad_(requires_grad=False)
     network.to(target.device, target.dtype)
     network.rotary.float()  # angles of far positions need all digits
-    pack_linears(network)
-    fuse_norms(network, target.dtype)
     return Eagle3Heads(
         network,
         _embedding(tensors.get(EMBEDDING), target),

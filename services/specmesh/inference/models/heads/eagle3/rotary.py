@@ -37,7 +37,10 @@ class Rotary(nn.Module):
         """Return the cosines and sines ``[rows, 1, tokens, head_dim / 2]`` of ``positions``
         ``[rows, tokens]``."""
         angles = positions[:, None, :, None] * self.inverse_frequencies
-        return (angles.cos() * self._scale).to(dtype), (angles.sin() * self._scale).to(dtype)
+        cosines, sines = angles.cos(), angles.sin()
+        if self._scale != 1:
+            cosines, sines = cosines * self._scale, sines * self._scale
+        return cosines.to(dtype), sines.to(dtype)
 
 
 def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
