@@ -92,12 +92,11 @@ def eagle3_config(
             f"{type(target).__name__} has no output layer over states of its embeddings' size "
             f"{embedding_size}"
         )
-    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    heads = config.num_attention_heads
     rope = getattr(config, "rope_parameters", None) or {}
     return Eagle3Config(
         target_hidden_size=config.hidden_size,
-        # For all but shallow targets those that a published head reads by default.
-        layer_ids=(min(2, layers // 2), layers // 2, max(layers - 3, layers // 2)),
+        layer_ids=trained_layer_ids(config.num_hidden_layers),
         vocab_size=config.vocab_size,
         draft_vocab_size=num_guessed,
         hidden_size=embedding_size,
@@ -112,6 +111,13 @@ def eagle3_config(
         norm_before_residual=True,
         fuse_norm="each",
     )
+
+
+def trained_layer_ids(num_layers: int) -> tuple[int, ...]:
+    """Return the states that a head is trained to read in a target of ``num_layers``: those that
+    published heads read by default, as far as the target is deep enough for them."""
+    middle = num_layers // 2
+    return (min(2, middle), middle, max(num_layers - 3, middle))
 
 
 def _scales(hidden: Tensor) -> Tensor:

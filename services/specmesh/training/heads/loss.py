@@ -25,12 +25,12 @@ def heads_loss(trainee: Trainee, seen: Seen, depth: int, tv_share: float) -> Ten
     minus the acceptance rate, at ``SERVED_TEMPERATURE``. Tokens that are never guessed remain part
     of the target's distribution.
     """
-    told = _Told.by(seen, trainee.guessed)
+    wanted = _Wanted.by(seen, trainee.guessed)
     total = torch.zeros((), dtype=torch.float32, device=seen.logits.device)
     weights = 0.0
     for guess in trainee.unroll(seen, depth):
         here = slice(guess.first, guess.first + guess.logits.shape[1])
-        loss = told.loss(guess.logits.float(), here, tv_share).mean()
+        loss = wanted.loss(guess.logits.float(), here, tv_share).mean()
         weight = DEPTH_WEIGHT ** (guess.first - 1)
         total = total + weight * loss
         weights += weight
@@ -38,7 +38,7 @@ def heads_loss(trainee: Trainee, seen: Seen, depth: int, tv_share: float) -> Ten
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Wanted:
     """The target's distributions along texts, over the tokens that are guessed: ``p`` at
     temperature 1 and ``p_served``, both ``[rows, tokens, guessed]``.
 
@@ -52,11 +52,11 @@ class _Told:
 
     @staticmethod
     @torch.no_grad()
-    def by(seen: Seen, guessed: Tensor | None) -> _Told:
+    def by(seen: Seen, guessed: Tensor | None) -> _Wanted:
         log_p = _log_softmax(seen.logits, 1.0, guessed)
         p = log_p.exp()
         p_served = _log_softmax(seen.logits, SERVED_TEMPERATURE, guessed).exp()
-        return _Told(p, p_served, p.sum(-1), (p * log_p).sum(-1))
+        return _Wanted(p, p_served, p.sum(-1), (p * log_p).sum(-1))
 
     def loss(self, scores: Tensor, here: slice, tv_share: float) -> Tensor:
         """Return the loss ``[rows, drafts]`` of guesses with logits ``scores`` at the tokens
