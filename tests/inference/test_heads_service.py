@@ -20,6 +20,7 @@ from tests.inference.test_verify_service import MODES, PREFIX, draft, request, w
 from tests.inference.unpaged_head import Unpaged
 from transformers import AutoModelForCausalLM
 
+from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
@@ -233,6 +234,15 @@ async def test_a_draft_ends_where_heads_or_the_context_do(load_with_heads, serve
             message = request(whole([7] * length), EMPTY, {}, sure)
             response = await ask(channel, asking(message, **deep))
             assert max(drafted(response).depths) == expected
+
+
+async def test_calls_begin_once_there_is_room_for_their_drafts_too(load_with_heads, serve):
+    model = load_with_heads(cache_bytes=6 * BLOCK_TOKENS * 512)
+    assert model.pool.capacity_tokens >= 6 * BLOCK_TOKENS
+    messages = [asking(request(whole([7 + n] * 40), EMPTY, {}, GREEDY)) for n in range(6)]
+    async with serve(model) as channel:
+        responses = await asyncio.gather(*(ask(channel, message) for message in messages))
+    assert all(drafted(response) for response in responses)
 
 
 async def test_without_room_for_what_heads_keep_a_verdict_comes_alone(

@@ -144,7 +144,10 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     ) -> VerifySteps:
         began = time.perf_counter()
         model = self._model
-        sequence = model.open(prefix, job.cancellation, len(tree))
+        room = len(tree)
+        if next_draft is not None and isinstance(model, TargetWithHeads):
+            room = model.room(len(prefix), tree, next_draft.shape.num_nodes)
+        sequence = model.open(prefix, job.cancellation, room)
         accepted: Sequence[int] = ()
         try:
             logits = yield ForwardRequest(sequence, tree)

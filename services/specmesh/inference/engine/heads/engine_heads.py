@@ -41,6 +41,10 @@ class EngineHeads(Protocol):
         ``hidden_at``."""
         ...
 
+    def num_kept(self, room: int) -> int:
+        """Return for how many tokens a draft of up to ``room`` nodes keeps something."""
+        ...
+
     def open(self, sequence: SequenceState, token_id: int, room: int) -> Any:
         """Hold the text of ``sequence``, which is closed, and then ``token_id``, for a draft of up
         to ``room`` nodes below it. Raises ``NoRoom`` or ``TooLarge``."""
@@ -58,6 +62,10 @@ class EngineHeads(Protocol):
 
 class KeepsNothing:
     """Heads to whom a state is all of the text."""
+
+    def num_kept(self, room: int) -> int:  # noqa: ARG002
+        """Return 0."""
+        return 0
 
     def open(self, sequence: SequenceState, token_id: int, room: int) -> None:
         """Hold nothing."""

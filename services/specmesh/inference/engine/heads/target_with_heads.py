@@ -56,6 +56,14 @@ class TargetWithHeads:
         """Open a sequence of the target."""
         return self._target.open(prefix, cancellation, room)
 
+    def room(self, num_tokens: int, tree: TokenTree, num_nodes: int) -> int:
+        """Return the room to open below a prefix of ``num_tokens`` in order to verify ``tree`` and
+        then draft up to ``num_nodes`` nodes, as far as there can be so much."""
+        then = max(tree.depths) + self._heads.num_kept(num_nodes)
+        if self.pool is not None:
+            then = min(then, self.pool.capacity_tokens - num_tokens)
+        return max(len(tree), then)
+
     def open_draft(
         self, sequence: SequenceState, node: int, token_id: int, room: int
     ) -> DraftSequence:

@@ -74,6 +74,10 @@ class PagedHeads:
         """Return the state itself."""
         return hidden
 
+    def num_kept(self, room: int) -> int:
+        """Return the number of nodes, and the token that they hang from."""
+        return room + 1
+
     def open(self, sequence: SequenceState, token_id: int, room: int) -> PagedTree:
         """Take blocks for a draft: those that ``sequence`` has just given back, and more as
         needed."""
