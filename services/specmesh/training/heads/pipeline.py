@@ -132,7 +132,7 @@ def _trainee(
         config = eagle3_config(
             target, num_guessed=num_guessed, inner_size=plan.inner_size, max_depth=plan.max_depth
         )
-        identity = HeadsTarget(plan.target, (type(target).__name__,), digests)
+        identity = HeadsTarget(_name_of(plan.target), (type(target).__name__,), digests)
         return Eagle3Trainee(config, target, identity, guessed)
     ends = TargetEnds(target)
     inner_size = plan.inner_size or 2 * ends.hidden_size
@@ -146,6 +146,11 @@ def _trainee(
         max_depth=plan.max_depth,
     )
     return StatelessTrainee(stateless, target, guessed)
+
+
+def _name_of(target: str) -> str:
+    """Return a folder's last part, or a Hugging Face id as it is."""
+    return Path(target).name if Path(target).exists() else target
 
 
 def _read_target(name: str) -> tuple[LoadedModel, dict[str, str]]:
