@@ -13,7 +13,7 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.replay import MISSED, UNKNOWN, AnswerRanks
 from specmesh.inference.models.digests import digest_of_weights
 from specmesh.inference.models.heads.along_text import drafts_along
-from specmesh.inference.models.heads.folder import WEIGHTS
+from specmesh.inference.models.heads.eagle3.folder import weights_file
 from specmesh.inference.models.heads.registry import load_heads
 from specmesh.inference.models.loading import read_model
 from specmesh.tools.calibrate.ranks import rank
@@ -32,7 +32,7 @@ class HeadGuesses:
         self._target = plain.model
         digest = digest_of_weights(plain.model, plain.config, wanted=True)
         self._heads = load_heads(folder, plain.model, digest)
-        self.digest = hashlib.sha256((Path(folder) / WEIGHTS).read_bytes()).hexdigest()
+        self.digest = hashlib.sha256(weights_file(Path(folder)).read_bytes()).hexdigest()
 
     def ranks(
         self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling

@@ -32,9 +32,6 @@ from specmesh.training.progress import Stage, watch
 from specmesh.training.shards import Shards
 from specmesh.training.tokenizer import Tokens
 
-MAX_DEPTH = 16
-"""The most tokens to which heads may draft."""
-
 SERVED_DTYPES = ("float32", "float16", "bfloat16")
 """The data types in which a target may be served, each with its own digest. Training uses the last
 one."""
@@ -42,9 +39,10 @@ one."""
 
 @dataclass(frozen=True, slots=True)
 class HeadsLesson(Lesson):
-    """A part of the steps, in which at most ``unrolled`` tokens of a draft are read."""
+    """A part of the steps, in which at most ``unrolled`` tokens of a draft are read, if it is not
+    None."""
 
-    unrolled: int = MAX_DEPTH
+    unrolled: int | None = None
 
 
 LESSONS = (
@@ -112,7 +110,8 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
         schedule = _schedule(plan, lesson, number)
         if number == 1:
             trainee.start(sample_batch(both, schedule, 0))
-        loss = _loss(trainee, min(plan.max_depth, lesson.unrolled), lesson.tv_share)
+        depth = min(plan.max_depth, lesson.unrolled or plan.max_depth)
+        loss = _loss(trainee, depth, lesson.tv_share)
         # Named after the steps before, so that a longer first lesson gets a new second one.
         checkpoint = checkpoints / f"{lesson.name}-after-{done}.pt"
         steps = optimise(trainee.network, loss, both, schedule, checkpoint)
@@ -133,7 +132,7 @@ def _trainee(
         config = eagle3_config(
             target, num_guessed=num_guessed, inner_size=plan.inner_size, max_depth=plan.max_depth
         )
-        identity = HeadsTarget(plan.target, (type(target).__name__,), digests)
+        identity = HeadsTarget(_name_of(plan.target), (type(target).__name__,), digests)
         return Eagle3Trainee(config, target, identity, guessed)
     ends = TargetEnds(target)
     inner_size = plan.inner_size or 2 * ends.hidden_size
@@ -147,6 +146,11 @@ def _trainee(
         max_depth=plan.max_depth,
     )
     return StatelessTrainee(stateless, target, guessed)
+
+
+def _name_of(target: str) -> str:
+    """Return a folder's last part, or a Hugging Face id as it is."""
+    return Path(target).name if Path(target).exists() else target
 
 
 def _read_target(name: str) -> tuple[LoadedModel, dict[str, str]]:
@@ -189,13 +193,13 @@ def _schedule(plan: HeadsPlan, lesson: Lesson, number: int) -> Schedule:
     )
 
 
-def _loss(trainee: Trainee, max_depth: int, tv_share: float) -> Callable[[Tensor], Tensor]:
+def _loss(trainee: Trainee, depth: int, tv_share: float) -> Callable[[Tensor], Tensor]:
     """Return the loss of a batch. The target runs outside compiled code since it has no
     gradients."""
     look: Callable[[Tensor], Seen] = torch.compiler.disable(  # type: ignore[no-untyped-call]
         trainee.look
     )
-    return lambda batch: heads_loss(trainee, look(batch), max_depth, tv_share)
+    return lambda batch: heads_loss(trainee, look(batch), depth, tv_share)
 
 
 def _most_frequent(written: Tokens, count: int, vocab_size: int) -> Tensor | None:

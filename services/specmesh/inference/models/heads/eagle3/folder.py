@@ -94,15 +94,20 @@ def save_eagle3(
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def _read_tensors(folder: Path) -> dict[str, Tensor]:
-    if (folder / WEIGHTS).exists():
-        return load_file(folder / WEIGHTS)
-    if (folder / PICKLED_WEIGHTS).exists():
-        found: dict[str, Tensor] = torch.load(
-            folder / PICKLED_WEIGHTS, map_location="cpu", weights_only=True
-        )
-        return found
+def weights_file(folder: Path) -> Path:
+    """Return the file with the tensors of heads in ``folder``. Raises ``FileNotFoundError``."""
+    for name in (WEIGHTS, PICKLED_WEIGHTS):
+        if (folder / name).exists():
+            return folder / name
     raise FileNotFoundError(f"it has no {WEIGHTS} and no {PICKLED_WEIGHTS}")
+
+
+def _read_tensors(folder: Path) -> dict[str, Tensor]:
+    file = weights_file(folder)
+    if file.name == WEIGHTS:
+        return load_file(file)
+    found: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
+    return found
 
 
 def _embedding(own: Tensor | None, target: Any) -> Callable[[Tensor], Tensor]:

@@ -27,32 +27,32 @@ class HeadsTarget:
         """Raise ``ModelNotLoadable`` unless ``target``, a model as ``read_model`` returns it, may
         be the target: what its files say is compared, and what they don't say is unknown."""
         text_config = target.config.get_text_config()
-        theirs_and_ours: list[tuple[str, object, object]] = [
+        compared = [
+            *self._compared(target, digest),
             ("hidden size", config.target_hidden_size, text_config.hidden_size),
             ("vocabulary size", config.vocab_size, text_config.vocab_size),
         ]
-        if self.digests:
-            told = ", ".join(f"{each} in {dtype}" for dtype, each in self.digests.items())
-            known = digest if digest in self.digests.values() else None
-            theirs_and_ours.insert(0, ("weights", known or told, digest))
-        else:
-            architecture = type(target).__name__
-            if self.architectures and architecture not in self.architectures:
-                expected = ", ".join(self.architectures)
-                theirs_and_ours.append(("architecture", expected, architecture))
-            if self.name is not None:
-                # A copy of the model is the model, in whatever folder.
-                names = [_last_part(name) for name in (self.name, target.name_or_path)]
-                same = names[0].lower() == names[1].lower()
-                ours = self.name if same else target.name_or_path
-                theirs_and_ours.append(("name", self.name, ours))
-        for what, theirs, ours in theirs_and_ours:
+        for what, theirs, ours in compared:
             if theirs != ours:
                 raise ModelNotLoadable(
                     f"the heads in {str(folder)!r} are for another target, with {what} {theirs}, "
                     f"but this target has {what} {ours}"
                 )
 
+    def _compared(self, target: Any, digest: str) -> list[tuple[str, object, object]]:
+        """Return what identifies the target, as the files have it, and as ``target`` has it."""
+        if self.digests:
+            told = ", ".join(f"{each} in {dtype}" for dtype, each in self.digests.items())
+            return [("weights", digest if digest in self.digests.values() else told, digest)]
+        compared: list[tuple[str, object, object]] = []
+        # A copy of the model is the model, in whatever folder.
+        if self.name is not None and _last_part(self.name) != _last_part(target.name_or_path):
+            compared.append(("name", self.name, target.name_or_path))
+        architecture = type(target).__name__
+        if self.architectures and architecture not in self.architectures:
+            compared.append(("architecture", ", ".join(self.architectures), architecture))
+        return compared
+
 
 def _last_part(name: str) -> str:
-    return name.rstrip("/").rpartition("/")[2]
+    return name.rstrip("/").rpartition("/")[2].lower()
