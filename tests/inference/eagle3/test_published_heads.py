@@ -18,6 +18,7 @@ from tests.inference.eagle3.reference import (
 
 from specmesh.inference.models.heads.eagle3.draft_attention import DraftAttention
 from specmesh.inference.models.heads.eagle3.layer_tap import look_inside
+from specmesh.inference.models.heads.eagle3.published import AUTHORS_DEPTH
 from specmesh.inference.models.heads.registry import load_heads
 
 KINDS = {
@@ -102,6 +103,17 @@ def test_the_tree_is_that_of_the_definition(target, digest, text, tmp_path, writ
     ]
     assert len(trees[0]) == 3 + 9 + 27
     assert trees[0] == trees[1]
+
+
+@pytest.mark.parametrize("architecture", ["LlamaForCausalLM", "Eagle3LlamaForCausalLM"])
+def test_flat_configurations_are_told_by_their_vocabulary_or_name(
+    target, digest, tmp_path, architecture
+):
+    head = random_reference(layer_config())
+    folder = write_authors(tmp_path, head, architectures=[architecture])
+    heads = load_heads(folder, target.model, digest)
+    assert heads.layer_ids == LAYER_IDS
+    assert heads.max_depth == AUTHORS_DEPTH
 
 
 def test_layers_of_specforge_are_those_whose_output_is_meant(target, digest, tmp_path):

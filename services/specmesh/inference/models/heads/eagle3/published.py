@@ -132,10 +132,9 @@ def is_speculators(config: Mapping[str, Any]) -> bool:
 
 def is_authors(config: Mapping[str, Any]) -> bool:
     """Return whether ``config`` is that of an EAGLE-3 head as EAGLE's authors publish them, and as
-    SpecForge trains them."""
-    return any("Eagle3" in str(each) for each in config.get("architectures") or ()) and (
-        "transformer_layer_config" not in config
-    )
+    SpecForge trains them. The authors' own names no architecture but that of the layer."""
+    named = any("Eagle3" in str(each) for each in config.get("architectures") or ())
+    return (named or "draft_vocab_size" in config) and "speculators_model_type" not in config
 
 
 def of_speculators(
