@@ -92,7 +92,7 @@ def heads(
     target: Annotated[
         str | None, typer.Option(help="Folder or Hugging Face id", show_default="shipped")
     ] = None,
-    kind: Annotated[HeadKind, typer.Option(help="Architecture")] = HeadKind.RECURRENT,
+    kind: Annotated[HeadKind, typer.Option(help="Architecture")] = HeadKind.EAGLE3,
     sources: Corpus = None,
     files: Annotated[str, typer.Option(help="Pattern of file names in the corpus")] = "*.py",
     work_dir: Annotated[Path, typer.Option(help="Folder for checkpoints and texts")] = Path(
