@@ -13,7 +13,7 @@ from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.predict.calibration import Calibration
 from specmesh.decoding.trees.calibrated import CalibratedTrees
 from specmesh.decoding.trees.replay import MISSED, NUM_RANKS, UNKNOWN
-from specmesh.inference.models.heads.folder import load_heads
+from specmesh.inference.models.heads.registry import load_heads
 from specmesh.inference.models.heads.seen import look
 from specmesh.inference.offline import answer
 from specmesh.tools.calibrate.__main__ import app

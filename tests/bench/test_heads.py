@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.inference.random_heads import save_random_eagle3
 from typer.testing import CliRunner
 
 from specmesh import models
@@ -55,3 +56,15 @@ def test_longer_drafts_than_the_heads_have_are_refused():
     done = CliRunner().invoke(app, ["--depth", "9"])
     assert done.exit_code == 2
     assert "drafts 5 tokens" in done.output
+
+
+def test_a_head_that_attends_is_measured_like_any_other(tmp_path):
+    target = models.path(models.TARGET)
+    folder = save_random_eagle3(target, tmp_path / "attending")
+    options = ("--num-prompts", "1", "--tokens", "12", "--depth", "2", "--temperature", "0")
+    done = CliRunner().invoke(app, [*options, "--heads", str(folder), "--json"])
+    assert done.exit_code == 0, done.output
+    _, heads = json.loads(done.output)["rows"]
+    assert heads["drafter"] == "attending"
+    assert len(heads["acceptance_by_depth"]) == 2
+    assert heads["step_ms"] > 0

@@ -3,7 +3,9 @@
 import json
 
 import pytest
+import torch
 from tests.e2e.answers import LONG, all_of, answer, disturbed, said
+from tests.inference.random_heads import save_random_eagle3
 
 from specmesh import models
 from specmesh.client import AcceptanceMode, AsyncClient
@@ -28,15 +30,29 @@ def write_heads(folder, digest):
     return ("--heads", str(folder))
 
 
+def write_eagle3(folder, digest):
+    """A random head that attends to the text, for the shipped target."""
+    sizes = {"num_heads": 5, "num_kv_heads": 1, "head_dim": 64, "max_position_embeddings": 1024}
+    save_random_eagle3(models.path(models.TARGET), folder, torch.arange(1024), **sizes)
+    assert digest in (folder / "config.json").read_text()
+    return ("--heads", str(folder))
+
+
 @pytest.fixture(scope="module")
 def digest(mesh):
     return mesh.verifiers[0].wait_event("model ready")["weights_digest"]
 
 
+@pytest.fixture(scope="module", params=[write_heads, write_eagle3], ids=["medusa", "eagle3"])
+def write(request):
+    """Writes heads of a kind."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def headed(mesh, digest, tmp_path_factory):
+def headed(mesh, digest, write, tmp_path_factory):
     """A replica with heads, which lives as long as the mesh."""
-    flags = write_heads(tmp_path_factory.mktemp("heads"), digest)
+    flags = write(tmp_path_factory.mktemp("heads"), digest)
     return mesh.processes.verifier("--redis-url", mesh.redis_url, *flags)
 
 
@@ -59,6 +75,27 @@ async def test_a_mesh_without_drafters_gives_the_same_answer(
     assert num_verified_tokens > 0
 
 
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.8, "top_p": 0.9}])
+async def test_a_drafter_beside_any_heads_gives_the_same_answer(
+    mesh, headed, processes, client, prompts, sampling
+):
+    orchestrator = processes.orchestrator([headed], [mesh.drafter], "--redis-url", mesh.redis_url)
+    ways = [
+        {"strategy": "heads"},
+        {"strategy": "heads-and-drafter"},
+        {"strategy": "heads-and-drafter", "width": 24},
+        {"strategy": "dsi"},
+        {"strategy": "auto"},
+    ]
+    async with AsyncClient(orchestrator.address) as both:
+        alone, *drafted = await all_of(
+            answer(client, prompts[3], **HEADS | sampling | {"strategy": "autoregressive"}),
+            *(answer(both, prompts[3], **HEADS | sampling | way) for way in ways),
+        )
+    assert [said(result) for result in drafted] == [said(alone)] * len(ways)
+    assert sum(result.stats.num_accepted_tokens for result in drafted) > 0
+
+
 async def test_a_mesh_without_drafters_answers_in_rejection_mode(headed, processes, mesh, prompts):
     orchestrator = processes.orchestrator([headed], [], "--redis-url", mesh.redis_url)
     async with AsyncClient(orchestrator.address) as drafterless:
@@ -70,10 +107,10 @@ async def test_a_mesh_without_drafters_answers_in_rejection_mode(headed, process
 
 
 async def test_a_replica_that_dies_leaves_the_answer_to_one_without_heads(
-    mesh, processes, client, prompts, digest, tmp_path
+    mesh, processes, client, prompts, digest, write, tmp_path
 ):
     flags = ("--redis-url", mesh.redis_url)
-    victim = processes.verifier(*flags, *write_heads(tmp_path, digest))
+    victim = processes.verifier(*flags, *write(tmp_path, digest))
     orchestrator = processes.orchestrator([victim, mesh.verifiers[0]], [], *flags)
     undisturbed = await answer(client, prompts[0], **LONG)
 

@@ -86,6 +86,12 @@ def test_what_means_nothing_to_a_backend_is_refused(setting, why):
         VerifierService(VerifierSettings(backend="simulated", **setting)).load()
 
 
+def test_a_backend_without_heads_says_why():
+    why = "--heads: backend 'vllm' does not use it: vLLM's workers don't return the hidden states"
+    with pytest.raises(ModelNotLoadable, match=why):
+        VerifierService(VerifierSettings(backend="vllm", model="m", heads="folder")).load()
+
+
 def test_a_setting_of_other_backends_is_refused_with_the_names_of_them_all():
     named_all = "--tokenizer is only for --backend ngram or prompt-lookup or random"
     with pytest.raises(ModelNotLoadable, match=named_all):

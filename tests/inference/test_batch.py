@@ -22,6 +22,7 @@ def part(width: int, length: int, *, name: int = 0, rows=None, attention_mask=No
         token_ids=own,
         positions=range(first, length),
         slots=own,
+        parent_slots=[max(own.start, slot - 1) for slot in own],
         rows=range(width) if rows is None else rows,
         blocks=[100 * name + block for block in range(length // BLOCK_TOKENS + 3)],
         length=length,

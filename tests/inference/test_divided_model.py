@@ -218,7 +218,10 @@ def test_other_backends_refuse_units(settings, service, backend):
     ("setting", "problem"),
     [
         ({"device": "cuda"}, r"--units: the model must be on the CPU, but --device is 'cuda'"),
-        ({"heads": "folder"}, "--heads: backend 'units' does not use it"),
+        (
+            {"heads": "folder"},
+            "--heads: backend 'units' does not use it: their layers are not divided",
+        ),
     ],
 )
 def test_what_does_not_go_together_with_units_is_refused(setting, problem):

@@ -8,7 +8,8 @@ import torch
 
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.cpu.linear import pack_linears
-from specmesh.inference.models.heads.folder import HeadsConfig, load_heads, save_heads
+from specmesh.inference.models.heads.folder import HeadsConfig, save_heads
+from specmesh.inference.models.heads.registry import load_heads
 from specmesh.inference.models.heads.seen import look
 from specmesh.inference.models.heads.target_ends import TargetEnds
 from specmesh.inference.models.loading import read_model

@@ -14,18 +14,19 @@ from tests.conformance.calls import violations
 from tests.conformance.wrong_fields import VALID
 from tests.inference.conftest import tiny_configs
 from tests.inference.drafting import bushy, grow
-from tests.inference.random_heads import MAX_DEPTH, save_random_heads
+from tests.inference.random_heads import MAX_DEPTH, save_random_eagle3, save_random_heads
 from tests.inference.rounding import bound
 from tests.inference.test_verify_service import MODES, PREFIX, draft, request, whole
+from tests.inference.unpaged_head import Unpaged
 from transformers import AutoModelForCausalLM
 
+from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.inference.engine.heads import TargetWithHeads
+from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.model import Cancellation, ForwardRequest, ModelNotLoadable
-from specmesh.inference.models.heads.folder import load_heads
-from specmesh.inference.models.heads.neural import NeuralHeads
+from specmesh.inference.models.heads.serving import serve_heads
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.service.growth import DraftShape, GrowingDraft
 from specmesh.mesh.v1alpha1 import (
@@ -50,26 +51,40 @@ NEXT_DRAFT = {
 @pytest.fixture(scope="module")
 def heads_folders(folders, tmp_path_factory):
     root = tmp_path_factory.mktemp("heads")
-    return {name: save_random_heads(folders[name], root / name) for name in folders}
+    save = {"recurrent": save_random_heads, "eagle3": save_random_eagle3}
+    return {
+        (name, kind): save[kind](folders[name], root / name / kind)
+        for name in folders
+        for kind in save
+    }
+
+
+@pytest.fixture(scope="module", params=["recurrent", "eagle3"])
+def kind(request):
+    """Heads to whom a state is all of the text, or that attend to it."""
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def load_with_heads(folders, heads_folders):
-    def load(architecture: str = "llama", heads_of: str | None = None) -> TargetWithHeads:
+def load_with_heads(folders, heads_folders, kind):
+    def load(
+        architecture: str = "llama", heads_of: str | None = None, cache_bytes: int = 1 << 23
+    ) -> TargetWithHeads:
         model = TransformersModel.load(
             str(folders[architecture]),
             dtype="float32",
             device="cpu",
-            cache_bytes=1 << 22,
-            heads_for=partial(load_heads, heads_folders[heads_of or architecture]),
+            cache_bytes=cache_bytes,
+            heads_for=partial(serve_heads, heads_folders[heads_of or architecture, kind]),
         )
-        return TargetWithHeads(model, NeuralHeads(model.heads))
+        return TargetWithHeads(model, model.heads)
 
     return load
 
 
-class Alone:
-    """Heads after transformers' own model, a token at a time."""
+class UnpagedState:
+    """A head to whom a state is all of the text, after transformers' own model, a token at a
+    time."""
 
     def __init__(self, folder, heads) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -85,6 +100,13 @@ class Alone:
             logits, states = self._heads.step(states, *row)
         return logits[0].numpy()
 
+
+class Alone:
+    """The drafts of heads that are alone with a text."""
+
+    def __init__(self, heads) -> None:
+        self._heads = heads
+
     def draft(self, text: Sequence[int], asked: dict, sampling: Sampling) -> TokenTree:
         """The tree that a request asks for below ``text``."""
         message = verifier_pb2.NextDraft(**asked)
@@ -96,16 +118,18 @@ class Alone:
             tree = growing.tree
             paths = [tree.tokens_on(tree.path(node)) for node in range(first, len(tree) + 1)]
             first = len(tree) + 1
-            growing.grow(np.stack([self.after(text, path) for path in paths]))
+            growing.grow(np.stack([self._heads.after(text, path) for path in paths]))
         return growing.tree
 
 
 @pytest.fixture(scope="module")
-def alone(folders, load_with_heads):
-    return {
-        name: Alone(folders[name], load_with_heads(name)._target.heads)
-        for name in ("llama", "gpt2")
-    }
+def alone(folders, load_with_heads, kind):
+    def plain(name):
+        if kind == "eagle3":
+            return Unpaged(folders[name])
+        return UnpagedState(folders[name], load_with_heads(name)._heads._heads)
+
+    return {name: Alone(plain(name)) for name in ("llama", "gpt2")}
 
 
 async def ask(channel, message: verifier_pb2.VerifyRequest) -> verifier_pb2.VerifyResponse:
@@ -212,13 +236,35 @@ async def test_a_draft_ends_where_heads_or_the_context_do(load_with_heads, serve
             assert max(drafted(response).depths) == expected
 
 
+async def test_calls_begin_once_there_is_room_for_their_drafts_too(load_with_heads, serve):
+    model = load_with_heads(cache_bytes=6 * BLOCK_TOKENS * 512)
+    assert model.pool.capacity_tokens >= 6 * BLOCK_TOKENS
+    messages = [asking(request(whole([7 + n] * 40), EMPTY, {}, GREEDY)) for n in range(6)]
+    async with serve(model) as channel:
+        responses = await asyncio.gather(*(ask(channel, message) for message in messages))
+    assert all(drafted(response) for response in responses)
+
+
+async def test_without_room_for_what_heads_keep_a_verdict_comes_alone(
+    load_with_heads, serve, kind, caplog
+):
+    model = load_with_heads(cache_bytes=1 << 17)
+    many = {"growth": {"max_nodes": 1000, "least_worth": 0.001}}
+    message = request(whole(), EMPTY, {}, GREEDY)
+    async with serve(model) as channel:
+        response = await ask(channel, asking(message, **many))
+        assert response.HasField("next_draft") is (kind == "recurrent")
+        assert (await ask(channel, asking(message))).HasField("next_draft")
+    assert not caplog.records
+
+
 async def test_heads_that_fail_cost_the_draft_and_not_the_verdict(
     load_with_heads, serve, monkeypatch
 ):
     model = load_with_heads()
     message = request(whole(), EMPTY, {}, GREEDY)
 
-    def fail(states, token_ids, depths):
+    def fail(readings):
         raise RuntimeError("broken heads")
 
     async with serve(model) as channel:
@@ -279,7 +325,8 @@ def test_while_some_draft_nobody_waits_for_the_target(load_with_heads):
     model = load_with_heads()
     first = model.open(PREFIX, Cancellation(), 4)
     (logits,) = model.forward([ForwardRequest(first, EMPTY)])
-    drafts = [model.open_draft(first, 0, token) for token in (7, 8)]
+    first.close(())
+    drafts = [model.open_draft(first, 0, token, room=4) for token in (7, 8)]
     other = model.open(PREFIX[::-1], Cancellation(), 4)
     requests = [
         ForwardRequest(drafts[0], EMPTY),
@@ -289,7 +336,7 @@ def test_while_some_draft_nobody_waits_for_the_target(load_with_heads):
     one, waits, two = model.forward(requests)
     assert waits is None
     for draft_, together, token in zip(drafts, (one, two), (7, 8), strict=True):
-        separate = model.open_draft(first, 0, token).score(EMPTY)
+        separate = model.open_draft(first, 0, token, room=4).score(EMPTY)
         apart = 2 * bound(tiny_configs()["llama"], separate)
         np.testing.assert_allclose(together, separate, rtol=0, atol=apart)
         assert draft_.num_computed_tokens == 1

@@ -1,6 +1,7 @@
 """Heads are trained on what the target says along its own texts."""
 
 import io
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,10 @@ from rich.console import Console
 from tests.inference.conftest import save, tiny_configs
 
 from specmesh.decoding.sampling import Sampling, choose
-from specmesh.inference.models.heads.folder import HeadsConfig, load_heads, read_heads
+from specmesh.inference.models.heads.along_text import drafts_along
+from specmesh.inference.models.heads.eagle3.identity import HeadsTarget
+from specmesh.inference.models.heads.folder import HeadsConfig
+from specmesh.inference.models.heads.registry import load_heads
 from specmesh.inference.models.heads.seen import look
 from specmesh.inference.models.heads.target_ends import TargetEnds
 from specmesh.inference.models.loading import read_model
@@ -18,14 +22,16 @@ from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.offline import answer
 from specmesh.models.corpus import read_sources, split
 from specmesh.training.heads import pipeline, texts
+from specmesh.training.heads.eagle3 import Eagle3Trainee, eagle3_config
 from specmesh.training.heads.generations import GenerationPlan, write_shard
 from specmesh.training.heads.held_out import measure
+from specmesh.training.heads.loss import DEPTH_WEIGHT, SERVED_TEMPERATURE, heads_loss
 from specmesh.training.heads.pipeline import HeadsPlan, run
+from specmesh.training.heads.stateless import StatelessTrainee
 from specmesh.training.heads.texts import CorpusUnfit
-from specmesh.training.heads.unroll import DEPTH_WEIGHT, SERVED_TEMPERATURE, heads_loss
 from specmesh.training.optimise import Schedule, optimise
 
-KINDS = ["medusa", "recurrent"]
+KINDS = ["eagle3", "medusa", "recurrent"]
 SILENT = Console(file=io.StringIO())
 
 
@@ -75,9 +81,15 @@ def _target(folder):
     return read_model(str(folder), "float32", "cpu", None)
 
 
-def _network(kind, target, max_depth=3, inner=32):
+def _trainee(kind, target, guessed=None, max_depth=3, inner=32):
     torch.manual_seed(0)
-    return HeadsConfig(
+    if kind == "eagle3":
+        num_guessed = target.config.vocab_size if guessed is None else len(guessed)
+        config = eagle3_config(
+            target.model, num_guessed=num_guessed, inner_size=inner, max_depth=max_depth
+        )
+        return Eagle3Trainee(config, target.model, HeadsTarget(), guessed)
+    config = HeadsConfig(
         kind=kind,
         target_digests={},
         hidden_size=target.config.hidden_size,
@@ -85,7 +97,8 @@ def _network(kind, target, max_depth=3, inner=32):
         vocab_size=target.config.vocab_size,
         inner_size=inner,
         max_depth=max_depth,
-    ).network()
+    )
+    return StatelessTrainee(config, target.model, guessed)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
@@ -99,13 +112,17 @@ def test_heads_are_trained_for_any_target_and_load(plan, targets, kind, architec
     target = _target(targets[architecture])
     digest = target.describe("float32", None, None).weights_digest
     heads = load_heads(plan.output, target.model, digest)
-    logits, _ = heads.step(torch.randn(2, 32), torch.tensor([1, 2]), torch.tensor([0, 1]))
-    assert (logits > -torch.inf).sum(-1).tolist() == [30, 30]
-    config, _ = read_heads(plan.output)
-    assert set(config.target_digests) == {"float32", "bfloat16", "float16"}
+    text = torch.arange(1, 9)
+    for logits in drafts_along(heads, target.model, text, 3):
+        assert (logits > -torch.inf).sum(-1).tolist() == [30] * len(logits)
+    config = json.loads((plan.output / "config.json").read_text())
+    assert set(config["target_digests"]) == {"float32", "bfloat16", "float16"}
+    assert str(plan.target) not in json.dumps(config)
 
 
-def test_stopped_run_goes_on_and_ends_with_the_same_weights(plan, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["eagle3", "recurrent"])
+def test_stopped_run_goes_on_and_ends_with_the_same_weights(plan, tmp_path, monkeypatch, kind):
+    plan = replace(plan, kind=kind)
     run(plan, SILENT)
     whole = (plan.output / "model.safetensors").read_bytes()
 
@@ -126,8 +143,8 @@ def test_stopped_run_goes_on_and_ends_with_the_same_weights(plan, tmp_path, monk
     monkeypatch.setattr(pipeline, "optimise", real)
     log = io.StringIO()
     run(stopped, Console(file=log))
-    assert "recurrent: kl" not in log.getvalue()
-    assert "recurrent: tv" in log.getvalue()
+    assert f"{kind}: kl" not in log.getvalue()
+    assert f"{kind}: tv" in log.getvalue()
     assert (stopped.output / "model.safetensors").read_bytes() == whole
 
 
@@ -146,11 +163,10 @@ def test_corpus_without_such_files_is_refused(plan):
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_learn_a_tiny_text_by_heart(targets, tmp_path, kind):
     target = _target(targets["llama"])
-    network, ends = _network(kind, target), TargetEnds(target.model)
+    trainee = _trainee(kind, target)
     text = np.random.default_rng(1).integers(1, 60, 17).astype(np.uint16)
-    seen = look(target.model, torch.from_numpy(text[None].astype(np.int64)))
-    network.start(seen.hidden[0])
-    before = measure(network, ends, target.model, text, 3, 17)
+    trainee.start(torch.from_numpy(text[None].astype(np.int64)))
+    before = measure(trainee, text, 3, 17)
     schedule = Schedule(
         250,
         1,
@@ -162,10 +178,10 @@ def test_heads_learn_a_tiny_text_by_heart(targets, tmp_path, kind):
     )
 
     def loss(batch):
-        return heads_loss(network, ends, look(target.model, batch), 3, 0.5)
+        return heads_loss(trainee, trainee.look(batch), 3, 0.5)
 
-    list(optimise(network, loss, text, schedule, tmp_path / "heads.pt"))
-    after = measure(network, ends, target.model, text, 3, 17)
+    list(optimise(trainee.network, loss, text, schedule, tmp_path / "heads.pt"))
+    after = measure(trainee, text, 3, 17)
     for shallow, deep in zip(before, after, strict=True):
         assert deep.sampled > shallow.sampled + 0.2
     assert after[0].sampled > (0.7 if kind == "medusa" else 0.9)
@@ -174,10 +190,10 @@ def test_heads_learn_a_tiny_text_by_heart(targets, tmp_path, kind):
 @pytest.mark.parametrize("guessed", [None, torch.arange(5, 50)], ids=["all", "some"])
 def test_loss_equals_its_definition(targets, guessed):
     target = _target(targets["llama"])
-    network = _network("recurrent", target, max_depth=2)
+    trainee = _trainee("recurrent", target, guessed, max_depth=2)
     ends = TargetEnds(target.model, guessed)
     tokens = torch.tensor([[5, 9, 2, 7, 30, 12]])
-    seen = look(target.model, tokens)
+    seen = trainee.look(tokens)
     kept = np.arange(60) if guessed is None else guessed.numpy()
 
     def softmax(scores, temperature):
@@ -191,7 +207,7 @@ def test_loss_equals_its_definition(targets, guessed):
         for depth in range(2):
             here = start + 1 + depth
             with torch.no_grad():
-                feature, state = network(state, ends.embed(tokens[0, here]), depth)
+                feature, state = trainee.network(state, ends.embed(tokens[0, here]), depth)
                 scores = target.model.get_output_embeddings()(feature).numpy()[kept]
             target_scores = seen.logits[0, here].numpy()
             p, q = softmax(target_scores, 1.0)[kept], softmax(scores, 1.0)
@@ -203,16 +219,20 @@ def test_loss_equals_its_definition(targets, guessed):
             losses[depth] += (0.3 * kl + 0.7 * (1 - np.minimum(p, q).sum())) / len(starts)
     weights = np.array([1, DEPTH_WEIGHT])
     expected = (losses * weights).sum() / weights.sum()
-    assert heads_loss(network, ends, seen, 2, 0.7).item() == pytest.approx(expected, rel=1e-4)
+    assert heads_loss(trainee, seen, 2, 0.7).item() == pytest.approx(expected, rel=1e-4)
 
 
-def test_target_gets_no_gradients(targets):
+@pytest.mark.parametrize("kind", ["eagle3", "recurrent"])
+def test_what_is_trained_is_not_the_target(targets, kind):
     target = _target(targets["llama"])
-    network = _network("recurrent", target)
-    seen = look(target.model, torch.arange(1, 11)[None])
-    heads_loss(network, TargetEnds(target.model), seen, 2, 0.5).backward()
-    assert all(parameter.grad is not None for parameter in network.parameters())
-    assert sum(parameter.numel() for parameter in network.parameters()) < 12_000  # not the target's
+    trainee = _trainee(kind, target)
+    heads_loss(trainee, trainee.look(torch.arange(1, 11)[None]), 2, 0.5).backward()
+    assert all(parameter.grad is not None for parameter in trainee.network.parameters())
+    ours, theirs = (
+        {parameter.data_ptr() for parameter in model.parameters()}
+        for model in (trainee.network, target.model)
+    )
+    assert not ours & theirs
 
 
 def test_target_writes_what_it_would_answer(targets):

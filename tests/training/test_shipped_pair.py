@@ -5,7 +5,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specmesh import models
-from specmesh.inference.models.heads.folder import load_heads
+from specmesh.inference.models.heads.along_text import drafts_along
+from specmesh.inference.models.heads.registry import load_heads
 from specmesh.inference.models.loading import read_model
 from specmesh.models.corpus import read_sources, split, standard_library
 from specmesh.training.heldout import MOST_PROMPTS, PROMPT_TOKENS
@@ -79,7 +80,6 @@ def test_heads_are_the_targets_in_every_number_type(dtype):
     target = read_model(str(models.path(models.TARGET)), dtype, "cpu", None)
     digest = target.describe(dtype, None, None).weights_digest
     heads = load_heads(models.path(models.HEADS), target.model, digest)
-    hidden = target.model.get_input_embeddings().weight[:2]
-    logits, _ = heads.step(heads.begin(hidden), torch.tensor([1, 2]), torch.zeros(2).long())
+    logits = next(iter(drafts_along(heads, target.model, torch.arange(1, 9), 5)))
     assert logits.shape == (2, target.config.vocab_size)
     assert torch.isfinite(logits.max(-1).values).all()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,11 +40,18 @@ from specmesh.tools.kit.options import (
 from specmesh.tools.kit.prompts import read_prompts
 from specmesh.tools.kit.tables import make_table
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specmesh.inference.engine.kv_store import KVShape
+    from specmesh.inference.models.heads.eagle3.network import Attend
+
 Agreement = npt.NDArray[np.bool_]
 """``[drafts, depth]``: whether a draft's token is the target's, given that its preceding ones
 are."""
 
 _TIMED_STEPS = 300
+_TIMED_TEXT_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,7 @@ class _Heads:
 
     def __init__(self, target: Any, folder: str) -> None:
         from specmesh.inference.models.digests import digest_of_weights
-        from specmesh.inference.models.heads.folder import load_heads
+        from specmesh.inference.models.heads.registry import load_heads
 
         digest = digest_of_weights(target.model, target.config, wanted=True)
         self._target = target.model
@@ -118,27 +125,49 @@ class _Heads:
     def agreement(self, text: JudgedText, depth: int) -> Agreement:
         import torch
 
-        from specmesh.inference.models.heads.seen import look
+        from specmesh.inference.models.heads.along_text import drafts_along
 
         tokens = torch.tensor([*text.prompt, *text.answer])
-        first, drafts = len(text.prompt), len(text.answer) - depth
-        # The target's own token at position n was chosen from the hidden state of the previous one.
-        hidden = look(self._target, tokens[None]).hidden[0, first - 1 : first - 1 + drafts]
-        states = self._heads.begin(hidden)
-        found = np.zeros((drafts, depth), np.bool_)
-        for number in range(depth):
-            read = tokens[first + number : first + number + drafts]
-            logits, states = self._heads.step(states, read, torch.full((drafts,), number))
-            for draft, row in enumerate(logits.float().numpy()):
+        found = np.zeros((len(text.answer) - depth, depth), np.bool_)
+        guesses = drafts_along(self._heads, self._target, tokens, len(text.prompt))
+        for number, logits in zip(range(depth), guesses, strict=False):
+            for draft, row in enumerate(logits[: len(found)].float().numpy()):
                 found[draft, number] = text.is_drafted(draft + number + 1, row)
         return found
 
     def step_ms(self) -> float:
         import torch
 
-        hidden = torch.randn(1, self._target.config.hidden_size).to(self._target.dtype)
-        states, one, depth = self._heads.begin(hidden), torch.ones(1).long(), torch.zeros(1).long()
-        return _median_ms(lambda: self._heads.step(states, one, depth))
+        from specmesh.inference.models.heads.eagle3.served import Eagle3Heads
+
+        hidden, one = self._target.config.hidden_size, torch.ones(1).long()
+        heads = self._heads
+        if isinstance(heads, Eagle3Heads):
+            states = heads.fuse(
+                torch.randn(1, len(heads.layer_ids) * hidden).to(self._target.dtype)
+            )
+            attend = _attention_to_a_text(heads.kv_shape)
+            return _median_ms(lambda: heads.logits(heads.read(one, states, one, attend)))
+        states = heads.begin(torch.randn(1, hidden).to(self._target.dtype))
+        return _median_ms(lambda: heads.step(states, one, one - 1))
+
+
+def _attention_to_a_text(shape: KVShape) -> Attend:
+    """Return the attention of tokens with themselves and random keys and values before them."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    size = (1, shape.kv_heads, _TIMED_TEXT_TOKENS, shape.head_dim)
+    held = [torch.randn(size, dtype=shape.dtype) for _ in range(2)]
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        keys, values = (
+            torch.cat([before, new], 2) for before, new in zip(held, (key, value), strict=True)
+        )
+        attended = scaled_dot_product_attention(query, keys, values, enable_gqa=True)
+        return attended.transpose(1, 2)
+
+    return attend
 
 
 def _median_ms(work: Callable[[], object]) -> float:

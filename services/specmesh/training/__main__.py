@@ -36,6 +36,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of weights, data and sample
 class HeadKind(StrEnum):
     """Architectures of heads."""
 
+    EAGLE3 = "eagle3"
     MEDUSA = "medusa"
     RECURRENT = "recurrent"
 
@@ -91,7 +92,7 @@ def heads(
     target: Annotated[
         str | None, typer.Option(help="Folder or Hugging Face id", show_default="shipped")
     ] = None,
-    kind: Annotated[HeadKind, typer.Option(help="Architecture")] = HeadKind.RECURRENT,
+    kind: Annotated[HeadKind, typer.Option(help="Architecture")] = HeadKind.EAGLE3,
     sources: Corpus = None,
     files: Annotated[str, typer.Option(help="Pattern of file names in the corpus")] = "*.py",
     work_dir: Annotated[Path, typer.Option(help="Folder for checkpoints and texts")] = Path(
@@ -100,7 +101,7 @@ def heads(
     output: Annotated[Path, typer.Option(help="Folder for the heads")] = Path("build/heads"),
     depth: Annotated[int, typer.Option(min=1, max=16, help="Tokens per draft")] = 5,
     inner: Annotated[
-        int, typer.Option(min=0, help="Width of a recurrent head's block; 0: twice the target's")
+        int, typer.Option(min=0, help="Width of the head's block; 0: twice the target's")
     ] = 0,
     vocabulary: Annotated[
         int, typer.Option(min=0, help="Number of most frequent tokens to guess; 0: all")

@@ -28,8 +28,8 @@ Loss = Callable[[Tensor], Tensor]
 class Schedule:
     """The length and learning rates of training.
 
-    ``learning_rate`` is AdamW's peak (embeddings and norms); hidden matrices use Muon
-    at ``muon_learning_rate``. Warm-up is linear, decay a cosine to a twentieth.
+    ``learning_rate`` is AdamW's peak (embeddings, output layers and norms); hidden matrices use
+    Muon at ``muon_learning_rate``. Warm-up is linear, decay a cosine to a twentieth.
     """
 
     steps: int
@@ -110,7 +110,10 @@ Optimizers = list[tuple[torch.optim.Optimizer, float]]
 
 
 def _optimizers(model: nn.Module, schedule: Schedule) -> Optimizers:
-    hidden = [p for n, p in model.named_parameters() if p.ndim > 1 and "embed" not in n]
+    ends = ("embed", "lm_head")
+    hidden = [
+        p for n, p in model.named_parameters() if p.ndim > 1 and not any(end in n for end in ends)
+    ]
     ids = {id(p) for p in hidden}
     rest = [p for p in model.parameters() if id(p) not in ids]
     muon = torch.optim.Muon(hidden, weight_decay=0.01)

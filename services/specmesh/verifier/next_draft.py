@@ -10,8 +10,10 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY
-from specmesh.inference.engine.heads import DraftSequence
-from specmesh.inference.model import ForwardRequest, Logits, ModelDescription
+from specmesh.inference.engine.blocks import NoRoom, TooLarge
+from specmesh.inference.engine.heads.draft_sequence import DraftSequence
+from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
+from specmesh.inference.model import ForwardRequest, Logits, ModelDescription, SequenceState
 from specmesh.inference.service.accounts import CostMeter
 from specmesh.inference.service.growth import MAX_CHOICES, MAX_DEPTH, DraftShape, GrowingDraft
 from specmesh.inference.service.levels import write_levels
@@ -59,18 +61,29 @@ def read_next_draft(
     return RequestedDraft(shape, sampling)
 
 
-def draft_from(
-    draft: DraftSequence,
+def draft_below(
+    model: TargetWithHeads,
+    sequence: SequenceState,
+    node: int,
     processor: LogitProcessor,
     path: tuple[int, ...],
     asked: RequestedDraft,
-    description: ModelDescription,
 ) -> DraftingSteps:
-    """Draft as ``asked`` with ``draft``, behind the prefix of ``processor`` and then ``path``, the
-    tokens of the verdict. Return None if the heads fail: the verdict is still valid."""
-    position = processor.prefix_length + len(path)
+    """Draft as ``asked`` behind the prefix of ``processor`` and then ``path``, the tokens of a
+    verdict that accepted the path to ``node`` of ``sequence``, which is closed.
+
+    Returns None if there is no room for what the heads keep, or if they fail: the verdict is still
+    valid.
+    """
+    fitting = _fit(asked, model.description, processor.prefix_length + len(path))
     try:
-        return (yield from _grow(draft, processor, path, _fit(asked, description, position)))
+        draft = model.open_draft(sequence, node, path[-1], fitting.shape.num_nodes)
+        try:
+            return (yield from _grow(draft, processor, path, fitting))
+        finally:
+            draft.close(())
+    except (NoRoom, TooLarge):
+        return None
     except Exception:
         log.exception("the heads failed to draft")
         return None
@@ -82,13 +95,9 @@ def _grow(
     meter = CostMeter(draft)
     growth = GrowingDraft(EMPTY, asked.shape, asked.sampling, processor, path)
     levels = []
-    try:
-        while not growth.ended:
-            levels.append(growth.grow((yield ForwardRequest(draft, growth.tree))))
-        cost = meter.read()
-    finally:
-        draft.close(())
-    return write_levels(levels, 0, cost) if levels else drafter_pb2.DraftResponse()
+    while not growth.ended:
+        levels.append(growth.grow((yield ForwardRequest(draft, growth.tree))))
+    return write_levels(levels, 0, meter.read()) if levels else drafter_pb2.DraftResponse()
 
 
 def _fit(asked: RequestedDraft, description: ModelDescription, position: int) -> RequestedDraft:

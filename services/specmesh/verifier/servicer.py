@@ -19,7 +19,7 @@ from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
-from specmesh.inference.engine.heads import DraftSequence, TargetWithHeads
+from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.grammar.grammars import Grammars
 from specmesh.inference.model import ForwardRequest, LanguageModel, Logits
@@ -32,7 +32,7 @@ from specmesh.serving.codec.wire import read_distributions, read_tree
 from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import exchange
 from specmesh.serving.rpc.many import answer_many
-from specmesh.verifier.next_draft import RequestedDraft, draft_from, read_next_draft
+from specmesh.verifier.next_draft import RequestedDraft, draft_below, read_next_draft
 
 VerifyJob = Job[verifier_pb2.VerifyResponse]
 VerifySteps = Steps[verifier_pb2.VerifyResponse]
@@ -145,9 +145,11 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     ) -> VerifySteps:
         began = time.perf_counter()
         model = self._model
-        sequence = model.open(prefix, job.cancellation, len(tree))
+        room = len(tree)
+        if next_draft is not None and isinstance(model, TargetWithHeads):
+            room = model.room(len(prefix), tree, next_draft.shape.num_nodes)
+        sequence = model.open(prefix, job.cancellation, room)
         accepted: Sequence[int] = ()
-        draft: DraftSequence | None = None
         try:
             logits = yield ForwardRequest(sequence, tree)
             forward_ms = (time.perf_counter() - began) * 1e3
@@ -162,14 +164,12 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
                 num_batch_tokens=sequence.latest_forward.num_rows,
             )
             response = write_verdict(verdict, cost)
-            if next_draft is not None and isinstance(model, TargetWithHeads):
-                end = accepted[-1] if accepted else 0
-                draft = model.open_draft(sequence, end, verdict.next_token)
         finally:
             sequence.close(accepted)  # before heads draft: other calls may need its KV cache
-        if draft is not None and next_draft is not None:
+        if next_draft is not None and isinstance(model, TargetWithHeads):
             path = (*tree.tokens_on(accepted), verdict.next_token)
-            drafted = yield from draft_from(draft, processor, path, next_draft, model.description)
+            end = accepted[-1] if accepted else 0
+            drafted = yield from draft_below(model, sequence, end, processor, path, next_draft)
             if drafted is not None:
                 response.next_draft.CopyFrom(drafted)
         yield response

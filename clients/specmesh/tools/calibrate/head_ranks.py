@@ -12,8 +12,9 @@ import torch
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.replay import MISSED, UNKNOWN, AnswerRanks
 from specmesh.inference.models.digests import digest_of_weights
-from specmesh.inference.models.heads.folder import WEIGHTS, load_heads
-from specmesh.inference.models.heads.seen import look
+from specmesh.inference.models.heads.along_text import drafts_along
+from specmesh.inference.models.heads.eagle3.folder import weights_file
+from specmesh.inference.models.heads.registry import load_heads
 from specmesh.inference.models.loading import read_model
 from specmesh.tools.calibrate.ranks import rank
 
@@ -31,7 +32,7 @@ class HeadGuesses:
         self._target = plain.model
         digest = digest_of_weights(plain.model, plain.config, wanted=True)
         self._heads = load_heads(folder, plain.model, digest)
-        self.digest = hashlib.sha256((Path(folder) / WEIGHTS).read_bytes()).hexdigest()
+        self.digest = hashlib.sha256(weights_file(Path(folder)).read_bytes()).hexdigest()
 
     def ranks(
         self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling
@@ -40,15 +41,9 @@ class HeadGuesses:
         text = torch.tensor([*prompt, *tokens])
         found = np.full((len(tokens), self._heads.max_depth), UNKNOWN, dtype=np.int8)
         found[0] = MISSED
-        # Row n is the draft that begins at token n + 1. The token before that one
-        # is the target's own, chosen from the hidden state of the one before.
+        # Row n is the draft that begins at token n + 1.
         first = len(prompt)
-        hidden = look(self._target, text[None]).hidden[0, first - 1 : -2]
-        states = self._heads.begin(hidden)
-        for depth in range(min(self._heads.max_depth, len(tokens) - 1)):
-            count = len(tokens) - 1 - depth
-            read = text[first + depth : first + depth + count]
-            logits, states = self._heads.step(states[:count], read, torch.full((count,), depth))
+        for depth, logits in enumerate(drafts_along(self._heads, self._target, text, first)):
             for row, each in enumerate(logits.float().numpy()):
                 number = row + 1 + depth
                 found[row + 1, depth] = rank(each, sampling, first + number, tokens[number])

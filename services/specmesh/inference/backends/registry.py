@@ -7,7 +7,7 @@ to a ``Backend``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -50,6 +50,8 @@ class Backend:
     """The setting that must be given: ``model``, ``tokenizer``, or "" for none."""
     uses: frozenset[str] = frozenset()
     """The ``COMMON_OPTIONS`` that it uses, and ``ranks`` if torchrun can divide its targets."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why it doesn't use some of the ``COMMON_OPTIONS``, as clauses."""
     threads: Callable[[Any], int] = attrgetter("threads")
     """Returns the number of threads of a forward pass in this process, from all settings."""
 
@@ -111,7 +113,8 @@ def refusals(backend: Backend, role: str, settings: BaseSettings) -> Iterator[st
     """Yield a sentence for each setting that does not apply to ``backend``."""
     for option in COMMON_OPTIONS:
         if getattr(settings, option, None) and option not in backend.uses:
-            yield f"{_flag(option)}: backend {backend.name!r} does not use it"
+            reason = f": {backend.reasons[option]}" if option in backend.reasons else ""
+            yield f"{_flag(option)}: backend {backend.name!r} does not use it{reason}"
     own = _fields(backend.settings(role))
     others: dict[str, list[str]] = {}
     for other in backends().values():

@@ -33,6 +33,7 @@ BACKENDS = (
         drafter_settings=UnitsSettings,
         reads="model",
         uses=frozenset({"chat_template", "revision"}),
+        reasons={"heads": "their layers are not divided among units"},
         threads=lambda settings: len(parse_units(settings.units)[0].numbers),
     ),
 )

@@ -37,5 +37,6 @@ BACKENDS = (
         drafter_settings=VllmSettings,
         reads="model",
         uses=frozenset({"chat_template", "revision"}),
+        reasons={"heads": "vLLM's workers don't return the hidden states that heads start from"},
     ),
 )

@@ -30,12 +30,15 @@ class BatchPart:
 
     The KV of its token i lies in slot ``i % 16`` of block ``blocks[i // 16]``. ``attention_mask``
     is None if every new token attends to all ``length`` tokens. ``slots`` is where the KV of the
-    new tokens goes; ``rows`` are the indices of the new tokens whose logits are requested.
+    new tokens goes, and ``parent_slots`` where that of the tokens before them is (the first token
+    of a text has its own slot there); ``rows`` are the indices of the new tokens whose logits are
+    requested.
     """
 
     token_ids: Sequence[int]
     positions: Sequence[int]
     slots: Sequence[int]
+    parent_slots: Sequence[int]
     rows: Sequence[int]
     blocks: Sequence[int]
     length: int
@@ -69,16 +72,17 @@ class Copy:
 class Batch:
     """One forward pass. ``copies`` are carried out in order, before anything else.
 
-    ``token_ids``, ``positions`` and ``slots`` are ``[tokens]``, group after group. ``rows`` are the
-    indices of the tokens whose logits are requested: those of the first part, then those of the
-    next. ``padding_slots`` lie beyond a sequence's end, but attention reads them: their scores are
-    masked, yet their values must be finite, since they are multiplied by 0.
+    ``token_ids``, ``positions``, ``slots`` and ``parent_slots`` are ``[tokens]``, group after
+    group. ``rows`` are the indices of the tokens whose logits are requested: those of the first
+    part, then those of the next. ``padding_slots`` lie beyond a sequence's end, but attention reads
+    them: their scores are masked, yet their values must be finite, since they are multiplied by 0.
     """
 
     copies: tuple[Copy, ...]
     token_ids: Indexes
     positions: Indexes
     slots: Indexes
+    parent_slots: Indexes
     padding_slots: Indexes
     rows: Indexes
     groups: tuple[Group, ...]
@@ -106,6 +110,7 @@ def pack(parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Batch:
         token_ids=_joined(part.token_ids for part in order),
         positions=_joined(part.positions for part in order),
         slots=_joined(part.slots for part in order),
+        parent_slots=_joined(part.parent_slots for part in order),
         padding_slots=_joined(padding_slots),
         rows=_joined(
             [first + row for row in part.rows] for first, part in zip(starts, parts, strict=True)

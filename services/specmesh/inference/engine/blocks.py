@@ -103,17 +103,22 @@ class BlockPool:
         """Blocks that more than one open table refers to."""
         return sum(number > 1 for number in self._num_references)
 
-    def open(self, chain: PrefixChain, room: int) -> BlockTable:
+    def open(self, chain: PrefixChain, room: int, *, counted: bool = True) -> BlockTable:
         """Return a table with blocks for the tokens of ``chain`` (at least one) and ``room`` more.
 
-        Raises ``NoRoom`` or ``TooLarge``, in which case nothing changes.
+        Its tokens, and those that were cached, are ``counted`` unless they were for another table
+        just before. Raises ``NoRoom`` or ``TooLarge``, in which case nothing changes.
         """
         num_tokens = len(chain) + room
         if num_tokens > self.capacity_tokens:
             raise TooLarge(num_tokens, self.capacity_tokens)
         num_blocks = -(-num_tokens // BLOCK_TOKENS)
         with self._lock:
-            return self._open(chain, num_blocks)
+            table = self._open(chain, num_blocks)
+        if counted:
+            self.num_looked_up_tokens += len(chain)
+            self.num_hit_tokens += table.num_cached
+        return table
 
     def publish(self, table: BlockTable, chain: PrefixChain) -> None:
         """Share the contents of ``table``, which stays open, with tables opened from now on.
@@ -162,8 +167,6 @@ class BlockPool:
         table._num_registered = len(blocks)
         self._begin_mid_block(table, chain, may_keep_source=num_left > 0)
         blocks += [self._take() for _ in range(num_blocks - len(blocks))]
-        self.num_looked_up_tokens += len(chain)
-        self.num_hit_tokens += table.num_cached
         return table
 
     def _begin_mid_block(

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.engine.batch import Copy, Indexes
+from specmesh.inference.engine.batch import Indexes, run_start
+
+NO_SLOTS: Indexes = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +62,27 @@ class KVStore:
         head_dim]`` of the tensors of ``kv``."""
         return self._sequence.narrow(3, first, count).unbind(0)
 
-    def copy(self, copy: Copy) -> None:
-        """Carry out ``copy`` in every layer, or in none if memory runs out."""
-        self._written[copy.destinations] = True
-        sources, destinations = self.indexes(copy.sources), self.indexes(copy.destinations)
-        self.kv.index_copy_(1, destinations, self.kv.index_select(1, sources))
+    def writer(self, slots: Indexes) -> Callable[[int, Tensor, Tensor], None]:
+        """Return a function that stores keys and values, each ``[1, kv_heads, tokens, head_dim]``,
+        of a layer in ``slots``."""
+        first = run_start(slots)
+        if first is not None:
+            held = self.run(first, len(slots))
 
-    def expect(self, writes: Indexes, padding_slots: Indexes) -> None:
+            def write_run(layer: int, key: Tensor, value: Tensor) -> None:
+                held[2 * layer].copy_(key)
+                held[2 * layer + 1].copy_(value)
+
+            return write_run
+        indexes = self.indexes(slots)
+
+        def write(layer: int, key: Tensor, value: Tensor) -> None:
+            self.kv[2 * layer].index_copy_(0, indexes, key[0].transpose(0, 1))
+            self.kv[2 * layer + 1].index_copy_(0, indexes, value[0].transpose(0, 1))
+
+        return write
+
+    def expect(self, writes: Indexes, padding_slots: Indexes = NO_SLOTS) -> None:
         """Prepare a forward pass that writes to ``writes`` and needs zeros in ``padding_slots``."""
         self._written[writes] = True
         if not len(padding_slots):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.batch import AttentionMask, BatchPart, Copy
-from specmesh.inference.engine.blocks import BlockPool
+from specmesh.inference.engine.kv_memory import KVMemory
 from specmesh.inference.model import Cancellation, ForwardRequest, ForwardSize, Logits
 
 
@@ -18,38 +18,25 @@ class _Model(Protocol):
     def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]: ...
 
 
-class PagedSequence:
-    """A ``SequenceState`` in blocks: KV of the prefix, then of the scored nodes in node order."""
+class PagedTree:
+    """A prefix and a tree below it in blocks: KV of the prefix, then of the scored nodes in node
+    order."""
 
     def __init__(
-        self,
-        model: _Model,
-        pool: BlockPool,
-        order_copy: Callable[[Copy], None],
-        prefix: Sequence[int],
-        room: int,
-        cancellation: Cancellation,
+        self, memory: KVMemory, chain: PrefixChain, room: int, *, counted: bool = True
     ) -> None:
-        """Take blocks for ``prefix`` and ``room`` nodes; raises ``NoRoom`` or ``TooLarge``.
-
-        Copies given to ``order_copy`` must be carried out, in order, before the next forward pass
-        writes anything: the pool may immediately give their sources to other sequences.
-        """
-        self._model = model
-        self._pool = pool
-        self._order_copy = order_copy
-        self.cancellation = cancellation
-        self._chain = PrefixChain(prefix)
-        self._table = pool.open(self._chain, room)
+        """Take blocks for the prefix ``chain``, which is the tree's own from now on, and ``room``
+        nodes; raises ``NoRoom`` or ``TooLarge``. ``counted``: see ``BlockPool.open``."""
+        self._memory = memory
+        self._chain = chain
+        self._table = memory.pool.open(self._chain, room, counted=counted)
         self._num_held = self._table.num_cached
         self._scored = EMPTY
-        self._hidden: Any = None
         for source, destination, num_tokens in self._table.copies:
             slots = np.arange(num_tokens)
-            order_copy(Copy(source * BLOCK_TOKENS + slots, destination * BLOCK_TOKENS + slots))
-        self.num_cached_tokens = self._num_held
-        self.num_computed_tokens = 0
-        self.latest_forward = ForwardSize()
+            memory.ordered.append(
+                Copy(source * BLOCK_TOKENS + slots, destination * BLOCK_TOKENS + slots)
+            )
 
     @property
     def num_pending_tokens(self) -> int:
@@ -68,6 +55,7 @@ class PagedSequence:
         prefix_end = self._num_held + num_prefix_tokens
         token_ids = self._chain[self._num_held : prefix_end]
         positions = list(range(self._num_held, prefix_end))
+        parents = [max(0, position - 1) for position in positions]
         nodes = range(0)
         rows = range(0)
         if prefix_end == len(self._chain):
@@ -75,6 +63,7 @@ class PagedSequence:
             rows = range(max(0, num_prefix_tokens - 1), num_prefix_tokens + len(nodes))
         token_ids += [tree.token_ids[node - 1] for node in nodes]
         positions += [prefix_end + tree.depths[node] - 1 for node in nodes]
+        parents += [prefix_end + tree.parents[node - 1] - 1 for node in nodes]
         first = self._num_held + len(self._scored)
         length = first + len(token_ids)
         assert length <= len(self._table.blocks) * BLOCK_TOKENS, "more nodes than room"
@@ -82,6 +71,7 @@ class PagedSequence:
             token_ids=token_ids,
             positions=positions,
             slots=[self._slot(index) for index in range(first, length)],
+            parent_slots=[self._slot(index) for index in parents],
             rows=rows,
             blocks=self._table.blocks,
             length=length,
@@ -90,14 +80,67 @@ class PagedSequence:
 
     def advance(self, part: BatchPart, tree: TokenTree) -> None:
         """Record that the forward pass of ``part``, planned for ``tree``, is done."""
+        self._num_held = min(part.length, len(self._chain))
+        if not self.num_pending_tokens:
+            self._scored = tree
+
+    def release(self) -> None:
+        """Give back the blocks; what was cached before stays."""
+        self._memory.pool.close(self._table, None)
+
+    def _slot(self, index: int) -> int:
+        return self._table.blocks[index // BLOCK_TOKENS] * BLOCK_TOKENS + index % BLOCK_TOKENS
+
+    def _attention_mask(
+        self, tree: TokenTree, nodes: range, first: int, length: int
+    ) -> AttentionMask | None:
+        """Return the mask: causal for prefix tokens and chains, while tree nodes attend to the
+        prefix and their own path. None if all attend to everything."""
+        width = length - first
+        is_chain = not nodes or tree.is_chain
+        if is_chain and width == 1:
+            return None
+        attention_mask: AttentionMask = np.arange(length) <= np.arange(first, length)[:, None]
+        if not is_chain:
+            prefix = len(self._chain)
+            attention_mask[width - len(nodes) :, prefix:] = False
+            for row, node in enumerate(nodes, start=width - len(nodes)):
+                attention_mask[row, [prefix + ancestor - 1 for ancestor in tree.path(node)]] = True
+        return attention_mask
+
+
+class PagedSequence(PagedTree):
+    """A ``SequenceState`` in blocks."""
+
+    def __init__(
+        self,
+        model: _Model,
+        memory: KVMemory,
+        prefix: Sequence[int],
+        room: int,
+        cancellation: Cancellation,
+    ) -> None:
+        """Take blocks for ``prefix`` and ``room`` nodes; raises ``NoRoom`` or ``TooLarge``."""
+        super().__init__(memory, PrefixChain(prefix), room)
+        self._model = model
+        self.cancellation = cancellation
+        self._hidden: Any = None
+        self.num_cached_tokens = self._num_held
+        self.num_computed_tokens = 0
+        self.latest_forward = ForwardSize()
+
+    @property
+    def text(self) -> PrefixChain:
+        """The prefix; once it is closed, with the nodes that were kept."""
+        return self._chain
+
+    def advance(self, part: BatchPart, tree: TokenTree) -> None:
+        """Record that the forward pass of ``part``, planned for ``tree``, is done."""
         self.num_computed_tokens += len(part.token_ids)
         had_pending = self.num_pending_tokens > 0
-        self._num_held = min(part.length, len(self._chain))
-        if self.num_pending_tokens:
-            return
-        self._scored = tree
-        if had_pending:
-            self._pool.publish(self._table, self._chain)
+        super().advance(part, tree)
+        if had_pending and not self.num_pending_tokens:
+            self._memory.pool.publish(self._table, self._chain)
 
     def keep_hidden(self, hidden: Any) -> None:
         """Keep the rows that the logits of the latest forward pass were computed from."""
@@ -125,7 +168,7 @@ class PagedSequence:
         else:
             self._compact(keep)
             self._chain.append(self._scored.tokens_on(keep))
-        self._pool.close(self._table, self._chain)
+        self._memory.pool.close(self._table, self._chain)
 
     def _compact(self, keep: Sequence[int]) -> None:
         """Move the KV of the nodes ``keep`` to the slots that directly follow the prefix."""
@@ -133,29 +176,9 @@ class PagedSequence:
         moves = [(node, index) for index, node in enumerate(keep, start=1) if node != index]
         if moves:
             sources, destinations = zip(*moves, strict=True)
-            self._order_copy(
+            self._memory.ordered.append(
                 Copy(
                     np.array([self._slot(prefix + node - 1) for node in sources]),
                     np.array([self._slot(prefix + node - 1) for node in destinations]),
                 )
             )
-
-    def _slot(self, index: int) -> int:
-        return self._table.blocks[index // BLOCK_TOKENS] * BLOCK_TOKENS + index % BLOCK_TOKENS
-
-    def _attention_mask(
-        self, tree: TokenTree, nodes: range, first: int, length: int
-    ) -> AttentionMask | None:
-        """Return the mask: causal for prefix tokens and chains, while tree nodes attend to the
-        prefix and their own path. None if all attend to everything."""
-        width = length - first
-        is_chain = not nodes or tree.is_chain
-        if is_chain and width == 1:
-            return None
-        attention_mask: AttentionMask = np.arange(length) <= np.arange(first, length)[:, None]
-        if not is_chain:
-            prefix = len(self._chain)
-            attention_mask[width - len(nodes) :, prefix:] = False
-            for row, node in enumerate(nodes, start=width - len(nodes)):
-                attention_mask[row, [prefix + ancestor - 1 for ancestor in tree.path(node)]] = True
-        return attention_mask

@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.engine.batch import AttentionMask, Batch, Group, Indexes, run_start
+from specmesh.inference.engine.batch import AttentionMask, Batch, Group, run_start
 from specmesh.inference.engine.kv_store import KVStore
 from specmesh.inference.model import Interrupted
 from specmesh.inference.models.divider import GroupAttention
@@ -30,7 +30,8 @@ class PagedAttention:
     """The attention of one forward pass, layer by layer.
 
     Raises ``Interrupted`` from the layer at which ``is_unwanted`` returns True. ``divide``
-    returns the divided attention of a group, or None if it is not divided.
+    returns the divided attention of a group, or None if it is not divided. Nothing attends to the
+    first ``skipped`` tokens of a sequence.
     """
 
     def __init__(
@@ -39,12 +40,13 @@ class PagedAttention:
         batch: Batch,
         is_unwanted: Callable[[], bool],
         divide: Callable[[KVStore, Group], GroupAttention | None] | None = None,
+        skipped: int = 0,
     ) -> None:
         self._is_unwanted = is_unwanted
         store.expect(batch.slots, batch.padding_slots)
-        self._write = _writer(store, batch.slots)
+        self._write = store.writer(batch.slots)
         self._groups: list[GroupAttention] = [
-            (divide and divide(store, group)) or _OwnAttention(store, group)
+            (divide and divide(store, group)) or _OwnAttention(store, group, skipped)
             for group in batch.groups
         ]
 
@@ -69,17 +71,18 @@ class _OwnAttention:
     neither repeated nor read twice.
     """
 
-    def __init__(self, store: KVStore, group: Group) -> None:
+    def __init__(self, store: KVStore, group: Group, skipped: int) -> None:
         self._sequences, self._width = group.blocks.shape[0], group.width
-        self._attention_mask = group.attention_mask
+        mask = group.attention_mask
+        self._attention_mask = None if mask is None else mask[:, :, skipped:]
         self.tokens = slice(group.start, group.start + self._sequences * self._width)
         self._kv_heads, self._head_dim = store.kv.shape[2:]
         self._mask: Tensor | None = None
         first = run_start(group.blocks[0]) if self._sequences == 1 else None
         self._read = (
-            _gatherer(store, group)
+            _gatherer(store, group, skipped)
             if first is None
-            else _slicer(store, first * BLOCK_TOKENS, group.length)
+            else _slicer(store, first * BLOCK_TOKENS + skipped, group.length - skipped)
         )
 
     def __call__(self, layer: int, query: Tensor, scale: float) -> Tensor:
@@ -119,13 +122,13 @@ def _slicer(store: KVStore, first: int, length: int) -> Read:
     return lambda layer: (held[2 * layer], held[2 * layer + 1])
 
 
-def _gatherer(store: KVStore, group: Group) -> Read:
+def _gatherer(store: KVStore, group: Group, skipped: int) -> Read:
     blocks = store.indexes(group.blocks.reshape(-1))
     shape = (len(group.blocks), -1, *store.kv.shape[2:])
 
     def gather(held: Tensor) -> Tensor:
         gathered = held.index_select(0, blocks).view(shape)
-        return gathered[:, : group.length].transpose(1, 2)
+        return gathered[:, skipped : group.length].transpose(1, 2)
 
     return lambda layer: (gather(store.blocks[2 * layer]), gather(store.blocks[2 * layer + 1]))
 
@@ -136,25 +139,6 @@ def _mask(attention_mask: AttentionMask, shared: int, query: Tensor) -> Tensor:
     mask = torch.zeros(attention_mask.shape, dtype=query.dtype, device=query.device)
     mask.masked_fill_(torch.from_numpy(~attention_mask).to(query.device), -torch.inf)
     return mask.repeat(1, shared, 1)[:, None]
-
-
-def _writer(store: KVStore, slots: Indexes) -> Callable[[int, Tensor, Tensor], None]:
-    first = run_start(slots)
-    if first is not None:
-        held = store.run(first, len(slots))
-
-        def write_run(layer: int, key: Tensor, value: Tensor) -> None:
-            held[2 * layer].copy_(key)
-            held[2 * layer + 1].copy_(value)
-
-        return write_run
-    indexes = store.indexes(slots)
-
-    def write(layer: int, key: Tensor, value: Tensor) -> None:
-        store.kv[2 * layer].index_copy_(0, indexes, key[0].transpose(0, 1))
-        store.kv[2 * layer + 1].index_copy_(0, indexes, value[0].transpose(0, 1))
-
-    return write
 
 
 def _attend(

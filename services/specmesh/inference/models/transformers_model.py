@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from specmesh.decoding.prefix import PrefixChain
-from specmesh.inference.engine.batch import Batch, Copy, pack
-from specmesh.inference.engine.blocks import BlockPool
+from specmesh.inference.engine.batch import Batch, pack
 from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.engine.forward_plan import is_scored, kind_of, plan_forward
-from specmesh.inference.engine.kv_store import KVShape, KVStore
+from specmesh.inference.engine.kv_memory import KVMemory
+from specmesh.inference.engine.kv_store import KVShape
 from specmesh.inference.engine.paged_sequence import PagedSequence
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
@@ -34,8 +35,7 @@ from specmesh.inference.models.cpu.linear import pack_linears
 from specmesh.inference.models.cpu.norm import fuse_norms
 from specmesh.inference.models.device_errors import telling_apart
 from specmesh.inference.models.divider import Divider
-from specmesh.inference.models.heads.draft_heads import DraftHeads
-from specmesh.inference.models.hidden_tap import HiddenTap
+from specmesh.inference.models.heads.tensor_heads import TensorHeads
 from specmesh.inference.models.loading import naming, read_model
 from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits
 from specmesh.inference.models.tensor_parallel import Ranks, kv_heads_by_rank
@@ -64,29 +64,32 @@ class TransformersModel:
         cache_bytes: int,
         chunk_tokens: int,
         ranks: Ranks | None,
-        heads: DraftHeads | None = None,
+        heads: TensorHeads | None = None,
         divider: Divider | None = None,
     ) -> None:
         self.description = description
         self.heads = heads
         """The heads trained for this model, if they were loaded."""
         self._model = model
-        self._tap = None if heads is None else HiddenTap(model)
         self._chunk_tokens = chunk_tokens
         self._ranks = ranks
-        shape = kv_shape(model)
-        num_blocks = max(1, cache_bytes // shape.block_bytes)
+        self._hidden: Tensor | None = None
+        """The hidden states at the rows of the latest forward pass, for heads."""
+        shapes = (kv_shape(model), *(() if heads is None else heads.kept))
+        num_blocks = max(1, cache_bytes // sum(shape.block_bytes for shape in shapes))
         if ranks is not None:
             num_blocks = ranks.least(num_blocks)  # a batch names the same slots on all
         self.divider = divider
         """Divides its forward passes; None if they are not divided."""
         zeros = None if divider is None else divider.zeros
-        self._store = KVStore(shape, num_blocks, model.device, zeros)
+        self._memory = KVMemory(shapes, num_blocks, model.device, zeros)
+        self._store = self._memory.stores[0]
         if divider is not None:
             divider.share_kv(self._store.kv)
-        self.pool = BlockPool(num_blocks)
+        if heads is not None:
+            heads.attach(model, self._memory)
+        self.pool = self._memory.pool
         """The users of each block of the store."""
-        self._copies: list[Copy] = []
 
     @classmethod
     def load(
@@ -100,7 +103,7 @@ class TransformersModel:
         chunk_tokens: int = CHUNK_TOKENS,
         ranks: Ranks | None = None,
         chat_template: str | None = None,
-        heads_for: Callable[[Any, str], DraftHeads] | None = None,
+        heads_for: Callable[[Any, str], TensorHeads] | None = None,
         divide: Callable[[], Divider] | None = None,
     ) -> TransformersModel:
         """Load a local folder, or a ``revision`` of a Hugging Face id. Raises ``ModelNotLoadable``.
@@ -152,7 +155,7 @@ class TransformersModel:
         room: int = DEFAULT_ROOM_TOKENS,
     ) -> PagedSequence:
         """Open a sequence in blocks of the store. Raises ``NoRoom`` or ``TooLarge``."""
-        return PagedSequence(self, self.pool, self._copies.append, prefix, room, cancellation)
+        return PagedSequence(self, self._memory, prefix, room, cancellation)
 
     def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
         """Run one forward pass for those ``requests`` that ``plan_forward`` has room for."""
@@ -163,7 +166,7 @@ class TransformersModel:
         planned = plan_forward(requests, self._chunk_tokens)
         if not planned:
             return results
-        batch = pack([part for _, _, part in planned], self._copies)
+        batch = pack([part for _, _, part in planned], self._memory.ordered)
         began = time.perf_counter()
         # Requests without a part in it also wait for it.
         logits = self._run(batch, [request.sequence.cancellation for request in requests])
@@ -177,8 +180,8 @@ class TransformersModel:
             if part.rows:
                 rows = slice(row, row + len(part.rows))
                 results[number] = logits[rows]
-                if self._tap is not None and self._tap.latest is not None:
-                    sequence.keep_hidden(self._tap.latest[0, rows])
+                if self._hidden is not None:
+                    sequence.keep_hidden(self._hidden[rows])
                 row = rows.stop
         return results
 
@@ -210,9 +213,7 @@ class TransformersModel:
 
     @torch.inference_mode()
     def _compute(self, batch: Batch, is_unwanted: Callable[[], bool]) -> Logits:
-        for copy in batch.copies:
-            self._store.copy(copy)
-            del self._copies[:1]  # only once done, since its destination already counts as cached
+        self._memory.carry_out(batch.copies)
         divider = self.divider
         divide = None if divider is None else divider.attention
         out = self._model(
@@ -222,6 +223,8 @@ class TransformersModel:
             logits_to_keep=self._store.indexes(batch.rows),
             paged=PagedAttention(self._store, batch, is_unwanted, divide),
         )
+        if self.heads is not None:
+            self._hidden = self.heads.read(batch)
         if divider is not None:
             divider.adapt()
         logits: Logits = out.logits[0].float().cpu().numpy()

@@ -16,7 +16,7 @@ from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.backends.registry import Backend, backends
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.engine_metrics import observe
-from specmesh.inference.engine.heads import TargetWithHeads
+from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.grammar.grammars import Grammars
 from specmesh.inference.model import (
     Cancellation,
@@ -211,8 +211,9 @@ def _warm_up(model: LanguageModel) -> None:
             break
         sequence = model.open([0] * WARM_UP_PREFIX, Cancellation(), width)
         model.forward([ForwardRequest(sequence, TokenTree.chain([0] * width))])
+        sequence.close(())
         if isinstance(model, TargetWithHeads) and width:
-            draft = model.open_draft(sequence, 0, token_id=0)
+            draft = model.open_draft(sequence, 0, token_id=0, room=width)
             for level in (EMPTY, TokenTree(tuple(range(width)), (0,) * width)):
                 model.forward([ForwardRequest(draft, level)])
-        sequence.close(())
+            draft.close(())

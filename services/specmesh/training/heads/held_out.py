@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from specmesh.inference.models.heads.network import HeadNetwork
-from specmesh.inference.models.heads.seen import look
-from specmesh.inference.models.heads.target_ends import TargetEnds
-from specmesh.training.heads.unroll import SERVED_TEMPERATURE, unroll
+from specmesh.training.heads.loss import SERVED_TEMPERATURE
+from specmesh.training.heads.trainee import Trainee
 from specmesh.training.tokenizer import Tokens
 
 MAX_WINDOWS = 32
@@ -34,25 +31,20 @@ class DepthAcceptance:
 
 @torch.no_grad()
 def measure(
-    network: HeadNetwork,
-    ends: TargetEnds,
-    target: Any,
-    held_out: Tokens,
-    max_depth: int,
-    window_tokens: int,
+    trainee: Trainee, held_out: Tokens, max_depth: int, window_tokens: int
 ) -> list[DepthAcceptance]:
     """Measure guesses along windows of ``held_out`` text, spread over all of it."""
     greedy, sampled = np.zeros(max_depth), np.zeros(max_depth)
     windows = _windows(held_out, window_tokens)
     for window in windows:
-        seen = look(target, window)
+        seen = trainee.look(window)
         p = (seen.logits.float() / SERVED_TEMPERATURE).softmax(-1)
         with torch.autocast(window.device.type, dtype=torch.bfloat16):
-            guesses = list(unroll(network, ends, seen, max_depth))
+            guesses = list(trainee.unroll(seen, max_depth))
         for guess in guesses:
             here = slice(guess.first, guess.first + guess.logits.shape[1])
             q = torch.zeros_like(p[:, here])
-            kept = slice(None) if ends.guessed is None else ends.guessed
+            kept = slice(None) if trainee.guessed is None else trainee.guessed
             q[..., kept] = (guess.logits.float() / SERVED_TEMPERATURE).softmax(-1)
             agrees = p[:, here].argmax(-1) == q.argmax(-1)
             greedy[guess.first - 1] += agrees.float().mean().item() / len(windows)

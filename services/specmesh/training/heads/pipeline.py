@@ -13,17 +13,20 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from specmesh.inference.models.heads.folder import HeadsConfig, save_heads
-from specmesh.inference.models.heads.network import HeadNetwork
-from specmesh.inference.models.heads.seen import Seen, look
+from specmesh.inference.models.heads.eagle3.identity import HeadsTarget
+from specmesh.inference.models.heads.folder import HeadsConfig
+from specmesh.inference.models.heads.seen import Seen
 from specmesh.inference.models.heads.target_ends import TargetEnds
 from specmesh.inference.models.loading import LoadedModel, read_model
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.training.drafter import Lesson
+from specmesh.training.heads.eagle3 import Eagle3Trainee, eagle3_config
 from specmesh.training.heads.generations import GenerationPlan, write_shard
 from specmesh.training.heads.held_out import DepthAcceptance, measure
+from specmesh.training.heads.loss import heads_loss
+from specmesh.training.heads.stateless import StatelessTrainee
 from specmesh.training.heads.texts import Texts, read_texts
-from specmesh.training.heads.unroll import heads_loss
+from specmesh.training.heads.trainee import Trainee
 from specmesh.training.optimise import Schedule, optimise, sample_batch
 from specmesh.training.progress import Stage, watch
 from specmesh.training.shards import Shards
@@ -33,9 +36,23 @@ SERVED_DTYPES = ("float32", "float16", "bfloat16")
 """The data types in which a target may be served, each with its own digest. Training uses the last
 one."""
 
+
+@dataclass(frozen=True, slots=True)
+class HeadsLesson(Lesson):
+    """A part of the steps, in which at most ``unrolled`` tokens of a draft are read, if it is not
+    None."""
+
+    unrolled: int | None = None
+
+
 LESSONS = (
-    Lesson("kl", 0.6, 0.0, 2e-2, 3e-3),
-    Lesson("tv", 0.4, 0.9, 1e-2, 1e-3),
+    HeadsLesson("kl", 0.6, 0.0, 2e-2, 3e-3),
+    HeadsLesson("tv", 0.4, 0.9, 1e-2, 1e-3),
+)
+EAGLE3_LESSONS = (
+    # One layer for all depths, so that more text is worth more than deeper drafts.
+    HeadsLesson("kl", 0.6, 0.0, 4e-2, 3e-3, unrolled=3),
+    HeadsLesson("tv", 0.4, 0.9, 2e-2, 1e-3),
 )
 
 
@@ -43,13 +60,13 @@ LESSONS = (
 class HeadsPlan:
     """The heads to train, their target, the corpus, the length of training, and the folders.
 
-    ``target`` is a folder or a Hugging Face id. ``inner_size`` is that of a recurrent head's block;
-    0 means twice the target's hidden size. Heads guess the ``num_guessed`` tokens that the target
-    writes most; 0 means all tokens.
+    ``target`` is a folder or a Hugging Face id. ``inner_size`` is the width of the block of heads
+    that have one; 0 means twice the target's hidden size. Heads guess the ``num_guessed`` tokens
+    that the target writes most; 0 means all tokens.
     """
 
     target: str
-    kind: Literal["medusa", "recurrent"]
+    kind: Literal["eagle3", "medusa", "recurrent"]
     sources: Path
     pattern: str
     work: Path
@@ -83,37 +100,57 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
     work = plan.work / f"{Path(plan.target).name}-{digests['float32'][:12]}-{plan.seed}"
     texts, written = _texts(plan, target, work, console)
     guessed = _most_frequent(written, plan.num_guessed, target.config.vocab_size)
-    ends = TargetEnds(target.model, guessed)
-    config = HeadsConfig(
+    torch.manual_seed(plan.seed)
+    trainee = _trainee(plan, target.model, digests, guessed)
+    checkpoints = work / f"{trainee.name}-{plan.num_guessed}-{plan.max_depth}"
+    both = _mixture(texts.training, written)
+    done = 0
+    lessons = EAGLE3_LESSONS if plan.kind == "eagle3" else LESSONS
+    for number, lesson in enumerate(lessons, start=1):
+        schedule = _schedule(plan, lesson, number)
+        if number == 1:
+            trainee.start(sample_batch(both, schedule, 0))
+        depth = min(plan.max_depth, lesson.unrolled or plan.max_depth)
+        loss = _loss(trainee, depth, lesson.tv_share)
+        # Named after the steps before, so that a longer first lesson gets a new second one.
+        checkpoint = checkpoints / f"{lesson.name}-after-{done}.pt"
+        steps = optimise(trainee.network, loss, both, schedule, checkpoint)
+        name = f"{plan.kind}: {lesson.name}"
+        watch(console, Stage(name, schedule.steps, schedule.step_tokens), steps)
+        done += schedule.steps
+    trainee.save(plan.output)
+    return measure(trainee, texts.held_out, plan.max_depth, plan.sequence_tokens)
+
+
+def _trainee(
+    plan: HeadsPlan, target: Any, digests: dict[str, str], guessed: Tensor | None
+) -> Trainee:
+    """Return untrained heads of the plan's kind."""
+    if plan.kind == "eagle3":
+        vocab_size = target.config.get_text_config().vocab_size
+        num_guessed = vocab_size if guessed is None else len(guessed)
+        config = eagle3_config(
+            target, num_guessed=num_guessed, inner_size=plan.inner_size, max_depth=plan.max_depth
+        )
+        identity = HeadsTarget(_name_of(plan.target), (type(target).__name__,), digests)
+        return Eagle3Trainee(config, target, identity, guessed)
+    ends = TargetEnds(target)
+    inner_size = plan.inner_size or 2 * ends.hidden_size
+    stateless = HeadsConfig(
         kind=plan.kind,
         target_digests=digests,
         hidden_size=ends.hidden_size,
         embedding_size=ends.embedding_size,
         vocab_size=ends.vocab_size,
-        inner_size=(plan.inner_size or 2 * ends.hidden_size) if plan.kind == "recurrent" else 0,
+        inner_size=inner_size if plan.kind == "recurrent" else 0,
         max_depth=plan.max_depth,
     )
-    torch.manual_seed(plan.seed)
-    network = config.network()
-    checkpoints = work / f"{plan.kind}-{config.inner_size}-{plan.num_guessed}-{plan.max_depth}"
-    both = _mixture(texts.training, written)
-    seen = _onlooker(target.model)
-    done = 0
-    for number, lesson in enumerate(LESSONS, start=1):
-        schedule = _schedule(plan, lesson, number)
-        if number == 1:
-            network.start(seen(sample_batch(both, schedule, 0)).hidden.flatten(0, 1))
-        loss = partial(_loss, network, ends, seen, plan.max_depth, lesson.tv_share)
-        # Named after the steps before, so that a longer first lesson gets a new second one.
-        checkpoint = checkpoints / f"{lesson.name}-after-{done}.pt"
-        steps = optimise(network, loss, both, schedule, checkpoint)
-        name = f"{plan.kind}: {lesson.name}"
-        watch(console, Stage(name, schedule.steps, schedule.step_tokens), steps)
-        done += schedule.steps
-    save_heads(config, network, guessed, plan.output)
-    return measure(
-        network, ends, target.model, texts.held_out, plan.max_depth, plan.sequence_tokens
-    )
+    return StatelessTrainee(stateless, target, guessed)
+
+
+def _name_of(target: str) -> str:
+    """Return a folder's last part, or a Hugging Face id as it is."""
+    return Path(target).name if Path(target).exists() else target
 
 
 def _read_target(name: str) -> tuple[LoadedModel, dict[str, str]]:
@@ -156,24 +193,13 @@ def _schedule(plan: HeadsPlan, lesson: Lesson, number: int) -> Schedule:
     )
 
 
-def _onlooker(target: Any) -> Callable[[Tensor], Seen]:
-    """Return a function that runs ``target`` along a batch, outside compiled code since it has no
+def _loss(trainee: Trainee, depth: int, tv_share: float) -> Callable[[Tensor], Tensor]:
+    """Return the loss of a batch. The target runs outside compiled code since it has no
     gradients."""
-    apart: Callable[[Tensor], Seen] = torch.compiler.disable(  # type: ignore[no-untyped-call]
-        lambda batch: look(target, batch)
+    look: Callable[[Tensor], Seen] = torch.compiler.disable(  # type: ignore[no-untyped-call]
+        trainee.look
     )
-    return apart
-
-
-def _loss(
-    network: HeadNetwork,
-    ends: TargetEnds,
-    seen: Callable[[Tensor], Seen],
-    max_depth: int,
-    tv_share: float,
-    batch: Tensor,
-) -> Tensor:
-    return heads_loss(network, ends, seen(batch), max_depth, tv_share)
+    return lambda batch: heads_loss(trainee, look(batch), depth, tv_share)
 
 
 def _most_frequent(written: Tokens, count: int, vocab_size: int) -> Tensor | None:

@@ -1,8 +1,10 @@
-"""Heads on disk: a folder with ``config.json`` and ``model.safetensors``, beside their target's."""
+"""Heads without a memory of the text, on disk: a folder with ``config.json`` and
+``model.safetensors``."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -83,15 +85,16 @@ def save_heads(
     (folder / CONFIG).write_text(json.dumps(asdict(config), indent=2) + "\n", encoding="utf-8")
 
 
-def load_heads(folder: str | Path, target: Any, target_digest: str) -> DraftHeads:
+def load_stateless(
+    folder: Path, config_json: Mapping[str, Any], target: Any, target_digest: str
+) -> DraftHeads:
     """Load the heads in ``folder`` for ``target``, a model as ``read_model`` returns it, before its
     layers are packed. They compute in its data type, on its device.
 
     ``target_digest`` is its ``ModelDescription.weights_digest``. Raises ``ModelNotLoadable`` for
     files that can't be read, and for heads of another target.
     """
-    folder = Path(folder)
-    config, tensors = read_heads(folder)
+    config, tensors = _read(folder, config_json)
     config.check_target(folder, target_digest)
     guessed = tensors.pop(GUESSED, None)
     network = config.network()
@@ -108,10 +111,9 @@ def load_heads(folder: str | Path, target: Any, target_digest: str) -> DraftHead
     return ServedHeads(network, ends, target_digest, config.max_depth)
 
 
-def read_heads(folder: Path) -> tuple[HeadsConfig, dict[str, Tensor]]:
-    """Return the files' content without further checks. Raises ``ModelNotLoadable``."""
+def _read(folder: Path, config_json: Mapping[str, Any]) -> tuple[HeadsConfig, dict[str, Tensor]]:
     try:
-        config = _CONFIG.validate_json((folder / CONFIG).read_bytes())
+        config = _CONFIG.validate_python(config_json)
         return config, load_file(folder / WEIGHTS)
     except (OSError, ValidationError, SafetensorError) as error:
         raise ModelNotLoadable(f"cannot load heads from {str(folder)!r}: {error}") from error

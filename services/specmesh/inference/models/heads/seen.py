@@ -15,8 +15,8 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A target's hidden states ``[rows, tokens, hidden]``, which its output layer is given, and its
-    logits ``[rows, tokens, vocab]`` along texts ``token_ids`` ``[rows, tokens]``."""
+    """A target's hidden states ``[rows, tokens, hidden]`` that heads start from, and its logits
+    ``[rows, tokens, vocab]`` along texts ``token_ids`` ``[rows, tokens]``."""
 
     token_ids: Tensor
     hidden: Tensor
@@ -25,7 +25,8 @@ class Seen:
 
 @torch.no_grad()
 def look(target: Any, token_ids: Tensor) -> Seen:
-    """Run ``target``, a model as ``read_model`` returns it, along ``token_ids``."""
+    """Run ``target``, a model as ``read_model`` returns it, along ``token_ids``; the hidden states
+    are those that its output layer is given."""
     inputs: list[Tensor] = []
     output = target.get_output_embeddings()
     hook = output.register_forward_pre_hook(lambda _layer, given: inputs.append(given[0]))

@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from specmesh.decoding.simulated.hashed import MIN_VOCAB_SIZE, SimulatedDrafter, SimulatedTarget
-from specmesh.inference.engine.heads import TargetWithHeads
+from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.models.simulated.heads import SimulatedHeads
 from specmesh.inference.models.simulated.model import ForwardLatency, SimulatedModel

@@ -162,4 +162,4 @@ def _tree_part(keys: int) -> BatchPart:
     length = keys + TREE
     slots = range(keys, length)
     blocks = range(-(-length // BLOCK_TOKENS))
-    return BatchPart([0] * TREE, slots, slots, range(0), blocks, length, attends)
+    return BatchPart([0] * TREE, slots, slots, slots, range(0), blocks, length, attends)

@@ -96,7 +96,16 @@ def forward_of(model: Any, kv: KVShape) -> Callable[[int], object]:
 
     def forward(tokens: int) -> object:
         places = range(tokens)
-        part = BatchPart([0] * tokens, places, places, places, range(1), tokens, None)
+        part = BatchPart(
+            token_ids=[0] * tokens,
+            positions=places,
+            slots=places,
+            parent_slots=places,
+            rows=range(1),
+            blocks=places,
+            length=tokens,
+            attention_mask=None,
+        )
         batch = pack([part], ())
         return model(
             input_ids=store.indexes(batch.token_ids)[None],
