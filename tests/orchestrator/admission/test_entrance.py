@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from specmesh.orchestrator.admission.controller import Admission
 from specmesh.orchestrator.admission.entrance import Entrance
 from specmesh.orchestrator.admission.room import WINDOW, Spent
+from specmesh.serving.caller import identified
 from specmesh.serving.errors import ResourceExhaustedStatus
 
 
@@ -26,9 +27,12 @@ class Door:
         self.order: list[str] = []
         self._leave: dict[str, asyncio.Event] = {}
 
-    def come(self, name: str, *, resumed: bool = False, time_left_s: float = 60.0) -> asyncio.Task:
+    def come(
+        self, name: str, *, resumed: bool = False, time_left_s: float = 60.0, identity: str = ""
+    ) -> asyncio.Task:
         self._leave[name] = asyncio.Event()
-        return asyncio.create_task(self._visit(name, resumed, time_left_s))
+        with identified(identity):
+            return asyncio.create_task(self._visit(name, resumed, time_left_s))
 
     async def go(self, name: str) -> None:
         self._leave[name].set()
@@ -212,3 +216,79 @@ async def test_who_waits_is_refused_as_soon_as_it_is_known_to_be_in_vain():
             await waiting
         assert refused.value.reason == "OVERLOADED"
     assert door.admission.num_running == 0
+
+
+async def test_identities_take_turns_however_many_answers_each_has_waiting():
+    door = Door(1)
+    tasks = [door.come(f"a{i}", identity="alice") for i in range(4)]
+    await settle()
+    tasks += [door.come(f"b{i}", identity="bob") for i in range(2)]
+    await settle()
+    for name in ("a0", "a1", "b0", "a2", "b1", "a3"):
+        assert door.order[-1] == name
+        await door.go(name)
+    await asyncio.gather(*tasks)
+
+
+async def test_the_next_answer_is_of_the_identity_that_has_fewest_running():
+    door = Door(3)
+    tasks = [door.come(f"a{i}", identity="alice") for i in range(5)]
+    await settle()
+    tasks += [door.come(f"b{i}", identity="bob") for i in range(2)]
+    await settle()
+    assert door.order == ["a0", "a1", "a2"]
+    await door.go("a0")
+    await door.go("b0")
+    assert door.order[3:] == ["b0", "b1"]
+    for name in ("a1", "a2", "b1", "a3", "a4"):
+        await door.go(name)
+    await asyncio.gather(*tasks)
+
+
+async def test_resumed_answers_of_identities_take_turns_too():
+    door = Door(1)
+    tasks = [door.come(f"a{i}", identity="alice", resumed=True) for i in range(4)]
+    await settle()
+    tasks.append(door.come("b0", identity="bob", resumed=True))
+    await settle()
+    await door.go("a0")
+    assert door.order == ["a0", "a1", "b0"]
+    for name in ("a1", "b0", "a2", "a3"):
+        await door.go(name)
+    await asyncio.gather(*tasks)
+
+
+async def test_who_fills_the_entrance_keeps_nobody_else_out(monkeypatch):
+    monkeypatch.setattr("specmesh.orchestrator.admission.controller.MAX_WAITING", 2)
+    door = Door(2)
+    tasks = [door.come(f"a{i}", identity="alice") for i in range(4)]
+    await settle()
+    with pytest.raises(ResourceExhaustedStatus):
+        await door.come("a4", identity="alice")
+    tasks.append(door.come("b0", identity="bob"))
+    await settle()
+    with pytest.raises(ResourceExhaustedStatus) as refused:
+        await tasks[3]  # the last of alice's
+    assert refused.value.reason == "OVERLOADED"
+    with pytest.raises(ResourceExhaustedStatus):  # now each of them has one
+        await door.come("b1", identity="bob")
+    for name in ("a0", "a1", "b0", "a2"):
+        await door.go(name)
+    await asyncio.gather(*(task for task in tasks if task is not tasks[3]))
+    assert door.order == ["a0", "a1", "b0", "a2"]
+
+
+async def test_who_would_wait_too_long_behind_answers_of_one_identity_may_wait_as_another():
+    door = Door(1, max_wait_s=4.0)
+    door.admission.expected_wait_s = lambda num_before, *_: 1.5 * num_before
+    tasks = [door.come(f"a{i}", identity="alice") for i in range(3)]
+    await settle()
+    with pytest.raises(ResourceExhaustedStatus):
+        await door.come("a3", identity="alice")  # behind two
+    tasks.append(door.come("b0", identity="bob"))
+    await settle()
+    assert door.entrance.num_waiting == 3
+    for name in ("a0", "a1", "b0", "a2"):
+        await door.go(name)
+    await asyncio.gather(*tasks)
+    assert door.order == ["a0", "a1", "b0", "a2"]

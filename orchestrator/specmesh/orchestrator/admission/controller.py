@@ -106,17 +106,20 @@ class Admission:
         """Return the longest wait of an answer with ``time_left_s`` until its deadline."""
         return min(self._max_wait_s, time_left_s)
 
-    def may_wait(
-        self, num_before: int, num_waiting: int, size: int, time_left_s: float, now: float
-    ) -> bool:
-        """Return whether an answer behind ``num_before`` others may join the ``num_waiting`` that
-        wait: if it is expected to begin well within its patience, and to end before its deadline.
-        Until that is known, as many may wait as can run."""
+    def most_waiting(self, size: int, now: float) -> int:
+        """Return how many answers may wait concurrently: until it is known how fast answers
+        proceed, as many as can run."""
+        is_known = self.expected_wait_s(0, size, now) is not None
+        return MAX_WAITING if is_known else min(MAX_WAITING, size)
+
+    def may_wait(self, num_before: int, size: int, time_left_s: float, now: float) -> bool:
+        """Return whether an answer may wait behind ``num_before`` others: if it is expected to
+        begin well within its patience, and to end before its deadline, or if that is unknown."""
         wait_s = self.expected_wait_s(num_before, size, now)
         if wait_s is None:
-            return num_waiting < min(MAX_WAITING, size)
+            return True
         patience_s = self.patience_s(time_left_s - (self.pace.answer_s(now) or 0.0))
-        return wait_s < EXPECTED_SHARE * patience_s and num_waiting < MAX_WAITING
+        return wait_s < EXPECTED_SHARE * patience_s
 
     def is_hopeless(self, num_before: int, size: int, now: float) -> bool:
         """Return whether an answer that waits behind ``num_before`` others will not begin in time

@@ -1,14 +1,16 @@
-"""The admission queue: first come, first served, but resumed answers before new ones."""
+"""The admission queue: resumed answers go before new ones, and identities take turns."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from math import inf
 
 from specmesh.orchestrator.admission.controller import Admission
+from specmesh.orchestrator.admission.fair_queue import FairQueue
+from specmesh.serving import caller
 from specmesh.serving.errors import ResourceExhaustedStatus
 from specmesh.serving.telemetry.pipeline import annotate
 
@@ -46,7 +48,9 @@ Turn = asyncio.Future[Slot | None]
 
 
 class Entrance:
-    """Admits answers as ``admission`` decides: resumed ones first, each kind in order of arrival.
+    """Admits answers as ``admission`` decides: resumed ones first, and of each kind identities take
+    turns as in ``FairQueue``. When as many wait as may, a new answer takes the place of the last
+    one of the identity with the most, unless its own identity would then have more.
 
     ``num_replicas`` returns the number of ready target replicas, ``die`` draws from [0, 1).
     """
@@ -60,8 +64,9 @@ class Entrance:
         self._admission = admission
         self._num_replicas = num_replicas
         self._die = die
-        self._resumed: deque[Turn] = deque()
-        self._new: deque[Turn] = deque()
+        running: Counter[str] = Counter()
+        self._resumed: FairQueue[Turn] = FairQueue(running)
+        self._new: FairQueue[Turn] = FairQueue(running)
         self._looked_at = -inf
         admission.watcher = self._decide
 
@@ -77,12 +82,15 @@ class Entrance:
     def check(self, deadline: float, *, resumed: bool) -> None:
         """Raise what ``slot`` would raise immediately, so that an answer that can't be admitted
         costs no further work."""
-        now = _now()
-        size, num_waiting = self.room(now), self.num_waiting
-        num_before = len(self._resumed) if resumed else num_waiting
+        now, identity = _now(), caller.identity()
+        size, queue = self.room(now), self._resumed if resumed else self._new
+        num_before = len(self._resumed) + (0 if resumed else len(self._new))
         if not num_before and self._admission.fits(size, resumed=resumed):
             return
-        if not self._admission.may_wait(num_before, num_waiting, size, deadline - now, now):
+        num_before = queue.num_before(identity) + (0 if resumed else len(self._resumed))
+        is_full = self.num_waiting >= self._admission.most_waiting(size, now)
+        may_wait = self._admission.may_wait(num_before, size, deadline - now, now)
+        if not may_wait or (is_full and not self._new.is_crowded_by_others(identity)):
             raise self._overload(self._admission.expected_wait_s(num_before, size, now) or 0.0)
 
     @asynccontextmanager
@@ -97,35 +105,42 @@ class Entrance:
         if waiting or not self._admission.fits(self.room(_now()), resumed=resumed):
             slot = await self._turn(waiting, deadline)
         else:
-            slot = self._begin()
+            slot = self._begin(caller.identity())
         try:
             yield slot
         finally:
             slot.leave()
 
-    def _begin(self) -> Slot:
-        return Slot(self._admission, self._decide)
+    def _begin(self, identity: str) -> Slot:
+        self._new.begun(identity)
 
-    async def _turn(self, waiting: deque[Turn], deadline: float) -> Slot:
+        def left() -> None:
+            self._new.ended(identity)
+            self._decide()
+
+        return Slot(self._admission, left)
+
+    async def _turn(self, waiting: FairQueue[Turn], deadline: float) -> Slot:
         """Return the slot when the answer is admitted; raises as ``slot`` does.
 
         One whose patience ends is admitted over the room, as far as resumed answers are: it was let
         in to wait because a place was expected for it.
         """
-        began = _now()
+        began, identity = _now(), caller.identity()
         patience_s = self._admission.patience_s(deadline - began)
         turn: Turn = asyncio.get_running_loop().create_future()
-        waiting.append(turn)
+        self._make_place(began)
+        waiting.append(identity, turn)
         try:
             async with asyncio.timeout(patience_s):
                 slot = await turn
         except BaseException as error:
-            self._give_up(waiting, turn)
+            self._give_up(waiting, identity, turn)
             if not isinstance(error, TimeoutError):
                 raise
             if _now() >= deadline or not self._admission.fits(self.room(_now()), resumed=True):
                 raise self._overload(patience_s) from None
-            slot = self._begin()
+            slot = self._begin(identity)
         if slot is None:
             raise self._overload(_now() - began)
         annotate(queue_ms=(_now() - began) * 1e3)
@@ -138,9 +153,9 @@ class Entrance:
         size = self.room(now)
         for waiting, resumed in ((self._resumed, True), (self._new, False)):
             while waiting and self._admission.fits(size, resumed=resumed):
-                turn = waiting.popleft()
+                identity, turn = waiting.pop()
                 if not turn.done():
-                    turn.set_result(self._begin())
+                    turn.set_result(self._begin(identity))
         if self._new and now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
             self._turn_away(size, now)
@@ -148,19 +163,26 @@ class Entrance:
     def _turn_away(self, size: int, now: float) -> None:
         """Refuse the answers that would wait in vain, from the last."""
         while self._new and self._admission.is_hopeless(self.num_waiting - 1, size, now):
-            turn = self._new.pop()
-            if not turn.done():
-                turn.set_result(None)
+            self._refuse_last()
+
+    def _make_place(self, now: float) -> None:
+        """Refuse a new answer if one more than may wait is about to."""
+        if self._new and self.num_waiting >= self._admission.most_waiting(self.room(now), now):
+            self._refuse_last()
+
+    def _refuse_last(self) -> None:
+        turn = self._new.pop_longest()
+        if not turn.done():
+            turn.set_result(None)
 
     def _overload(self, wait_s: float) -> ResourceExhaustedStatus:
         size = self.room(_now())
         return self._admission.overload(size, self.num_waiting, wait_s, self._die()).error()
 
-    def _give_up(self, waiting: deque[Turn], turn: Turn) -> None:
-        if turn in waiting:
-            waiting.remove(turn)
-        elif not turn.cancelled() and (slot := turn.result()):  # admitted at the last moment
-            slot.leave()
+    def _give_up(self, waiting: FairQueue[Turn], identity: str, turn: Turn) -> None:
+        is_decided = not waiting.remove(identity, turn)
+        if is_decided and not turn.cancelled() and (slot := turn.result()):
+            slot.leave()  # admitted at the last moment
 
 
 def _now() -> float:

@@ -68,12 +68,31 @@ class OneOfMany:
 
 
 class _Batch:
-    """The responses of one message; ``sent`` is done once gRPC has taken it."""
+    """The responses of one message, and the requests that wait until gRPC has taken it.
+
+    Each waits for a future of its own: one for all would have to be shielded from those that are
+    cancelled, which costs every request a turn of the event loop.
+    """
 
     def __init__(self) -> None:
         self.responses: list[dict[str, Any]] = []
         self.num_bytes = 0
-        self.sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_taken = False
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def sent(self) -> None:
+        """Return once gRPC has taken the message."""
+        if not self._is_taken:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
+
+    def taken(self) -> None:
+        """Record that gRPC has taken the message."""
+        self._is_taken = True
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
 
 
 class _ManyRequests(Generic[Response]):
@@ -90,10 +109,11 @@ class _ManyRequests(Generic[Response]):
         self._changed = asyncio.Event()
         self._error: BaseException | None = None
         """An error that is not one request's alone, which ends the call."""
+        self._reading: asyncio.Task[None]
 
     async def answer(self, requests: AsyncIterator[HeldMessage]) -> AsyncGenerator[Any, None]:
         """Yield messages until the caller has sent all requests and has all answers."""
-        reading = asyncio.create_task(self._read(requests))
+        self._reading = asyncio.create_task(self._read(requests))
         try:
             while True:
                 if self._batches:
@@ -102,16 +122,16 @@ class _ManyRequests(Generic[Response]):
                     for response in batch.responses:
                         message.responses.add(**response)
                     yield message
-                    batch.sent.set_result(None)
+                    batch.taken()
                 elif self._error is not None:
                     raise self._error
-                elif reading.done() and not self._running:
+                elif self._reading.done() and not self._running:
                     return
                 else:
                     await self._changed.wait()
                     self._changed.clear()
         finally:
-            tasks = [reading, *self._running.values(), *self._stopping]
+            tasks = [self._reading, *self._running.values(), *self._stopping]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -155,7 +175,8 @@ class _ManyRequests(Generic[Response]):
                 self._error = task.exception() or self._error
             elif was_running:  # by nobody who knew of it: its caller still waits
                 self._refuse(number, UnavailableStatus("CANCELLED", "the request was cancelled"))
-            self._changed.set()
+            if self._error is not None or self._reading.done():
+                self._changed.set()  # ``answer`` may end
 
         task = self._running[number] = asyncio.create_task(self._respond(number, request))
         task.add_done_callback(ended)
@@ -167,17 +188,17 @@ class _ManyRequests(Generic[Response]):
                 exchange(request.trace_context, context),
                 aclosing(self._serve(request.request)) as responses,
             ):
-                sent: asyncio.Future[None] | None = None
+                latest: _Batch | None = None
                 async for response in responses:
-                    sent = self._send(number, response)
-                if sent is not None:
+                    latest = self._send(number, response)
+                if latest is not None:
                     # The layers see the request until its last message is sent: a process that
-                    # drains waits for it. Others wait for the same message.
-                    await asyncio.shield(sent)
+                    # drains waits for it.
+                    await latest.sent()
         except grpc.aio.AbortError:
             self._send_failure(number, context.failure)
 
-    def _send(self, number: int, response: Any) -> asyncio.Future[None]:
+    def _send(self, number: int, response: Any) -> _Batch:
         num_bytes = response.ByteSize()
         if num_bytes > MAX_REQUEST_BYTES:
             raise FailedPreconditionStatus(
@@ -192,14 +213,14 @@ class _ManyRequests(Generic[Response]):
     def _send_failure(self, number: int, failure: RequestFailure | None) -> None:
         self._put({"number": number, "failure": failure}, num_bytes=0)
 
-    def _put(self, response: dict[str, Any], num_bytes: int) -> asyncio.Future[None]:
+    def _put(self, response: dict[str, Any], num_bytes: int) -> _Batch:
         batches = self._batches
         if not batches or batches[-1].num_bytes + num_bytes > MAX_MESSAGE_BYTES:
             batches.append(_Batch())
         batches[-1].responses.append(response)
         batches[-1].num_bytes += num_bytes
         self._changed.set()
-        return batches[-1].sent
+        return batches[-1]
 
 
 async def answer_many(
