@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import count
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -17,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
-from specmesh.inference.engine import recent_tables
+from specmesh.inference.engine import block_usage, blocks, recent_tables
 from specmesh.inference.engine.blocks import BlockPool, BlockTable, NoRoom, TooLarge
 
 NUM_BLOCKS = 9
@@ -234,9 +235,12 @@ class BlockMachine(RuleBasedStateMachine):
         assert {*used, *held, *usage._free} == set(range(NUM_BLOCKS))
 
 
-def test_any_history_keeps_sequences_apart(monkeypatch):
-    monkeypatch.setattr(recent_tables, "MIN_BLOCKS", 1)
+@pytest.mark.parametrize("few", [block_usage._FEW, 0], ids=["one by one", "in arrays"])
+def test_any_history_keeps_sequences_apart(monkeypatch, few):
+    monkeypatch.setattr(block_usage, "_FEW", few)
+    for module in (blocks, recent_tables):
+        monkeypatch.setattr(module, "MIN_BLOCKS", 1)
     monkeypatch.setattr(recent_tables, "MAX_TABLES", 4)
     run_state_machine_as_test(
-        BlockMachine, settings=settings(max_examples=100, stateful_step_count=50, deadline=None)
+        BlockMachine, settings=settings(max_examples=50, stateful_step_count=50, deadline=None)
     )

@@ -22,7 +22,7 @@ from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.inference.engine.block_registry import BlockRegistry
 from specmesh.inference.engine.block_usage import Blocks, BlockUsage
 from specmesh.inference.engine.recent_chains import RecentChains
-from specmesh.inference.engine.recent_tables import RecentTables
+from specmesh.inference.engine.recent_tables import MIN_BLOCKS, RecentTables
 
 
 class NoRoom(Exception):
@@ -176,14 +176,14 @@ class BlockPool:
         # A block outlives none of its parents: if the last one was never dropped, none of them was.
         if len(known) and self._usage.held_since(int(known[-1])) != held_since:
             known = known[:0]
-        further = self._registry.leading(
-            chain, len(known) * BLOCK_TOKENS, num_blocks * BLOCK_TOKENS
-        )
-        return np.concatenate([known, np.array(further, np.int64)])
+        start, end = len(known) * BLOCK_TOKENS, num_blocks * BLOCK_TOKENS
+        further = np.array(self._registry.leading(chain, start, end), np.int64)
+        return np.concatenate([known, further]) if len(known) else further
 
     def _remember(self, table: BlockTable, chain: PrefixChain) -> None:
         self._recent.add(chain)
-        if (num_full := table._num_registered) and num_full == len(chain.digests):
+        num_full = table._num_registered
+        if num_full >= MIN_BLOCKS and num_full == len(chain.digests):
             last = int(table.blocks[num_full - 1])
             held_since = self._usage.held_since(last)
             self._tables.add(chain.digests[-1], table.blocks[:num_full].copy(), held_since)
@@ -202,10 +202,10 @@ class BlockPool:
         idle = not self._usage.is_used(block)
         if idle and self._registry.is_tail(block):
             self._registry.shorten(block, num_shared)
-            self._usage.refer(np.array([block]))
+            self._usage.refer_to_one(block)
             begins = block
         elif may_keep_source or not idle:
-            self._usage.refer(np.array([block]))
+            self._usage.refer_to_one(block)
             table._source = block
             begins = self._take()
             table.copies.append((block, begins, num_shared))
@@ -230,8 +230,8 @@ class BlockPool:
                 self._usage.drop(block)
                 if not swap:
                     return
-                self._usage.refer(np.array([holder]))
-                self._usage.release(np.array([block]))
+                self._usage.refer_to_one(holder)
+                self._usage.release_one(block)
                 table.blocks[index] = holder
             table._num_registered = min(index + 1, len(chain) // BLOCK_TOKENS)
 
@@ -252,5 +252,5 @@ class BlockPool:
 
     def _release_source(self, table: BlockTable) -> None:
         if table._source is not None:
-            self._usage.release(np.array([table._source]))
+            self._usage.release_one(table._source)
             table._source = None

@@ -28,8 +28,6 @@ class RecentTables:
     def add(self, digest: bytes, blocks: Blocks, held_since: int) -> None:
         """Remember ``blocks``, the last of which has the ``digest`` and has been held since that
         time."""
-        if len(blocks) < MIN_BLOCKS:
-            return
         self._tables[digest] = blocks, held_since
         self._tables.move_to_end(digest)
         if len(self._tables) > MAX_TABLES:
