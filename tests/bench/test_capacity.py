@@ -96,13 +96,35 @@ def test_medians_are_taken_of_all_but_what_is_a_maximum():
 
 def test_the_floor_is_the_relay_s_time_for_as_many_messages():
     grid = CapacityGrid(
-        strategies=("dsi",), streams=(2, 300), tracing=(0.0,), tokens=64, rounds=3, acceptance=0.8
+        strategies=("dsi",),
+        streams=(2, 300),
+        tracing=(0.0,),
+        workers=(1,),
+        tokens=64,
+        rounds=3,
+        acceptance=0.8,
     )
     few, many = grid.loads("dsi")
     assert (few.answers, few.num_tokens) == (2, 256)
     assert (many.answers, grid.num_rounds) == (1, 8)
-    cell = CapacityCell(load=few, tracing=0.0, figures=ROUND, kb_per_stream=None, failures={})
+    cell = CapacityCell(
+        load=few, tracing=0.0, workers=1, figures=ROUND, kb_per_stream=None, failures={}
+    )
     assert cell.floor_us_per_token == 90
+
+
+def test_workers_have_several_connections_each():
+    grid = CapacityGrid(
+        strategies=("dsi",),
+        streams=(8,),
+        tracing=(0.0,),
+        workers=(1, 2),
+        tokens=8,
+        rounds=1,
+        acceptance=0.8,
+    )
+    assert grid.num_rounds == 4
+    assert grid.num_generators(plan_cores((0, 1), Role.ORCHESTRATOR)) == 16
 
 
 def test_an_answer_that_is_too_short_has_failed_too():

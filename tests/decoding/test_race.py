@@ -118,7 +118,7 @@ def test_tokens_are_drawn_in_proportion_from_a_large_vocabulary():
 
 
 @pytest.mark.parametrize("shape", ["flat", "normal", "peaked", "masked"])
-@pytest.mark.parametrize("size", [SMALL, 20_000, 70_000])
+@pytest.mark.parametrize("size", [SMALL, 20_000, 70_000, 150_000])
 def test_softmax_of_the_scores_is_nearly_that_of_the_dense_form(shape, size):
     ratios, excess = [], []
     for position in range(25):

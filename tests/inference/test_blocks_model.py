@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import count
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -17,6 +18,7 @@ from hypothesis.stateful import (
 )
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.inference.engine import block_usage, blocks, recent_tables
 from specmesh.inference.engine.blocks import BlockPool, BlockTable, NoRoom, TooLarge
 
 NUM_BLOCKS = 9
@@ -79,7 +81,8 @@ class BlockMachine(RuleBasedStateMachine):
         pool, registry = self.pool, self.pool._registry
         return (
             (pool.num_evicted, pool.num_looked_up_tokens, pool.num_hit_tokens),
-            (list(pool._free), list(pool._cached), list(pool._num_references)),
+            (list(pool._usage._free), pool.num_cached),
+            (pool._usage._references.tolist(), [held > 0 for held in pool._usage._held_since]),
             (dict(registry._entries), dict(registry._by_digest)),
             {parent: list(children) for parent, children in registry._children.items()},
         )
@@ -87,7 +90,7 @@ class BlockMachine(RuleBasedStateMachine):
     def num_free_of(self, tokens: list[int]) -> int:
         """Blocks for a table of ``tokens`` beyond those that others use and it can't share."""
         used = Counter(block for s in self.sequences for block in s.referred())
-        shared = self.pool._registry.leading(PrefixChain(tokens), len(tokens) - 1)
+        shared = self.pool._registry.leading(PrefixChain(tokens), 0, len(tokens) - 1)
         return NUM_BLOCKS - len(used.keys() - set(shared))
 
     def longest_held(self, tokens: list[int]) -> int:
@@ -170,10 +173,10 @@ class BlockMachine(RuleBasedStateMachine):
     def publish(self, which: int) -> None:
         ready = [s for s in self.sequences if s.copied]
         sequence = ready[which % len(ready)]
-        before = list(sequence.table.blocks)
+        before = sequence.table.blocks.tolist()
         written = sequence.tokens[: sequence.num_written]
         self.pool.publish(sequence.table, PrefixChain(written))
-        assert sequence.table.blocks == before
+        assert sequence.table.blocks.tolist() == before
         sequence.refers_to_source = False
 
     @precondition(lambda self: any(s.copied for s in self.sequences))
@@ -225,10 +228,19 @@ class BlockMachine(RuleBasedStateMachine):
         used = Counter(block for s in self.sequences for block in s.referred())
         assert self.pool.num_used == len(used)
         assert self.pool.num_shared == sum(number > 1 for number in used.values())
-        assert {*used, *self.pool._cached, *self.pool._free} == set(range(NUM_BLOCKS))
+        usage = self.pool._usage
+        held = {block for block in range(NUM_BLOCKS) if usage.held_since(block)}
+        assert held == set(self.pool._registry._entries)
+        assert self.pool.num_cached == len(held - set(used))
+        assert {*used, *held, *usage._free} == set(range(NUM_BLOCKS))
 
 
-def test_any_history_keeps_sequences_apart():
+@pytest.mark.parametrize("few", [block_usage._FEW, 0], ids=["one by one", "in arrays"])
+def test_any_history_keeps_sequences_apart(monkeypatch, few):
+    monkeypatch.setattr(block_usage, "_FEW", few)
+    for module in (blocks, recent_tables):
+        monkeypatch.setattr(module, "MIN_BLOCKS", 1)
+    monkeypatch.setattr(recent_tables, "MAX_TABLES", 4)
     run_state_machine_as_test(
-        BlockMachine, settings=settings(max_examples=100, stateful_step_count=50, deadline=None)
+        BlockMachine, settings=settings(max_examples=50, stateful_step_count=50, deadline=None)
     )

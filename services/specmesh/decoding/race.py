@@ -32,8 +32,9 @@ _SLACK, _RELATIVE_SLACK = 1e-9, 1e-14
 _LEAST = -1e300
 """A score below that of any token that can be drawn."""
 
-_SAMPLED = 8
-"""One of so many tokens stands for the others of its block where scores are estimated."""
+_SAMPLED, _SAMPLED_OF_MANY, _MANY = 8, 16, 1 << 17
+"""One of so many tokens stands for the others of its block where scores are estimated: one of more
+in vocabularies of ``_MANY`` tokens, in which the sample is large all the same."""
 
 _CUT = math.exp(-np.euler_gamma)
 _TINY, _NO_LOG = 1e-30, -750.0
@@ -164,11 +165,12 @@ class Race:
         yield rest * np.log(1 + _CUT / noise.least.astype(np.float32)), typical / 2
 
     def _sample(self, left_out: NDArray[np.int64]) -> tuple[NDArray[np.float32], float]:
-        """Return the weights of one of ``_SAMPLED`` tokens of each block, ``[tiles, places,
-        columns]``, 0 for those in ``left_out``; and the number of tokens that each stands for."""
+        """Return the weights of a sample of each block, ``[tiles, places, columns]``, 0 for the
+        tokens in ``left_out``; and the number of tokens that each stands for."""
         logits = self._row.logits
-        step = _SAMPLED * BLOCK_STRIDE
-        whole, num_places = logits.size // step, BLOCK_IDS // _SAMPLED
+        sampled = _SAMPLED if logits.size < _MANY else _SAMPLED_OF_MANY
+        step = sampled * BLOCK_STRIDE
+        whole, num_places = logits.size // step, BLOCK_IDS // sampled
         rest = logits[whole * step :][:BLOCK_STRIDE]
         num_tiles = self._row.maxima.size // BLOCK_STRIDE
         sample = np.full((num_tiles * num_places, BLOCK_STRIDE), -np.inf, np.float32)

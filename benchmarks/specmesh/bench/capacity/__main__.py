@@ -57,6 +57,15 @@ class CapacityOptions:
             show_default=OFF,
         ),
     ] = None
+    workers: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Number of orchestrator processes behind one port. May be repeated.",
+            show_default="1",
+        ),
+    ] = None
     tokens: Tokens = 64
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each cell; medians count.")] = 3
     acceptance: Annotated[
@@ -73,6 +82,7 @@ class CapacityOptions:
             strategies=[_known(each) for each in dict.fromkeys(self.strategy or USUAL_STRATEGIES)],
             streams=sorted(set(self.streams or STREAMS)),
             tracing=[_share(each) for each in dict.fromkeys(self.tracing or (OFF,))],
+            workers=sorted(set(self.workers or (1,))),
             tokens=self.tokens,
             rounds=self.rounds,
             acceptance=self.acceptance,

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import psutil
@@ -20,6 +21,9 @@ from specmesh.cli.local.cores import pinned_to
 from specmesh.cli.local.process import StartError
 from specmesh.tools.kit.processes import processes
 
+_CONNECTIONS = 8
+"""Generators, and thus connections, for each worker: the kernel gives a connection to any worker,
+so that few would burden them unequally."""
 _LEAST_ANSWERS = 4
 """Answers of a round, at least: few streams ask for several each."""
 
@@ -33,6 +37,8 @@ class CapacityGrid:
     """Numbers of streams in ascending order."""
     tracing: Sequence[float]
     """Shares of answers that are traced."""
+    workers: Sequence[int]
+    """Numbers of orchestrator processes."""
     tokens: int
     """Length of each answer."""
     rounds: int
@@ -41,8 +47,13 @@ class CapacityGrid:
     @property
     def num_rounds(self) -> int:
         """Return the rounds of all cells, including the first one of each, which only warms up."""
-        num_cells = len(self.strategies) * len(self.streams) * len(self.tracing)
-        return num_cells * (self.rounds + 1)
+        kinds = (self.strategies, self.streams, self.tracing, self.workers)
+        return math.prod(map(len, kinds)) * (self.rounds + 1)
+
+    def num_generators(self, cores: CorePlan) -> int:
+        """Return the number of processes that read streams."""
+        most = max(self.workers)
+        return cores.num_generators if most == 1 else max(cores.num_generators, _CONNECTIONS * most)
 
     def loads(self, strategy: str) -> list[StreamLoad]:
         """Return the loads of a round for each number of streams."""
@@ -63,6 +74,7 @@ class CapacityCell:
 
     load: StreamLoad
     tracing: float
+    workers: int
     figures: RoundFigures
     kb_per_stream: float | None
     """Memory of the orchestrator for each stream more than in the smallest cell; None there."""
@@ -84,23 +96,28 @@ async def measure(
     """Measure all cells; ``advance`` is called after each round. Raises StartError, also if a
     process dies."""
     cells: list[CapacityCell] = []
-    with pinned_to(cores.rest), processes(cores.num_generators) as pool:
-        generators = Generators(pool, cores.num_generators)
+    num_generators = grid.num_generators(cores)
+    with pinned_to(cores.rest), processes(num_generators) as pool:
+        generators = Generators(pool, num_generators)
         async with relaying(cores, supervisor(directory, report)) as floor:
-            for share in grid.tracing:
-                for strategy in grid.strategies:
-                    # A fresh one, because processes do not return memory.
-                    logs = directory / f"{strategy}-{share:g}"
-                    logs.mkdir()
-                    running = supervisor(logs, report)
-                    async with serving(grid.acceptance, share, cores, running, logs) as mesh:
-                        sides = Sides(mesh, floor, generators)
-                        cells += await _of_mesh(sides, grid, strategy, share, advance)
+            for share, strategy, workers in product(grid.tracing, grid.strategies, grid.workers):
+                # A fresh one, because processes do not return memory.
+                logs = directory / f"{strategy}-{share:g}-{workers}"
+                logs.mkdir()
+                running = supervisor(logs, report)
+                async with serving(grid.acceptance, share, workers, cores, running, logs) as mesh:
+                    sides = Sides(mesh, floor, generators)
+                    cells += await _of_mesh(sides, grid, strategy, share, workers, advance)
     return cells
 
 
 async def _of_mesh(
-    sides: Sides, grid: CapacityGrid, strategy: str, tracing: float, advance: Callable[[], None]
+    sides: Sides,
+    grid: CapacityGrid,
+    strategy: str,
+    tracing: float,
+    workers: int,
+    advance: Callable[[], None],
 ) -> list[CapacityCell]:
     cells: list[CapacityCell] = []
     for load in grid.loads(strategy):
@@ -120,6 +137,7 @@ async def _of_mesh(
             CapacityCell(
                 load=load,
                 tracing=tracing,
+                workers=workers,
                 figures=found,
                 kb_per_stream=None
                 if smallest is None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import psutil
 
 from specmesh.bench.capacity.placement import CorePlan, Role
 from specmesh.cli.local.models import WaitingModels
@@ -33,7 +35,7 @@ class CapacityMesh:
     """A running mesh; ``pids`` and ``metrics``, the addresses to scrape, are by role."""
 
     address: str
-    pids: Mapping[Role, int]
+    pids: Mapping[Role, Sequence[int]]
     metrics: Mapping[Role, str]
 
 
@@ -46,10 +48,15 @@ def supervisor(directory: Path, report: Callable[[str], None]) -> Supervisor:
 
 @asynccontextmanager
 async def serving(
-    acceptance: float, tracing: float, cores: CorePlan, processes: Supervisor, directory: Path
+    acceptance: float,
+    tracing: float,
+    workers: int,
+    cores: CorePlan,
+    processes: Supervisor,
+    directory: Path,
 ) -> AsyncIterator[CapacityMesh]:
-    """Run a mesh that records the share ``tracing`` of its answers in ``directory``. Raises
-    StartError."""
+    """Run a mesh whose orchestrator is that many ``workers``, and which records the share
+    ``tracing`` of its answers in ``directory``. Raises StartError."""
     async with AsyncExitStack() as stack:
         # Not in the log directory: a socket's path has to be short.
         sockets = stack.enter_context(TemporaryDirectory(prefix="specmesh-redis-"))
@@ -78,10 +85,15 @@ async def serving(
             spec(Role.DRAFTER, *drafting, *queue),
         )
         peers = ("--verifiers", verifier, "--drafters", drafter)
-        others = ("--redis-check", "off", "--max-wait-seconds", _MAX_WAIT_S)
+        waiting = ("--redis-check", "off", "--max-wait-seconds", _MAX_WAIT_S)
+        others = (*waiting, "--workers", str(workers))
         (address,) = await processes.start(spec(Role.ORCHESTRATOR, *peers, *others))
-        pids = {role: processes.pids[role] for role in Role}
-        yield CapacityMesh(address, pids, metrics)
+        yield CapacityMesh(address, {role: _family(processes.pids[role]) for role in Role}, metrics)
+
+
+def _family(pid: int) -> Sequence[int]:
+    """Return a process and its workers, if it has any."""
+    return [pid, *(child.pid for child in psutil.Process(pid).children())]
 
 
 async def _traced(

@@ -11,7 +11,8 @@ _ALL_APART = 4
 
 
 class Role(StrEnum):
-    """The measured parts of a mesh, one process each."""
+    """The measured parts of a mesh, one process each, but for an orchestrator of several
+    workers."""
 
     ORCHESTRATOR = "orchestrator"
     VERIFIER = "verifier"

@@ -28,6 +28,7 @@ def _row(cell: CapacityCell) -> dict[str, Any]:
         "strategy": cell.load.strategy,
         "streams": cell.load.streams,
         "tracing": cell.tracing or OFF,
+        "workers": cell.workers,
         "tokens_per_s": round(found.tokens_per_s, 1),
         "us_per_token": _rounded(found.us_per_token),
         "us_per_call": _rounded(found.us_per_call),
@@ -98,7 +99,8 @@ def tables(cells: Sequence[CapacityCell]) -> Sequence[Table]:
 
 def _name(cell: CapacityCell) -> str:
     traced = f", {100 * cell.tracing:g} % traced" if cell.tracing else ""
-    return f"{cell.load.strategy}{traced}"
+    workers = f", {cell.workers} workers" if cell.workers > 1 else ""
+    return f"{cell.load.strategy}{traced}{workers}"
 
 
 def _token_us(role: Role) -> Callable[[CapacityCell], str]:

@@ -94,7 +94,7 @@ async def measure_round(sides: Sides, load: StreamLoad) -> tuple[RoundFigures, C
 
 
 def _processor_s(mesh: CapacityMesh) -> dict[Role, float]:
-    return {role: processor_s(pid) for role, pid in mesh.pids.items()}
+    return {role: sum(map(processor_s, pids)) for role, pids in mesh.pids.items()}
 
 
 async def _calls(mesh: CapacityMesh) -> dict[Role, int]:
@@ -122,15 +122,15 @@ def _pauses(seen: Sequence[StreamsSeen]) -> Pauses:
 
 
 @asynccontextmanager
-async def _peak_resident(pid: int) -> AsyncIterator[list[int]]:
-    """Look at a process's resident memory while the block runs; yield the sizes in bytes, which are
-    there after it."""
-    process = psutil.Process(pid)
+async def _peak_resident(pids: Sequence[int]) -> AsyncIterator[list[int]]:
+    """Look at the resident memory of processes while the block runs; yield their sums in bytes,
+    which are there after it."""
+    family = [psutil.Process(pid) for pid in pids]
     sizes: list[int] = []
 
     async def look() -> None:
         while True:
-            sizes.append(process.memory_info().rss)
+            sizes.append(sum(process.memory_info().rss for process in family))
             await asyncio.sleep(_SAMPLE_S)
 
     looking = asyncio.create_task(look())

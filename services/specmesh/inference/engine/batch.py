@@ -40,7 +40,7 @@ class BatchPart:
     slots: Sequence[int]
     parent_slots: Sequence[int]
     rows: Sequence[int]
-    blocks: Sequence[int]
+    blocks: Indexes
     length: int
     attention_mask: AttentionMask | None
 
@@ -121,8 +121,9 @@ def pack(parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Batch:
 
 def run_start(indexes: Indexes) -> int | None:
     """Return the first of ``indexes`` if they are consecutive, else None."""
-    found: list[int] = indexes.tolist()
-    return found[0] if found == list(range(found[0], found[0] + len(found))) else None
+    start = int(indexes[0])
+    is_run = np.array_equal(indexes, np.arange(start, start + len(indexes)))
+    return start if is_run else None
 
 
 def _similar(parts: Sequence[BatchPart]) -> list[list[int]]:

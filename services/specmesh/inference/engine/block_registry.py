@@ -48,12 +48,12 @@ class BlockRegistry:
         entry = self._entries.get(block)
         return entry is not None and entry.digest is None
 
-    def leading(self, chain: PrefixChain, num_tokens: int) -> list[int]:
-        """Return the blocks registered for the full blocks of ``chain[:num_tokens]``, up to the
-        first gap."""
+    def leading(self, chain: PrefixChain, start: int, end: int) -> list[int]:
+        """Return the blocks registered for the full blocks of ``chain[:end]`` from ``start`` on, up
+        to the first gap."""
         blocks = []
         step = self._block_tokens // BLOCK_TOKENS
-        for digest in chain.digests[step - 1 : num_tokens // BLOCK_TOKENS : step]:
+        for digest in chain.digests[start // BLOCK_TOKENS + step - 1 : end // BLOCK_TOKENS : step]:
             block = self._by_digest.get(digest)
             if block is None:
                 break

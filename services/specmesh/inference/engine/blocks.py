@@ -14,13 +14,15 @@ registered, and **free** otherwise. These invariants keep sequences from each ot
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.inference.engine.block_registry import BlockRegistry
+from specmesh.inference.engine.block_usage import Blocks, BlockUsage
 from specmesh.inference.engine.recent_chains import RecentChains
+from specmesh.inference.engine.recent_tables import MIN_BLOCKS, RecentTables
 
 
 class NoRoom(Exception):
@@ -47,7 +49,7 @@ class BlockTable:
     The sequence writes its tokens from index ``num_cached`` on, never before.
     """
 
-    blocks: list[int]
+    blocks: Blocks
     num_cached: int
     """The number of leading tokens whose KV is cached. The prefix's last token never counts: its
     logits are needed, so it goes through a forward pass again."""
@@ -72,11 +74,9 @@ class BlockPool:
         self.num_hit_tokens = 0
         self._lock = threading.Lock()
         self._registry = BlockRegistry()
+        self._usage = BlockUsage(num_blocks)
         self._recent = RecentChains(num_blocks * BLOCK_TOKENS)
-        self._num_references = [0] * num_blocks
-        # In descending order, so that the lowest is taken first: consecutive blocks need no gather.
-        self._free = list(reversed(range(num_blocks)))
-        self._cached: OrderedDict[int, None] = OrderedDict()  # the least recently used first
+        self._tables = RecentTables()
 
     @property
     def capacity_tokens(self) -> int:
@@ -86,22 +86,22 @@ class BlockPool:
     @property
     def num_free(self) -> int:
         """Blocks that hold nothing."""
-        return len(self._free)
+        return self._usage.num_free
 
     @property
     def num_cached(self) -> int:
         """Blocks that hold registered tokens and can be evicted."""
-        return len(self._cached)
+        return self._usage.num_cached
 
     @property
     def num_used(self) -> int:
         """Blocks that open tables refer to."""
-        return self.num_blocks - len(self._free) - len(self._cached)
+        return self.num_blocks - self.num_free - self.num_cached
 
     @property
     def num_shared(self) -> int:
         """Blocks that more than one open table refers to."""
-        return sum(number > 1 for number in self._num_references)
+        return self._usage.num_shared
 
     def open(self, chain: PrefixChain, room: int, *, counted: bool = True) -> BlockTable:
         """Return a table with blocks for the tokens of ``chain`` (at least one) and ``room`` more.
@@ -140,10 +140,9 @@ class BlockPool:
             self._release_source(table)
             if chain is not None:
                 self._register(table, chain, swap=True)
-                self._recent.add(chain)
-            for block in reversed(table.blocks):
-                self._release(block)
-            table.blocks = []
+                self._remember(table, chain)
+            self._usage.release(table.blocks)
+            table.blocks = table.blocks[:0]
 
     def find_base(self, length: int, digest: bytes) -> PrefixChain | None:
         """Return the prefix of ``length`` tokens with that ``digest``, if the pool holds every
@@ -156,42 +155,64 @@ class BlockPool:
             return self._recent.find(length, digest) or self._registry.base(length, digest)
 
     def _open(self, chain: PrefixChain, num_blocks: int) -> BlockTable:
-        blocks = self._registry.leading(chain, len(chain) - 1)
-        num_idle = sum(not self._num_references[block] for block in blocks)
-        num_available = len(self._free) + len(self._cached) - num_idle
-        num_left = num_available - (num_blocks - len(blocks))
+        leading = self._leading(chain, (len(chain) - 1) // BLOCK_TOKENS)
+        num_idle = self._usage.num_unused(leading)
+        num_available = self.num_free + self.num_cached - num_idle
+        num_left = num_available - (num_blocks - len(leading))
         if num_left < 0:
             raise NoRoom(f"{self.num_used} of {self.num_blocks} blocks of KV cache are in use")
-        self._refer(blocks)
-        table = BlockTable(blocks, num_cached=len(blocks) * BLOCK_TOKENS, copies=[])
-        table._num_registered = len(blocks)
-        self._begin_mid_block(table, chain, may_keep_source=num_left > 0)
-        blocks += [self._take() for _ in range(num_blocks - len(blocks))]
+        self._usage.refer(leading)
+        table = BlockTable(leading, num_cached=len(leading) * BLOCK_TOKENS, copies=[])
+        table._num_registered = len(leading)
+        begun = self._begin_mid_block(table, chain, may_keep_source=num_left > 0)
+        others = [self._take() for _ in range(num_blocks - len(leading) - len(begun))]
+        table.blocks = np.concatenate([leading, np.array([*begun, *others], np.int64)])
         return table
+
+    def _leading(self, chain: PrefixChain, num_blocks: int) -> Blocks:
+        """Return the blocks registered for the first ``num_blocks`` blocks of ``chain``, up to the
+        first gap."""
+        known, held_since = self._tables.find(chain, num_blocks)
+        # A block outlives none of its parents: if the last one was never dropped, none of them was.
+        if len(known) and self._usage.held_since(int(known[-1])) != held_since:
+            known = known[:0]
+        start, end = len(known) * BLOCK_TOKENS, num_blocks * BLOCK_TOKENS
+        further = np.array(self._registry.leading(chain, start, end), np.int64)
+        return np.concatenate([known, further]) if len(known) else further
+
+    def _remember(self, table: BlockTable, chain: PrefixChain) -> None:
+        self._recent.add(chain)
+        num_full = table._num_registered
+        if num_full >= MIN_BLOCKS and num_full == len(chain.digests):
+            last = int(table.blocks[num_full - 1])
+            held_since = self._usage.held_since(last)
+            self._tables.add(chain.digests[-1], table.blocks[:num_full].copy(), held_since)
 
     def _begin_mid_block(
         self, table: BlockTable, chain: PrefixChain, *, may_keep_source: bool
-    ) -> None:
-        """Take over, or copy, a block that continues ``chain`` after the table's full blocks."""
+    ) -> list[int]:
+        """Take over, or copy, a block that continues ``chain`` after the table's full blocks;
+        return it, if there is one."""
         start = table.num_cached
         wanted = chain[start : min(start + BLOCK_TOKENS, len(chain) - 1)]
         begun = self._registry.longest_beginning(chain.digest_at(start), wanted)
         if begun is None:
-            return
+            return []
         block, num_shared = begun
-        idle = not self._num_references[block]
+        idle = not self._usage.is_used(block)
         if idle and self._registry.is_tail(block):
             self._registry.shorten(block, num_shared)
-            self._refer([block])
-            table.blocks.append(block)
+            self._usage.refer_to_one(block)
+            begins = block
         elif may_keep_source or not idle:
-            self._refer([block])
+            self._usage.refer_to_one(block)
             table._source = block
-            table.blocks.append(self._take())
-            table.copies.append((block, table.blocks[-1], num_shared))
+            begins = self._take()
+            table.copies.append((block, begins, num_shared))
         else:
-            return  # the table needs every block, including the one it would copy from
+            return []  # the table needs every block, including the one it would copy from
         table.num_cached += num_shared
+        return [begins]
 
     def _register(self, table: BlockTable, chain: PrefixChain, *, swap: bool) -> None:
         """Register the blocks of ``table`` that hold tokens of ``chain``.
@@ -200,53 +221,36 @@ class BlockPool:
         or stop: later blocks would outlive their parents, which this table doesn't refer to.
         """
         for index in range(table._num_registered, -(-len(chain) // BLOCK_TOKENS)):
-            block = table.blocks[index]
+            block = int(table.blocks[index])
             holder = self._registry.add(block, chain, index)
             if holder == block:
+                self._usage.hold(block)
                 self._free_tails_within(block)
-            elif swap:
-                self._refer([holder])
-                self._release(block)
-                table.blocks[index] = holder
             else:
-                return
+                self._usage.drop(block)
+                if not swap:
+                    return
+                self._usage.refer_to_one(holder)
+                self._usage.release_one(block)
+                table.blocks[index] = holder
             table._num_registered = min(index + 1, len(chain) // BLOCK_TOKENS)
 
     def _free_tails_within(self, block: int) -> None:
         while (tail := self._registry.tail_within(block)) is not None:
-            if self._num_references[tail]:
+            if self._usage.is_used(tail):
                 return
             self._registry.discard(tail)
-            del self._cached[tail]
-            self._free.append(tail)
+            self._usage.drop(tail)
 
     def _take(self) -> int:
         """Take a block for one table alone; evict the least recently used one if none is free."""
-        if self._free:
-            block = self._free.pop()
-        else:
-            block, _ = self._cached.popitem(last=False)
+        block, evicted = self._usage.take()
+        if evicted:
             self._registry.discard(block)
             self.num_evicted += 1
-        self._num_references[block] = 1
         return block
-
-    def _refer(self, blocks: Sequence[int]) -> None:
-        for block in blocks:
-            if not self._num_references[block]:
-                del self._cached[block]
-            self._num_references[block] += 1
-
-    def _release(self, block: int) -> None:
-        self._num_references[block] -= 1
-        if self._num_references[block]:
-            return
-        if block in self._registry:
-            self._cached[block] = None
-        else:
-            self._free.append(block)
 
     def _release_source(self, table: BlockTable) -> None:
         if table._source is not None:
-            self._release(table._source)
+            self._usage.release_one(table._source)
             table._source = None

@@ -89,7 +89,7 @@ class PagedTree:
         self._memory.pool.close(self._table, None)
 
     def _slot(self, index: int) -> int:
-        return self._table.blocks[index // BLOCK_TOKENS] * BLOCK_TOKENS + index % BLOCK_TOKENS
+        return int(self._table.blocks[index // BLOCK_TOKENS]) * BLOCK_TOKENS + index % BLOCK_TOKENS
 
     def _attention_mask(
         self, tree: TokenTree, nodes: range, first: int, length: int
@@ -100,7 +100,8 @@ class PagedTree:
         is_chain = not nodes or tree.is_chain
         if is_chain and width == 1:
             return None
-        attention_mask: AttentionMask = np.arange(length) <= np.arange(first, length)[:, None]
+        attention_mask: AttentionMask = np.ones((width, length), np.bool_)
+        attention_mask[:, first:] = np.tri(width, dtype=np.bool_)
         if not is_chain:
             prefix = len(self._chain)
             attention_mask[width - len(nodes) :, prefix:] = False

@@ -161,5 +161,5 @@ def _tree_part(keys: int) -> BatchPart:
         attends[node, keys + node] = True
     length = keys + TREE
     slots = range(keys, length)
-    blocks = range(-(-length // BLOCK_TOKENS))
+    blocks = np.arange(-(-length // BLOCK_TOKENS))
     return BatchPart([0] * TREE, slots, slots, slots, range(0), blocks, length, attends)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from specmesh.inference.engine.batch import BatchPart, pack
@@ -102,7 +103,7 @@ def forward_of(model: Any, kv: KVShape) -> Callable[[int], object]:
             slots=places,
             parent_slots=places,
             rows=range(1),
-            blocks=places,
+            blocks=np.arange(tokens),
             length=tokens,
             attention_mask=None,
         )
