@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.engine import admission_queue
 from specmesh.inference.engine.admission_queue import AdmissionQueue
-from specmesh.inference.engine.blocks import NoRoom
+from specmesh.inference.engine.blocks.pool import NoRoom
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import End, Job
 from specmesh.inference.model import Cancellation, ForwardRequest

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, SALT_BYTES, PrefixChain
-from specmesh.inference.engine.blocks import BlockPool, NoRoom, TooLarge
+from specmesh.inference.engine.blocks.pool import BlockPool, NoRoom, TooLarge
 
 
 def hold(pool: BlockPool, tokens: list[int]) -> list[int]:

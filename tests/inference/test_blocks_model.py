@@ -18,8 +18,8 @@ from hypothesis.stateful import (
 )
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
-from specmesh.inference.engine import block_usage, blocks, recent_tables
-from specmesh.inference.engine.blocks import BlockPool, BlockTable, NoRoom, TooLarge
+from specmesh.inference.engine.blocks import pool, recent_tables, usage
+from specmesh.inference.engine.blocks.pool import BlockPool, BlockTable, NoRoom, TooLarge
 
 NUM_BLOCKS = 9
 ANY = st.integers(0, 10**6)
@@ -235,10 +235,10 @@ class BlockMachine(RuleBasedStateMachine):
         assert {*used, *held, *usage._free} == set(range(NUM_BLOCKS))
 
 
-@pytest.mark.parametrize("few", [block_usage._FEW, 0], ids=["one by one", "in arrays"])
+@pytest.mark.parametrize("few", [usage._FEW, 0], ids=["one by one", "in arrays"])
 def test_any_history_keeps_sequences_apart(monkeypatch, few):
-    monkeypatch.setattr(block_usage, "_FEW", few)
-    for module in (blocks, recent_tables):
+    monkeypatch.setattr(usage, "_FEW", few)
+    for module in (pool, recent_tables):
         monkeypatch.setattr(module, "MIN_BLOCKS", 1)
     monkeypatch.setattr(recent_tables, "MAX_TABLES", 4)
     run_state_machine_as_test(

@@ -15,7 +15,7 @@ import pytest
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.engine import engine as engine_module
 from specmesh.inference.engine import pulse
-from specmesh.inference.engine.blocks import NoRoom, TooLarge
+from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job
 from specmesh.inference.model import (

@@ -10,7 +10,7 @@ from torch import nn
 from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine import forward_plan
-from specmesh.inference.engine.blocks import NoRoom, TooLarge
+from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
 from specmesh.inference.model import Cancellation, ForwardRequest, Interrupted
 from specmesh.inference.models.cpu.linear import PackedLinear
 

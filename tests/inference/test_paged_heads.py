@@ -15,7 +15,7 @@ from tests.inference.unpaged_head import Unpaged
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.inference.engine.blocks import NoRoom, TooLarge
+from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
 from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.model import Cancellation, ForwardRequest, Interrupted
 from specmesh.inference.models.heads.serving import serve_heads

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from specmesh.decoding.prefix import SALT_BYTES, PrefixChain
-from specmesh.inference.engine import recent_chains
-from specmesh.inference.engine.blocks import BlockPool
-from specmesh.inference.engine.recent_chains import RecentChains
+from specmesh.inference.engine.blocks import recent_chains
+from specmesh.inference.engine.blocks.pool import BlockPool
+from specmesh.inference.engine.blocks.recent_chains import RecentChains
 
 
 def found(chains: RecentChains, tokens: range, salt: bytes = b"") -> list[int] | None:

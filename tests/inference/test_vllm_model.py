@@ -8,7 +8,7 @@ import pytest
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.inference.engine.blocks import TooLarge
+from specmesh.inference.engine.blocks.pool import TooLarge
 from specmesh.inference.model import Cancellation, ForwardRequest, ForwardSize, ModelDescription
 from specmesh.inference.models.vllm.core import Part
 from specmesh.inference.models.vllm.model import VllmModel

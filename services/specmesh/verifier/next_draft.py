@@ -10,7 +10,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY
-from specmesh.inference.engine.blocks import NoRoom, TooLarge
+from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
 from specmesh.inference.engine.heads.draft_sequence import DraftSequence
 from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.model import ForwardRequest, Logits, ModelDescription, SequenceState

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from specmesh.inference.engine.blocks import NoRoom
+from specmesh.inference.engine.blocks.pool import NoRoom
 from specmesh.inference.engine.job import Job
 from specmesh.serving.errors import ResourceExhaustedStatus
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from specmesh.inference.engine.blocks import NoRoom, TooLarge
+from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
 from specmesh.inference.model import Cancellation, ForwardRequest, Logits
 from specmesh.serving.errors import FailedPreconditionStatus, ResourceExhaustedStatus
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specmesh.inference.engine.batch import Copy
-from specmesh.inference.engine.blocks import BlockPool
+from specmesh.inference.engine.blocks.pool import BlockPool
 from specmesh.inference.engine.kv_store import KVShape, KVStore
 
 

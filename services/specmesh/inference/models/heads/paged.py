@@ -23,7 +23,7 @@ from torch import Tensor
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.inference.engine.batch import Batch, pack
-from specmesh.inference.engine.blocks import NoRoom
+from specmesh.inference.engine.blocks.pool import NoRoom
 from specmesh.inference.engine.heads.engine_heads import Reading
 from specmesh.inference.engine.kv_memory import KVMemory
 from specmesh.inference.engine.kv_store import KVShape

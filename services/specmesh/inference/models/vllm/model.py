@@ -12,7 +12,7 @@ import torch
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.inference.engine.blocks import TooLarge
+from specmesh.inference.engine.blocks.pool import TooLarge
 from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,

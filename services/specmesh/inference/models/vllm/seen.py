@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain, is_salt
-from specmesh.inference.engine.recent_chains import RecentChains
+from specmesh.inference.engine.blocks.recent_chains import RecentChains
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specmesh.decoding.prefix import PrefixChain
-from specmesh.inference.engine.block_registry import BlockRegistry
+from specmesh.inference.engine.blocks.registry import BlockRegistry
 
 TAIL = b"the tail of a call"
 """The hash of a tail. It needs one, since vLLM reuses blocks without a hash first; and no lookup

@@ -7,7 +7,7 @@ from collections import OrderedDict
 import numpy as np
 
 from specmesh.decoding.prefix import PrefixChain
-from specmesh.inference.engine.block_usage import Blocks
+from specmesh.inference.engine.blocks.usage import Blocks
 
 MAX_TABLES = 256
 MIN_BLOCKS = 64

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
-from specmesh.inference.engine.block_registry import BlockRegistry
-from specmesh.inference.engine.block_usage import Blocks, BlockUsage
-from specmesh.inference.engine.recent_chains import RecentChains
-from specmesh.inference.engine.recent_tables import MIN_BLOCKS, RecentTables
+from specmesh.inference.engine.blocks.recent_chains import RecentChains
+from specmesh.inference.engine.blocks.recent_tables import MIN_BLOCKS, RecentTables
+from specmesh.inference.engine.blocks.registry import BlockRegistry
+from specmesh.inference.engine.blocks.usage import Blocks, BlockUsage
 
 
 class NoRoom(Exception):
