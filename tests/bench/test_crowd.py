@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 
 from specmesh.bench.crowd.grid import CrowdCell, CrowdGrid
+from specmesh.bench.crowd.picture import PUBLISHED, drawn, speed_ups
 from specmesh.bench.crowd.speeds import CHOICES, CellSpeeds, Task, tokens_per_s
 from specmesh.bench.crowd.summary import Regret, compared, ratios, regret
 from specmesh.bench.crowd.targets import TARGETS
@@ -98,14 +101,26 @@ def test_regret_is_what_the_choice_lacks_of_the_best_strategy():
     assert regret([CellSpeeds(CELL, 10.0, None, {"dsi": 20.0})]) == Regret(None, None)
 
 
+def test_the_picture_has_a_curve_for_each_target_beside_the_published_ones():
+    more = [replace(FOUND[0], cell=replace(CELL, answers=8), auto=12.0), *FOUND]
+    assert speed_ups(more) == {
+        "auto, 40+0": {2: pytest.approx(1.8), 8: pytest.approx(1.2)},
+        "auto, 10+5": {2: 1.0},
+    }
+    svg = ElementTree.fromstring(drawn(more))
+    said = [each.text for each in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"auto, 40+0", "auto, 10+5", *PUBLISHED} <= set(said)
+    assert {"1×", "1", "256"} <= set(said)
+
+
 TINY = [
     *("--part", "cells", "--processes", "1", "--forward", "40+0", "--acceptance", "0.8"),
     *("--cost", "0.1", "--answers", "2", "--replicas", "1", "--strategy", "speculative"),
 ]
 
 
-def test_cells_are_printed_as_one_object(bench):
-    done = bench("crowd", *TINY, "--json")
+def test_cells_are_printed_as_one_object_and_drawn(bench, tmp_path):
+    done = bench("crowd", *TINY, "--json", "--picture", str(tmp_path / "crowd.svg"))
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["real"] == []
@@ -114,6 +129,7 @@ def test_cells_are_printed_as_one_object(bench):
     assert cell.pop("strategies").keys() == {"speculative"}
     assert cell.keys() >= {"auto"}
     cell.pop("auto")
+    assert "auto, 40+0" in (tmp_path / "crowd.svg").read_text()
     assert cell == {
         **{"forward": "40+0", "acceptance": 0.8, "cost": 0.1, "answers": 2, "replicas": 1}
     }

@@ -44,7 +44,7 @@ def drawn(cells: Sequence[CellSpeeds]) -> str:
     ours = speed_ups(cells)
     every = [ours, PUBLISHED]
     answers = {number for curves in every for points in curves.values() for number in points}
-    scale = _Scale(
+    scale = _Place(
         max(answers),
         max(ratio for curves in every for own in curves.values() for ratio in own.values()),
     )
@@ -56,13 +56,13 @@ def drawn(cells: Sequence[CellSpeeds]) -> str:
     styles = [*((color, "") for color in COLORS), *((color, "6 4") for color in OTHERS)]
     styles = styles[: len(ours)] + styles[len(COLORS) :]
     for row, ((name, points), (color, dashes)) in enumerate(
-        zip((ours | PUBLISHED).items(), styles, strict=False)
+        zip({**ours, **PUBLISHED}.items(), styles, strict=False)
     ):
         lines += _curve(name, [scale.at(*each) for each in points.items()], row, color, dashes)
     return "\n".join([*lines, "</svg>", ""])
 
 
-class _Scale:
+class _Place:
     """The place of a speed-up: answers on a logarithmic axis, ratios on a linear one from 0."""
 
     def __init__(self, most_answers: int, most: float) -> None:
