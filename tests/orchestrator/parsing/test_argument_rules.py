@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Set
 
 import jsonschema
 import pytest
@@ -15,6 +16,12 @@ from specmesh.orchestrator.parsing.argument_types import ALL_TYPES, argument_typ
 from specmesh.orchestrator.parsing.registry import tool_formats
 from specmesh.orchestrator.requests.forced_calls import read_forced
 from specmesh.v1 import chat_pb2
+
+
+def spelled(value: object) -> str:
+    """A name for a parameter that is the same in all processes, unlike that of a set."""
+    return (str(sorted(value)) if isinstance(value, Set) else str(value))[:60]
+
 
 SCHEMA = {
     "type": "object",
@@ -182,7 +189,7 @@ def test_a_name_that_the_format_can_not_write_is_refused(name, tool_name):
         ("[" * 100_000, ALL_TYPES, "[" * 100_000),
         ("", ALL_TYPES, ""),
     ],
-    ids=lambda each: str(each)[:20],
+    ids=spelled,
 )
 def test_an_argument_that_is_written_as_text_has_the_type_of_its_schema(text, types, value):
     assert json.loads(as_json(text, frozenset(types))) == value
@@ -202,7 +209,7 @@ def test_an_argument_that_is_written_as_text_has_the_type_of_its_schema(text, ty
         (True, None),
         ([], None),
     ],
-    ids=str,
+    ids=spelled,
 )
 def test_types_are_those_of_the_schema_and_all_where_it_says_nothing(schema, types):
     definitions = {
