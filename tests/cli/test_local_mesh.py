@@ -30,13 +30,14 @@ def options(target_model):
     )
 
 
-def ask(client, strategy, num_tokens=32):
+def ask(client, strategy, num_tokens=32, **options):
     return client.generate(
         PROMPT,
         temperature=0,
         max_tokens=num_tokens,
         strategy=strategy,
         ignore_end_of_text=True,
+        **options,
     )
 
 
@@ -102,7 +103,7 @@ async def test_up_serves_until_interrupted_keeps_traces_and_leaves_nothing(greed
             # Redis alone has its socket there: a URL may hold a password.
             assert sum("redis.sock" in command for command in commands) == 1
             async with AsyncClient(address[1]) as client:
-                said = (await ask(client, "speculative")).text
+                said = (await ask(client, "speculative", lookahead=4)).text
                 assert said
                 by_author = client.generate(PROMPT, max_tokens=32, ignore_end_of_text=True)
                 assert (await by_author).text == said

@@ -96,7 +96,7 @@ async def test_a_stream_is_the_same_in_pieces(gateway):
 
 async def test_the_sdk_has_the_models_message_for_the_next_turn(client, template):
     messages: list[Any] = [QUESTION]
-    stream = client.chat(messages, tools=TOOLS)
+    stream = client.chat(messages, tools=TOOLS, strategy="speculative", lookahead=4)
     calls = [delta.tool_call async for chunk in stream for delta in chunk.deltas if delta.tool_call]
     assert stream.result.stats.num_accepted_tokens
     said = stream.result.message

@@ -192,7 +192,8 @@ async def test_one_trace_holds_the_whole_answer(traced, prompts):
 
 
 async def test_the_servers_span_says_what_became_of_the_answer(traced, prompts):
-    result = await answer(traced.client, prompts[0], temperature=0, max_tokens=24)
+    drafting = {"temperature": 0, "max_tokens": 24, "lookahead": 4}
+    result = await answer(traced.client, prompts[0], **drafting)
     spans = await traced.trace_of(result.session_id)
     (server,) = [span for span in spans if span.name == GENERATE]
     stats = result.stats

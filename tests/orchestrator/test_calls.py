@@ -462,7 +462,7 @@ async def test_cancelling_a_draft_that_is_over_leaves_the_next_one_alone(connect
     assert (peer.num_outstanding, peer.num_ending) == (1, 0)
     hold.released.set()
     assert [part.token_ids for part in await following] == [part.token_ids for part in whole]
-    assert (peer.num_outstanding, drafter.num_open_calls) == (0, 1)
+    assert (peer.num_outstanding, drafter.num_open_calls) == (0, 2)
 
 
 async def test_cancelling_calls_that_are_over_has_no_effect_however_they_ended(connect):

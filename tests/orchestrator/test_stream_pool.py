@@ -194,4 +194,4 @@ async def test_an_open_call_of_some_age_gets_no_more_requests(connect, monkeypat
     assert fake.num_open_calls == 2
     monkeypatch.setattr(stream_pool, "MAX_AGE_SECONDS", -1.0)
     await verify(peer)
-    assert fake.num_open_calls == 3
+    assert fake.num_open_calls > 2

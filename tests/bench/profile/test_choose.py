@@ -180,7 +180,7 @@ def test_the_target_alone_is_chosen_where_drafting_does_not_pay():
 
 
 def test_narrow_drafts_are_chosen_where_tokens_cost_and_streams_are_many():
-    costs = replace(COSTS, target=Law.fixed(10, 4))
+    costs = replace(COSTS, target=Law.fixed(20, 4))
     table = [chain(1, 1.9), chain(8, 4.0)]
     assert best(table, replace(COSTS, drafters=(Law.fixed(1),)))[0] == Way("speculative", 8)
     assert best(table, costs, streams=8)[0] == Way("speculative", 1)

@@ -29,7 +29,7 @@ from specmesh.serving.process.server import serve
 from specmesh.serving.rpc.interceptors import exchange
 from specmesh.serving.settings import ServerSettings
 from specmesh.serving.startup import CannotStart
-from specmesh.serving.telemetry.pipeline import annotate, client_span
+from specmesh.serving.telemetry.pipeline import ClientSpan, annotate
 
 log = logging.getLogger("fake")
 
@@ -139,8 +139,8 @@ class FakeService(
         async with grpc.aio.insecure_channel(address) as channel:
             stub = verifier_pb2_grpc.VerifierServiceStub(channel)
             method = "specmesh.mesh.v1alpha1.VerifierService/Verify"
-            with client_span(method, address, {"specmesh.round": 3}) as (_, carrier):
-                await stub.Verify(request, metadata=tuple(carrier.items()), timeout=10)
+            with ClientSpan(method, address, lambda: {"specmesh.round": 3}) as outgoing:
+                await stub.Verify(request, metadata=tuple(outgoing.carrier.items()), timeout=10)
 
 
 async def main() -> int:

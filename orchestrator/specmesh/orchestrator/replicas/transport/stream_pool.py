@@ -121,6 +121,8 @@ class StreamPool(Generic[Request, Response]):
             raise call_error(grpc.StatusCode.UNAVAILABLE, "the replica has left")
         call = self._take()
         self._num_busy += 1
+        while len(self._idle) + self._num_busy < NUM_SPARE:
+            self._idle.append(self._open())  # it is open by the time of the next request
         try:
             call.write(request)
             yield Exchange(call, deadline)
@@ -141,7 +143,7 @@ class StreamPool(Generic[Request, Response]):
 
     def _take(self) -> OpenCall[Request, Response]:
         oldest = _now() - MAX_AGE_SECONDS
-        while self._idle and len(self._idle) + self._num_busy >= NUM_SPARE:
+        while self._idle:
             call = self._idle.popleft()
             if call.began < oldest:
                 call.cancel()
