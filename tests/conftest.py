@@ -43,14 +43,21 @@ LONGEST_FIRST = (
 
 SLOW = (
     "tests/bench/chaos/test_half_a_minute",
-    "tests/bench/test_commands.py::test_what_traces_predict",
+    "tests/bench/test_capacity.py::test_a_short_run",
+    "tests/bench/test_commands",
+    "tests/bench/test_crowd.py::test_crowds_of_real_processes",
+    "tests/bench/test_demo",
+    "tests/bench/test_engine.py",
     "tests/bench/test_failover",
     "tests/bench/test_grammar.py::test_a_mesh_is_asked",
     "tests/bench/test_grammar.py::test_two_hundred_schemas",
+    "tests/bench/test_load",
+    "tests/bench/test_mesh",
     "tests/bench/test_overload.py::test_a_short_run",
     "tests/bench/test_vocabulary",
     "tests/cli/page/test_browser",
     "tests/e2e/test_examples",
+    "tests/e2e/test_gateway_names",
     "tests/e2e/test_lost_orchestrators",
     "tests/e2e/test_profile",
     "tests/e2e/test_rollout.py::test_a_rolling_restart",
@@ -60,8 +67,9 @@ SLOW = (
     "tests/load/test_html",
     "tests/schedules/test_schedules.py::test_fix_that_is_taken_out",
 )
-"""Faults by the dozen, other versions and languages, packages, pages in a browser: these take half
-as long as all other tests together, and `make test-slow` runs them."""
+"""Faults by the dozen, other versions and languages, packages, pages in a browser, benchmarks that
+start a mesh: these take half as long as all other tests together, and `make test-slow` runs
+them."""
 
 GARBAGE_THRESHOLD = 20_000
 """Objects that have come and not gone when the youngest are looked through; Python's own: 700."""
