@@ -16,7 +16,7 @@ PUBLISHED: Final[Mapping[str, Points]] = {
     "SpecActor (published)": {1: 1.81, 8: 1.91, 32: 1.56, 64: 1.21},
     "DSpark (published)": {4: 2.36, 256: 1.50},
 }
-"""What others have published, for models and machines of their own."""
+"""Speed-ups that others have published, for models and machines of their own."""
 COLORS: Final = ("#1f6feb", "#8250df", "#1a7f37", "#0969da", "#6e7781", "#57606a", "#0a3069")
 OTHERS: Final = ("#cf222e", "#bc4c00")
 WIDTH, HEIGHT = 720, 400

@@ -28,9 +28,9 @@ class SamplingDefaults(StrEnum):
     """The sampling parameters of requests that leave them unset."""
 
     AUTO = "auto"
-    """Those that the model's author recommends."""
+    """Use the parameters that the model's author recommends."""
     NONE = "none"
-    """Those of the model's plain distribution."""
+    """Sample from the model's plain distribution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ ArgumentTypes = Mapping[str, frozenset[str]]
 """The types that each argument of a tool may have; those of no known type are left out."""
 
 _PYTHONS = {"True": "true", "False": "false", "None": "null"}
-"""What templates write that leave values to Python's ``str``."""
+"""Python's spellings of constants, by templates that leave values to ``str``, as JSON."""
 _TYPES: Mapping[type, str] = {
     str: STRING,
     bool: "boolean",

@@ -73,6 +73,9 @@ class ScriptPipeline:
                     trip.failed("the store was closed")
         finally:
             self._sending = None
+            if self._next is not None:  # cancelled meanwhile: nobody else sends what waits
+                self._next.failed("the store was closed")
+                self._next = None
 
 
 class _RoundTrip:

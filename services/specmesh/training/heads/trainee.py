@@ -35,7 +35,7 @@ class Trainee(Protocol):
 
     @property
     def network(self) -> nn.Module:
-        """What is trained."""
+        """The network to train."""
         ...
 
     def start(self, token_ids: Tensor) -> None:

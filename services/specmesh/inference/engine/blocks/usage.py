@@ -1,5 +1,5 @@
-"""Which KV blocks are used, cached or free, in arrays: a call behind a long prefix refers to
-thousands of blocks."""
+"""The use of KV blocks, counted in arrays: a call behind a long prefix refers to thousands of
+blocks."""
 
 from __future__ import annotations
 

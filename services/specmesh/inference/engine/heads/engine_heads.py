@@ -1,4 +1,4 @@
-"""What the engine asks of heads, which draft from a target's hidden states."""
+"""The interface of heads for the engine: they draft from a target's hidden states."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from specmesh.inference.models.heads.eagle3.config import Eagle3Config
 
 @dataclass(frozen=True, slots=True)
 class HeadsTarget:
-    """What a head's files say about its target beside sizes: little, unless we trained it.
+    """The target that a head's files name beside sizes: often none, unless we trained it.
 
     ``name`` is that of a folder or a Hugging Face id. ``digests`` are the target's
     ``ModelDescription.weights_digest`` by data type; if there are any, they alone count.

@@ -33,7 +33,7 @@ class StackedRMSNorm(nn.Module):
 
 
 class ServedLayer(nn.Module):
-    """What an ``Eagle3Network`` computes, and the keys and values of pairs by themselves.
+    """The layer of an ``Eagle3Network``, with the keys and values of pairs by themselves.
 
     These are linear in the normed embedding and the normed state, so each half of a pair can be
     computed without the other.
