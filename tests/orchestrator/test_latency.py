@@ -18,6 +18,11 @@ from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.latencies.mesh_latencies import Latencies
+from specmesh.orchestrator.replicas.latencies.observations import (
+    ReplicaCost,
+    TimedDraft,
+    TimedVerification,
+)
 from specmesh.orchestrator.replicas.latencies.patience import CallPatience
 from specmesh.orchestrator.replicas.latencies.prefill import LEAST_TOKENS
 from specmesh.orchestrator.replicas.latencies.sliding import WINDOW, RunningMedian
@@ -144,9 +149,25 @@ def test_a_call_without_a_forward_tells_nothing():
 
 def test_models_are_told_apart():
     latencies = Latencies()
-    latencies.drafter_s("small").add(0.001)
-    assert latencies.drafter_s("tiny").value is None
-    assert latencies.drafter_s("small").value == 0.001
+    latencies.drafter("small").add(1, 1, 0.001)
+    assert latencies.drafter("tiny").level_s is None
+    assert latencies.drafter("small").level_s == 0.001
+
+
+def test_wide_levels_tell_what_each_of_their_tokens_adds():
+    latencies = Latencies()
+    for n in range(64):
+        num_levels = 1 + n % 3
+        num_nodes = num_levels * (1 + n % 4)
+        seconds = num_levels * 0.001 + num_nodes * 0.0005
+        cost = ReplicaCost(forward_s=seconds)
+        latencies.drafted("tiny", TimedDraft(num_levels, num_nodes, cost))
+        latencies.verified(
+            TimedVerification(0.02 + seconds, 1, ReplicaCost(forward_s=0.02), seconds, num_levels, num_nodes)
+        )
+    capacity = latencies.capacity(1, ["tiny"], 8, 1)
+    assert (capacity.drafter_s, capacity.drafter_sibling_s) == pytest.approx((0.0015, 0.0005))
+    assert (capacity.heads_s, capacity.heads_sibling_s) == pytest.approx((0.0015, 0.0005))
 
 
 async def test_capacity_is_what_is_ready_and_how_fast_it_was(connect):
@@ -162,7 +183,7 @@ async def test_capacity_is_what_is_ready_and_how_fast_it_was(connect):
     await calls.verify(Verify(3, (), EMPTY), calls.command_context(Context(), START))
     capacity = calls.capacity()
     assert capacity.drafter_s == pytest.approx(0.002)
-    assert mesh.latencies.drafter_s("tiny").value == pytest.approx(0.0005)
+    assert mesh.latencies.drafter("tiny").level_s == pytest.approx(0.0005)
     assert 0 < capacity.target_s < 10
 
 

@@ -78,7 +78,7 @@ class SimulatedCalls:
         verdict = self._models.verdict(context, command)
         accepted = command.tree.tokens_on(verdict.accepted_nodes)
         drafted: Drafted | None = None
-        heads_s, num_levels = 0.0, 0
+        heads_s, num_levels, num_nodes = 0.0, 0, 0
         if command.next_draft is not None and self._mesh.model.costs.heads is not None:
             levels = self._next_draft(command, context.after((*accepted, verdict.next_token)))
             for level in range(levels.depth):
@@ -89,10 +89,12 @@ class SimulatedCalls:
                 levels.grow()
             num_levels = levels.num_levels
             drafted = levels.event(last=True)
+            num_nodes = len(drafted.token_ids)
 
         def learn() -> None:
             seconds = self._mesh.clock.now - began_s
-            self._mesh.verified(TimedVerification(seconds, num_drafted, cost, heads_s, num_levels))
+            of_heads = heads_s, num_levels, num_nodes
+            self._mesh.verified(TimedVerification(seconds, num_drafted, cost, *of_heads))
 
         self._answer(Verified(command.task, verdict, drafted), hop_s, last=True, learn=learn)
 

@@ -14,7 +14,7 @@ from specmesh.simulation.costs import MeshCosts
 from specmesh.simulation.law import ForwardShape, Law
 from specmesh.simulation.servers import SimulatedJob, SimulatedServer
 
-_SEVERAL = 8
+_ONE, _SEVERAL = ForwardShape(tokens=1), ForwardShape(tokens=8)
 """Size of the forward by which an omniscient orchestrator knows what a token adds."""
 
 
@@ -149,13 +149,19 @@ class SimulatedMesh:
 def _known(model: MeshModel) -> Capacity:
     """Return the capacity of an idle mesh, but for the number of its servers."""
     costs = model.costs
-    one, several = (ForwardShape(tokens=tokens) for tokens in (1, _SEVERAL))
-    alone_ms, several_ms = costs.target.ms(one), costs.target.ms(several)
+    drafter = costs.drafters[0] if costs.drafters else None
     return Capacity(
-        target_s=(alone_ms + costs.verify_hop.ms(0)) / 1e3,
-        target_token_s=max(0.0, several_ms - alone_ms) / (_SEVERAL - 1) / 1e3,
-        drafter_s=costs.drafters[0].ms(one) / 1e3 if costs.drafters else None,
-        heads_s=costs.heads.ms(one) / 1e3 if costs.heads else None,
+        target_s=(costs.target.ms(_ONE) + costs.verify_hop.ms(0)) / 1e3,
+        target_token_s=_token_s(costs.target),
+        drafter_s=drafter.ms(_ONE) / 1e3 if drafter else None,
+        drafter_sibling_s=_token_s(drafter) if drafter else 0.0,
+        heads_s=costs.heads.ms(_ONE) / 1e3 if costs.heads else None,
+        heads_sibling_s=_token_s(costs.heads) if costs.heads else 0.0,
         heads_depth=model.heads_depth if costs.heads else 0,
         hop_s=costs.draft_hop.ms(0) / 1e3,
     )
+
+
+def _token_s(law: Law) -> float:
+    """Return the seconds that one more token adds to a forward of few."""
+    return max(0.0, law.ms(_SEVERAL) - law.ms(_ONE)) / (_SEVERAL.tokens - _ONE.tokens) / 1e3

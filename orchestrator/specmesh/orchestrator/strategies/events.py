@@ -72,13 +72,15 @@ class Capacity:
     ``num_verifiers`` is the number of target replicas that this answer may keep busy (speculation
     parallelism, SP): all of them, or its share if calls don't share forwards. ``drafters`` are the
     different drafters, the preferred one first. ``target_s`` is the time of one verification, heads
-    excluded, and ``drafter_s`` that of one drafted level, in seconds; None until measured.
+    excluded, and ``drafter_s`` that of one drafted level with one token, in seconds; None until
+    measured. ``drafter_sibling_s`` is the time that each further token adds to such a level.
     ``target_alone_s`` is the time of a verification if none had draft tokens; ``target_token_s``
     the time that one more token takes from all answers together that wait for its replica, and
     ``target_first_s`` what the first one takes besides;
     ``period_s`` that between two forwards of a replica that answers share (``RoundCosts``).
-    ``heads_s`` is the time of one level that the target's heads draft, None if it is unknown or
-    there are no heads; ``heads_depth`` the most levels that they draft, 0 without heads.
+    ``heads_s`` is the time of one level with one token that the target's heads draft, None if it is
+    unknown or there are no heads; ``heads_sibling_s`` what each further token adds;
+    ``heads_depth`` the most levels that they draft, 0 without heads.
     ``hop_s`` is the time of a call besides queue and forward, there and back, and
     ``drafter_queue_s`` the time for which a draft waits.
     ``num_waiting`` is the number of answers, this one included, that wait for a replica one after
@@ -92,11 +94,13 @@ class Capacity:
     drafters: tuple[DrafterName, ...] = (0,)
     target_s: float | None = None
     drafter_s: float | None = None
+    drafter_sibling_s: float = 0.0
     target_token_s: float = 0.0
     target_first_s: float = 0.0
     target_alone_s: float | None = None
     period_s: float = 0.0
     heads_s: float | None = None
+    heads_sibling_s: float = 0.0
     heads_depth: int = 0
     num_waiting: float = 1.0
     hop_s: float = 0.0
@@ -106,7 +110,7 @@ class Capacity:
     @property
     def drafter_costs(self) -> RoundCosts | None:
         """The times of a round with a drafter; None until they are known."""
-        costs = self._costs(self.drafter_s)
+        costs = self._costs(self.drafter_s, self.drafter_sibling_s)
         if costs is None:
             return None
         return replace(
@@ -119,7 +123,8 @@ class Capacity:
         for it; None until they are known."""
         if self.heads_s is None or not self.knows_price:
             return None
-        return self._costs(self.heads_s * self.num_waiting)
+        num_waiting = self.num_waiting
+        return self._costs(self.heads_s * num_waiting, self.heads_sibling_s * num_waiting)
 
     @property
     def draft_cost(self) -> float | None:
@@ -141,7 +146,7 @@ class Capacity:
         """The time of a verification if none had draft tokens; None until it is known."""
         return self.target_s if self.target_alone_s is None else self.target_alone_s
 
-    def _costs(self, level_s: float | None) -> RoundCosts | None:
+    def _costs(self, level_s: float | None, sibling_s: float) -> RoundCosts | None:
         if self.target_s is None or self.alone_s is None or level_s is None:
             return None
         return RoundCosts(
@@ -150,6 +155,7 @@ class Capacity:
             self.target_token_s,
             self.alone_s,
             first_s=self.target_first_s,
+            sibling_s=sibling_s,
         )
 
 

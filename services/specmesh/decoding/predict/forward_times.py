@@ -33,19 +33,19 @@ class ForwardTimes:
     def __init__(self) -> None:
         self._row_s = self._fixed_s = self._typical_s = 0.0
         self._knows_rows = self._varies = False
-        self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
-        self._kept: defaultdict[int, deque[tuple[int, int, float]]] = defaultdict(
+        self._latest: deque[tuple[float, float]] = deque(maxlen=WINDOW)
+        self._kept: defaultdict[int, deque[tuple[int, float, float]]] = defaultdict(
             lambda: deque(maxlen=KEPT)
         )
         """The latest forwards by the logarithm of their rows, each with its number."""
         self._num_added = 0
         self._num_new = 0
 
-    def add(self, num_rows: int, seconds: float) -> None:
-        """Record a forward."""
+    def add(self, num_rows: float, seconds: float) -> None:
+        """Record a forward, or several that had ``num_rows`` and took ``seconds`` on average."""
         self._knows_rows |= bool(self._latest) and num_rows != self._latest[-1][0]
         self._latest.append((num_rows, seconds))
-        self._kept[num_rows.bit_length()].append((self._num_added, num_rows, seconds))
+        self._kept[int(num_rows).bit_length()].append((self._num_added, num_rows, seconds))
         self._num_added += 1
         self._num_new += 1
         if self._num_new >= WINDOW // 2:  # before forwards that nobody has asked about are lost
@@ -99,7 +99,7 @@ class ForwardTimes:
         self._fit_slope(np.array([*self._earlier(), *self._latest]))
         self._fixed_s = max(0.0, float(np.median(seconds - self._row_s * rows)))
 
-    def _earlier(self) -> Iterator[tuple[int, float]]:
+    def _earlier(self) -> Iterator[tuple[float, float]]:
         """Yield the forwards that are kept although they are not among the latest."""
         since = self._num_added - len(self._latest)
         for each in self._kept.values():
@@ -109,13 +109,14 @@ class ForwardTimes:
 
     def _fit_slope(self, forwards: NDArray[np.float64]) -> None:
         rows, seconds = forwards.T
+        if (rows == rows[0]).all():
+            return
         first, second = np.triu_indices(len(rows), 1)
         more_rows = rows[second] - rows[first]
         differ = more_rows != 0
-        if differ.any():
-            more_rows = more_rows[differ]
-            slopes = (seconds[second] - seconds[first])[differ] / more_rows
-            self._row_s = max(0.0, _weighted_median(slopes, np.abs(more_rows)))
+        more_rows = more_rows[differ]
+        slopes = (seconds[second] - seconds[first])[differ] / more_rows
+        self._row_s = max(0.0, _weighted_median(slopes, np.abs(more_rows)))
 
 
 def _weighted_median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from specmesh.decoding.predict.returns import LONGEST_SHARE, SLACK
@@ -20,8 +20,8 @@ class RoundCosts:
     """The times of one round in seconds.
 
     A verification takes ``target_s`` as drafts usually are, and ``alone_s`` if no call has any
-    draft tokens. Drafting another level takes ``level_s``. A call takes ``hop_s`` besides, and a
-    draft waits for ``queue_s``. One more draft token takes ``token_s``
+    draft tokens. Drafting another level with one token takes ``level_s``, and each further token of
+    a level ``sibling_s``. A call takes ``hop_s`` besides, and a draft waits for ``queue_s``. One more draft token takes ``token_s``
     in its verification: the sum of the times by which it delays this answer and all others that
     wait for the same replica. The first one takes ``first_s`` besides: a small CPU is quickest at
     forwards of a single row.
@@ -39,6 +39,12 @@ class RoundCosts:
     first_s: float = 0.0
     hop_s: float = 0.0
     queue_s: float = 0.0
+    sibling_s: float = 0.0
+
+    def of_width(self, num_tokens: int) -> RoundCosts:
+        """Return the times of drafts with ``num_tokens`` in each level, as if these were one."""
+        level_s = self.level_s + (num_tokens - 1) * self.sibling_s
+        return replace(self, level_s=level_s, token_s=num_tokens * self.token_s)
 
     @property
     def explored_s(self) -> float:

@@ -3,7 +3,7 @@
 The argument is that of ``decoding/predict/lookahead.py``: at R tokens per second, anything that
 takes a time t is worth it if it yields at least R * t tokens. A node yields its value, the
 probability that it is accepted along with all nodes before it, and takes the time that a token adds
-to a verification: nodes worth less than R * t are left out. A level yields the sum of its nodes'
+to a verification and to drafting a level: nodes worth less than R * t are left out. A level yields the sum of its nodes'
 values. Let S be that sum for the previous level, and a the probability that a child of an accepted
 node is accepted. Then another level yields about S * a, and takes at least the time t of a
 drafter's step and a node: stop as soon as S < R * t / a, since S only falls.
@@ -107,7 +107,7 @@ class AdaptiveTree:
         child."""
         self._exploration = Exploration()
         self._num_rounds = _PRIOR_ROUNDS
-        self._num_levels = _PRIOR_ROUNDS * DEFAULT_LOOKAHEAD
+        self._num_levels = self._num_nodes = _PRIOR_ROUNDS * DEFAULT_LOOKAHEAD
         self._num_tokens = _PRIOR_ROUNDS * expected_tokens(PRIOR_ALPHA, DEFAULT_LOOKAHEAD)
 
     def plan(self, costs: RoundCosts | None) -> TreePlan | None:
@@ -119,7 +119,7 @@ class AdaptiveTree:
         if costs is None or not costs.alone_s:
             return self._tree(self._limit, below=0.0, price=0.0)
         if self._fills:
-            costs = replace(costs, token_s=0.0)
+            costs = replace(costs, token_s=0.0, sibling_s=0.0)
         depth = costs.best_depth(self._acceptance.alpha, self._limit)
         if not self._lookahead and not depth:
             if not self._exploration.tries(costs.explored_s / costs.alone_s):
@@ -129,7 +129,8 @@ class AdaptiveTree:
         rate = self._tokens_per_s(costs)
         below = min(1.0, rate * costs.marginal_s(depth) / self._acceptance.alpha)
         deepest = costs.deepest(depth, self._limit)
-        return self._tree(deepest, below, price=min(1.0, rate * costs.token_s))
+        price = min(1.0, rate * (costs.token_s + costs.sibling_s))
+        return self._tree(deepest, below, price)
 
     def observe(self, outcome: TreeOutcome, plan: TreePlan | None = None) -> None:
         """Learn from a round that was verified; ``plan`` is that of its draft, None if there was
@@ -144,6 +145,7 @@ class AdaptiveTree:
             self._exploration.won()
         self._num_rounds = self._num_rounds * _DECAY + 1
         self._num_levels = self._num_levels * _DECAY + outcome.num_levels
+        self._num_nodes = self._num_nodes * _DECAY + outcome.num_nodes
         self._num_tokens = self._num_tokens * _DECAY + num_accepted + 1
         if num_accepted >= self._limit:
             self._limit = min(2 * self._limit, MAX_LOOKAHEAD)
@@ -162,4 +164,5 @@ class AdaptiveTree:
     def _tokens_per_s(self, costs: RoundCosts) -> float:
         """Return the rate of the rounds so far, or that of the target alone if that is higher."""
         seconds = self._num_rounds * costs.target_s + self._num_levels * costs.level_s
+        seconds += (self._num_nodes - self._num_levels) * costs.sibling_s
         return max(self._num_tokens / seconds if seconds else 0.0, 1 / costs.alone_s)

@@ -207,6 +207,7 @@ class VerifyCalls:
                     *(seconds, num_drafted, cost),
                     heads_s=response.next_draft.cost.forward_ms / 1e3,
                     num_heads_levels=num_levels(response.next_draft),
+                    num_heads_nodes=len(response.next_draft.token_ids),
                 )
             )
         num_computed = cost.num_computed_tokens or num_sent

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from specmesh.orchestrator.replicas.latencies.draft_times import DraftTimes
 from specmesh.orchestrator.replicas.latencies.observations import TimedDraft, TimedVerification
 from specmesh.orchestrator.replicas.latencies.patience import CallPatience
 from specmesh.orchestrator.replicas.latencies.prefill import LEAST_TOKENS, PrefillCost
@@ -23,22 +24,22 @@ DRAFT_FLOOR_SECONDS = 0.5
 
 
 class Latencies:
-    """Seconds per verification, without the time of its heads, and seconds per drafted level for
-    each drafter model."""
+    """Seconds per verification, without the time of its heads, and those of drafting for the heads
+    and each drafter model."""
 
     def __init__(self) -> None:
         self.target_s = RunningMedian()
         self.price = TokenPrice()
         self.hop_s = RunningMedian()
         """Seconds of a verification besides those in its replica."""
-        self.heads_s = RunningMedian()
-        """Seconds per level that the target's heads draft."""
+        self.heads = DraftTimes()
+        """What drafting takes the target's heads."""
         self.prefill = PrefillCost()
         """Cost of prefills at the target."""
         self.target_load = RunningMedian()
         """Time that verifications wait at a replica, divided by their forward time; at most 1."""
         self.verifications = CallPatience(VERIFY_SECONDS, VERIFY_SECONDS)
-        self._drafter_s: defaultdict[str, RunningMedian] = defaultdict(RunningMedian)
+        self._drafters: defaultdict[str, DraftTimes] = defaultdict(DraftTimes)
         self._drafter_queue_s: defaultdict[str, RunningMedian] = defaultdict(RunningMedian)
         self._drafts: defaultdict[str, CallPatience] = defaultdict(_draft_patience)
         self._capacities: dict[tuple[object, ...], Capacity] = {}
@@ -48,16 +49,18 @@ class Latencies:
         """Return the timeouts for messages of drafts by the model ``kind``."""
         return self._drafts[kind]
 
-    def drafter_s(self, kind: str) -> RunningMedian:
-        """Return the seconds per drafted level of drafters that serve the model ``kind``."""
-        return self._drafter_s[kind]
+    def drafter(self, kind: str) -> DraftTimes:
+        """Return what drafting takes drafters that serve the model ``kind``."""
+        return self._drafters[kind]
 
     def verified(self, verification: TimedVerification) -> None:
         """Learn from an answered verification."""
         self._capacities.clear()
         cost = verification.cost
         if verification.num_heads_levels:
-            self.heads_s.add(verification.heads_s / verification.num_heads_levels)
+            self.heads.add(
+                verification.num_heads_levels, verification.num_heads_nodes, verification.heads_s
+            )
         target_s = max(0.0, verification.seconds - verification.heads_s)
         self.target_s.add(target_s)
         if cost.forward_s > 0:
@@ -73,7 +76,7 @@ class Latencies:
         """Learn from levels that a drafter of the model ``kind`` has answered."""
         self._capacities.clear()
         if draft.cost.forward_s > 0 and draft.num_levels and not draft.read_the_prefix:
-            self.drafter_s(kind).add(draft.cost.forward_s / draft.num_levels)
+            self.drafter(kind).add(draft.num_levels, draft.num_nodes, draft.cost.forward_s)
             self._drafter_queue_s[kind].add(draft.cost.queue_s)
 
     def capacity(
@@ -97,11 +100,13 @@ class Latencies:
             drafters=tuple(kinds) or (0,),
             target_s=target_s,
             target_alone_s=None if target_s is None else self.price.without_drafts(target_s),
-            drafter_s=self.drafter_s(kinds[0]).value if kinds else None,
+            drafter_s=self.drafter(kinds[0]).level_s if kinds else None,
+            drafter_sibling_s=self.drafter(kinds[0]).sibling_s if kinds else 0.0,
             target_token_s=self.price.token_s,
             target_first_s=self.price.first_s,
             period_s=self.price.period_s,
-            heads_s=self.heads_s.value,
+            heads_s=self.heads.level_s,
+            heads_sibling_s=self.heads.sibling_s,
             heads_depth=heads_depth,
             num_waiting=self.price.num_waiting,
             hop_s=self.hop_s.value or 0.0,

@@ -48,6 +48,8 @@ class TimedVerification:
     """Time in which the target's heads drafted."""
     num_heads_levels: int = 0
     """Levels that they drafted."""
+    num_heads_nodes: int = 0
+    """Tokens of all these levels."""
 
 
 @dataclass(frozen=True, slots=True)

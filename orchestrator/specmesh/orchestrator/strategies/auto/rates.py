@@ -9,7 +9,7 @@ first. That makes all of them too high by about a tenth, which hardly changes th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from specmesh.decoding.predict.closed_forms import expected_tokens
@@ -47,8 +47,7 @@ class DrafterRates:
     @property
     def tree(self) -> float:
         """The same with two nodes a level."""
-        wide = replace(self.costs, token_s=2 * self.costs.token_s)
-        return self._draft_then_verify(wide, self.levels)
+        return self._draft_then_verify(self.costs.of_width(2), self.levels)
 
     @property
     def exhaustive(self) -> float:
