@@ -138,27 +138,36 @@ def make_plan(
         wrong = forced.field if forced is not None else f"sampling.{processed_by}"
         reason = f"{strategy!r} draws tokens unchecked, so it excludes {wrong}"
         raise InvalidField("speculation.strategy", reason)
-    ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
-    goal = Goal(
-        max_tokens=stopping.max_tokens,
-        end_of_text_ids=frozenset(ends),
-        stop_token_ids=frozenset(stopping.stop_token_ids),
-        seed=sampling.seed,
-        calibrated_trees=defaults.trees_for(target, sampling.temperature),
-        **_strategy_options(request.speculation, defaults),
-    )
     return RequestPlan(
         prompt=prompt,
         sampling=sampling,
         stopping=stopping,
         strategy=strategy,
-        goal=goal,
+        goal=_goal(request.speculation, sampling, stopping, target, defaults),
         filter_options=_filter_options(request.speculation, strategy),
         num_top_logprobs=_num_top_logprobs(request, strategy),
         keep_special_tokens=request.keep_special_tokens,
         cache_salt=checked_salt(request.cache_salt),
         style=style,
         forced_calls=forced,
+    )
+
+
+def _goal(
+    speculation: speculation_pb2.SpeculationOptions,
+    sampling: Sampling,
+    stopping: Stopping,
+    target: Target,
+    defaults: Defaults,
+) -> Goal:
+    ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
+    return Goal(
+        max_tokens=stopping.max_tokens,
+        end_of_text_ids=frozenset(ends),
+        stop_token_ids=frozenset(stopping.stop_token_ids),
+        seed=sampling.seed,
+        calibrated_trees=defaults.trees_for(target, sampling.temperature),
+        **_strategy_options(speculation, defaults),
     )
 
 
