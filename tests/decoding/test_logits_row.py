@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmesh.decoding.logits_row import SMALL, LogitsRow
+from specmesh.decoding.nucleus import nucleus
 
 SIZES = [7, SMALL, SMALL + 1, 32_768, 70_000]
 
@@ -44,7 +45,7 @@ def test_likeliest_rank_like_a_full_sort(size, count):
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 3.0])
 def test_nucleus_is_the_shortest_part_of_a_full_sort(size, top_p, temperature):
     for row in rows(size).values():
-        found = LogitsRow(row, temperature).top_p(top_p).token_ids
+        found = nucleus(LogitsRow(row, temperature), top_p).token_ids
         order = np.argsort(-row, kind="stable")
         mass = weights(row[order], temperature).cumsum()
         # Where the mass meets top_p to the last bits, rounding may decide either way.

@@ -10,12 +10,11 @@ reach, only these are scored, and the k best are among them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.logits_row import LogitsRow, likeliest
+from specmesh.decoding.logits_row import NO_WEIGHT, LogitsRow, likeliest, sampled_of
 from specmesh.decoding.noise import (
     BLOCK_IDS,
     BLOCK_STRIDE,
@@ -32,12 +31,7 @@ _SLACK, _RELATIVE_SLACK = 1e-9, 1e-14
 _LEAST = -1e300
 """A score below that of any token that can be drawn."""
 
-_SAMPLED, _SAMPLED_OF_MANY, _MANY = 8, 16, 1 << 17
-"""One of so many tokens stands for the others of its block where scores are estimated: one of more
-in vocabularies of ``_MANY`` tokens, in which the sample is large all the same."""
-
 _CUT = math.exp(-np.euler_gamma)
-_TINY, _NO_LOG = 1e-30, -750.0
 
 
 _FEW_BLOCKS = 32
@@ -54,9 +48,10 @@ def winner(row: LogitsRow, seed: int, position: int, purpose: Purpose) -> int:
         floor = row.peak - row.temperature * SPAN
         near = row.maxima >= floor
         # There is none where the row lacks its likeliest tokens.
-        if not 0 < np.count_nonzero(near) <= _FEW_BLOCKS:
+        num_near = np.count_nonzero(near)
+        if not 0 < num_near <= _FEW_BLOCKS:
             return int(Race(row, seed, position, purpose, 1).token_ids[0])
-        able = row.members(np.flatnonzero(near), floor)
+        able = row.members(np.flatnonzero(near), np.full(num_near, floor))
         if able.size == 1:
             return int(able[0])
         row = row.only(able)
@@ -125,11 +120,11 @@ class Race:
         weights = np.exp(self._all_scores)
         total = float(weights.sum())
         # Not with BLAS, whose threads stall for milliseconds when the cores are busy.
-        energy = float(np.einsum("i,i", weights, np.maximum(self._all_scores, _NO_LOG)))
+        energy = float(np.einsum("i,i", weights, np.maximum(self._all_scores, NO_WEIGHT)))
         if self._row.is_large:
-            for terms, scores in self._estimated():
-                total += float(terms.sum())
-                energy += float(np.einsum("i,i", terms, scores))
+            for more_total, more_energy in (self._of_winners(), self._of_others()):
+                total += more_total
+                energy += more_energy
         return np.exp(self.scores) / total, math.log(total) - energy / total
 
     def _contenders(self, count: int) -> NDArray[np.int64]:
@@ -148,37 +143,43 @@ class Race:
         blocks = np.flatnonzero(row.maxima >= floors)
         return row.members(blocks, floors[blocks])
 
-    def _estimated(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """Yield exp(score) and the score of the tokens that are not scored: of those with their
-        blocks' highest noise one by one, then of the others by block, with a typical score."""
-        noise = self._noise
-        passed = self._won < self._threshold
-        won = np.maximum(self._won, _NO_LOG).astype(np.float32)
-        won[~passed] = _NO_LOG
-        yield np.exp(won), won
-        sample, num_each = self._sample(np.concatenate([self._scored, noise.winners[passed]]))
-        rest = sample.sum(axis=1).ravel() * np.float32(num_each) + _TINY
-        mean = rest * (self._won.size / self._row.logits.size)
-        typical = np.log(mean * sample.max(axis=1).ravel() + _TINY)
-        typical += noise.highest.astype(np.float32)
-        # Not log1p, which has no fast kernel; 1 is less than the other term.
-        yield rest * np.log(1 + _CUT / noise.least.astype(np.float32)), typical / 2
+    def _of_winners(self) -> tuple[float, float]:
+        """Return the sum of exp(score), and that of exp(score) score, over the tokens that have the
+        highest noise of their blocks but are not scored."""
+        scores = self._won.astype(np.float32)
+        scores[self._won >= self._threshold] = -np.inf
+        np.maximum(scores, NO_WEIGHT, out=scores)
+        terms = np.exp(scores)
+        return float(terms.sum()), float(np.einsum("i,i", terms, scores))
 
-    def _sample(self, left_out: NDArray[np.int64]) -> tuple[NDArray[np.float32], float]:
-        """Return the weights of a sample of each block, ``[tiles, places, columns]``, 0 for the
-        tokens in ``left_out``; and the number of tokens that each stands for."""
-        logits = self._row.logits
-        sampled = _SAMPLED if logits.size < _MANY else _SAMPLED_OF_MANY
-        step = sampled * BLOCK_STRIDE
-        whole, num_places = logits.size // step, BLOCK_IDS // sampled
-        rest = logits[whole * step :][:BLOCK_STRIDE]
-        num_tiles = self._row.maxima.size // BLOCK_STRIDE
-        sample = np.full((num_tiles * num_places, BLOCK_STRIDE), -np.inf, np.float32)
-        sample[:whole] = logits[: whole * step].reshape(whole, step)[:, :BLOCK_STRIDE]
-        sample.ravel()[whole * BLOCK_STRIDE :][: rest.size] = rest
-        # By bits, since these are powers of 2, and division takes four times as long.
-        left_out = left_out[left_out & step - 1 < BLOCK_STRIDE]
-        sample[left_out >> step.bit_length() - 1, left_out & BLOCK_STRIDE - 1] = -np.inf
-        np.exp(self._row.rough_logs(sample, sample), out=sample)
-        num_each = logits.size / (whole * BLOCK_STRIDE + rest.size)
-        return sample.reshape(num_tiles, num_places, BLOCK_STRIDE), num_each
+    def _of_others(self) -> tuple[float, float]:
+        """Return what ``_of_winners`` does for the tokens that neither are scored nor have the
+        highest noise of their blocks, estimated from a sample of each block."""
+        noise, (logs, num_each) = self._noise, self._sample()
+        weights = np.exp(logs)
+        # Not log1p, which has no fast kernel; 1 is less than the other term.
+        factors = np.log(1 + _CUT / noise.least.astype(np.float32)).reshape(len(logs), BLOCK_STRIDE)
+        terms = weights.sum(axis=1) * factors
+        # The mean of -log E, weighted by 1 / E, lies halfway between 0 and that of M.
+        energy = float(np.einsum("tpc,tpc,tc", weights, logs, factors))
+        energy += float(np.einsum("i,i", terms.ravel(), noise.highest)) / 2
+        return num_each * float(terms.sum()), num_each * energy
+
+    def _sample(self) -> tuple[NDArray[np.float32], float]:
+        """Return the log-weights of a sample of each block, ``[tiles, places, columns]``, without
+        the tokens that are scored; and the number of tokens that each stands for."""
+        assert self._scored is not None
+        logits, step = self._row.logits, sampled_of(self._row.logits.size)
+        # One place, the middle one, for so many places.
+        stride, middle = step * BLOCK_STRIDE, step // 2 * BLOCK_STRIDE
+        whole = logits.size // stride
+        rows = logits[: whole * stride].reshape(whole, stride)[:, middle : middle + BLOCK_STRIDE]
+        last = logits[whole * stride + middle :][:BLOCK_STRIDE]
+        sample = np.full(self._row.maxima.size * BLOCK_IDS // step, -np.inf, np.float32)
+        sample[: rows.size].reshape(rows.shape)[:] = rows
+        sample[rows.size :][: last.size] = last
+        scored = self._scored[(self._scored & stride - BLOCK_STRIDE) == middle]
+        sample[scored // stride * BLOCK_STRIDE + scored % BLOCK_STRIDE] = -np.inf
+        np.maximum(self._row.rough_logs(sample, sample), NO_WEIGHT, out=sample)
+        num_each = logits.size / (rows.size + last.size) * (1 - 1 / BLOCK_IDS)
+        return sample.reshape(-1, BLOCK_IDS // step, BLOCK_STRIDE), num_each

@@ -1,0 +1,78 @@
+"""Nucleus sampling, top-p: the smallest set of likeliest tokens with a share of the total."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmesh.decoding.logits_row import ROUGH, LogitsRow, Values
+
+_BUCKETS = 256
+_LIKELY = 512
+"""As many of the likeliest tokens mostly hold the nucleus."""
+_FEW_BLOCKS = 512
+"""A token that is not surely in the nucleus if as many blocks have one that is as likely: weighing
+all of these would take longer than it saves."""
+_SLACK = 1e-9
+"""More than the relative rounding errors of sums in float64."""
+
+
+def nucleus(row: LogitsRow, share: float, *, guessed: bool = False) -> LogitsRow:
+    """Return ``row`` with the smallest set of its likeliest tokens that has ``share`` of the total
+    (Holtzman et al. 2020); ties go to the lower id.
+
+    If ``guessed``, the total of a large vocabulary is estimated, so that the least likely tokens of
+    the set may be missing, or too many.
+    """
+    near = row.likely(_LIKELY)
+    total, error = (row.estimate(near)[0], 0.0) if guessed else row.total_within(near)
+    for near in _outlines(row, share, total, near):
+        ordered = np.sort(row.logits[near])[::-1]
+        mass = np.exp(row.scaled(ordered)).cumsum()
+        size, most = mass.searchsorted([share * (total - error), share * (total + error)]) + 1
+        if size != most:
+            size = mass.searchsorted(share * row.total) + 1
+        if size <= near.size:
+            break
+    if size < near.size:
+        values, lowest = row.logits[near], ordered[size - 1]
+        left_out = np.flatnonzero(values == lowest)[size - int((values > lowest).sum()) :]
+        kept = values >= lowest
+        kept[left_out] = False
+        near = near[kept]
+    return row.only(near)
+
+
+def is_surely_in_nucleus(row: LogitsRow, token_id: int, share: float) -> bool:
+    """Return True if ``token_id`` of a large vocabulary is in the nucleus, and nearly always if it
+    is; far faster than ``nucleus``.
+
+    The nucleus has every token for which the likelier ones have less than the share, and a bound of
+    the total suffices for most.
+    """
+    logit = row.logits[token_id]
+    if np.count_nonzero(row.maxima >= logit) > _FEW_BLOCKS:
+        return False
+    weights = np.exp(row.scaled(row.logits[row.reaching(float(logit))]))
+    likelier = float(weights.sum() - weights.min())
+    return likelier < share * row.least_total() * (1 - _SLACK)
+
+
+def _outlines(
+    row: LogitsRow, share: float, total: float, near: NDArray[np.int64]
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the indices of larger and larger sets of likeliest tokens, of which the last holds the
+    nucleus, and little more."""
+    yield near
+    yield row.likely(row.maxima.size // 2)
+    # Tokens below this floor have less than half of what the nucleus may leave out.
+    least = math.log((1 - share) / 2 * total / row.logits.size)
+    near = row.reaching(row.peak + row.temperature * least)
+    logs: Values = row.logits[near]
+    row.rough_logs(logs, logs)
+    buckets = (logs * (_BUCKETS / least)).astype(np.intp)
+    mass = np.bincount(buckets, np.exp(logs)).cumsum()
+    yield near[buckets <= mass.searchsorted(share * total * (1 + 3 * ROUGH))]
