@@ -171,7 +171,7 @@ class Race:
         assert self._scored is not None
         logits, step = self._row.logits, sampled_of(self._row.logits.size)
         # One place, the middle one, for so many places.
-        stride, middle = step * BLOCK_STRIDE, step // 2 * BLOCK_STRIDE
+        stride, middle = step * BLOCK_STRIDE, step // 3 * BLOCK_STRIDE
         whole = logits.size // stride
         rows = logits[: whole * stride].reshape(whole, stride)[:, middle : middle + BLOCK_STRIDE]
         last = logits[whole * stride + middle :][:BLOCK_STRIDE]
