@@ -3,6 +3,7 @@ at most of the others."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmesh.decoding.noise import BLOCK_IDS, BLOCK_STRIDE, TILE_IDS
+
+Logits = NDArray[np.floating[Any]]
+Ids = NDArray[np.int64]
 
 _GROUP_IDS = 8
 _GROUP_STRIDE = TILE_IDS // _GROUP_IDS
@@ -23,13 +27,11 @@ class Maxima:
     """The highest of ``logits`` ``[vocab]`` in each block of the noise, ``blocks``, and in each
     eighth of a block, ``groups``; minus infinity where there is no logit."""
 
-    def __init__(self, logits: NDArray[np.floating[Any]]) -> None:
+    def __init__(self, logits: Logits) -> None:
         self._logits = logits
-        self.groups = _group_maxima(logits)
-        tiles = self.groups.reshape(-1, _GROUPS.size, BLOCK_STRIDE)
-        self.blocks: NDArray[np.floating[Any]] = np.maximum.reduce(tiles, axis=1).ravel()
+        (self.groups,), (self.blocks,) = _maxima([logits])
 
-    def tokens_from(self, floor: float) -> NDArray[np.int64]:
+    def tokens_from(self, floor: float) -> Ids:
         """Return the tokens whose finite logits reach ``floor``, ascending."""
         floor = max(floor, lowest(self._logits.dtype))
         groups = (self.groups >= floor).nonzero()[0]
@@ -38,8 +40,8 @@ class Maxima:
         return (self._logits >= floor).nonzero()[0]
 
     def tokens_of_blocks(
-        self, blocks: NDArray[np.int64], floors: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
+        self, blocks: Ids, floors: NDArray[np.float64]
+    ) -> Ids:
         """Return the tokens of ``blocks`` ``[n]`` whose finite logits reach ``floors`` ``[n]``,
         ascending."""
         floors = np.maximum(floors, lowest(self._logits.dtype))
@@ -48,8 +50,8 @@ class Maxima:
         return self._tokens_of(groups.take(reached), floors.take(reached, mode="wrap"))
 
     def _tokens_of(
-        self, groups: NDArray[np.int64], floors: NDArray[np.float64] | float
-    ) -> NDArray[np.int64]:
+        self, groups: Ids, floors: NDArray[np.float64] | float
+    ) -> Ids:
         """Return the tokens of ``groups`` ``[n]`` that reach ``floors``, ascending."""
         ids = _firsts(self.groups.size, _GROUP_STRIDE, TILE_IDS)[groups] + _PLACES
         reached = (self._logits.take(ids, mode="clip") >= floors).ravel().nonzero()[0]
@@ -58,11 +60,56 @@ class Maxima:
         return found[: found.searchsorted(self._logits.size)]
 
 
-def _group_maxima(logits: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-    """Return the highest of ``logits`` ``[vocab]`` in each group, tile by tile."""
-    num_tiles, num_rows = -(-logits.size // TILE_IDS), logits.size // _GROUP_STRIDE
+class JointMaxima:
+    """``Maxima`` of n ``rows`` ``[vocab]`` of one size, in arrays ``[n, blocks]`` and ``[n,
+    groups]``."""
+
+    def __init__(self, rows: Sequence[Logits]) -> None:
+        self._rows = rows
+        self._groups, self.blocks = _maxima(rows)
+
+    def tokens_of_blocks(
+        self, numbers: Ids, blocks: Ids, floors: NDArray[np.float64]
+    ) -> tuple[Ids, Ids, Logits]:
+        """Return the row, the id and the logit of the tokens of ``blocks`` ``[m]`` of the rows
+        ``numbers`` ``[m]``, ascending, whose finite logits reach ``floors`` ``[m]``; ordered by row
+        and id."""
+        floors = np.maximum(floors, lowest(self.blocks.dtype))
+        firsts = _firsts(self.blocks.shape[1], BLOCK_STRIDE, _GROUP_STRIDE)[blocks]
+        groups = firsts[:, None] + _GROUPS.T
+        maxima = self._groups.take(groups + (numbers * self._groups.shape[1])[:, None])
+        reached = (maxima >= floors[:, None]).ravel().nonzero()[0]
+        at = reached // _GROUPS.size
+        numbers, floors, groups = numbers.take(at), floors.take(at), groups.take(reached)
+
+        ids = _firsts(self._groups.shape[1], _GROUP_STRIDE, TILE_IDS)[groups][:, None] + _PLACES.T
+        logits = np.empty(ids.shape, self.blocks.dtype)
+        ends = numbers.searchsorted(np.arange(len(self._rows)), side="right").tolist()
+        for row, start, end in zip(self._rows, [0, *ends], ends, strict=False):
+            row.take(ids[start:end], mode="clip", out=logits[start:end])
+        found = (logits >= floors[:, None]) & (ids < self._rows[0].size)
+        reached = found.ravel().nonzero()[0]
+        numbers, ids = numbers.take(reached // _GROUP_IDS), ids.take(reached)
+        order = np.lexsort((ids, numbers))
+        return numbers[order], ids[order], logits.take(reached)[order]
+
+
+def _maxima(rows: Sequence[Logits]) -> tuple[Logits, Logits]:
+    """Return the highest logits of each of ``rows`` ``[vocab]`` in each group, ``[n, groups]``, and
+    in each block, ``[n, blocks]``."""
+    num_tiles = -(-rows[0].size // TILE_IDS)
+    groups = np.empty((len(rows), num_tiles, _GROUP_STRIDE), rows[0].dtype)
+    for row, maxima in zip(rows, groups, strict=True):
+        _write_group_maxima(row, maxima)
+    columns = groups.reshape(len(rows), num_tiles, _GROUPS.size, BLOCK_STRIDE)
+    blocks = np.maximum.reduce(columns, axis=2)
+    return groups.reshape(len(rows), -1), blocks.reshape(len(rows), -1)
+
+
+def _write_group_maxima(logits: Logits, maxima: Logits) -> None:
+    """Write the highest of ``logits`` ``[vocab]`` in each group to ``maxima`` ``[tiles, groups]``."""
+    num_tiles, num_rows = len(maxima), logits.size // _GROUP_STRIDE
     num_whole = num_rows // _GROUP_IDS
-    maxima = np.empty((num_tiles, _GROUP_STRIDE), logits.dtype)
     rows = logits[: num_rows * _GROUP_STRIDE].reshape(num_rows, _GROUP_STRIDE)
     tiles = rows[: num_whole * _GROUP_IDS].reshape(num_whole, _GROUP_IDS, _GROUP_STRIDE)
     np.maximum.reduce(tiles, axis=1, out=maxima[:num_whole])
@@ -72,11 +119,10 @@ def _group_maxima(logits: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]
         )
         last = logits[num_rows * _GROUP_STRIDE :]
         np.maximum(maxima[-1, : last.size], last, out=maxima[-1, : last.size])
-    return maxima.ravel()
 
 
 @lru_cache(maxsize=32)
-def _firsts(count: int, num_in_tile: int, size_of_tile: int) -> NDArray[np.int64]:
+def _firsts(count: int, num_in_tile: int, size_of_tile: int) -> Ids:
     """Return the number of the first member of each of ``count`` parts, of which a tile of so many
     members has ``num_in_tile``."""
     tiles, parts = np.divmod(np.arange(count), num_in_tile)

@@ -10,6 +10,7 @@ reach, only these are scored, and the k best are among them.
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +29,10 @@ from specmesh.decoding.noise import (
 _SLACK, _RELATIVE_SLACK = 1e-9, 1e-14
 """More than the rounding errors of scores, and of logits near their largest number."""
 
-_LEAST = -1e300
+LEAST = -1e300
 """A score below that of any token that can be drawn."""
+
+T = TypeVar("T", float, NDArray[np.float64])
 
 _CUT = math.exp(-np.euler_gamma)
 
@@ -133,13 +136,11 @@ class Race:
         self._won = won = row.scaled(row.logits.take(noise.winners, mode="clip"))
         won[noise.winners >= row.logits.size] = -np.inf
         won += noise.highest
-        self._threshold = _LEAST
+        self._threshold = LEAST
         if count <= won.size:
             highest = won.max() if count == 1 else np.partition(won, won.size - count)[-count]
-            self._threshold = max(float(highest), _LEAST)
-        below_peak = row.temperature * self._threshold
-        slack = row.temperature * _SLACK + (abs(row.peak) + abs(below_peak)) * _RELATIVE_SLACK
-        floors = (row.peak + below_peak - slack) - row.temperature * noise.highest
+            self._threshold = max(float(highest), LEAST)
+        floors = floors_of_blocks(row.peak, row.temperature, self._threshold, noise)
         blocks = np.flatnonzero(row.maxima >= floors)
         return row.members(blocks, floors[blocks])
 
@@ -183,3 +184,12 @@ class Race:
         np.maximum(self._row.rough_logs(sample, sample), NO_WEIGHT, out=sample)
         num_each = logits.size / (rows.size + last.size) * (1 - 1 / BLOCK_IDS)
         return sample.reshape(-1, BLOCK_IDS // step, BLOCK_STRIDE), num_each
+
+
+def floors_of_blocks(peak: T, temperature: T, threshold: T, noise: BlockNoise) -> NDArray[np.float64]:
+    """Return for each block the logit below which no token of it has a score of ``threshold``; the
+    others are numbers, or ``[n, 1]`` for n rows."""
+    below_peak = temperature * threshold
+    slack = temperature * _SLACK + (abs(peak) + abs(below_peak)) * _RELATIVE_SLACK
+    floors: NDArray[np.float64] = (peak + below_peak - slack) - temperature * noise.highest
+    return floors

@@ -154,6 +154,11 @@ class Sampling:
         )
 
     @property
+    def cuts_at_most_nucleus(self) -> bool:
+        """True if no parameter but ``top_p`` leaves out tokens when logits are warped."""
+        return not self.top_k and not self.min_p and self.typical_p == 1
+
+    @property
     def without_processing(self) -> Sampling:
         """The parameters that processes without ``MODEL_FEATURE_LOGIT_PROCESSING`` know."""
         return Sampling(self.temperature, self.top_k, self.top_p, self.seed, self.mode)
@@ -215,8 +220,11 @@ def _cut(row: LogitsRow, sampling: Sampling, *, guessed: bool = False) -> Logits
     return row
 
 
-def choose(logits: NDArray[np.floating[Any]], sampling: Sampling, position: int) -> int:
-    """Return the target's token at ``position``, from its ``logits`` ``[vocab]``.
+def choose(
+    logits: NDArray[np.floating[Any]], sampling: Sampling, position: int, best: int | None = None
+) -> int:
+    """Return the target's token at ``position``, from its ``logits`` ``[vocab]``. ``best`` is what
+    ``FirstToken`` has found there, if anything.
 
     Greedy: the likeliest, the lowest id on ties. Coupled: the argmax of log p + Gumbel noise over
     the warped distribution p. A rounding error in the logits changes the token if it reorders
@@ -230,10 +238,12 @@ def choose(logits: NDArray[np.floating[Any]], sampling: Sampling, position: int)
         raise ValueError("in rejection mode the token depends on the draft")
     if sampling.mode is AcceptanceMode.GREEDY:
         return _likeliest_one(logits)
+    if best is not None and sampling.top_p == 1:
+        return best
     row, stream = LogitsRow(logits, sampling.temperature), (sampling.seed, position)
-    if row.is_large and _cuts_nucleus_alone(sampling):
+    if row.is_large and sampling.top_p < 1 and sampling.cuts_at_most_nucleus:
         # The best of all tokens is the best of those that are left if it is among them.
-        token = winner(row, *stream, Purpose.COUPLED)
+        token = winner(row, *stream, Purpose.COUPLED) if best is None else best
         if is_surely_in_nucleus(row, token, sampling.top_p):
             return token
     return winner(_cut(row, sampling), *stream, Purpose.COUPLED)
@@ -251,15 +261,6 @@ def coupled(
     keeps. Target and drafter use the same noise."""
     row = kept(logits, sampling, guessed=guessed)
     return Race(row, sampling.seed, position, Purpose.COUPLED, count)
-
-
-def _cuts_nucleus_alone(sampling: Sampling) -> bool:
-    return (
-        sampling.top_p < 1
-        and not sampling.top_k
-        and not sampling.min_p
-        and sampling.typical_p == 1
-    )
 
 
 def _likeliest_one(logits: NDArray[np.floating[Any]]) -> int:

@@ -1,0 +1,87 @@
+"""The tokens that win the races of several rows at once: those that ``race.winner`` finds one by one.
+
+Much of what a race takes is the cost of many short calls, the more so where the processor has done
+other work since the last race. Here rows share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmesh.decoding.logits_row import SMALL
+from specmesh.decoding.maxima import JointMaxima
+from specmesh.decoding.noise import BlockNoise, Purpose
+from specmesh.decoding.race import LEAST, floors_of_blocks
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
+
+_AT_ONCE = 8
+"""The number of rows whose arrays stay in the processor's cache."""
+
+
+@dataclass(slots=True)
+class FirstToken:
+    """The token with the highest score after a prefix of ``position`` tokens, in coupled mode.
+
+    ``token`` is None until it is found together with those of other requests. It need not be: the
+    verification finds it by itself.
+    """
+
+    temperature: float
+    seed: int
+    position: int
+    token: int | None = None
+
+    @classmethod
+    def of(cls, sampling: Sampling, position: int) -> FirstToken | None:
+        """Return what to find for a request; None where it would not help, because other logits
+        than the model's count, or few of them."""
+        coupled = sampling.mode is AcceptanceMode.COUPLED
+        if coupled and sampling.cuts_at_most_nucleus and not sampling.changes_logits:
+            return cls(sampling.temperature, sampling.seed, position)
+        return None
+
+
+def find_together(asked: Sequence[FirstToken], rows: Sequence[NDArray[np.floating[Any]]]) -> None:
+    """Find the tokens ``asked`` for, each in one of ``rows`` ``[vocab]``, the model's logits.
+
+    Nothing is found for a single row, in small vocabularies, and in a row without a finite maximum.
+    """
+    if len(rows) < 2 or rows[0].size <= SMALL:
+        return
+    for start in range(0, len(rows), _AT_ONCE):
+        _find(asked[start : start + _AT_ONCE], rows[start : start + _AT_ONCE])
+
+
+def _find(asked: Sequence[FirstToken], rows: Sequence[NDArray[np.floating[Any]]]) -> None:
+    maxima = JointMaxima(rows)
+    size, num_blocks = rows[0].size, maxima.blocks.shape[1]
+    streams = [(each.seed, each.position) for each in asked]
+    noise = BlockNoise.of_streams(streams, Purpose.COUPLED, num_blocks)
+    temperatures = np.array([[each.temperature] for each in asked])
+    peaks = maxima.blocks.max(axis=1, keepdims=True).astype(np.float64)
+    won = np.empty(noise.winners.shape)
+    for row, ids, logits in zip(rows, noise.winners, won, strict=True):
+        logits[:] = row.take(ids, mode="clip")
+    won -= peaks
+    won /= temperatures
+    won[noise.winners >= size] = -np.inf
+    won += noise.highest
+    thresholds = np.maximum(won.max(axis=1, keepdims=True), LEAST)
+    floors = floors_of_blocks(peaks, temperatures, thresholds, noise)
+    able = (maxima.blocks >= floors).ravel().nonzero()[0]
+    numbers, tokens, logits = maxima.tokens_of_blocks(
+        able // num_blocks, able % num_blocks, floors.take(able)
+    )
+    scores = logits.astype(np.float64)
+    scores -= peaks.take(numbers)
+    scores /= temperatures.take(numbers)
+    scores += noise.at(tokens, numbers)
+    ends = numbers.searchsorted(np.arange(len(rows)), side="right").tolist()
+    for each, peak, start, end in zip(asked, peaks.ravel(), [0, *ends], ends, strict=False):
+        if np.isfinite(peak):
+            each.token = int(tokens[start + int(scores[start:end].argmax())])
