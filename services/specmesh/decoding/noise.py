@@ -250,8 +250,9 @@ def _mixed(key: int | NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArr
 
 
 def _mixed_in_place(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    shifted = np.empty_like(z)
     for shift, factor in _ROUNDS:
-        z ^= z >> shift
+        z ^= np.right_shift(z, shift, out=shifted)
         z *= factor
-    z ^= z >> _LAST_SHIFT
+    z ^= np.right_shift(z, _LAST_SHIFT, out=shifted)
     return z

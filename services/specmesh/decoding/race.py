@@ -134,7 +134,8 @@ class Race:
         """Return all tokens that can be among the ``count`` best, ascending."""
         row, noise = self._row, self._noise
         self._won = won = row.scaled(row.logits.take(noise.winners, mode="clip"))
-        won[noise.winners >= row.logits.size] = -np.inf
+        last = slice(-BLOCK_STRIDE, None)  # Only these blocks can be incomplete.
+        np.copyto(won[last], -np.inf, where=noise.winners[last] >= row.logits.size)
         won += noise.highest
         self._threshold = LEAST
         if count <= won.size:

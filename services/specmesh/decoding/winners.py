@@ -13,15 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.logits_row import SMALL
 from specmesh.decoding.maxima import JointMaxima
-from specmesh.decoding.noise import BlockNoise, Purpose
+from specmesh.decoding.noise import BLOCK_STRIDE, BlockNoise, Purpose
 from specmesh.decoding.race import LEAST, floors_of_blocks
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-
-_AT_ONCE = 8
-"""The number of rows whose arrays stay in the processor's cache."""
-
 
 @dataclass(slots=True)
 class FirstToken:
@@ -47,17 +42,8 @@ class FirstToken:
 
 
 def find_together(asked: Sequence[FirstToken], rows: Sequence[NDArray[np.floating[Any]]]) -> None:
-    """Find the tokens ``asked`` for, each in one of ``rows`` ``[vocab]``, the model's logits.
-
-    Nothing is found for a single row, in small vocabularies, and in a row without a finite maximum.
-    """
-    if len(rows) < 2 or rows[0].size <= SMALL:
-        return
-    for start in range(0, len(rows), _AT_ONCE):
-        _find(asked[start : start + _AT_ONCE], rows[start : start + _AT_ONCE])
-
-
-def _find(asked: Sequence[FirstToken], rows: Sequence[NDArray[np.floating[Any]]]) -> None:
+    """Find the tokens ``asked`` for, each in one of ``rows`` ``[vocab]``, the model's logits: the
+    lower id on ties, and none in a row without a finite maximum."""
     maxima = JointMaxima(rows)
     size, num_blocks = rows[0].size, maxima.blocks.shape[1]
     streams = [(each.seed, each.position) for each in asked]
@@ -69,7 +55,8 @@ def _find(asked: Sequence[FirstToken], rows: Sequence[NDArray[np.floating[Any]]]
         logits[:] = row.take(ids, mode="clip")
     won -= peaks
     won /= temperatures
-    won[noise.winners >= size] = -np.inf
+    last = slice(-BLOCK_STRIDE, None)  # Only these blocks can be incomplete.
+    np.copyto(won[:, last], -np.inf, where=noise.winners[:, last] >= size)
     won += noise.highest
     thresholds = np.maximum(won.max(axis=1, keepdims=True), LEAST)
     floors = floors_of_blocks(peaks, temperatures, thresholds, noise)

@@ -22,9 +22,9 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from specmesh.decoding.winners import find_together
 from specmesh.inference.engine.admission_queue import AdmissionQueue
 from specmesh.inference.engine.doorbell import Doorbell
+from specmesh.inference.engine.first_tokens import FirstTokens
 from specmesh.inference.engine.job import End, Job, Work
 from specmesh.inference.engine.pulse import LOOK_SECONDS, Pulse
 from specmesh.inference.model import (
@@ -69,6 +69,7 @@ class Engine:
         self._broken.set_running_or_notify_cancel()
         self._running: list[Job[Any]] = []
         self._pulse = Pulse(longest_s)
+        self._first_tokens = FirstTokens()
         self.max_queue = max_queue
         self._thread = threading.Thread(target=self._live, args=(load,), name="engine", daemon=True)
         self._thread.start()
@@ -193,7 +194,7 @@ class Engine:
         results = _results(model, running)
         if not isinstance(results, BaseException):
             forward_s = time.perf_counter() - began_s
-            _find_first_tokens(running, results)
+            self._first_tokens.find([job.request for job in running], results)
             left = [job for job, each in zip(running, results, strict=True) if job.go_on(each)]
             self._doorbell.forward_ended(_num_rows(running, results), forward_s)
             self._doorbell.answered(len(running) - len(left), time.perf_counter())
@@ -256,14 +257,6 @@ def _results(model: LanguageModel, running: list[Job[Any]]) -> list[Logits | Non
         raise
     except BaseException as error:
         return error
-
-
-def _find_first_tokens(running: list[Job[Any]], results: list[Logits | None]) -> None:
-    """Find the tokens that jobs want to know first, in the logits of a forward pass."""
-    pairs = zip([job.request.first for job in running], results, strict=True)
-    asked = [(first, rows[0]) for first, rows in pairs if first is not None and rows is not None]
-    if asked:
-        find_together(*zip(*asked, strict=True))
 
 
 def _num_rows(running: list[Job[Any]], results: list[Logits | None]) -> int | None:
