@@ -23,9 +23,10 @@ SMALL = 1 << 13
 """The size up to which vocabularies are computed in full in float64: searching costs more."""
 
 ROUGH = 1e-5
-"""The largest relative error of a sum of weights in float32. In units of 2**-24, a weight exp(x) has the error
-3 |x| of rounding x and 5 of ``exp``, and numpy's sum by pairs adds less than 63; weights with x
-below -32 are together less than 1e-8. That makes at most 164 units, which is less than 1e-5."""
+"""The largest relative error of a sum of weights in float32. In units of 2**-24, a weight exp(x)
+has the error 3 |x| of rounding x and 5 of ``exp``, and numpy's sum by pairs adds less than 63;
+weights with x below -32 are together less than 1e-8. That makes at most 164 units, which is less
+than 1e-5."""
 
 _PIECE = 1 << 16
 NO_WEIGHT = -750.0
@@ -92,9 +93,7 @@ class LogitsRow:
         left = np.isin(self.token_ids, token_ids, invert=True)
         return LogitsRow(self.logits[left], self.temperature, self.token_ids[left], self.peak)
 
-    def members(
-        self, blocks: NDArray[np.int64], floors: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
+    def members(self, blocks: NDArray[np.int64], floors: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the tokens of ``blocks`` ``[n]`` whose finite logits reach ``floors`` ``[n]``,
         ascending; only of a large vocabulary."""
         assert self._parts is not None

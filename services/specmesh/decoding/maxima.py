@@ -39,9 +39,7 @@ class Maxima:
             return self._tokens_of(groups, floor)
         return (self._logits >= floor).nonzero()[0]
 
-    def tokens_of_blocks(
-        self, blocks: Ids, floors: NDArray[np.float64]
-    ) -> Ids:
+    def tokens_of_blocks(self, blocks: Ids, floors: NDArray[np.float64]) -> Ids:
         """Return the tokens of ``blocks`` ``[n]`` whose finite logits reach ``floors`` ``[n]``,
         ascending."""
         floors = np.maximum(floors, lowest(self._logits.dtype))
@@ -49,9 +47,7 @@ class Maxima:
         reached = (self.groups.take(groups) >= floors).ravel().nonzero()[0]
         return self._tokens_of(groups.take(reached), floors.take(reached, mode="wrap"))
 
-    def _tokens_of(
-        self, groups: Ids, floors: NDArray[np.float64] | float
-    ) -> Ids:
+    def _tokens_of(self, groups: Ids, floors: NDArray[np.float64] | float) -> Ids:
         """Return the tokens of ``groups`` ``[n]`` that reach ``floors``, ascending."""
         ids = _firsts(self.groups.size, _GROUP_STRIDE, TILE_IDS)[groups] + _PLACES
         reached = (self._logits.take(ids, mode="clip") >= floors).ravel().nonzero()[0]
@@ -107,16 +103,15 @@ def _maxima(rows: Sequence[Logits]) -> tuple[Logits, Logits]:
 
 
 def _write_group_maxima(logits: Logits, maxima: Logits) -> None:
-    """Write the highest of ``logits`` ``[vocab]`` in each group to ``maxima`` ``[tiles, groups]``."""
+    """Write the highest of ``logits`` ``[vocab]`` in each group to ``maxima`` ``[tiles,
+    groups]``."""
     num_tiles, num_rows = len(maxima), logits.size // _GROUP_STRIDE
     num_whole = num_rows // _GROUP_IDS
     rows = logits[: num_rows * _GROUP_STRIDE].reshape(num_rows, _GROUP_STRIDE)
     tiles = rows[: num_whole * _GROUP_IDS].reshape(num_whole, _GROUP_IDS, _GROUP_STRIDE)
     np.maximum.reduce(tiles, axis=1, out=maxima[:num_whole])
     if num_whole < num_tiles:
-        np.maximum.reduce(
-            rows[num_whole * _GROUP_IDS :], axis=0, out=maxima[-1], initial=-np.inf
-        )
+        np.maximum.reduce(rows[num_whole * _GROUP_IDS :], axis=0, out=maxima[-1], initial=-np.inf)
         last = logits[num_rows * _GROUP_STRIDE :]
         np.maximum(maxima[-1, : last.size], last, out=maxima[-1, : last.size])
 

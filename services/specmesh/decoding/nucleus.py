@@ -14,8 +14,7 @@ _BUCKETS = 256
 _LIKELY = 512
 """As many of the likeliest tokens mostly hold the nucleus."""
 _FEW_BLOCKS = 512
-"""A token that is not surely in the nucleus if as many blocks have one that is as likely: weighing
-all of these would take longer than it saves."""
+"""Where more blocks have a token that is as likely, weighing these tokens would take too long."""
 _SLACK = 1e-9
 """More than the relative rounding errors of sums in float64."""
 
@@ -27,9 +26,9 @@ def nucleus(row: LogitsRow, share: float, *, guessed: bool = False) -> LogitsRow
     If ``guessed``, the total of a large vocabulary is estimated, so that the least likely tokens of
     the set may be missing, or too many.
     """
-    near = row.likely(_LIKELY)
-    total, error = (row.estimate(near)[0], 0.0) if guessed else row.total_within(near)
-    for near in _outlines(row, share, total, near):
+    likely = row.likely(_LIKELY)
+    total, error = (row.estimate(likely)[0], 0.0) if guessed else row.total_within(likely)
+    for near in _outlines(row, share, total, likely):
         ordered = np.sort(row.logits[near])[::-1]
         mass = np.exp(row.scaled(ordered)).cumsum()
         size, most = mass.searchsorted([share * (total - error), share * (total + error)]) + 1
@@ -62,11 +61,11 @@ def is_surely_in_nucleus(row: LogitsRow, token_id: int, share: float) -> bool:
 
 
 def _outlines(
-    row: LogitsRow, share: float, total: float, near: NDArray[np.int64]
+    row: LogitsRow, share: float, total: float, likely: NDArray[np.int64]
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the indices of larger and larger sets of likeliest tokens, of which the last holds the
     nucleus, and little more."""
-    yield near
+    yield likely
     yield row.likely(row.maxima.size // 2)
     # Tokens below this floor have less than half of what the nucleus may leave out.
     least = math.log((1 - share) / 2 * total / row.logits.size)

@@ -187,7 +187,9 @@ class Race:
         return sample.reshape(-1, BLOCK_IDS // step, BLOCK_STRIDE), num_each
 
 
-def floors_of_blocks(peak: T, temperature: T, threshold: T, noise: BlockNoise) -> NDArray[np.float64]:
+def floors_of_blocks(
+    peak: T, temperature: T, threshold: T, noise: BlockNoise
+) -> NDArray[np.float64]:
     """Return for each block the logit below which no token of it has a score of ``threshold``; the
     others are numbers, or ``[n, 1]`` for n rows."""
     below_peak = temperature * threshold

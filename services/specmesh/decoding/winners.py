@@ -1,4 +1,4 @@
-"""The tokens that win the races of several rows at once: those that ``race.winner`` finds one by one.
+"""The winners of the races of several rows, found together: those that ``race.winner`` finds.
 
 Much of what a race takes is the cost of many short calls, the more so where the processor has done
 other work since the last race. Here rows share them.
@@ -17,6 +17,7 @@ from specmesh.decoding.maxima import JointMaxima
 from specmesh.decoding.noise import BLOCK_STRIDE, BlockNoise, Purpose
 from specmesh.decoding.race import LEAST, floors_of_blocks
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
+
 
 @dataclass(slots=True)
 class FirstToken:
@@ -44,6 +45,11 @@ class FirstToken:
 def find_together(asked: Sequence[FirstToken], rows: Sequence[NDArray[np.floating[Any]]]) -> None:
     """Find the tokens ``asked`` for, each in one of ``rows`` ``[vocab]``, the model's logits: the
     lower id on ties, and none in a row without a finite maximum."""
+    with np.errstate(invalid="ignore"):  # of rows without a finite maximum
+        _find(asked, rows)
+
+
+def _find(asked: Sequence[FirstToken], rows: Sequence[NDArray[np.floating[Any]]]) -> None:
     maxima = JointMaxima(rows)
     size, num_blocks = rows[0].size, maxima.blocks.shape[1]
     streams = [(each.seed, each.position) for each in asked]
@@ -51,8 +57,8 @@ def find_together(asked: Sequence[FirstToken], rows: Sequence[NDArray[np.floatin
     temperatures = np.array([[each.temperature] for each in asked])
     peaks = maxima.blocks.max(axis=1, keepdims=True).astype(np.float64)
     won = np.empty(noise.winners.shape)
-    for row, ids, logits in zip(rows, noise.winners, won, strict=True):
-        logits[:] = row.take(ids, mode="clip")
+    for number, (row, ids) in enumerate(zip(rows, noise.winners, strict=True)):
+        won[number] = row.take(ids, mode="clip")
     won -= peaks
     won /= temperatures
     last = slice(-BLOCK_STRIDE, None)  # Only these blocks can be incomplete.

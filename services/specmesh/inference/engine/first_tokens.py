@@ -14,8 +14,6 @@ from specmesh.inference.model import ForwardRequest, Logits
 
 _AT_ONCE = 8
 """The number of rows whose arrays stay in a processor's cache."""
-_LEAST = 8
-"""The fewest rows for which another thread is worth waking."""
 _MOST_HELPERS = 3
 """More threads would wait for each other, since each short call needs the interpreter."""
 
@@ -39,11 +37,14 @@ class FirstTokens:
         asked = [
             (request.first, rows[0])
             for request, rows in zip(requests, results, strict=True)
-            if request.first is not None and rows is not None
+            if request.first is not None and rows is not None and len(rows)
         ]
-        if len(asked) < 2 or asked[0][1].size <= SMALL:
-            return
-        parts = self._divide(asked)
+        if len(asked) > 1 and asked[0][1].size > SMALL:
+            self._find_all(asked)
+
+    def _find_all(self, asked: Asked) -> None:
+        num_parts = -(-len(asked) // _AT_ONCE)
+        parts = [asked[number::num_parts] for number in range(num_parts)]
         left = deque(parts)
         self._helping = [each for each in self._helping if not each.done()]
         for _ in range(min(len(parts) - 1, self._num_helpers - len(self._helping))):
@@ -53,17 +54,9 @@ class FirstTokens:
             if any(first.token is None for first, _ in part):
                 _find(part)
 
-    def _divide(self, asked: Asked) -> list[Asked]:
-        """Return ``asked`` in even parts: one for each thread if that is worth while, and more if
-        they would be too large."""
-        num_threads = min(1 + self._num_helpers, max(1, len(asked) // _LEAST))
-        num_parts = -(-len(asked) // _AT_ONCE)
-        num_parts = -(-num_parts // num_threads) * num_threads
-        return [asked[number::num_parts] for number in range(num_parts)]
-
     @cached_property
     def _num_helpers(self) -> int:
-        return min(_MOST_HELPERS, num_cores() - 1)
+        return min(_MOST_HELPERS, _num_cores() - 1)
 
     @cached_property
     def _helpers(self) -> ThreadPoolExecutor:
@@ -83,7 +76,7 @@ def _find(part: Asked) -> None:
     find_together(*zip(*part, strict=True))
 
 
-def num_cores() -> int:
+def _num_cores() -> int:
     """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
