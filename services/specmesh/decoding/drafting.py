@@ -25,6 +25,10 @@ DRAWN = Platt(slope=0.45, bias=0.5)
 """A map from a drawn token's probability to that of its acceptance, as measured on held-out prompts
 with the shipped pair at temperature 0.8, where tokens drawn with a probability below 0.05 are
 accepted in 37 of 100 cases, from 0.2 to 0.5 in 55, and above 0.95 in 97."""
+
+_COUNTED = 128
+"""As many of the likeliest tokens have exact weights in the sums for choices; those of the others
+are estimated in large vocabularies."""
 _STEPS = 1 << 24
 _LEAST = float(np.finfo(np.float32).tiny)
 
@@ -125,14 +129,13 @@ def _ranked(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], TopK | None]:
     """Return the ``count`` likeliest tokens, best first, their weights, which may be 0, and the
     first ``num_choices`` of them as choices, if any."""
-    best = row.likeliest(count)
+    near = row.likely(max(count, _COUNTED) if row.is_large and num_choices else count)
+    best = row.best_of(near, count)
     weights = np.exp(row.log_weights(best))
     if not num_choices:
         return best, weights, None
-    total, entropy = row.estimate()
-    # An estimate may be less than what there is.
-    probabilities = weights[:num_choices] / max(total, float(weights.sum()))
-    return best, weights, _listed(best[:num_choices], probabilities, entropy)
+    total, entropy = row.estimate(near)
+    return best, weights, _listed(best[:num_choices], weights[:num_choices] / total, entropy)
 
 
 def _listed(

@@ -27,7 +27,7 @@ def nucleus(row: LogitsRow, share: float, *, guessed: bool = False) -> LogitsRow
     the set may be missing, or too many.
     """
     likely = row.likely(_LIKELY)
-    total, error = (row.estimate()[0], 0.0) if guessed else row.total_within(likely)
+    total, error = (row.estimate(likely)[0], 0.0) if guessed else row.total_within(likely)
     for near in _outlines(row, share, total, likely):
         ordered = np.sort(row.logits[near])[::-1]
         mass = np.exp(row.scaled(ordered)).cumsum()
