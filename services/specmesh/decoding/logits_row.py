@@ -125,16 +125,17 @@ class LogitsRow:
         """The sum of all weights with a relative error below 1e-5."""
         return self._sum(exact=False) if self.is_large else self.total
 
-    def total_within(self, near: NDArray[np.int64]) -> tuple[float, float]:
-        """Return ``total`` and the most by which it is wrong, which is little if the tokens at the
-        indices ``near`` have nearly all of it."""
-        if not self.is_large:
-            return self.total, 0.0
+    def total_beyond(self, near: NDArray[np.int64]) -> float:
+        """Return the sum of the weights of all tokens of a large vocabulary but those at the
+        indices ``near``, with a relative error below ``ROUGH``."""
         logs = self.rough_logs(self.logits, np.empty_like(self.logits))
         logs[near] = -np.inf
-        rest = float(np.exp(logs, out=logs).sum())
-        total = float(np.exp(self.scaled(self.logits[near])).sum()) + rest
-        return total, ROUGH * rest + 1e-12 * total
+        return float(np.exp(logs, out=logs).sum())
+
+    def estimate_beyond(self, near: NDArray[np.int64]) -> float:
+        """Return an estimate of ``total_beyond`` from a sample; ``near`` must be ascending."""
+        logs, num_each = self._sample(near)
+        return num_each * float(np.exp(logs, out=logs).sum())
 
     def least_total(self) -> float:
         """Return a lower bound of ``total``: that of the likeliest tokens of all parts of a large
@@ -153,13 +154,8 @@ class LogitsRow:
         """
         if not self.is_large:
             return self.total_and_entropy()
-        step = sampled_of(self.logits.size)
-        sample = self.logits[step // 2 :: step]
-        logs = self.rough_logs(sample, np.empty(sample.shape, self.logits.dtype))
-        counted = near[near & step - 1 == step // 2] // step
-        logs[counted] = -np.inf
+        logs, num_each = self._sample(near)
         weights, logs = np.exp(logs), np.maximum(logs, NO_WEIGHT, out=logs)
-        num_each = (self.logits.size - near.size) / max(1, sample.size - counted.size)
         near_logs = self.scaled(self.logits[near])
         near_weights = np.exp(near_logs)
         total = float(near_weights.sum()) + num_each * float(weights.sum())
@@ -188,6 +184,17 @@ class LogitsRow:
         if self.is_large and abs(weight - rough) <= rough * ROUGH:
             return weight > share * self.total
         return weight > rough
+
+    def _sample(self, left_out: NDArray[np.int64]) -> tuple[Values, float]:
+        """Return the log-weights of a sample of the tokens that are not ``left_out``, ascending,
+        and how many of these each stands for."""
+        step = sampled_of(self.logits.size)
+        sample = self.logits[step // 2 :: step]
+        logs = self.rough_logs(sample, np.empty(sample.shape, self.logits.dtype))
+        known = left_out[left_out & step - 1 == step // 2] // step
+        logs[known] = -np.inf
+        num_each = (self.logits.size - left_out.size) / max(1, sample.size - known.size)
+        return logs, num_each
 
     def _sum(self, *, exact: bool) -> float:
         return math.fsum(float(np.exp(logs).sum()) for logs in self._pieces(exact=exact))

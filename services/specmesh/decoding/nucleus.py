@@ -26,23 +26,46 @@ def nucleus(row: LogitsRow, share: float, *, guessed: bool = False) -> LogitsRow
     If ``guessed``, the total of a large vocabulary is estimated, so that the least likely tokens of
     the set may be missing, or too many.
     """
-    likely = row.likely(_LIKELY)
-    total, error = (row.estimate(likely)[0], 0.0) if guessed else row.total_within(likely)
-    for near in _outlines(row, share, total, likely):
-        ordered = np.sort(row.logits[near])[::-1]
-        mass = np.exp(row.scaled(ordered)).cumsum()
+    near = row.likely(_LIKELY)
+    ordered, mass = _ranked(row, near)
+    total, error = _total(row, near, float(mass[-1]), guessed=guessed)
+    wider = _wider(row, share, total)
+    while True:
         size, most = mass.searchsorted([share * (total - error), share * (total + error)]) + 1
         if size != most:
             size = mass.searchsorted(share * row.total) + 1
-        if size <= near.size:
+        if size <= near.size or (outline := next(wider, None)) is None:
             break
+        near = outline
+        ordered, mass = _ranked(row, near)
     if size < near.size:
         values, lowest = row.logits[near], ordered[size - 1]
-        left_out = np.flatnonzero(values == lowest)[size - int((values > lowest).sum()) :]
         kept = values >= lowest
-        kept[left_out] = False
+        num_more = np.count_nonzero(kept) - size  # They are as likely as the last, with higher ids.
+        if num_more:
+            kept[np.flatnonzero(values == lowest)[-num_more:]] = False
         near = near[kept]
     return row.only(near)
+
+
+def _total(
+    row: LogitsRow, near: NDArray[np.int64], mass: float, *, guessed: bool
+) -> tuple[float, float]:
+    """Return the sum of all weights, of which the tokens at the indices ``near`` have ``mass``, and
+    the most by which it is wrong, unless it is guessed."""
+    if not row.is_large:
+        return row.total, 0.0
+    if guessed:
+        return mass + row.estimate_beyond(near), 0.0
+    rest = row.total_beyond(near)
+    return mass + rest, ROUGH * rest + _SLACK * mass
+
+
+def _ranked(row: LogitsRow, near: NDArray[np.int64]) -> tuple[Values, NDArray[np.float64]]:
+    """Return the logits of the tokens at the indices ``near``, best first, and how much weight each
+    has together with those before."""
+    ordered = np.sort(row.logits[near])[::-1]
+    return ordered, np.exp(row.scaled(ordered)).cumsum()
 
 
 def is_surely_in_nucleus(row: LogitsRow, token_id: int, share: float) -> bool:
@@ -60,12 +83,9 @@ def is_surely_in_nucleus(row: LogitsRow, token_id: int, share: float) -> bool:
     return likelier < share * row.least_total() * (1 - _SLACK)
 
 
-def _outlines(
-    row: LogitsRow, share: float, total: float, likely: NDArray[np.int64]
-) -> Iterator[NDArray[np.int64]]:
-    """Yield the indices of larger and larger sets of likeliest tokens, of which the last holds the
-    nucleus, and little more."""
-    yield likely
+def _wider(row: LogitsRow, share: float, total: float) -> Iterator[NDArray[np.int64]]:
+    """Yield the indices of two larger sets of likeliest tokens. The second holds the nucleus, and
+    little more."""
     yield row.likely(row.maxima.size // 2)
     # Tokens below this floor have less than half of what the nucleus may leave out.
     least = math.log((1 - share) / 2 * total / row.logits.size)
