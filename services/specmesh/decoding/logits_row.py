@@ -221,9 +221,8 @@ class LogitsRow:
 
     def likely(self, count: int) -> NDArray[np.int64]:
         """Return the indices of the ``count`` likeliest tokens and of some more, ascending."""
-        num_others = self.maxima.size - count
-        floor = -np.inf if num_others <= 0 else np.partition(self.maxima, num_others)[num_others]
-        return self.reaching(float(floor))
+        floor = -np.inf if count >= self.maxima.size else nth_highest(self.maxima, count)
+        return self.reaching(floor)
 
     def only(self, indices: NDArray[np.int64]) -> LogitsRow:
         """Return the row with the tokens at ``indices`` alone, ascending."""
@@ -236,7 +235,7 @@ class LogitsRow:
         """Return the indices of the finite logits that reach ``floor``."""
         if self._parts is not None:
             return self._parts.tokens_from(floor)
-        return np.flatnonzero(self.logits >= max(floor, lowest(self.logits.dtype)))
+        return (self.logits >= max(floor, lowest(self.logits.dtype))).nonzero()[0]
 
     def _logits_of(self, token_ids: NDArray[np.int64]) -> Values:
         if self.token_ids is None:
@@ -257,10 +256,20 @@ def likeliest(scores: Values, count: int) -> NDArray[np.int64]:
     if count == 1 < scores.size:
         return np.array([scores.argmax()])
     if count < scores.size:
-        lowest = np.partition(scores, scores.size - count)[scores.size - count]
-        near = np.flatnonzero(scores >= lowest)
-        return near[np.argsort(-scores[near], kind="stable")[:count]]
-    return np.argsort(-scores, kind="stable")
+        near = (scores >= nth_highest(scores, count)).nonzero()[0]
+        return near[(-scores[near]).argsort(kind="stable")[:count]]
+    return (-scores).argsort(kind="stable")
+
+
+def nth_highest(scores: Values, n: int) -> float:
+    """Return the ``n``-th highest of ``scores``, of which there are as many.
+
+    Like all that is done for each token, it uses methods in place of numpy's functions, whose
+    dispatch takes longer than little work does.
+    """
+    scores = scores.copy()
+    scores.partition(scores.size - n)
+    return float(scores[-n])
 
 
 def sampled_of(num_tokens: int) -> int:

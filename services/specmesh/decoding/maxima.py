@@ -86,7 +86,7 @@ class JointMaxima:
         found = (logits >= floors[:, None]) & (ids < self._rows[0].size)
         reached = found.ravel().nonzero()[0]
         numbers, ids = numbers.take(reached // _GROUP_IDS), ids.take(reached)
-        order = np.argsort(numbers * self._rows[0].size + ids)
+        order = (numbers * self._rows[0].size + ids).argsort()
         return numbers[order], ids[order], logits.take(reached)[order]
 
 

@@ -111,7 +111,7 @@ def gumbel_below(seed: int, position: int, purpose: Purpose, num_ids: int) -> ND
     bits = _mixed(_stream_key(seed, position, purpose), _tile_counters(num_rows))
     logs, places = _logs(bits), _places(bits[:BLOCK_STRIDE])
     excess = logs[BLOCK_STRIDE:].reshape(num_rows, BLOCK_STRIDE)
-    inside = np.flatnonzero(places < num_rows)
+    inside = (places < num_rows).nonzero()[0]
     excess[places[inside], inside] = 0
     return _gumbel(logs[:BLOCK_STRIDE], excess).ravel()[:num_ids]
 

@@ -43,7 +43,7 @@ def nucleus(row: LogitsRow, share: float, *, guessed: bool = False) -> LogitsRow
         kept = values >= lowest
         num_more = np.count_nonzero(kept) - size  # They are as likely as the last, with higher ids.
         if num_more:
-            kept[np.flatnonzero(values == lowest)[-num_more:]] = False
+            kept[(values == lowest).nonzero()[0][-num_more:]] = False
         near = near[kept]
     return row.only(near)
 
@@ -64,7 +64,9 @@ def _total(
 def _ranked(row: LogitsRow, near: NDArray[np.int64]) -> tuple[Values, NDArray[np.float64]]:
     """Return the logits of the tokens at the indices ``near``, best first, and how much weight each
     has together with those before."""
-    ordered = np.sort(row.logits[near])[::-1]
+    logits = row.logits[near]
+    logits.sort()
+    ordered = logits[::-1]
     return ordered, np.exp(row.scaled(ordered)).cumsum()
 
 

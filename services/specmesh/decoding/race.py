@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.logits_row import NO_WEIGHT, LogitsRow, likeliest, sampled_of
+from specmesh.decoding.logits_row import NO_WEIGHT, LogitsRow, likeliest, nth_highest, sampled_of
 from specmesh.decoding.noise import (
     BLOCK_IDS,
     BLOCK_STRIDE,
@@ -54,7 +54,7 @@ def winner(row: LogitsRow, seed: int, position: int, purpose: Purpose) -> int:
         num_near = np.count_nonzero(near)
         if not 0 < num_near <= _FEW_BLOCKS:
             return int(Race(row, seed, position, purpose, 1).token_ids[0])
-        able = row.members(np.flatnonzero(near), np.full(num_near, floor))
+        able = row.members(near.nonzero()[0], np.full(num_near, floor))
         if able.size == 1:
             return int(able[0])
         row = row.only(able)
@@ -69,12 +69,12 @@ def winner(row: LogitsRow, seed: int, position: int, purpose: Purpose) -> int:
     # As in a large vocabulary, but there are few tokens in each block, so it bounds each of them.
     noise = BlockNoise(seed, position, purpose, BLOCK_STRIDE)
     size = row.logits.size
-    present = np.flatnonzero(noise.winners < size)
+    present = (noise.winners < size).nonzero()[0]
     won = row.logs[noise.winners[present]] + noise.highest[present]
     threshold = float(won.max(initial=-np.inf))
     bounds = row.logs + np.resize(noise.highest, size)
     slack = _SLACK + abs(threshold) * _RELATIVE_SLACK
-    contenders = np.flatnonzero(bounds >= threshold - slack)
+    contenders = (bounds >= threshold - slack).nonzero()[0]
     scores = noise.at(contenders)
     scores += row.logs[contenders]
     return int(contenders[scores.argmax()])
@@ -139,10 +139,10 @@ class Race:
         won += noise.highest
         self._threshold = LEAST
         if count <= won.size:
-            highest = won.max() if count == 1 else np.partition(won, won.size - count)[-count]
+            highest = won.max() if count == 1 else nth_highest(won, count)
             self._threshold = max(float(highest), LEAST)
         floors = floors_of_blocks(row.peak, row.temperature, self._threshold, noise)
-        blocks = np.flatnonzero(row.maxima >= floors)
+        blocks = (row.maxima >= floors).nonzero()[0]
         return row.members(blocks, floors[blocks])
 
     def _of_winners(self) -> tuple[float, float]:
