@@ -1,6 +1,8 @@
 """The first tokens of the requests that shared a forward, found on all threads that have time."""
 
 import threading
+from concurrent.futures import Future
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -92,3 +94,24 @@ def test_a_helper_whose_core_is_busy_holds_nobody_up(monkeypatch, when):
         finder.find(requests, rows)
         assert found(requests) == expected(rows)
     go_on.set()
+
+
+def test_a_core_that_was_busy_is_left_alone_for_a_while(monkeypatch):
+    monkeypatch.setattr(first_tokens, "_num_cores", lambda: 2)
+    asked = []
+
+    def begin(_, parts):
+        asked.append(parts.popleft())
+        never_done = Future()
+        never_done.cancel()  # so that the helper could be asked again
+        return never_done
+
+    finder = FirstTokens()
+    finder.__dict__["_helpers"] = SimpleNamespace(submit=begin)
+    for _ in range(first_tokens._ALONE + 1):
+        requests, rows = requests_of(20), rows_of(20)
+        finder.find(requests, rows)
+        assert found(requests) == expected(rows)
+        assert len(asked) == 1
+    finder.find(requests_of(20), rows_of(20))
+    assert len(asked) == 2

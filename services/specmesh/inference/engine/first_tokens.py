@@ -17,6 +17,9 @@ _AT_ONCE = 8
 _MOST_HELPERS = 3
 """More threads would wait for each other, since each short call needs the interpreter."""
 
+_ALONE = 64
+"""The number of forward passes after which cores that were busy may be idle again."""
+
 Asked = list[tuple[FirstToken, Logits]]
 
 
@@ -24,11 +27,14 @@ class FirstTokens:
     """Finds first tokens on the calling thread and on idle cores.
 
     The caller never waits for the others: what they have not begun it does, and what they have
-    begun but not finished once it is done, since their core may be busy, it does as well.
+    begun but not finished once it is done it does as well. Their cores are busy then, so that it
+    goes on alone for a while.
     """
 
     def __init__(self) -> None:
         self._helping: list[Future[None]] = []
+        self._num_alone = 0
+        """The number of forward passes for which it asks nobody to help."""
 
     def find(self, requests: Sequence[ForwardRequest], results: Sequence[Logits | None]) -> None:
         """Find the ``first`` tokens of those ``requests`` that have one and whose rows of logits
@@ -46,13 +52,20 @@ class FirstTokens:
         num_parts = -(-len(asked) // _AT_ONCE)
         parts = [asked[number::num_parts] for number in range(num_parts)]
         left = deque(parts)
-        self._helping = [each for each in self._helping if not each.done()]
-        for _ in range(min(len(parts) - 1, self._num_helpers - len(self._helping))):
-            self._helping.append(self._helpers.submit(_work_off, left))
+        self._ask_for_help(left)
         _work_off(left)
         for part in parts:
             if any(first.token is None for first, _ in part):
                 _find(part)
+                self._num_alone = _ALONE
+
+    def _ask_for_help(self, parts: deque[Asked]) -> None:
+        if self._num_alone:
+            self._num_alone -= 1
+            return
+        self._helping = [each for each in self._helping if not each.done()]
+        for _ in range(min(len(parts) - 1, self._num_helpers - len(self._helping))):
+            self._helping.append(self._helpers.submit(_work_off, parts))
 
     @cached_property
     def _num_helpers(self) -> int:
