@@ -82,7 +82,7 @@ def kinds(size, seed):
     return rows(size) | {name: row.astype(np.float32) for name, row in found.items()}
 
 
-@pytest.mark.parametrize("size", [7, SMALL, SMALL + 1, 20_000, 151_936])
+@pytest.mark.parametrize("size", [SMALL + 1, 20_000, 151_936])
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.5])
 def test_estimates_are_as_near_as_they_say(size, temperature):
     errors = []

@@ -26,9 +26,10 @@ DRAWN = Platt(slope=0.45, bias=0.5)
 with the shipped pair at temperature 0.8, where tokens drawn with a probability below 0.05 are
 accepted in 37 of 100 cases, from 0.2 to 0.5 in 55, and above 0.95 in 97."""
 
+_ESTIMATED = 1 << 16
+"""The size from which on a vocabulary's sums for choices are estimated: exact ones take longer."""
 _COUNTED = 256
-"""As many of the likeliest tokens have exact weights in the sums for choices; those of the others
-are estimated in large vocabularies."""
+"""As many of the likeliest tokens have exact weights in estimates."""
 
 _STEPS = 1 << 24
 _LEAST = float(np.finfo(np.float32).tiny)
@@ -131,12 +132,13 @@ def _ranked(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], TopK | None]:
     """Return the ``count`` likeliest tokens, best first, their weights, which may be 0, and the
     first ``num_choices`` of them as choices, if any."""
-    near = row.likely(max(count, _COUNTED) if row.is_large and num_choices else count)
+    estimates = row.token_ids is None and row.logits.size >= _ESTIMATED and num_choices > 0
+    near = row.likely(max(count, _COUNTED) if estimates else count)
     best = row.best_of(near, count)
     weights = np.exp(row.log_weights(best))
     if not num_choices:
         return best, weights, None
-    total, entropy = row.estimate(near)
+    total, entropy = row.estimate(near) if estimates else row.total_and_entropy()
     return best, weights, _listed(best[:num_choices], weights[:num_choices] / total, entropy)
 
 

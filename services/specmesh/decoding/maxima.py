@@ -31,6 +31,13 @@ class Maxima:
         self._logits = logits
         (self.groups,), (self.blocks,) = _maxima([logits])
 
+    def floor_of(self, count: int) -> float:
+        """Return a logit that at least ``count`` tokens reach, and mostly not many more."""
+        for maxima in (self.blocks, self.groups):
+            if 2 * count <= maxima.size:
+                return nth_highest(maxima, count)
+        return -np.inf
+
     def tokens_from(self, floor: float) -> Ids:
         """Return the tokens whose finite logits reach ``floor``, ascending."""
         floor = max(floor, lowest(self._logits.dtype))
@@ -122,6 +129,17 @@ def _firsts(count: int, num_in_tile: int, size_of_tile: int) -> Ids:
     members has ``num_in_tile``."""
     tiles, parts = np.divmod(np.arange(count), num_in_tile)
     return tiles * size_of_tile + parts
+
+
+def nth_highest(scores: Logits, n: int) -> float:
+    """Return the ``n``-th highest of ``scores``, of which there are as many.
+
+    Like all that is done for each token, it uses methods in place of numpy's functions, whose
+    dispatch takes longer than little work does.
+    """
+    scores = scores.copy()
+    scores.partition(scores.size - n)
+    return float(scores[-n])
 
 
 @lru_cache

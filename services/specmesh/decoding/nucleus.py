@@ -88,7 +88,7 @@ def is_surely_in_nucleus(row: LogitsRow, token_id: int, share: float) -> bool:
 def _wider(row: LogitsRow, share: float, total: float) -> Iterator[NDArray[np.int64]]:
     """Yield the indices of two larger sets of likeliest tokens. The second holds the nucleus, and
     little more."""
-    yield row.likely(row.maxima.size // 2)
+    yield row.likely(4 * _LIKELY)
     # Tokens below this floor have less than half of what the nucleus may leave out.
     least = math.log((1 - share) / 2 * total / row.logits.size)
     near = row.reaching(row.peak + row.temperature * least)

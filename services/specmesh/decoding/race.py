@@ -15,7 +15,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.logits_row import NO_WEIGHT, LogitsRow, likeliest, nth_highest, sampled_of
+from specmesh.decoding.logits_row import NO_WEIGHT, LogitsRow, likeliest, sampled_of
+from specmesh.decoding.maxima import nth_highest
 from specmesh.decoding.noise import (
     BLOCK_IDS,
     BLOCK_STRIDE,
