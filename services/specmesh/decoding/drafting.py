@@ -84,7 +84,9 @@ def draw_children(
     which token the target takes. Rejection: draws without replacement (Gumbel top-k, Kool et al.
     2019) from the distribution that is also returned and that the verifier needs; choices are the
     likeliest tokens of the warped distribution, before it is truncated and rounded for the wire.
-    There are fewer of both if the distribution has fewer tokens. Raises ``FloatingPointError`` as
+    There are fewer of both if the distribution has fewer tokens. In a large vocabulary, the nucleus
+    of the drafter's distribution is a guess (see ``nucleus``), which costs a little acceptance but
+    no exactness, since its tokens are verified. Raises ``FloatingPointError`` as
     ``warp`` does.
     """
     if sampling.mode is AcceptanceMode.REJECTION:

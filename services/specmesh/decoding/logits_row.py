@@ -1,5 +1,5 @@
-"""One row of logits at a temperature: its likeliest tokens, its nucleus and its weights, with as
-little computed over the whole vocabulary as an exact answer needs.
+"""One row of logits at a temperature: its likeliest tokens and its weights, with as little computed
+over the whole vocabulary as an exact answer needs.
 
 Where every token counts, as in the sum of all weights, the first answer is in float32 with a stated
 error. Only if that error could change a decision, the sum is computed again in float64.

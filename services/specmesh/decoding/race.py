@@ -175,14 +175,14 @@ class Race:
         assert self._scored is not None
         logits, step = self._row.logits, sampled_of(self._row.logits.size)
         # One place for so many places; not the first, since likely tokens often have low ids.
-        stride, middle = step * BLOCK_STRIDE, step // 3 * BLOCK_STRIDE
+        stride, chosen = step * BLOCK_STRIDE, step // 3 * BLOCK_STRIDE
         whole = logits.size // stride
-        rows = logits[: whole * stride].reshape(whole, stride)[:, middle : middle + BLOCK_STRIDE]
-        last = logits[whole * stride + middle :][:BLOCK_STRIDE]
+        rows = logits[: whole * stride].reshape(whole, stride)[:, chosen : chosen + BLOCK_STRIDE]
+        last = logits[whole * stride + chosen :][:BLOCK_STRIDE]
         sample = np.full(self._row.maxima.size * BLOCK_IDS // step, -np.inf, np.float32)
         sample[: rows.size].reshape(rows.shape)[:] = rows
         sample[rows.size :][: last.size] = last
-        scored = self._scored[(self._scored & stride - BLOCK_STRIDE) == middle]
+        scored = self._scored[(self._scored & stride - BLOCK_STRIDE) == chosen]
         sample[scored // stride * BLOCK_STRIDE + scored % BLOCK_STRIDE] = -np.inf
         np.maximum(self._row.rough_logs(sample, sample), NO_WEIGHT, out=sample)
         num_each = logits.size / (rows.size + last.size) * (1 - 1 / BLOCK_IDS)
