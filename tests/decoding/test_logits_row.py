@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmesh.decoding.logits_row import SMALL, LogitsRow
+from specmesh.decoding.nucleus import is_surely_in_nucleus, nucleus
 
 SIZES = [7, SMALL, SMALL + 1, 32_768, 70_000]
 
@@ -44,7 +45,7 @@ def test_likeliest_rank_like_a_full_sort(size, count):
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 3.0])
 def test_nucleus_is_the_shortest_part_of_a_full_sort(size, top_p, temperature):
     for row in rows(size).values():
-        found = LogitsRow(row, temperature).top_p(top_p).token_ids
+        found = nucleus(LogitsRow(row, temperature), top_p).token_ids
         order = np.argsort(-row, kind="stable")
         mass = weights(row[order], temperature).cumsum()
         # Where the mass meets top_p to the last bits, rounding may decide either way.
@@ -65,6 +66,75 @@ def test_sums_are_as_exact_as_they_say(size, temperature):
         total, found = LogitsRow(row, temperature).total_and_entropy()
         assert total == pytest.approx(exact, rel=1e-5)
         assert found == pytest.approx(entropy, rel=1e-4, abs=1e-4)
+
+
+def kinds(size, seed):
+    rng = np.random.default_rng(seed)
+    two_peaks = rng.normal(size=size)
+    two_peaks[rng.integers(0, size, 2)] = 14
+    found = {
+        "steep": -8 * np.log1p(rng.permutation(size)),
+        "zipf": 0.3 * rng.normal(size=size) - 1.2 * np.log1p(rng.permutation(size)),
+        "by rank": rng.normal(size=size) - 0.5 * np.log1p(np.arange(size)),
+        "two peaks": two_peaks,
+        "plateaus": 8.0 * (rng.random(size) < 0.002) + 7 * (rng.random(size) < 0.02),
+    }
+    return rows(size) | {name: row.astype(np.float32) for name, row in found.items()}
+
+
+@pytest.mark.parametrize("size", [SMALL + 1, 20_000, 151_936])
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.5])
+def test_estimates_are_as_near_as_they_say(size, temperature):
+    errors = []
+    for seed in range(5):
+        for row in kinds(size, seed).values():
+            p = weights(row, temperature)
+            exact = p.sum()
+            p /= exact
+            entropy = -(p[p > 0] * np.log(p[p > 0])).sum()
+            whole = LogitsRow(row, temperature)
+            total, found = whole.estimate(whole.likely(256))
+            errors.append(abs(total / exact - 1))
+            assert found == pytest.approx(entropy, abs=0.2)
+    assert max(errors) < 0.1
+    assert np.mean(np.array(errors) < 0.03) > 0.8
+
+
+@pytest.mark.parametrize("size", [SMALL, 20_000, 151_936])
+@pytest.mark.parametrize("top_p", [0.5, 0.95])
+def test_guessed_nucleus_is_a_set_of_likeliest_tokens_with_nearly_the_share(size, top_p):
+    for row in kinds(size, 1).values():
+        guessed = nucleus(LogitsRow(row, 0.8), top_p, guessed=True).token_ids
+        order = np.argsort(-row, kind="stable")
+        assert guessed.tolist() == np.sort(order[: guessed.size]).tolist()
+        mass = weights(row[order], 0.8).cumsum()
+        mass /= mass[-1]
+        least, most = mass.searchsorted([0.93 * top_p, min(1, 1.07 * top_p)]) + 1
+        assert least <= guessed.size <= most
+
+
+@pytest.mark.parametrize("size", [SMALL + 1, 20_000, 151_936])
+@pytest.mark.parametrize("top_p", [0.1, 0.5, 0.95])
+def test_tokens_said_to_be_in_the_nucleus_are(size, top_p):
+    for name, row in kinds(size, 2).items():
+        whole = LogitsRow(row, 0.8)
+        kept = set(nucleus(whole, top_p).token_ids.tolist())
+        likeliest = whole.likeliest(300).tolist()
+        sure = {token for token in likeliest if is_surely_in_nucleus(whole, token, top_p)}
+        assert sure <= kept
+        if name == "zipf":
+            assert likeliest[0] in sure
+            missed = sum(np.exp(whole.log_weights(np.array(sorted(kept - sure), np.int64))))
+            assert missed < 0.1 * whole.total
+
+
+def test_nucleus_of_a_steep_row_takes_no_sum_in_float64(monkeypatch):
+    monkeypatch.delattr(LogitsRow, "total")
+    for seed in range(20):
+        row = kinds(40_000, seed)["zipf"]
+        order = np.argsort(-row, kind="stable")
+        found = nucleus(LogitsRow(row, 0.8), 0.95).token_ids
+        assert found.tolist() == np.sort(order[: found.size]).tolist()
 
 
 def test_a_sum_in_float32_decides_only_what_it_can():

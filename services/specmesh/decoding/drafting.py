@@ -25,6 +25,12 @@ DRAWN = Platt(slope=0.45, bias=0.5)
 """A map from a drawn token's probability to that of its acceptance, as measured on held-out prompts
 with the shipped pair at temperature 0.8, where tokens drawn with a probability below 0.05 are
 accepted in 37 of 100 cases, from 0.2 to 0.5 in 55, and above 0.95 in 97."""
+
+_ESTIMATED = 1 << 16
+"""The size from which on a vocabulary's sums for choices are estimated: exact ones take longer."""
+_COUNTED = 256
+"""As many of the likeliest tokens have exact weights in estimates."""
+
 _STEPS = 1 << 24
 _LEAST = float(np.finfo(np.float32).tiny)
 
@@ -36,7 +42,8 @@ class TopK:
     ``token_ids`` ``[n]`` are distinct; ``probabilities`` ``[n]``, in (0, 1] and never rising, lack
     the mass of the tokens not listed. They are sent as float32, so smaller ones are raised to its
     least normal number. ``entropy``, in nats, is that of the whole distribution, including tokens
-    not listed.
+    not listed. In large vocabularies both are estimates: the probabilities are mostly within a few
+    percent, and the entropy is within 0.3.
     """
 
     token_ids: tuple[int, ...]
@@ -77,7 +84,9 @@ def draw_children(
     which token the target takes. Rejection: draws without replacement (Gumbel top-k, Kool et al.
     2019) from the distribution that is also returned and that the verifier needs; choices are the
     likeliest tokens of the warped distribution, before it is truncated and rounded for the wire.
-    There are fewer of both if the distribution has fewer tokens. Raises ``FloatingPointError`` as
+    There are fewer of both if the distribution has fewer tokens. In a large vocabulary, the nucleus
+    of the drafter's distribution is a guess (see ``nucleus``), which costs a little acceptance but
+    no exactness, since its tokens are verified. Raises ``FloatingPointError`` as
     ``warp`` does.
     """
     if sampling.mode is AcceptanceMode.REJECTION:
@@ -87,10 +96,9 @@ def draw_children(
         return Drawn((choose(logits, sampling, position),), None, None)
     if sampling.mode is AcceptanceMode.GREEDY:
         row = LogitsRow(logits, temperature=1.0)
-        best, weights = _weighed(row, most)
-        choices = _choices(row, best[:num_choices], weights) if num_choices else None
+        best, _, choices = _ranked(row, most, num_choices)
         return Drawn(tuple(best[:count].tolist()), None, choices)
-    race = coupled(logits, sampling, position, most)
+    race = coupled(logits, sampling, position, most, guessed=True)
     choices = None
     if num_choices:
         probabilities, entropy = race.softmax()
@@ -113,25 +121,27 @@ def _draw_at_random(
     count: int,
     num_choices: int,
 ) -> Drawn:
-    row = kept(logits, sampling)
-    best, weights = _weighed(row, max(MAX_CANDIDATES, num_choices))
+    row = kept(logits, sampling, guessed=True)
+    best, weights, choices = _ranked(row, max(MAX_CANDIDATES, num_choices), num_choices)
     draft = _fit_for_wire(best[:MAX_CANDIDATES], weights[:MAX_CANDIDATES])
     noise = gumbel(sampling.seed, position, Purpose.DRAFT, draft.token_ids)
     drawn = likeliest(np.log(draft.probabilities) + noise, count)
-    choices = _choices(row, best[:num_choices], weights) if num_choices else None
     return Drawn(tuple(draft.token_ids[drawn].tolist()), draft, choices)
 
 
-def _weighed(row: LogitsRow, count: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the ``count`` likeliest tokens, best first, and their weights, which may be 0."""
-    best = row.likeliest(count)
-    return best, np.exp(row.log_weights(best))
-
-
-def _choices(row: LogitsRow, token_ids: NDArray[np.int64], weights: NDArray[np.float64]) -> TopK:
-    """Return ``token_ids`` ``[n]``, whose weights are the first of ``weights``."""
-    total, entropy = row.total_and_entropy()
-    return _listed(token_ids, weights[: token_ids.size] / total, entropy)
+def _ranked(
+    row: LogitsRow, count: int, num_choices: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64], TopK | None]:
+    """Return the ``count`` likeliest tokens, best first, their weights, which may be 0, and the
+    first ``num_choices`` of them as choices, if any."""
+    estimates = row.token_ids is None and row.logits.size >= _ESTIMATED and num_choices > 0
+    near = row.likely(max(count, _COUNTED) if estimates else count)
+    best = row.best_of(near, count)
+    weights = np.exp(row.log_weights(best))
+    if not num_choices:
+        return best, weights, None
+    total, entropy = row.estimate(near) if estimates else row.total_and_entropy()
+    return best, weights, _listed(best[:num_choices], weights[:num_choices] / total, entropy)
 
 
 def _listed(

@@ -23,6 +23,7 @@ slack, and the host decides among these few in float64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any
@@ -110,7 +111,7 @@ def gumbel_below(seed: int, position: int, purpose: Purpose, num_ids: int) -> ND
     bits = _mixed(_stream_key(seed, position, purpose), _tile_counters(num_rows))
     logs, places = _logs(bits), _places(bits[:BLOCK_STRIDE])
     excess = logs[BLOCK_STRIDE:].reshape(num_rows, BLOCK_STRIDE)
-    inside = np.flatnonzero(places < num_rows)
+    inside = (places < num_rows).nonzero()[0]
     excess[places[inside], inside] = 0
     return _gumbel(logs[:BLOCK_STRIDE], excess).ravel()[:num_ids]
 
@@ -123,19 +124,39 @@ class BlockNoise:
     """
 
     def __init__(self, seed: int, position: int, purpose: Purpose, num_blocks: int) -> None:
-        self._key = _stream_key(seed, position, purpose)
-        bits = _mixed(self._key, _block_counters(num_blocks))
+        self._draw(_stream_key(seed, position, purpose), num_blocks)
+
+    @classmethod
+    def of_streams(
+        cls, streams: Sequence[tuple[int, int]], purpose: Purpose, num_blocks: int
+    ) -> BlockNoise:
+        """Return the noise of n ``streams``, each a seed and a position, in arrays ``[n,
+        num_blocks]``."""
+        noise = cls.__new__(cls)
+        keys = [_stream_key(seed, position, purpose) for seed, position in streams]
+        noise._draw(np.array(keys, np.uint64)[:, None], num_blocks)
+        return noise
+
+    def _draw(self, key: int | NDArray[np.uint64], num_blocks: int) -> None:
+        self._key = key
+        bits = _mixed(key, _block_counters(num_blocks))
         self.winners = first_ids(num_blocks) + (_places(bits) << _STRIDE_BITS)
         self._logs = _logs(bits)
         self.least = self._logs * (-1 / BLOCK_IDS)
         self.highest = -np.log(self.least)
 
-    def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the noise of ``ids`` ``[n]`` in these blocks, equal to that of ``gumbel``."""
-        blocks = blocks_of(ids)
-        excess = _logs(_outputs(self._key, ids))
-        excess[self.winners[blocks] == ids] = 0
-        return _gumbel(self._logs[blocks], excess)
+    def at(
+        self, ids: NDArray[np.int64], streams: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float64]:
+        """Return the noise of ``ids`` ``[n]`` in these blocks, equal to that of ``gumbel``; each in
+        the stream whose number ``streams`` ``[n]`` has, if there are several."""
+        blocks, key = blocks_of(ids), self._key
+        if streams is not None:
+            assert not isinstance(key, int)
+            blocks, key = blocks + streams * self.least.shape[-1], key.ravel()[streams]
+        excess = _logs(_mixed(key, _states(0, ids)))
+        excess[self.winners.take(blocks) == ids] = 0
+        return _gumbel(self._logs.take(blocks), excess)
 
 
 def blocks_of(ids: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -222,15 +243,16 @@ def _fixed(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _mixed(key: int, counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mixed(key: int | NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the outputs of SplitMix64, seeded with ``key``, at the states ``counters`` of the seed
     0."""
     return _mixed_in_place(counters + np.uint64(key))
 
 
 def _mixed_in_place(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    shifted = np.empty_like(z)
     for shift, factor in _ROUNDS:
-        z ^= z >> shift
+        z ^= np.right_shift(z, shift, out=shifted)
         z *= factor
-    z ^= z >> _LAST_SHIFT
+    z ^= np.right_shift(z, _LAST_SHIFT, out=shifted)
     return z

@@ -10,12 +10,13 @@ reach, only these are scored, and the k best are among them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.logits_row import LogitsRow, likeliest
+from specmesh.decoding.logits_row import NO_WEIGHT, LogitsRow, likeliest, sampled_of
+from specmesh.decoding.maxima import nth_highest
 from specmesh.decoding.noise import (
     BLOCK_IDS,
     BLOCK_STRIDE,
@@ -29,15 +30,12 @@ from specmesh.decoding.noise import (
 _SLACK, _RELATIVE_SLACK = 1e-9, 1e-14
 """More than the rounding errors of scores, and of logits near their largest number."""
 
-_LEAST = -1e300
+LEAST = -1e300
 """A score below that of any token that can be drawn."""
 
-_SAMPLED, _SAMPLED_OF_MANY, _MANY = 8, 16, 1 << 17
-"""One of so many tokens stands for the others of its block where scores are estimated: one of more
-in vocabularies of ``_MANY`` tokens, in which the sample is large all the same."""
+T = TypeVar("T", float, NDArray[np.float64])
 
 _CUT = math.exp(-np.euler_gamma)
-_TINY, _NO_LOG = 1e-30, -750.0
 
 
 _FEW_BLOCKS = 32
@@ -54,9 +52,10 @@ def winner(row: LogitsRow, seed: int, position: int, purpose: Purpose) -> int:
         floor = row.peak - row.temperature * SPAN
         near = row.maxima >= floor
         # There is none where the row lacks its likeliest tokens.
-        if not 0 < np.count_nonzero(near) <= _FEW_BLOCKS:
+        num_near = np.count_nonzero(near)
+        if not 0 < num_near <= _FEW_BLOCKS:
             return int(Race(row, seed, position, purpose, 1).token_ids[0])
-        able = row.members(np.flatnonzero(near), floor)
+        able = row.members(near.nonzero()[0], np.full(num_near, floor))
         if able.size == 1:
             return int(able[0])
         row = row.only(able)
@@ -71,12 +70,12 @@ def winner(row: LogitsRow, seed: int, position: int, purpose: Purpose) -> int:
     # As in a large vocabulary, but there are few tokens in each block, so it bounds each of them.
     noise = BlockNoise(seed, position, purpose, BLOCK_STRIDE)
     size = row.logits.size
-    present = np.flatnonzero(noise.winners < size)
+    present = (noise.winners < size).nonzero()[0]
     won = row.logs[noise.winners[present]] + noise.highest[present]
     threshold = float(won.max(initial=-np.inf))
     bounds = row.logs + np.resize(noise.highest, size)
     slack = _SLACK + abs(threshold) * _RELATIVE_SLACK
-    contenders = np.flatnonzero(bounds >= threshold - slack)
+    contenders = (bounds >= threshold - slack).nonzero()[0]
     scores = noise.at(contenders)
     scores += row.logs[contenders]
     return int(contenders[scores.argmax()])
@@ -120,65 +119,82 @@ class Race:
         the least E of their block, M, and estimated for the others: p / E has the expectation
         p exp(M) E1(M), about p log(1 + exp(-gamma) / M), and the sum of these p is estimated from a
         sample of each block. The probabilities are thus within a few percent of the exact ones,
-        without bias, and the entropy is within 0.5.
+        without bias, and the entropy is within 0.3.
         """
         weights = np.exp(self._all_scores)
         total = float(weights.sum())
         # Not with BLAS, whose threads stall for milliseconds when the cores are busy.
-        energy = float(np.einsum("i,i", weights, np.maximum(self._all_scores, _NO_LOG)))
+        energy = float(np.einsum("i,i", weights, np.maximum(self._all_scores, NO_WEIGHT)))
         if self._row.is_large:
-            for terms, scores in self._estimated():
-                total += float(terms.sum())
-                energy += float(np.einsum("i,i", terms, scores))
+            for more_total, more_energy in (self._of_winners(), self._of_others()):
+                total += more_total
+                energy += more_energy
         return np.exp(self.scores) / total, math.log(total) - energy / total
 
     def _contenders(self, count: int) -> NDArray[np.int64]:
         """Return all tokens that can be among the ``count`` best, ascending."""
         row, noise = self._row, self._noise
         self._won = won = row.scaled(row.logits.take(noise.winners, mode="clip"))
-        won[noise.winners >= row.logits.size] = -np.inf
+        last = slice(-BLOCK_STRIDE, None)  # Only these blocks can be incomplete.
+        np.copyto(won[last], -np.inf, where=noise.winners[last] >= row.logits.size)
         won += noise.highest
-        self._threshold = _LEAST
+        self._threshold = LEAST
         if count <= won.size:
-            highest = won.max() if count == 1 else np.partition(won, won.size - count)[-count]
-            self._threshold = max(float(highest), _LEAST)
-        below_peak = row.temperature * self._threshold
-        slack = row.temperature * _SLACK + (abs(row.peak) + abs(below_peak)) * _RELATIVE_SLACK
-        floors = (row.peak + below_peak - slack) - row.temperature * noise.highest
-        blocks = np.flatnonzero(row.maxima >= floors)
+            highest = won.max() if count == 1 else nth_highest(won, count)
+            self._threshold = max(float(highest), LEAST)
+        floors = floors_of_blocks(row.peak, row.temperature, self._threshold, noise)
+        blocks = (row.maxima >= floors).nonzero()[0]
         return row.members(blocks, floors[blocks])
 
-    def _estimated(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """Yield exp(score) and the score of the tokens that are not scored: of those with their
-        blocks' highest noise one by one, then of the others by block, with a typical score."""
-        noise = self._noise
-        passed = self._won < self._threshold
-        won = np.maximum(self._won, _NO_LOG).astype(np.float32)
-        won[~passed] = _NO_LOG
-        yield np.exp(won), won
-        sample, num_each = self._sample(np.concatenate([self._scored, noise.winners[passed]]))
-        rest = sample.sum(axis=1).ravel() * np.float32(num_each) + _TINY
-        mean = rest * (self._won.size / self._row.logits.size)
-        typical = np.log(mean * sample.max(axis=1).ravel() + _TINY)
-        typical += noise.highest.astype(np.float32)
-        # Not log1p, which has no fast kernel; 1 is less than the other term.
-        yield rest * np.log(1 + _CUT / noise.least.astype(np.float32)), typical / 2
+    def _of_winners(self) -> tuple[float, float]:
+        """Return the sum of exp(score), and that of exp(score) score, over the tokens that have the
+        highest noise of their blocks but are not scored."""
+        scores = self._won.astype(np.float32)
+        scores[self._won >= self._threshold] = -np.inf
+        np.maximum(scores, NO_WEIGHT, out=scores)
+        terms = np.exp(scores)
+        return float(terms.sum()), float(np.einsum("i,i", terms, scores))
 
-    def _sample(self, left_out: NDArray[np.int64]) -> tuple[NDArray[np.float32], float]:
-        """Return the weights of a sample of each block, ``[tiles, places, columns]``, 0 for the
-        tokens in ``left_out``; and the number of tokens that each stands for."""
-        logits = self._row.logits
-        sampled = _SAMPLED if logits.size < _MANY else _SAMPLED_OF_MANY
-        step = sampled * BLOCK_STRIDE
-        whole, num_places = logits.size // step, BLOCK_IDS // sampled
-        rest = logits[whole * step :][:BLOCK_STRIDE]
-        num_tiles = self._row.maxima.size // BLOCK_STRIDE
-        sample = np.full((num_tiles * num_places, BLOCK_STRIDE), -np.inf, np.float32)
-        sample[:whole] = logits[: whole * step].reshape(whole, step)[:, :BLOCK_STRIDE]
-        sample.ravel()[whole * BLOCK_STRIDE :][: rest.size] = rest
-        # By bits, since these are powers of 2, and division takes four times as long.
-        left_out = left_out[left_out & step - 1 < BLOCK_STRIDE]
-        sample[left_out >> step.bit_length() - 1, left_out & BLOCK_STRIDE - 1] = -np.inf
-        np.exp(self._row.rough_logs(sample, sample), out=sample)
-        num_each = logits.size / (whole * BLOCK_STRIDE + rest.size)
-        return sample.reshape(num_tiles, num_places, BLOCK_STRIDE), num_each
+    def _of_others(self) -> tuple[float, float]:
+        """Return what ``_of_winners`` does for the tokens that neither are scored nor have the
+        highest noise of their blocks, estimated from a sample of each block."""
+        noise, (logs, num_each) = self._noise, self._sample()
+        weights = np.exp(logs)
+        # Not log1p, which has no fast kernel; 1 is less than the other term.
+        factors = np.log(1 + _CUT / noise.least.astype(np.float32)).reshape(len(logs), BLOCK_STRIDE)
+        terms = weights.sum(axis=1) * factors
+        logs *= weights
+        energy = float(np.einsum("tc,tc", logs.sum(axis=1), factors))
+        # The mean of -log E, weighted by 1 / E, lies halfway between 0 and that of M.
+        energy += float(np.einsum("i,i", terms.ravel(), noise.highest)) / 2
+        return num_each * float(terms.sum()), num_each * energy
+
+    def _sample(self) -> tuple[NDArray[np.float32], float]:
+        """Return the log-weights of a sample of each block, ``[tiles, places, columns]``, without
+        the tokens that are scored; and the number of tokens that each stands for."""
+        assert self._scored is not None
+        logits, step = self._row.logits, sampled_of(self._row.logits.size)
+        # One place for so many places; not the first, since likely tokens often have low ids.
+        stride, chosen = step * BLOCK_STRIDE, step // 3 * BLOCK_STRIDE
+        whole = logits.size // stride
+        rows = logits[: whole * stride].reshape(whole, stride)[:, chosen : chosen + BLOCK_STRIDE]
+        last = logits[whole * stride + chosen :][:BLOCK_STRIDE]
+        sample = np.full(self._row.maxima.size * BLOCK_IDS // step, -np.inf, np.float32)
+        sample[: rows.size].reshape(rows.shape)[:] = rows
+        sample[rows.size :][: last.size] = last
+        scored = self._scored[(self._scored & stride - BLOCK_STRIDE) == chosen]
+        sample[scored // stride * BLOCK_STRIDE + scored % BLOCK_STRIDE] = -np.inf
+        np.maximum(self._row.rough_logs(sample, sample), NO_WEIGHT, out=sample)
+        num_each = logits.size / (rows.size + last.size) * (1 - 1 / BLOCK_IDS)
+        return sample.reshape(-1, BLOCK_IDS // step, BLOCK_STRIDE), num_each
+
+
+def floors_of_blocks(
+    peak: T, temperature: T, threshold: T, noise: BlockNoise
+) -> NDArray[np.float64]:
+    """Return for each block the logit below which no token of it has a score of ``threshold``; the
+    others are numbers, or ``[n, 1]`` for n rows."""
+    below_peak = temperature * threshold
+    slack = temperature * _SLACK + (abs(peak) + abs(below_peak)) * _RELATIVE_SLACK
+    floors: NDArray[np.float64] = (peak + below_peak - slack) - temperature * noise.highest
+    return floors

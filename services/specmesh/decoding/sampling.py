@@ -14,6 +14,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.grammar import Grammar
 from specmesh.decoding.logits_row import LogitsRow, require_peak
 from specmesh.decoding.noise import Purpose
+from specmesh.decoding.nucleus import is_surely_in_nucleus, nucleus
 from specmesh.decoding.race import Race, winner
 from specmesh.decoding.typical import most_typical
 
@@ -153,6 +154,11 @@ class Sampling:
         )
 
     @property
+    def cuts_at_most_nucleus(self) -> bool:
+        """True if no parameter but ``top_p`` leaves out tokens when logits are warped."""
+        return not self.top_k and not self.min_p and self.typical_p == 1
+
+    @property
     def without_processing(self) -> Sampling:
         """The parameters that processes without ``MODEL_FEATURE_LOGIT_PROCESSING`` know."""
         return Sampling(self.temperature, self.top_k, self.top_p, self.seed, self.mode)
@@ -192,13 +198,21 @@ def warp(logits: NDArray[np.floating[Any]], sampling: Sampling) -> Distribution:
     return Distribution(token_ids, weights / weights.sum())
 
 
-def kept(logits: NDArray[np.floating[Any]], sampling: Sampling) -> LogitsRow:
-    """Return the tokens of ``logits`` ``[vocab]`` that ``warp`` keeps, above temperature 0."""
-    row = LogitsRow(logits, sampling.temperature)
-    if 0 < sampling.top_k < logits.size:
+def kept(
+    logits: NDArray[np.floating[Any]], sampling: Sampling, *, guessed: bool = False
+) -> LogitsRow:
+    """Return the tokens of ``logits`` ``[vocab]`` that ``warp`` keeps, above temperature 0.
+
+    If ``guessed``, the nucleus of a large vocabulary is a guess (see ``nucleus``).
+    """
+    return _cut(LogitsRow(logits, sampling.temperature), sampling, guessed=guessed)
+
+
+def _cut(row: LogitsRow, sampling: Sampling, *, guessed: bool = False) -> LogitsRow:
+    if 0 < sampling.top_k < row.logits.size:
         row = row.top_k(sampling.top_k)
     if sampling.top_p < 1:
-        row = row.top_p(sampling.top_p)
+        row = nucleus(row, sampling.top_p, guessed=guessed)
     if sampling.min_p > 0:
         row = row.min_p(sampling.min_p)
     if sampling.typical_p < 1:
@@ -206,8 +220,11 @@ def kept(logits: NDArray[np.floating[Any]], sampling: Sampling) -> LogitsRow:
     return row
 
 
-def choose(logits: NDArray[np.floating[Any]], sampling: Sampling, position: int) -> int:
-    """Return the target's token at ``position``, from its ``logits`` ``[vocab]``.
+def choose(
+    logits: NDArray[np.floating[Any]], sampling: Sampling, position: int, best: int | None = None
+) -> int:
+    """Return the target's token at ``position``, from its ``logits`` ``[vocab]``. ``best`` is what
+    ``FirstToken`` has found there, if anything.
 
     Greedy: the likeliest, the lowest id on ties. Coupled: the argmax of log p + Gumbel noise over
     the warped distribution p. A rounding error in the logits changes the token if it reorders
@@ -221,15 +238,29 @@ def choose(logits: NDArray[np.floating[Any]], sampling: Sampling, position: int)
         raise ValueError("in rejection mode the token depends on the draft")
     if sampling.mode is AcceptanceMode.GREEDY:
         return _likeliest_one(logits)
-    return winner(kept(logits, sampling), sampling.seed, position, Purpose.COUPLED)
+    if best is not None and sampling.top_p == 1:
+        return best
+    row, stream = LogitsRow(logits, sampling.temperature), (sampling.seed, position)
+    if row.is_large and sampling.top_p < 1 and sampling.cuts_at_most_nucleus:
+        # The best of all tokens is the best of those that are left if it is among them.
+        token = winner(row, *stream, Purpose.COUPLED) if best is None else best
+        if is_surely_in_nucleus(row, token, sampling.top_p):
+            return token
+    return winner(_cut(row, sampling), *stream, Purpose.COUPLED)
 
 
 def coupled(
-    logits: NDArray[np.floating[Any]], sampling: Sampling, position: int, count: int
+    logits: NDArray[np.floating[Any]],
+    sampling: Sampling,
+    position: int,
+    count: int,
+    *,
+    guessed: bool = False,
 ) -> Race:
-    """Return the ``count`` tokens with the highest log-probability + noise of those that ``warp``
+    """Return the ``count`` tokens with the highest log-probability + noise of those that ``kept``
     keeps. Target and drafter use the same noise."""
-    return Race(kept(logits, sampling), sampling.seed, position, Purpose.COUPLED, count)
+    row = kept(logits, sampling, guessed=guessed)
+    return Race(row, sampling.seed, position, Purpose.COUPLED, count)
 
 
 def _likeliest_one(logits: NDArray[np.floating[Any]]) -> int:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.trees.tree import TokenTree
+from specmesh.decoding.winners import FirstToken
 from specmesh.inference.engine.kv_counts import KvCounts
 from specmesh.serving.templates.chat_template import ChatTemplate
 
@@ -151,10 +152,14 @@ class SequenceState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ForwardRequest:
-    """One sequence's part of a forward pass, which computes ``sequence.score(tree)``."""
+    """One sequence's part of a forward pass, which computes ``sequence.score(tree)``.
+
+    If other requests of the pass have a ``first`` as well, the engine finds these tokens together.
+    """
 
     sequence: SequenceState
     tree: TokenTree
+    first: FirstToken | None = None
 
 
 class LanguageModel(Protocol):

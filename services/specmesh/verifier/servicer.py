@@ -18,6 +18,7 @@ from specmesh.decoding.processing.masks import TokenMask
 from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
+from specmesh.decoding.winners import FirstToken
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.engine.job import Job, Steps
@@ -110,9 +111,14 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         grammar_ms = 0.0 if mask is None else (time.perf_counter() - began) * 1e3
         processor = LogitProcessor(sampling, prefix, mask)
 
+        first = FirstToken.of(sampling, len(prefix))
+
         def judge(logits: Logits) -> Verdict:
             rows = processor.rows(logits, tree)
-            verdict = verify(tree, rows, sampling, len(prefix), distributions, num_bonus_candidates)
+            verdict = verify(
+                *(tree, rows, sampling, len(prefix)),
+                *(distributions, num_bonus_candidates, first),
+            )
             if num_top_logprobs is not None:
                 path = (verdict.accepted_nodes, verdict.next_token)
                 found = logprobs_along(tree, logits, *path, num_top_logprobs)
@@ -123,7 +129,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             return verdict
 
         def work(job: VerifyJob) -> VerifySteps:
-            return self._verify(job, prefix, tree, judge, processor, next_draft)
+            return self._verify(job, prefix, tree, first, judge, processor, next_draft)
 
         response = await self._engine.run(work)
         total = cost_pb2.ComputeCost()
@@ -139,6 +145,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         job: VerifyJob,
         prefix: Sequence[int],
         tree: TokenTree,
+        first: FirstToken | None,
         judge: Callable[[Logits], Verdict],
         processor: LogitProcessor,
         next_draft: RequestedDraft | None,
@@ -151,7 +158,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         sequence = model.open(prefix, job.cancellation, room)
         accepted: Sequence[int] = ()
         try:
-            logits = yield ForwardRequest(sequence, tree)
+            logits = yield ForwardRequest(sequence, tree, first)
             forward_ms = (time.perf_counter() - began) * 1e3
             verdict = judge(logits)
             accepted = verdict.accepted_nodes

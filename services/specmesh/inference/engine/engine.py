@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from specmesh.inference.engine.admission_queue import AdmissionQueue
 from specmesh.inference.engine.doorbell import Doorbell
+from specmesh.inference.engine.first_tokens import FirstTokens
 from specmesh.inference.engine.job import End, Job, Work
 from specmesh.inference.engine.pulse import LOOK_SECONDS, Pulse
 from specmesh.inference.model import (
@@ -68,6 +69,7 @@ class Engine:
         self._broken.set_running_or_notify_cancel()
         self._running: list[Job[Any]] = []
         self._pulse = Pulse(longest_s)
+        self._first_tokens = FirstTokens()
         self.max_queue = max_queue
         self._thread = threading.Thread(target=self._live, args=(load,), name="engine", daemon=True)
         self._thread.start()
@@ -192,6 +194,7 @@ class Engine:
         results = _results(model, running)
         if not isinstance(results, BaseException):
             forward_s = time.perf_counter() - began_s
+            self._first_tokens.find([job.request for job in running], results)
             left = [job for job, each in zip(running, results, strict=True) if job.go_on(each)]
             self._doorbell.forward_ended(_num_rows(running, results), forward_s)
             self._doorbell.answered(len(running) - len(left), time.perf_counter())

@@ -1,0 +1,148 @@
+"""The highest logits of parts of a large row, by which its likely tokens are found without a look
+at most of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmesh.decoding.noise import BLOCK_IDS, BLOCK_STRIDE, TILE_IDS
+
+Logits = NDArray[np.floating[Any]]
+Ids = NDArray[np.int64]
+
+_GROUP_IDS = 8
+_GROUP_STRIDE = TILE_IDS // _GROUP_IDS
+"""The distance of a group's ids, which are those of its tile that have one remainder, as those of a
+block are: a block is the union of ``BLOCK_IDS / _GROUP_IDS`` groups."""
+_GROUPS = np.arange(BLOCK_IDS // _GROUP_IDS)[:, None] * BLOCK_STRIDE
+_PLACES = np.arange(_GROUP_IDS)[:, None] * _GROUP_STRIDE
+
+
+class Maxima:
+    """The highest of ``logits`` ``[vocab]`` in each block of the noise, ``blocks``, and in each
+    eighth of a block, ``groups``; minus infinity where there is no logit."""
+
+    def __init__(self, logits: Logits) -> None:
+        self._logits = logits
+        (self.groups,), (self.blocks,) = _maxima([logits])
+
+    def floor_of(self, count: int) -> float:
+        """Return a logit that at least ``count`` tokens reach, and mostly not many more."""
+        for maxima in (self.blocks, self.groups):
+            if 2 * count <= maxima.size:
+                return nth_highest(maxima, count)
+        return -np.inf
+
+    def tokens_from(self, floor: float) -> Ids:
+        """Return the tokens whose finite logits reach ``floor``, ascending."""
+        floor = max(floor, lowest(self._logits.dtype))
+        groups = (self.groups >= floor).nonzero()[0]
+        if 8 * groups.size < self.groups.size:
+            return self._tokens_of(groups, floor)
+        return (self._logits >= floor).nonzero()[0]
+
+    def tokens_of_blocks(self, blocks: Ids, floors: NDArray[np.float64]) -> Ids:
+        """Return the tokens of ``blocks`` ``[n]`` whose finite logits reach ``floors`` ``[n]``,
+        ascending."""
+        floors = np.maximum(floors, lowest(self._logits.dtype))
+        groups = _firsts(self.blocks.size, BLOCK_STRIDE, _GROUP_STRIDE)[blocks] + _GROUPS
+        reached = (self.groups.take(groups) >= floors).ravel().nonzero()[0]
+        return self._tokens_of(groups.take(reached), floors.take(reached, mode="wrap"))
+
+    def _tokens_of(self, groups: Ids, floors: NDArray[np.float64] | float) -> Ids:
+        """Return the tokens of ``groups`` ``[n]`` that reach ``floors``, ascending."""
+        ids = _firsts(self.groups.size, _GROUP_STRIDE, TILE_IDS)[groups] + _PLACES
+        reached = (self._logits.take(ids, mode="clip") >= floors).ravel().nonzero()[0]
+        found = ids.take(reached)
+        found.sort()
+        return found[: found.searchsorted(self._logits.size)]
+
+
+class JointMaxima:
+    """``Maxima`` of n ``rows`` ``[vocab]`` of one size, in arrays ``[n, blocks]`` and ``[n,
+    groups]``."""
+
+    def __init__(self, rows: Sequence[Logits]) -> None:
+        self._rows = rows
+        self._groups, self.blocks = _maxima(rows)
+
+    def tokens_of_blocks(
+        self, numbers: Ids, blocks: Ids, floors: NDArray[np.float64]
+    ) -> tuple[Ids, Ids, Logits]:
+        """Return the row, the id and the logit of the tokens of ``blocks`` ``[m]`` of the rows
+        ``numbers`` ``[m]``, ascending, whose finite logits reach ``floors`` ``[m]``; ordered by row
+        and id."""
+        floors = np.maximum(floors, lowest(self.blocks.dtype))
+        firsts = _firsts(self.blocks.shape[1], BLOCK_STRIDE, _GROUP_STRIDE)[blocks]
+        groups = firsts[:, None] + _GROUPS.T
+        maxima = self._groups.take(groups + (numbers * self._groups.shape[1])[:, None])
+        reached = (maxima >= floors[:, None]).ravel().nonzero()[0]
+        at = reached // _GROUPS.size
+        numbers, floors, groups = numbers.take(at), floors.take(at), groups.take(reached)
+
+        ids = _firsts(self._groups.shape[1], _GROUP_STRIDE, TILE_IDS)[groups][:, None] + _PLACES.T
+        logits = np.empty(ids.shape, self.blocks.dtype)
+        ends = numbers.searchsorted(np.arange(len(self._rows)), side="right").tolist()
+        for row, start, end in zip(self._rows, [0, *ends], ends, strict=False):
+            row.take(ids[start:end], mode="clip", out=logits[start:end])
+        found = (logits >= floors[:, None]) & (ids < self._rows[0].size)
+        reached = found.ravel().nonzero()[0]
+        numbers, ids = numbers.take(reached // _GROUP_IDS), ids.take(reached)
+        order = (numbers * self._rows[0].size + ids).argsort()
+        return numbers[order], ids[order], logits.take(reached)[order]
+
+
+def _maxima(rows: Sequence[Logits]) -> tuple[Logits, Logits]:
+    """Return the highest logits of each of ``rows`` ``[vocab]`` in each group, ``[n, groups]``, and
+    in each block, ``[n, blocks]``."""
+    num_tiles = -(-rows[0].size // TILE_IDS)
+    groups = np.empty((len(rows), num_tiles, _GROUP_STRIDE), rows[0].dtype)
+    for row, maxima in zip(rows, groups, strict=True):
+        _write_group_maxima(row, maxima)
+    columns = groups.reshape(len(rows), num_tiles, _GROUPS.size, BLOCK_STRIDE)
+    blocks = np.maximum.reduce(columns, axis=2)
+    return groups.reshape(len(rows), -1), blocks.reshape(len(rows), -1)
+
+
+def _write_group_maxima(logits: Logits, maxima: Logits) -> None:
+    """Write the highest of ``logits`` ``[vocab]`` in each group to ``maxima`` ``[tiles,
+    groups]``."""
+    num_tiles, num_rows = len(maxima), logits.size // _GROUP_STRIDE
+    num_whole = num_rows // _GROUP_IDS
+    rows = logits[: num_rows * _GROUP_STRIDE].reshape(num_rows, _GROUP_STRIDE)
+    tiles = rows[: num_whole * _GROUP_IDS].reshape(num_whole, _GROUP_IDS, _GROUP_STRIDE)
+    np.maximum.reduce(tiles, axis=1, out=maxima[:num_whole])
+    if num_whole < num_tiles:
+        np.maximum.reduce(rows[num_whole * _GROUP_IDS :], axis=0, out=maxima[-1], initial=-np.inf)
+        last = logits[num_rows * _GROUP_STRIDE :]
+        np.maximum(maxima[-1, : last.size], last, out=maxima[-1, : last.size])
+
+
+@lru_cache(maxsize=32)
+def _firsts(count: int, num_in_tile: int, size_of_tile: int) -> Ids:
+    """Return the number of the first member of each of ``count`` parts, of which a tile of so many
+    members has ``num_in_tile``."""
+    tiles, parts = np.divmod(np.arange(count), num_in_tile)
+    return tiles * size_of_tile + parts
+
+
+def nth_highest(scores: Logits, n: int) -> float:
+    """Return the ``n``-th highest of ``scores``, of which there are as many.
+
+    Like all that is done for each token, it uses methods in place of numpy's functions, whose
+    dispatch takes longer than little work does.
+    """
+    scores = scores.copy()
+    scores.partition(scores.size - n)
+    return float(scores[-n])
+
+
+@lru_cache
+def lowest(dtype: np.dtype[Any]) -> float:
+    """Return the lowest finite number of ``dtype``; numpy takes a microsecond to find it."""
+    return float(np.finfo(dtype).min)

@@ -1,0 +1,96 @@
+"""The first tokens of the requests that shared a forward pass, found together."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+
+from specmesh.decoding.logits_row import SMALL
+from specmesh.decoding.winners import FirstToken, find_together
+from specmesh.inference.model import ForwardRequest, Logits
+
+_AT_ONCE = 8
+"""The number of rows whose arrays stay in a processor's cache."""
+_MOST_HELPERS = 3
+"""More threads would wait for each other, since each short call needs the interpreter."""
+
+_ALONE = 64
+"""The number of forward passes after which cores that were busy may be idle again."""
+
+Asked = list[tuple[FirstToken, Logits]]
+
+
+class FirstTokens:
+    """Finds first tokens on the calling thread and on idle cores.
+
+    The caller never waits for the others: what they have not begun it does, and what they have
+    begun but not finished once it is done it does as well. Their cores are busy then, so that it
+    goes on alone for a while.
+    """
+
+    def __init__(self) -> None:
+        self._helping: list[Future[None]] = []
+        self._num_alone = 0
+        """The number of forward passes for which it asks nobody to help."""
+
+    def find(self, requests: Sequence[ForwardRequest], results: Sequence[Logits | None]) -> None:
+        """Find the ``first`` tokens of those ``requests`` that have one and whose rows of logits
+        are in ``results``. A token may be left for its request to find: that of a single request,
+        and those of a small vocabulary."""
+        asked = [
+            (request.first, rows[0])
+            for request, rows in zip(requests, results, strict=True)
+            if request.first is not None and rows is not None and len(rows)
+        ]
+        if len(asked) > 1 and asked[0][1].size > SMALL:
+            self._find_all(asked)
+
+    def _find_all(self, asked: Asked) -> None:
+        num_parts = -(-len(asked) // _AT_ONCE)
+        parts = [asked[number::num_parts] for number in range(num_parts)]
+        left = deque(parts)
+        self._ask_for_help(left)
+        _work_off(left)
+        for part in parts:
+            if any(first.token is None for first, _ in part):
+                _find(part)
+                self._num_alone = _ALONE
+
+    def _ask_for_help(self, parts: deque[Asked]) -> None:
+        if self._num_alone:
+            self._num_alone -= 1
+            return
+        self._helping = [each for each in self._helping if not each.done()]
+        for _ in range(min(len(parts) - 1, self._num_helpers - len(self._helping))):
+            self._helping.append(self._helpers.submit(_work_off, parts))
+
+    @cached_property
+    def _num_helpers(self) -> int:
+        return min(_MOST_HELPERS, _num_cores() - 1)
+
+    @cached_property
+    def _helpers(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._num_helpers, "first-tokens")
+
+
+def _work_off(parts: deque[Asked]) -> None:
+    while True:
+        try:
+            part = parts.popleft()
+        except IndexError:
+            return
+        _find(part)
+
+
+def _find(part: Asked) -> None:
+    find_together(*zip(*part, strict=True))
+
+
+def _num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
