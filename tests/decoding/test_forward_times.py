@@ -56,3 +56,35 @@ def test_what_large_forwards_take_is_not_forgotten_while_forwards_are_small():
     for number in range(KEPT_FOR):
         times.add(256 + number % 8, 5.0)
     assert times.row_s == 0
+
+
+def gpu_s(rows: float) -> float:
+    """The time of a forward that is flat up to 300 rows."""
+    return 5.0 * max(1.0, rows / 300)
+
+
+def test_forwards_of_about_the_same_size_tell_what_a_line_does_not():
+    sizes = [150, 200, 250, 400, 600, 800] * 16
+    times = learnt(gpu_s, sizes)
+    assert times.near(200, times.row_s) == pytest.approx(5.0, rel=0.1)
+    assert times.near(600, times.row_s) == pytest.approx(gpu_s(600), rel=0.1)
+    small_cpu = {1: 10.5, 3: 16.6, 5: 18.0}
+    times = learnt(small_cpu.__getitem__, [3, 5, 5, 3, 5, 1] * 16)
+    assert times.near(1, times.row_s) == pytest.approx(10.5)
+
+
+def test_where_no_forward_was_about_as_large_the_nearest_one_and_the_slope_tell():
+    times = learnt(lambda rows: 0.03 + 0.002 * rows, [40, 50] * 32)
+    assert times.near(10, times.row_s) == pytest.approx(0.05)
+    assert ForwardTimes().near(10, 0.001) == 0
+
+
+def test_forwards_that_are_much_smaller_than_usual_do_not_tell_what_a_row_takes():
+    times = learnt(gpu_s, [1, 4, 300, 600])
+    assert times.row_s == pytest.approx(5 / 300)
+
+
+def test_a_forward_saves_what_two_of_half_its_size_would_take_longer():
+    assert learnt(lambda rows: 0.03 + 0.002 * rows, [8, 16] * 32).shared_s == pytest.approx(0.03)
+    assert learnt(gpu_s, [250, 240, 120, 130] * 16).shared_s == pytest.approx(5.0, rel=0.1)
+    assert ForwardTimes().shared_s == 0

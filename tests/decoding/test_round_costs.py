@@ -81,3 +81,37 @@ def test_a_dear_first_token_takes_a_longer_draft_to_pay():
     dear = replace(alone(0.02, token_s=0.05), first_s=0.5)
     assert dear.best_depth(0.5, 20) > alone(0.02, token_s=0.05).best_depth(0.5, 1)
     assert replace(dear, first_s=0.9).best_depth(0.5, 20) == 0
+
+
+def test_a_draft_takes_no_time_while_others_keep_the_replica_busy():
+    """Four answers wait for each other: only the time of forwards counts."""
+    queued = RoundCosts(4.0, 0.5, 0.4, alone_s=4.0, num_waiting=4.0)
+    assert queued.round_s(3) == pytest.approx(queued.verification_s(3))
+    assert queued.marginal_s(3) == pytest.approx(0.4)
+    slow = replace(queued, level_s=2.0)
+    assert slow.round_s(3) == pytest.approx(slow.verification_s(3) / 4 + 6.0)
+    assert slow.marginal_s(3) == pytest.approx(2.4)
+
+
+def test_a_draft_that_is_late_waits_for_a_round_of_the_others():
+    late = replace(shared(0.4), alone_s=1.25)
+    assert late.wait_s(2) == pytest.approx(1.25)
+
+
+def test_to_try_heads_delays_all_that_share_their_replica():
+    costs = replace(shared(0.1, token_s=0.2), num_held=50.0)
+    assert costs.explored_s == pytest.approx(0.2 + 50 * 0.1)
+
+
+def test_drafts_are_no_longer_than_what_is_known_to_pay():
+    costs = replace(alone(0.01), most_tokens=3.0)
+    assert costs.best_depth(0.95, 64) == 3
+    assert costs.deepest(3, 64) == 3
+
+
+def test_cheap_first_tokens_let_short_drafts_pay():
+    dear = alone(0.01, token_s=0.8)
+    assert dear.best_depth(0.6, 8) == 0
+    assert replace(dear, first_s=-0.5).best_depth(0.6, 8) == 1
+    assert replace(dear, first_s=-0.5).can_gain(0.6)
+    assert not replace(dear, first_s=-0.1).can_gain(0.6)

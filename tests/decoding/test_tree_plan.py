@@ -217,3 +217,10 @@ def test_whatever_happens_a_plan_can_be_sent(rounds, lookahead, width, costs):
         assert 0 <= plan.growth.least_worth <= 1
         assert 0 <= plan.stop.below <= 1
     assert plan is not None or not lookahead
+
+
+def test_a_tree_is_no_larger_than_what_is_known_to_pay_unless_a_request_asks_for_more():
+    costs = RoundCosts(10.0, 0.01, 0.0, alone_s=10.0, most_tokens=3.0)
+    assert AdaptiveTree().plan(costs).growth.max_nodes == 3
+    assert AdaptiveTree(width=9).plan(costs).growth.max_nodes == 9
+    assert AdaptiveTree(lookahead=5).plan(costs).growth.max_nodes == DEFAULT_WIDTH

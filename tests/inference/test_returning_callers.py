@@ -70,6 +70,19 @@ def test_a_wait_never_takes_more_than_a_share_of_a_forward():
     assert 0 < server.patience_s() <= LONGEST_SHARE * FORWARD_S + 1e-9
 
 
+def test_of_callers_that_come_back_together_the_last_ones_are_awaited_too():
+    """A moment is not lost: they are due now."""
+    server = Server(return_s=0.1 * FORWARD_S)
+    for _ in range(20):
+        server.forward(32)
+    returns, now = server.returns, server.now
+    returns.answered(32, now)
+    back = now + 0.1 * FORWARD_S
+    for _ in range(28):
+        returns.arrived(back)
+    assert returns.awaited_until(60, back) > back
+
+
 def test_many_do_not_wait_for_one():
     """They would lose more together than it can save."""
     server = Server(return_s=0.2 * FORWARD_S)

@@ -187,3 +187,42 @@ async def test_other_strategies_have_nothing_to_explain(connect, serve):
     stub = await serve(await connect([Verifier()], [Drafter()]))
     answer = await collect(stub.Generate(request(speculation={"strategy": "dsi"})))
     assert not answer.finished.stats.explanation
+
+
+@pytest.mark.parametrize(("period_s", "remembered"), [(0.0, "autoregressive"), (0.04, "heads")])
+def test_a_new_answer_begins_as_the_last_one_did_or_as_those_with_which_it_shares_a_replica(
+    monkeypatch, period_s, remembered
+):
+    """What a lone answer changes to suits itself; answers that share a replica change together."""
+    seen = []
+
+    def choose(_capacity, acceptance, current):
+        seen.append((acceptance is goal.acceptance, current))
+        return Choice("heads" if len(seen) > 1 else "autoregressive", "the test wants it")
+
+    monkeypatch.setattr(module, "choose", choose)
+    goal = Goal(40)
+    strategy = Auto(goal)
+    (check,) = strategy.start(replace(MEASURED, period_s=period_s))
+    for _ in range(8):
+        *_, check = strategy.handle(verified(check.task, says=7))
+    assert "chose heads" in strategy.explanation
+    assert goal.acceptance.chosen == remembered
+    assert seen == [(period_s > 0, None), (period_s > 0, "autoregressive")]
+
+
+def test_a_strategy_that_only_measured_has_no_advantage(monkeypatch):
+    seen = []
+
+    def choose(_capacity, _acceptance, current):
+        seen.append(current)
+        return Choice("autoregressive", "the test wants it", tentative=len(seen) == 1)
+
+    monkeypatch.setattr(module, "choose", choose)
+    strategy = Auto(Goal(40))
+    (check,) = strategy.start(MEASURED)
+    task = check.task
+    while len(seen) < 3:
+        *_, check = strategy.handle(verified(task, says=7))
+        task = check.task
+    assert seen == [None, None, "autoregressive"]

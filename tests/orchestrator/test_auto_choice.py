@@ -8,6 +8,7 @@ import pytest
 
 from specmesh.decoding.predict.acceptance_rate import (
     DRAFTER,
+    HEADS_CHAIN,
     HEADS_LEVELS,
     MeshAcceptance,
 )
@@ -25,7 +26,7 @@ STEEP_CROWD = replace(FLAT, target_token_s=0.04, period_s=0.04, num_verifiers=2)
 def rates(alpha: float, beta: float | None = None) -> MeshAcceptance:
     """The rates that all answers have taught: ``alpha`` of the drafter, ``beta`` of the heads."""
     found = MeshAcceptance()
-    for source, rate in ((DRAFTER, alpha), (HEADS_LEVELS, beta)):
+    for source, rate in ((DRAFTER, alpha), (HEADS_CHAIN, beta), (HEADS_LEVELS, beta)):
         if rate is not None:
             found.rate(source).learn([n % 20 < 20 * rate for n in range(400)])
     return found
@@ -116,3 +117,26 @@ def test_rates_are_finite_and_better_drafts_are_no_worse(num_verifiers, alpha, t
         low, high = (expected_rates(capacity, rates(each, each)) for each in (worse, better))
         assert all(0 < rate < 1000 for rate in high.values())
         assert max(high.values()) >= max(low.values()) - 1e-9
+
+
+def test_trees_of_heads_are_as_wide_as_pays():
+    """Second choices are right in half of the cases: they pay where tokens are cheap."""
+    found = MeshAcceptance()
+    for source, rate in ((DRAFTER, 0.1), (HEADS_CHAIN, 0.6), (HEADS_LEVELS, 0.8)):
+        found.rate(source).learn([n % 20 < 20 * rate for n in range(400)])
+    cheap = expected_rates(WITH_HEADS, found)["heads"]
+    dear = expected_rates(replace(WITH_HEADS, target_token_s=0.012), found)["heads"]
+    chains = rates(0.1, 0.6)
+    assert cheap > 1.2 * expected_rates(WITH_HEADS, chains)["heads"]
+    assert dear == expected_rates(replace(WITH_HEADS, target_token_s=0.012), chains)["heads"]
+
+
+def test_a_drafter_that_is_busy_adds_little_to_heads():
+    free = replace(WITH_HEADS, num_waiting=4.0, drafter_s=0.005)
+    busy = replace(free, drafter_queue_s=0.036)
+    gain = [
+        expected_rates(each, rates(0.8, 0.6))["heads-and-drafter"]
+        / expected_rates(each, rates(0.8, 0.6))["heads"]
+        for each in (free, busy)
+    ]
+    assert gain[0] > 1.1 > gain[1]

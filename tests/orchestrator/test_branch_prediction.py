@@ -248,7 +248,7 @@ def test_branches_grow_for_as_long_as_a_verification_takes():
 
 def test_length_follows_the_capacity():
     strategy = BranchPrediction(Goal(20, predictor="always-all"))
-    assert strategy.start(Capacity()) == [first_draft(1, 4)]
+    assert strategy.start(Capacity()) == [first_draft(1, 1)]
     strategy.handle(drafted(1, 7, 8, 9, 10))
     assert strategy.handle(Capacity(target_s=0.1, drafter_s=0.05)) == []
     expected = [Commit((1,), 0), Cancel(3), first_draft(4, 1)]
@@ -492,3 +492,8 @@ def test_late_events_of_old_tasks_are_ignored():
         assert strategy.handle(late) == []
     assert [strategy.handle(Failed(task)) for task in (1, 2, 3)] == [[], [], []]
     assert strategy.handle(drafted(4, 1, 2, 3))[0] == check(5, 1, 2, 3)
+
+
+def test_a_crowd_that_meets_a_new_mesh_drafts_one_token_each():
+    (draft,) = Exhaustive(Goal(20)).start(Capacity())
+    assert draft.depth == 1

@@ -16,6 +16,7 @@ from tests.orchestrator.world import Chances
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
+from specmesh.decoding.predict.acceptance_rate import HEADS_CHAIN, AcceptanceRate
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.commands import Commit, Finish, GiveUp, StopReason, Verify
@@ -274,3 +275,18 @@ def test_heads_draft_a_single_node_until_the_price_of_a_token_is_known():
     strategy = Heads(Goal(20))
     (verify,) = strategy.start(replace(MEASURED, knows_price=False))
     assert (verify.next_draft.depth, verify.next_draft.growth.max_nodes) == (1, 1)
+
+
+def test_heads_teach_how_often_their_first_choices_are_right():
+    goal = Goal(20)
+    strategy = Heads(goal)
+    strategy.start(MEASURED)
+    strategy.handle(says(1, 4, DRAFTED))
+    strategy.handle(Verified(2, Verdict((2, 4), 3, recovered=False)))
+    assert goal.acceptance.num_trials(HEADS_CHAIN) == pytest.approx(1, rel=0.01)
+    assert goal.acceptance.alpha(HEADS_CHAIN) < AcceptanceRate().alpha
+
+
+def test_a_trial_of_heads_counts_what_it_takes_from_all_that_share_the_replica():
+    costs = replace(MEASURED, period_s=0.1, num_sharing=32.0).heads_costs
+    assert costs.explored_s == pytest.approx(0.002 + 32 * 0.01)

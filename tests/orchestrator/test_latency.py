@@ -104,8 +104,67 @@ def test_how_long_calls_queue_does_not_make_their_tokens_seem_slow():
 
 def test_what_the_target_would_take_without_drafts_is_told():
     price = price_of((1, rows, 0.01 + 0.001 * rows, 0.0) for rows in [3, 5, 7] * 16)
-    assert price.without_drafts(0.015) == pytest.approx(0.011)
-    assert price.without_drafts(0.030) == pytest.approx(0.022)
+    assert price.alone_s(hop_s=0.0) == pytest.approx(0.011)
+    assert price.alone_s(hop_s=0.004) == pytest.approx(0.015)
+
+
+def test_without_drafts_calls_that_cannot_share_a_forward_would_wait_for_each_other():
+    price = price_of(
+        (1, rows, 0.01 + 0.001 * rows, 3 * (0.01 + 0.001 * rows)) for rows in [3, 5] * 32
+    )
+    assert price.alone_s(hop_s=0.002) == pytest.approx(4 * 0.011 + 0.002)
+
+
+def test_without_drafts_calls_that_can_share_a_forward_would_all_do_so():
+    """Here two groups take turns."""
+    forwards = [(8, rows, 0.01 + 0.001 * rows, 0.01 + 0.001 * rows) for rows in (16, 24)]
+    price = price_of(forward for forward in forwards * 256 for _ in range(8))
+    assert price.num_sharing == pytest.approx(16, rel=0.02)
+    assert price.alone_s(hop_s=0.0) == pytest.approx(0.01 + 0.001 * 16)
+
+
+def gpu_s(rows: int) -> float:
+    """The time of a forward that is flat up to 300 rows."""
+    return 0.005 * max(1.0, rows / 300)
+
+
+def test_the_price_is_steady_although_all_calls_of_a_forward_tell_of_it_one_after_the_other():
+    price, seen = TokenPrice(), []
+    for turn in range(200):
+        for num_calls, other in ((200, 56), (56, 200)):
+            rows = 2 * num_calls + turn % 7
+            for _ in range(num_calls):
+                price.add(num_calls, rows, gpu_s(rows), gpu_s(2 * other))
+                seen.append(price.token_s)
+    latest = seen[len(seen) // 2 :]
+    assert max(latest) <= 1.1 * min(latest)
+    assert price.num_sharing == pytest.approx(256, rel=0.05)
+
+
+def test_the_first_tokens_of_a_crowd_are_cheaper_where_a_forward_is_still_flat():
+    price = TokenPrice()
+    for number in range(64):
+        for rows in (200, 400 + number, 800 - number):
+            for _ in range(200):
+                price.add(200, rows, gpu_s(rows), 0.0)
+    assert price.alone_s(hop_s=0.0) == pytest.approx(0.005, rel=0.05)
+    one_each_s = price.alone_s(hop_s=0.0) + price.first_s + price.token_s
+    assert one_each_s == pytest.approx(gpu_s(400), rel=0.06)
+    assert price.first_s < 0
+
+
+def test_while_heads_draft_no_call_counts_as_waiting_more_than_once():
+    price = TokenPrice()
+    for _ in range(200):  # four calls take turns, each with 10 ms of the target and 10 of its heads
+        price.add(1, 2, 0.01, 0.06, heads_s=0.01)
+    assert price.num_waiting == pytest.approx(4)
+
+
+def test_what_much_larger_forwards_take_is_not_foreseen():
+    price = price_of([(1, 1, 0.01, 0.0), (1, 2, 0.01, 0.0)])
+    assert price.most_tokens == 7
+    price.add(1, 8, 0.01, 0.0)
+    assert price.most_tokens == 31
 
 
 CONCAVE = {1: 0.0105, 3: 0.0166, 4: 0.0173, 5: 0.018}
@@ -118,12 +177,12 @@ def test_a_quick_first_row_does_not_make_further_ones_seem_dear():
 
 def test_nor_does_it_make_the_target_alone_seem_slow():
     price = price_of((1, rows, CONCAVE[rows], 0.0) for rows in [3, 4, 5, 5, 1] * 16)
-    assert price.without_drafts(CONCAVE[5]) == pytest.approx(0.0105, rel=0.06)
+    assert price.alone_s(hop_s=0.0) == pytest.approx(0.0105, rel=0.06)
 
 
 def test_a_target_that_mostly_works_alone_takes_what_it_takes():
     price = price_of((1, rows, CONCAVE[rows], 0.0) for rows in [3, 4, 5, *[1] * 12] * 16)
-    assert price.without_drafts(CONCAVE[1]) == pytest.approx(0.0105, rel=0.06)
+    assert price.alone_s(hop_s=0.0) == pytest.approx(0.0105, rel=0.06)
 
 
 def test_replicas_that_are_shared_now_and_then_do_not_flip_to_and_fro():
@@ -140,7 +199,8 @@ def test_replicas_that_are_shared_now_and_then_do_not_flip_to_and_fro():
 
 def test_before_anything_is_known_tokens_are_free():
     price = price_of([(4, 20, 0.02, 0.0)])
-    assert (price.token_s, price.without_drafts(0.02)) == (0.0, 0.02)
+    assert (price.token_s, price.alone_s(hop_s=0.0)) == (0.0, None)
+    assert Capacity(target_s=0.02, target_alone_s=None).alone_s == 0.02
 
 
 def test_a_call_without_a_forward_tells_nothing():
@@ -163,7 +223,9 @@ def test_wide_levels_tell_what_each_of_their_tokens_adds():
         cost = ReplicaCost(forward_s=seconds)
         latencies.drafted("tiny", TimedDraft(num_levels, num_nodes, cost))
         latencies.verified(
-            TimedVerification(0.02 + seconds, 1, ReplicaCost(forward_s=0.02), seconds, num_levels, num_nodes)
+            TimedVerification(
+                0.02 + seconds, 1, ReplicaCost(forward_s=0.02), seconds, num_levels, num_nodes
+            )
         )
     capacity = latencies.capacity(1, ["tiny"], 8, 1)
     assert (capacity.drafter_s, capacity.drafter_sibling_s) == pytest.approx((0.0015, 0.0005))

@@ -46,8 +46,6 @@ from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 from specmesh.orchestrator.strategies.kit.pace import levels_per_message
 from specmesh.orchestrator.strategies.kit.progress import Progress
 
-DEFAULT_LOOKAHEAD = 4
-"""Lookahead until latencies are measured."""
 DEFAULT_PREDICTOR = "confidence"
 NUM_CHOICES = 4
 """Number of likeliest tokens that the drafter reports for each position."""
@@ -236,8 +234,8 @@ class BranchPrediction(Strategy):
         if self._goal.lookahead is not None:
             return self._goal.lookahead
         costs = self._capacity.drafter_costs
-        if costs is None:
-            return DEFAULT_LOOKAHEAD
+        if costs is None:  # a crowd that meets a new mesh must not fill its forwards
+            return 1
         return costs.best_depth(self._acceptance.alpha, self._draft_ahead)
 
     @property
@@ -245,7 +243,8 @@ class BranchPrediction(Strategy):
         """Number of a chain's tokens that are worth their time in a verification."""
         if self._goal.lookahead is not None:
             return MAX_DEPTH
-        return int(min(MAX_DEPTH, self._acceptance.num_worth(self._capacity.token_cost)))
+        num_worth = self._acceptance.num_worth(self._capacity.token_cost)
+        return int(min(MAX_DEPTH, self._capacity.most_tokens, num_worth))
 
     def _depth_ahead(self) -> int:
         """Return how many tokens to draft while the target verifies; 0 where that is useless."""
@@ -261,7 +260,7 @@ class BranchPrediction(Strategy):
         that are likely enough to be used are drafted."""
         target_s, drafter_s = self._capacity.target_s, self._capacity.drafter_s
         if target_s is None or drafter_s is None:
-            return self._goal.lookahead or DEFAULT_LOOKAHEAD
+            return self._goal.lookahead or 1
         free = min(min_draft(target_s, drafter_s), MAX_DEPTH)
         if self._goal.lookahead is not None:
             return max(self._goal.lookahead, free)

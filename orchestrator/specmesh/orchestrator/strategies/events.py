@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -76,7 +77,8 @@ class Capacity:
     measured. ``drafter_sibling_s`` is the time that each further token adds to such a level.
     ``target_alone_s`` is the time of a verification if none had draft tokens; ``target_token_s``
     the time that one more token takes from all answers together that wait for its replica, and
-    ``target_first_s`` what the first one takes besides;
+    ``target_first_s`` what the first one takes besides; what more than ``most_tokens`` in a
+    verification take is not known yet;
     ``period_s`` that between two forwards of a replica that answers share (``RoundCosts``).
     ``heads_s`` is the time of one level with one token that the target's heads draft, None if it is
     unknown or there are no heads; ``heads_sibling_s`` what each further token adds;
@@ -84,7 +86,8 @@ class Capacity:
     ``hop_s`` is the time of a call besides queue and forward, there and back, and
     ``drafter_queue_s`` the time for which a draft waits.
     ``num_waiting`` is the number of answers, this one included, that wait for a replica one after
-    the other, and so for all that its heads draft; 1 if they share forwards. ``knows_price`` is
+    the other, and so for all that its heads draft; 1 if they share forwards. ``num_sharing`` is the
+    number of those that share the forwards of a replica, 1 if none do. ``knows_price`` is
     False until ``target_token_s`` has been measured, which takes forwards of different sizes. Until
     then the costs of heads are unknown: a tree of theirs is verified whatever has been learnt
     meanwhile, by a whole crowd at a time.
@@ -98,11 +101,13 @@ class Capacity:
     target_token_s: float = 0.0
     target_first_s: float = 0.0
     target_alone_s: float | None = None
+    most_tokens: float = math.inf
     period_s: float = 0.0
     heads_s: float | None = None
     heads_sibling_s: float = 0.0
     heads_depth: int = 0
     num_waiting: float = 1.0
+    num_sharing: float = 1.0
     hop_s: float = 0.0
     drafter_queue_s: float = 0.0
     knows_price: bool = True
@@ -114,7 +119,11 @@ class Capacity:
         if costs is None:
             return None
         return replace(
-            costs, period_s=self.period_s, hop_s=self.hop_s, queue_s=self.drafter_queue_s
+            costs,
+            period_s=self.period_s,
+            hop_s=self.hop_s,
+            queue_s=self.drafter_queue_s,
+            num_waiting=self.num_waiting,
         )
 
     @property
@@ -124,7 +133,8 @@ class Capacity:
         if self.heads_s is None or not self.knows_price:
             return None
         num_waiting = self.num_waiting
-        return self._costs(self.heads_s * num_waiting, self.heads_sibling_s * num_waiting)
+        costs = self._costs(self.heads_s * num_waiting, self.heads_sibling_s * num_waiting)
+        return None if costs is None else replace(costs, num_held=self.num_sharing)
 
     @property
     def draft_cost(self) -> float | None:
@@ -155,6 +165,7 @@ class Capacity:
             self.target_token_s,
             self.alone_s,
             first_s=self.target_first_s,
+            most_tokens=self.most_tokens,
             sibling_s=sibling_s,
         )
 

@@ -20,12 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.decoding.predict.acceptance_rate import HEADS_LEVELS
+from specmesh.decoding.predict.acceptance_rate import HEADS_CHAIN, HEADS_LEVELS
+from specmesh.decoding.trees.best_chain import BestChain
 from specmesh.decoding.trees.growth import TreeGrowth
 from specmesh.decoding.trees.merge import DrawnTree
 from specmesh.decoding.trees.plan import AdaptiveTree, TreeOutcome, TreePlan
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.strategies.base import Goal, Strategy
+from specmesh.orchestrator.strategies.chain_ahead import trials_of
 from specmesh.orchestrator.strategies.commands import Command, GiveUp, NextDraft, TaskId, Verify
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed, Verified
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
@@ -50,6 +52,8 @@ class Heads(Strategy):
         self._adaptive = AdaptiveTree(
             goal.lookahead, goal.width, goal.acceptance.rate(HEADS_LEVELS)
         )
+        self._heads_acceptance = goal.acceptance.rate(HEADS_CHAIN)
+        """The rate at which the target agrees with the heads' first choices."""
         self._last_task: TaskId = 0
         self._check: TaskId = 0
         """The current verification."""
@@ -57,6 +61,8 @@ class Heads(Strategy):
         """The tree that it covers."""
         self._drafted = NOTHING
         """The part of that tree that the heads drafted."""
+        self._first_choices: tuple[int, ...] = ()
+        """The path of the heads' first choices in their latest tree."""
         self._plan: TreePlan | None = None
         """The plan by which that part was drafted."""
         self._next_plan: TreePlan | None = None
@@ -82,11 +88,14 @@ class Heads(Strategy):
         verdict = event.verdict
         accepted = self._tree.tokens_on(verdict.accepted_nodes)
         said = (*accepted, verdict.next_token)
+        self._heads_acceptance.learn(trials_of(self._first_choices, said))
         self._adaptive.observe(self._outcome(said, event.tried), self._plan)
         commands = self._progress.commit(said, len(accepted), recovered=verdict.recovered)
         if self._progress.ended:
             return commands
-        return [*commands, *self._go_on(said, self._fitting(event.next_draft))]
+        drafted = self._fitting(event.next_draft)
+        self._first_choices = BestChain.of(drafted.tree, {}).tree.token_ids
+        return [*commands, *self._go_on(said, drafted)]
 
     def _outcome(self, said: tuple[int, ...], tried: tuple[int, ...] | None) -> TreeOutcome:
         """Return what the verification teaches about the heads' own tree: the target has ``said``

@@ -26,13 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.decoding.predict.acceptance_rate import DRAFTER, HEADS_CHAIN
+from specmesh.decoding.predict.acceptance_rate import DRAFTER
 from specmesh.decoding.predict.closed_forms import expected_tokens
-from specmesh.decoding.trees.best_chain import BestChain
 from specmesh.decoding.trees.merge import DrawnTree, merge
 from specmesh.decoding.trees.plan import DEFAULT_WIDTH
 from specmesh.orchestrator.strategies.base import Goal
-from specmesh.orchestrator.strategies.chain_ahead import ChainAhead, trials_of
+from specmesh.orchestrator.strategies.chain_ahead import ChainAhead
 from specmesh.orchestrator.strategies.chains.dsi_rate import IN_VAIN
 from specmesh.orchestrator.strategies.chains.reach import DEFAULT_LOOKAHEAD
 from specmesh.orchestrator.strategies.commands import Cancel, Command, Draft
@@ -55,10 +54,6 @@ class HeadsAndDrafter(Heads):
         self._lookahead = goal.lookahead
         self._width = goal.width
         self._ahead = ChainAhead(goal.acceptance.rate(DRAFTER))
-        self._first_choices: tuple[int, ...] = ()
-        """The path of the heads' first choices in the tree being verified."""
-        self._heads_acceptance = goal.acceptance.rate(HEADS_CHAIN)
-        """The rate at which the target agrees with these choices."""
         self._alone = False
         """A draft has failed, and there is no sign of a working drafter."""
 
@@ -85,8 +80,6 @@ class HeadsAndDrafter(Heads):
         # Without a width each part has as many nodes as are worth it.
         num_nodes = min(self._width or DEFAULT_WIDTH + MAX_AHEAD, max(0, self._room))
         chain = self._ahead.first(min(self._num_worth, num_nodes))
-        self._heads_acceptance.learn(trials_of(self._first_choices, said))
-        self._first_choices = BestChain.of(drafted.tree, {}).tree.token_ids
         drafts = self._likelier_first(drafted.drawn, chain)
         commands.append(self._verify(drafted, merge(drafts, num_nodes)))
         return commands + self._draft_on()
@@ -131,7 +124,8 @@ class HeadsAndDrafter(Heads):
         """Number of the chain's tokens that are worth their time in a verification."""
         if self._lookahead is not None:
             return self._lookahead
-        return int(min(MAX_AHEAD, self._ahead.acceptance.num_worth(self._token_cost)))
+        num_worth = self._ahead.acceptance.num_worth(self._token_cost)
+        return int(min(MAX_AHEAD, self._capacity.most_tokens, num_worth))
 
     @property
     def _token_cost(self) -> float:

@@ -29,7 +29,7 @@ _ANSWER_DECAY: Final = 0.99
 _ASSUMED_TRIALS: Final = 16.0
 """The trials of all answers that count beside an answer's own: these are too few to tell a rate at
 which drafting pays from one at which it does not."""
-_CHOICE_TRIALS: Final = 64.0
+_CHOICE_TRIALS: Final = 128.0
 """The same for an answer that chooses its strategy: answers that share replicas are faster with the
 same one, and a change has its price."""
 _OPTIMISTIC_TRIALS: Final = 2.0

@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 
 WINDOW: Final = 64
 """The number of latest forwards that count."""
-KEPT: Final = 4
-"""The number of forwards of about the same number of rows that count for longer."""
+KEPT: Final = 2
+"""The number of forwards of about the same number of rows, of which there are two between a number
+and its double, that count for longer."""
 KEPT_FOR: Final = 16 * WINDOW
 """For so many further forwards: a GPU is flat up to some number of rows, and what it takes beyond
 must not be forgotten as soon as forwards are small again, nor stand for ever."""
+NEAR: Final = 0.25
+"""The difference between the logarithms of the rows of forwards that are about as large."""
 ENOUGH: Final = 8
 """The law is fitted anew after so many more forwards, and at first after each, when it is asked
 for: a fit takes as long as a quick drafter's forward."""
@@ -31,13 +34,15 @@ class ForwardTimes:
     """
 
     def __init__(self) -> None:
-        self._row_s = self._fixed_s = self._typical_s = 0.0
+        self._row_s = self._fixed_s = self._typical_s = self._typical_rows = 0.0
         self._knows_rows = self._varies = False
         self._latest: deque[tuple[float, float]] = deque(maxlen=WINDOW)
         self._kept: defaultdict[int, deque[tuple[int, float, float]]] = defaultdict(
             lambda: deque(maxlen=KEPT)
         )
-        """The latest forwards by the logarithm of their rows, each with its number."""
+        """The latest forwards by twice the logarithm of their rows, each with its number."""
+        self._near: dict[tuple[float, float], float] = {}
+        """What ``near`` has returned since the last fit."""
         self._num_added = 0
         self._num_new = 0
 
@@ -45,7 +50,8 @@ class ForwardTimes:
         """Record a forward, or several that had ``num_rows`` and took ``seconds`` on average."""
         self._knows_rows |= bool(self._latest) and num_rows != self._latest[-1][0]
         self._latest.append((num_rows, seconds))
-        self._kept[int(num_rows).bit_length()].append((self._num_added, num_rows, seconds))
+        size = int(num_rows * num_rows).bit_length()
+        self._kept[size].append((self._num_added, num_rows, seconds))
         self._num_added += 1
         self._num_new += 1
         if self._num_new >= WINDOW // 2:  # before forwards that nobody has asked about are lost
@@ -71,6 +77,14 @@ class ForwardTimes:
         return self._typical_s
 
     @property
+    def shared_s(self) -> float:
+        """The seconds by which a forward of as many rows as usual is quicker than two of half of
+        them each: ``fixed_s`` on a line, all of a forward where a GPU is flat."""
+        self._fit_if_due()
+        rows, row_s = self._typical_rows, self._row_s
+        return max(0.0, 2 * self.near(rows / 2, row_s) - self.near(rows, row_s)) if rows else 0.0
+
+    @property
     def knows_rows(self) -> bool:
         """True if there were forwards of different sizes, so that ``row_s`` is known."""
         return self._knows_rows
@@ -86,17 +100,38 @@ class ForwardTimes:
         """Return the seconds of a forward of ``num_rows``."""
         return self.fixed_s + self.row_s * num_rows
 
+    def near(self, num_rows: float, row_s: float) -> float:
+        """Return the seconds of a forward of ``num_rows`` by those that had about as many, each
+        further row of which takes ``row_s``; 0 until known. No line tells how quick the smallest
+        forwards of a CPU are, nor how far a GPU is flat."""
+        if not self._latest:
+            return 0.0
+        self._fit_if_due()
+        asked = (num_rows, row_s)
+        if asked not in self._near:
+            rows, seconds = np.array([*self._earlier(), *self._latest]).T
+            far = np.sort(distances := np.abs(np.log(rows / num_rows)))
+            nearest = distances <= max(far[0], min(far[:ENOUGH][-1], NEAR))
+            moved = seconds[nearest] + row_s * (num_rows - rows[nearest])
+            self._near[asked] = max(0.0, float(np.median(moved)))
+        return self._near[asked]
+
     def _fit_if_due(self) -> None:
         if self._num_new >= (1 if len(self._latest) <= ENOUGH else ENOUGH):
             self._num_new = 0
             self._fit()
 
     def _fit(self) -> None:
+        self._near.clear()
         rows, seconds = np.array(self._latest).T
+        self._typical_rows = float(np.median(rows))
         self._typical_s = float(np.median(seconds))
         most = int(np.bincount(rows.astype(np.intp)).max())
         self._varies = len(rows) - most >= ENOUGH
-        self._fit_slope(np.array([*self._earlier(), *self._latest]))
+        forwards = np.array([*self._earlier(), *self._latest])
+        # A GPU is flat at first: much smaller forwards do not tell what further rows take.
+        large = forwards[forwards[:, 0] >= self._typical_rows / 2]
+        self._fit_slope(large if np.ptp(large[:, 0]) else forwards)
         self._fixed_s = max(0.0, float(np.median(seconds - self._row_s * rows)))
 
     def _earlier(self) -> Iterator[tuple[float, float]]:

@@ -21,14 +21,21 @@ class RoundCosts:
 
     A verification takes ``target_s`` as drafts usually are, and ``alone_s`` if no call has any
     draft tokens. Drafting another level with one token takes ``level_s``, and each further token of
-    a level ``sibling_s``. A call takes ``hop_s`` besides, and a draft waits for ``queue_s``. One more draft token takes ``token_s``
-    in its verification: the sum of the times by which it delays this answer and all others that
-    wait for the same replica. The first one takes ``first_s`` besides: a small CPU is quickest at
-    forwards of a single row.
+    a level ``sibling_s``. A call takes ``hop_s`` besides, and a draft waits for ``queue_s``. One
+    more draft token takes ``token_s`` in its verification: the sum of the times by which it delays
+    this answer and all others that wait for the same replica. The first one takes ``first_s``
+    besides: a small CPU is quickest at forwards of a single row, and a GPU is flat up to some
+    number of rows, so that the first tokens are cheaper than later ones.
 
     A replica that answers share begins a forward every ``period_s``; 0 stands for one that begins
     whenever this answer asks. A draft that is not ready when the other answers are waits for the
-    next forward.
+    next forward, for which these return after ``alone_s`` at the earliest.
+
+    If ``num_waiting`` answers (1 or more) wait for a replica one after the other, a draft takes no
+    time as long as the others keep the replica busy: then only forwards count, those of all
+    (the asymptotic bounds of closed queueing networks, Denning and Buzen 1978). While a level is
+    drafted, ``num_held`` answers wait for it, this one included: all that share a replica whose
+    heads draft. What more than ``most_tokens`` draft tokens take is not known yet.
     """
 
     target_s: float
@@ -40,6 +47,9 @@ class RoundCosts:
     hop_s: float = 0.0
     queue_s: float = 0.0
     sibling_s: float = 0.0
+    num_waiting: float = 1.0
+    num_held: float = 1.0
+    most_tokens: float = math.inf
 
     def of_width(self, num_tokens: int) -> RoundCosts:
         """Return the times of drafts with ``num_tokens`` in each level, as if these were one."""
@@ -48,22 +58,26 @@ class RoundCosts:
 
     @property
     def explored_s(self) -> float:
-        """The time that a draft of one token takes from this answer and others."""
-        return self.first_s + self.token_s + self.wait_s(1)
+        """The time that a draft of one token takes from this answer and others, none of which
+        draft."""
+        return max(0.0, self.round_s(1) - self.alone_s) + (self.num_held - 1) * self.level_s
 
     def marginal_s(self, depth: int) -> float:
         """Return the time that another level with one token, in a draft of ``depth`` levels, takes
-        from this answer and others. A draft that waits for the next forward takes none itself."""
+        from this answer and others. A draft that waits for the next forward, or while the replica
+        works for others, takes none itself."""
         waits = self.period_s and not self._is_quick(depth)
-        return self.token_s if waits else self.token_s + self.level_s
+        hidden = self.wait_s(depth) < self.verification_s(depth) * self._others_share
+        return self.token_s if waits or hidden else self.token_s + self.level_s
 
     def wait_s(self, num_levels: int) -> float:
         """Return the time from the beginning of a draft until it can be verified."""
-        drafting_s, period_s = num_levels * self.level_s, self.period_s
+        drafting_s = num_levels * self.level_s
         if num_levels:
             drafting_s += self.hop_s + self.queue_s
-        if not period_s or self._is_quick(num_levels):
+        if not self.period_s or self._is_quick(num_levels):
             return drafting_s
+        period_s = max(self.period_s, self.alone_s)
         return period_s * math.ceil(drafting_s / period_s + _EARLY)
 
     def _is_quick(self, num_levels: int) -> bool:
@@ -84,7 +98,7 @@ class RoundCosts:
             return 0
         best, best_rate = 0, 1.0 / self.alone_s
         tokens = another = 1.0
-        for depth in range(1, limit + 1):
+        for depth in range(1, int(min(limit, self.most_tokens)) + 1):
             another *= alpha
             tokens += another
             rate = tokens / self.round_s(depth)
@@ -94,7 +108,14 @@ class RoundCosts:
 
     def round_s(self, depth: int) -> float:
         """Return the time of a round of ``depth`` levels with one token each."""
-        return self.verification_s(depth) + self.wait_s(depth)
+        verification_s = self.verification_s(depth)
+        hidden_s = verification_s * self._others_share
+        return verification_s + max(0.0, self.wait_s(depth) - hidden_s)
+
+    @property
+    def _others_share(self) -> float:
+        """The share of a verification in which the replica works for others."""
+        return 1 - 1 / self.num_waiting
 
     def verification_s(self, num_tokens: float) -> float:
         """Return the time of a verification of ``num_tokens`` draft tokens."""
@@ -103,9 +124,9 @@ class RoundCosts:
     def can_gain(self, alpha: float) -> bool:
         """Return whether there is a draft that, if it took no time, would yield more tokens in a
         given time than the target alone."""
-        if alpha * self.alone_s <= self.token_s:
+        if alpha * self.alone_s <= self.token_s + min(0.0, self.first_s):
             return False
-        if not self.first_s or alpha >= 1:
+        if self.first_s <= 0 or alpha >= 1:
             return True
         # The n-th token yields alpha^n and takes the share `token` of the time of a token alone.
         token = self.token_s / self.alone_s
@@ -116,6 +137,7 @@ class RoundCosts:
     def deepest(self, depth: int, limit: int) -> int:
         """Return the number of levels, up to ``limit``, that a draft may have which is worth
         ``depth`` of them: as long as its drafter is sure, all that are ready at the same time."""
+        limit = int(min(limit, self.most_tokens))
         if not self.period_s or not self.level_s:
             return limit
         in_time_s = self._quick_s

@@ -3,14 +3,15 @@
 The argument is that of ``decoding/predict/lookahead.py``: at R tokens per second, anything that
 takes a time t is worth it if it yields at least R * t tokens. A node yields its value, the
 probability that it is accepted along with all nodes before it, and takes the time that a token adds
-to a verification and to drafting a level: nodes worth less than R * t are left out. A level yields the sum of its nodes'
-values. Let S be that sum for the previous level, and a the probability that a child of an accepted
-node is accepted. Then another level yields about S * a, and takes at least the time t of a
-drafter's step and a node: stop as soon as S < R * t / a, since S only falls.
+to a verification and to drafting a level: nodes worth less than R * t are left out. A level yields
+the sum of its nodes' values. Let S be that sum for the previous level, and a the probability that a
+child of an accepted node is accepted. Then another level yields about S * a, and takes at least the
+time t of a drafter's step and a node: stop as soon as S < R * t / a, since S only falls.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -130,7 +131,7 @@ class AdaptiveTree:
         below = min(1.0, rate * costs.marginal_s(depth) / self._acceptance.alpha)
         deepest = costs.deepest(depth, self._limit)
         price = min(1.0, rate * (costs.token_s + costs.sibling_s))
-        return self._tree(deepest, below, price)
+        return self._tree(deepest, below, price, costs.most_tokens)
 
     def observe(self, outcome: TreeOutcome, plan: TreePlan | None = None) -> None:
         """Learn from a round that was verified; ``plan`` is that of its draft, None if there was
@@ -154,8 +155,12 @@ class AdaptiveTree:
         elif self._shadow_price >= price and not trial:
             self._shadow_price = max(_CHEAPEST, self._shadow_price * _CHEAPER)
 
-    def _tree(self, depth: int, below: float, price: float) -> TreePlan:
-        growth = TreeGrowth(self._width, max(price, self._shadow_price))
+    def _tree(
+        self, depth: int, below: float, price: float, most_tokens: float = math.inf
+    ) -> TreePlan:
+        asked = self._fills or self._lookahead is not None
+        width = self._width if asked else int(min(self._width, most_tokens))
+        growth = TreeGrowth(width, max(price, self._shadow_price))
         if self._lookahead:
             below = 0.0
         stop = DraftStop(below, self._calibration.latest)

@@ -69,7 +69,10 @@ class Latencies:
         num_read = cost.num_computed_tokens - verification.num_drafted - 1
         if num_read < LEAST_TOKENS:
             num_rows = cost.num_batch_tokens or verification.num_drafted + 1
-            self.price.add(cost.num_batch_calls or 1, num_rows, cost.forward_s, cost.queue_s)
+            self.price.add(
+                *(cost.num_batch_calls or 1, num_rows),
+                *(cost.forward_s, cost.queue_s, verification.heads_s),
+            )
         self.prefill.add(num_read, cost.forward_s)
 
     def drafted(self, kind: str, draft: TimedDraft) -> None:
@@ -92,24 +95,26 @@ class Latencies:
     def _capacity(
         self, num_verifiers: int, kinds: Sequence[str], heads_depth: int, num_answers: int
     ) -> Capacity:
-        target_s = self.target_s.value
+        hop_s = self.hop_s.value or 0.0
         if not self.price.period_s:  # a call has its replica to itself
             num_verifiers = min(num_verifiers, max(1, num_verifiers // max(1, num_answers)))
         return Capacity(
             num_verifiers=num_verifiers,
             drafters=tuple(kinds) or (0,),
-            target_s=target_s,
-            target_alone_s=None if target_s is None else self.price.without_drafts(target_s),
+            target_s=self.target_s.value,
+            target_alone_s=self.price.alone_s(hop_s),
             drafter_s=self.drafter(kinds[0]).level_s if kinds else None,
             drafter_sibling_s=self.drafter(kinds[0]).sibling_s if kinds else 0.0,
             target_token_s=self.price.token_s,
             target_first_s=self.price.first_s,
+            most_tokens=self.price.most_tokens,
             period_s=self.price.period_s,
             heads_s=self.heads.level_s,
             heads_sibling_s=self.heads.sibling_s,
             heads_depth=heads_depth,
             num_waiting=self.price.num_waiting,
-            hop_s=self.hop_s.value or 0.0,
+            num_sharing=self.price.num_sharing,
+            hop_s=hop_s,
             drafter_queue_s=(self._drafter_queue_s[kinds[0]].value or 0.0) if kinds else 0.0,
             knows_price=self.price.is_known,
         )

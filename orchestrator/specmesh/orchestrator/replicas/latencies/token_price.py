@@ -12,18 +12,26 @@ without is learnt beside it.
 
 The price follows from the times and sizes of forwards, never from how long an answer's own calls
 queue: else load would make verifications seem slow and drafts worth their time, which is more load.
+
+All calls of a forward report it, hundreds of them in a crowd. So everything is averaged over the
+latest forwards, not over the latest calls, which may all be of one forward.
 """
 
 from __future__ import annotations
 
+import math
+
 from specmesh.decoding.predict.forward_times import ForwardTimes
-from specmesh.orchestrator.replicas.latencies.sliding import RunningMedian
 
 SHARED_CALLS, OWN_CALLS = 1.6, 1.3
-"""The mean number of calls in a forward from which on replicas count as shared, and below which
-they no longer do."""
-CALLS_DECAY = 1 / 32
-"""The weight of a call in that mean, once there were so many."""
+"""The mean number of calls at a replica from which on those that can share forwards count as doing
+so, and below which they no longer do."""
+EXPLORED = 4.0
+"""The rows of a forward over those of the largest one so far up to which its time is foreseen."""
+NOISE = 0.05
+"""The share of a forward by which forwards vary anyway."""
+MEMORY = 64
+"""The number of latest forwards over which the waiting calls are averaged."""
 
 
 class TokenPrice:
@@ -32,39 +40,42 @@ class TokenPrice:
     def __init__(self) -> None:
         self._forwards = ForwardTimes()
         self._with_drafts = ForwardTimes()
-        self._bare_share = RunningMedian()
+        self._most_rows = 0
         self._num_due = 0.0
-        self._sharers = RunningMedian()
-        self._num_calls = RunningMedian()
-        self._mean_calls = 1.0
-        self._calls_weight = 1.0
+        self._most_calls = 1
         self._is_shared = False
-        self._num_rows = RunningMedian()
-        self._queue_s = RunningMedian()
+        self._calls_s = self._busy_s = 0.0
+        """The seconds that calls were at their replica until they were verified, and the seconds
+        that the replica worked for them, both of about the latest ``MEMORY`` forwards."""
 
-    def add(self, num_calls: int, num_rows: int, forward_s: float, queue_s: float) -> None:
+    def add(
+        self,
+        num_calls: int,
+        num_rows: int,
+        forward_s: float,
+        queue_s: float,
+        heads_s: float = 0.0,
+    ) -> None:
         """Record a verification that waited ``queue_s`` for a forward of ``num_calls`` with
-        ``num_rows`` in all."""
+        ``num_rows`` in all, after which the target's heads drafted for ``heads_s``."""
         if forward_s <= 0 or num_calls < 1:
             return
+        kept, used_s = 1 - 1 / (MEMORY * num_calls), forward_s + heads_s
+        self._calls_s = kept * self._calls_s + queue_s + used_s
+        self._busy_s = kept * self._busy_s + used_s / num_calls
+        self._most_calls = max(self._most_calls, num_calls)
+        least = OWN_CALLS if self._is_shared else SHARED_CALLS
+        self._is_shared = self._can_share and self._num_at_once > least
         self._num_due += 1 / num_calls  # all calls of a forward report it, and it counts once
         if self._num_due >= 1:
             self._num_due -= 1
             self._add_forward(num_calls, num_rows, forward_s)
-        self._sharers.add(num_calls * (1 + queue_s / forward_s))
-        self._num_calls.add(num_calls)
-        self._mean_calls += self._calls_weight * (num_calls - self._mean_calls)
-        self._calls_weight = max(CALLS_DECAY, self._calls_weight / (1 + self._calls_weight))
-        self._is_shared = self._mean_calls > (OWN_CALLS if self._is_shared else SHARED_CALLS)
-        self._num_rows.add(num_rows)
-        self._queue_s.add(queue_s)
 
     def _add_forward(self, num_calls: int, num_rows: int, seconds: float) -> None:
         self._forwards.add(num_rows, seconds)
+        self._most_rows = max(self._most_rows, num_rows)
         if num_rows > num_calls:
             self._with_drafts.add(num_rows, seconds)
-        elif self._with_drafts.varies:
-            self._bare_share.add(seconds / self._with_drafts.at(num_rows))
 
     @property
     def _line(self) -> ForwardTimes:
@@ -75,21 +86,33 @@ class TokenPrice:
     def token_s(self) -> float:
         """The seconds that one more token takes from all answers together, rounded to hide small
         changes; 0 until forwards of different sizes have been seen."""
-        return float(f"{self._line.row_s * (self._sharers.value or 1.0):.1e}")
+        return float(f"{self._line.row_s * self._num_at_once:.1e}")
 
     @property
     def first_s(self) -> float:
-        """The seconds that a verification takes besides as soon as it has any draft token,
-        rounded."""
-        num_calls = self._num_calls.value or 1.0
-        seconds = max(0.0, 1 - self._quickness) * self._line.at(num_calls)
-        return float(f"{seconds * self.num_waiting:.1e}")
+        """The seconds that a verification takes besides as soon as it has any draft token, rounded.
+        Below 0 where a forward is flat up to more rows than it has calls: these draft tokens cost
+        less than the later ones, but not less than nothing."""
+        if not self._with_drafts.varies:
+            return 0.0
+        num_calls, row_s = self._num_bare, self._line.row_s
+        one_each_s = self._with_drafts.near(2 * num_calls, row_s)
+        seconds = one_each_s - row_s * num_calls - self._bare_s
+        surplus_s = max(0.0, abs(seconds) - NOISE * self._bare_s) * self._num_forwards
+        return max(float(f"{math.copysign(surplus_s, seconds):.1e}"), -self.token_s)
 
     @property
-    def _quickness(self) -> float:
-        """The time of a forward without draft tokens over that which the law of the others has for
-        its rows."""
-        return (self._bare_share.value or 1.0) if self._with_drafts.varies else 1.0
+    def most_tokens(self) -> float:
+        """The most draft tokens of a verification whose time can be told: a GPU is flat up to some
+        number of rows, so a forward may have ``EXPLORED`` times as many as the largest so far."""
+        if not self._most_rows:
+            return math.inf
+        return max(1.0, float(f"{EXPLORED * self._most_rows / self._num_bare - 1:.1e}"))
+
+    @property
+    def _bare_s(self) -> float:
+        """The seconds of a forward if no call had draft tokens."""
+        return self._forwards.near(self._num_bare, self._line.row_s)
 
     @property
     def is_known(self) -> bool:
@@ -104,19 +127,41 @@ class TokenPrice:
 
     @property
     def num_waiting(self) -> float:
-        """The answers that wait for a replica one after the other, rounded; 1 if they share
+        """The answers that wait for a replica one after the other, rounded; 1 if they can share
         forwards."""
-        return 1.0 if self.period_s else float(f"{self._sharers.value or 1.0:.1e}")
+        return 1.0 if self._can_share else float(f"{self._num_at_once:.1e}")
 
-    def without_drafts(self, target_s: float) -> float:
-        """Return the seconds of a verification that usually takes ``target_s`` if no call had any
-        draft tokens. Calls that share forwards then all return in time for the next one."""
-        num_calls, num_rows = self._num_calls.value or 1.0, self._num_rows.value or 1.0
-        bare_s = self._line.at(num_calls) * self._quickness
-        as_usual_s = self._line.at(num_rows) if num_rows > num_calls else bare_s
-        if not as_usual_s:
-            return target_s
-        share = bare_s / as_usual_s
-        queue_s = (self._queue_s.value or 0.0) if self.period_s else 0.0
-        alone_s = max(target_s - queue_s, target_s / 2) * min(1.0, share)
-        return float(f"{alone_s:.1e}")
+    @property
+    def num_sharing(self) -> float:
+        """The answers that share a replica, rounded; 1 if they wait for it one after the other."""
+        return float(f"{self._num_at_once:.1e}") if self._can_share else 1.0
+
+    def alone_s(self, hop_s: float) -> float | None:
+        """Return the seconds of a verification with a call of ``hop_s`` if no call had any draft
+        tokens; None until forwards have been seen. Calls that share forwards then all return in
+        time for the next one, the others wait for each other."""
+        bare_s = self._bare_s
+        return float(f"{hop_s + bare_s * self._num_forwards:.1e}") if bare_s else None
+
+    @property
+    def _can_share(self) -> bool:
+        """True if a replica has ever computed several calls at once."""
+        return self._most_calls > 1
+
+    @property
+    def _num_at_once(self) -> float:
+        """The mean number of calls that wait for a replica or share its forward while it works:
+        Little's law (1961)."""
+        return max(1.0, self._calls_s / self._busy_s) if self._busy_s else 1.0
+
+    @property
+    def _num_bare(self) -> float:
+        """The number of calls in a forward if none had draft tokens, rounded: all at a replica that
+        has ever computed several at once, up to twice as many, since groups may take turns."""
+        most = 2 * self._most_calls if self._can_share else 1
+        return float(f"{min(self._num_at_once, most):.1e}")
+
+    @property
+    def _num_forwards(self) -> float:
+        """The number of forwards that a call would then wait for, its own included."""
+        return self._num_at_once / self._num_bare

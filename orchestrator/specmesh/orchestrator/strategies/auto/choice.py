@@ -15,6 +15,7 @@ from typing import Final
 
 from specmesh.decoding.predict.acceptance_rate import (
     DRAFTER,
+    HEADS_CHAIN,
     HEADS_LEVELS,
     OTHER_OUTCOMES,
     PRIOR_ALPHA,
@@ -95,8 +96,9 @@ def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[st
         if capacity.num_waiting < QUEUE:
             rates[DSI] = drafter.dsi
     if capacity.heads_depth and (costs := capacity.heads_costs):
-        beta = _rate(acceptance, HEADS_LEVELS, max(PRIOR_ALPHA, alpha))
-        heads = HeadsRates(costs, beta, capacity.heads_depth)
+        beta = _rate(acceptance, HEADS_CHAIN, max(PRIOR_ALPHA, alpha))
+        levels = _rate(acceptance, HEADS_LEVELS, beta + (1 - beta) * SECOND_CHOICES)
+        heads = HeadsRates(costs, beta, levels, capacity.heads_depth)
         rates["heads"] = heads.heads
         if drafter is not None:
             rates[HEADS_AND_DRAFTER] = heads.with_drafter(drafter)
@@ -122,7 +124,7 @@ def _alone(capacity: Capacity, acceptance: MeshAcceptance) -> Choice:
     """Return the target alone, or now and then a stretch that tries a token per verification."""
     costs = capacity.heads_costs or capacity.drafter_costs
     assert costs is not None
-    if acceptance.exploration.tries((costs.explored_s + costs.token_s) / costs.alone_s):
+    if acceptance.exploration.tries(costs.explored_s / costs.alone_s):
         tries = HEADS_AND_DRAFTER if capacity.heads_depth else SPECULATIVE
         return Choice(tries, "it is time to see whether drafts pay again", lookahead=1)
     return Choice(ALONE, "no draft is expected to pay")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from specmesh.decoding.predict.closed_forms import expected_tokens
 from specmesh.decoding.predict.round_costs import RoundCosts
@@ -23,6 +23,8 @@ _SURE: Final = 0.995
 """The highest acceptance rate that is believed."""
 _BRANCHED: Final = 0.9
 """The share of the expected rate that drafts from many outcomes have reached in simulations."""
+_WIDE: Final = 0.9
+"""The same for trees with two nodes a level, of which deep levels have fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,9 @@ class DrafterRates:
 
     @property
     def tree(self) -> float:
-        """The same with two nodes a level."""
-        return self._draft_then_verify(self.costs.of_width(2), self.levels)
+        """The same with two nodes a level, or one where that is better."""
+        two = self._draft_then_verify(self.costs.of_width(2), self.levels)
+        return max(_WIDE * two, self.speculative)
 
     @property
     def exhaustive(self) -> float:
@@ -83,7 +86,8 @@ class DrafterRates:
         if least >= 1 or self.alpha <= 0:
             return 0
         worth = math.log(least) / math.log(min(self.alpha, _SURE))
-        return int(min(worth, costs.alone_s / costs.level_s if costs.level_s else worth))
+        time_s = max(0.0, costs.alone_s - costs.hop_s - costs.queue_s)
+        return int(min(worth, time_s / costs.level_s if costs.level_s else worth))
 
     @staticmethod
     def _draft_then_verify(costs: RoundCosts, alpha: float) -> float:
@@ -99,22 +103,26 @@ def _round_s(costs: RoundCosts, depth: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class HeadsRates:
-    """The strategies that use the target's heads, which draft trees of up to ``limit`` levels, each
-    right at the rate ``beta``."""
+    """The strategies that use the target's heads, which draft trees of up to ``limit`` levels.
+
+    The heads' first choice is right at the rate ``first``, a level of their trees at ``levels``.
+    """
 
     costs: RoundCosts
-    beta: float
+    first: float
+    levels: float
     limit: int
 
     @property
     def heads(self) -> float:
-        """The same as ``DrafterRates.speculative``, but drafting holds the replica."""
-        return expected_tokens(self.beta, self._depth) / self._tree_s
+        """The same as ``DrafterRates.tree``, but drafting holds the replica."""
+        return self._best.tokens_per_s
 
     def with_drafter(self, drafter: DrafterRates) -> float:
         """Return the rate if the drafter's chain is verified too. The chain stands after a round if
         it is right about all that the round has committed."""
-        alpha, beta, depth, num = drafter.alpha, self.beta, self._depth, drafter.num_meanwhile
+        best = self._best
+        alpha, beta, depth, num = drafter.alpha, best.beta, best.depth, drafter.num_meanwhile
         if not num:
             return self.heads
         either = 1.0 + math.fsum(
@@ -126,13 +134,27 @@ class HeadsRates:
         )
         stands = begins / (1 - min(alpha, _SURE) ** (num + 1) + begins)
         tokens = stands * either + (1 - stands) * expected_tokens(beta, depth)
-        return tokens / (self._tree_s + stands * num * drafter.costs.token_s)
+        return tokens / (best.round_s + stands * num * drafter.costs.token_s)
 
     @property
-    def _depth(self) -> int:
-        return self.costs.best_depth(self.beta, min(self.limit, _DEEPEST))
+    def _best(self) -> _Tree:
+        """The best tree with one node a level, or with two."""
+        trees = (self._tree(1, self.first), self._tree(2, self.levels))
+        return max(trees, key=lambda tree: tree.tokens_per_s)
+
+    def _tree(self, width: int, beta: float) -> _Tree:
+        costs = self.costs.of_width(width)
+        depth = costs.best_depth(beta, min(self.limit, _DEEPEST))
+        return _Tree(beta, depth, costs.round_s(depth) / (_WIDE if width > 1 else 1.0))
+
+
+class _Tree(NamedTuple):
+    """A tree of ``depth`` levels, each right at the rate ``beta``, and the time of its round."""
+
+    beta: float
+    depth: int
+    round_s: float
 
     @property
-    def _tree_s(self) -> float:
-        """The time of a round with a tree of the best depth."""
-        return self.costs.round_s(self._depth)
+    def tokens_per_s(self) -> float:
+        return expected_tokens(self.beta, self.depth) / self.round_s

@@ -87,7 +87,9 @@ class Auto(Strategy):
             return commands
         if self._num_tokens < self._chosen_at + LEAST_TOKENS and not self._choice.tentative:
             return commands
-        choice, former = self._choose(self._choice.strategy), self._choice
+        former = self._choice
+        # What only measures the mesh has no advantage over others once that is known.
+        choice = self._choose(None if former.tentative else former.strategy)
         if (choice.strategy, choice.lookahead) == (former.strategy, former.lookahead):
             self._choice = choice
             return commands
@@ -104,9 +106,13 @@ class Auto(Strategy):
         self._chosen_at, capacity = self._num_tokens, self._capacity
         if self._lacks_drafter:
             capacity = replace(capacity, drafters=())
-        choice = choose(capacity, self._acceptance, current)
-        if choice.lookahead is None:
-            self._goal.acceptance.chosen = choice.strategy
+        everyone, shares = self._goal.acceptance, capacity.period_s > 0
+        if shares:  # answers that share replicas are fastest with the same strategy
+            choice = choose(capacity, everyone, everyone.chosen)
+        else:
+            choice = choose(capacity, self._acceptance, current)
+        if (shares or not self._num_tokens) and choice.lookahead is None and not choice.tentative:
+            everyone.chosen = choice.strategy
         return choice
 
     def _change(self, choice: Choice, commands: Sequence[Command]) -> list[Command]:
