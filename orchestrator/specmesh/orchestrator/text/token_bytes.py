@@ -53,6 +53,8 @@ class TokenBytes:
         self.spellings = Spellings(self._special_ids)
         self._known: dict[int, bytes | None] = {}
         """The bytes of tokens that stand for the same ones in any context; None for others."""
+        self._lengths: dict[int, int] = {}
+        """The characters of tokens that are decoded alone."""
         fallback, byte_level = _FIRST_CONTINUATION_BYTE
         self.has_fallback = self._spells_a_byte(fallback)
         """True if there are tokens of one byte each for characters that the vocabulary lacks."""
@@ -69,7 +71,7 @@ class TokenBytes:
         known = self._fixed(token_id)
         # At the beginning a space may be dropped, even one that is spelled as a byte.
         if known is None or (not context and known.isascii()):
-            before = len(self._text(context))
+            before = self._length(context)
             return self._text([*context, token_id])[before:].encode()
         return known
 
@@ -80,7 +82,7 @@ class TokenBytes:
         context: list[int] = []
         for token in islice(with_text, CONTEXT_TOKENS):
             context.insert(0, token)
-            if self._text(context):
+            if self._length(context):
                 break
         return context
 
@@ -103,6 +105,16 @@ class TokenBytes:
 
     def _text(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(tokens))
+
+    def _length(self, tokens: Sequence[int]) -> int:
+        """Return the number of characters of ``tokens``, which are mostly one: the context of the
+        next token."""
+        if len(tokens) != 1:
+            return len(self._text(tokens))
+        (token_id,) = tokens
+        if token_id not in self._lengths:
+            self._lengths[token_id] = len(self._text(tokens))
+        return self._lengths[token_id]
 
     def _spells_a_byte(self, entry: str) -> bool:
         decoder = self._tokenizer.decoder

@@ -71,7 +71,7 @@ class VerifyAttempt:
             asked = self._asked()
             request = self._message(asked)
             message = verifier_pb2.VerifyEachRequest(request=request, trace_context=call.carrier)
-            async with self._peer.verifications.send(message, deadline) as exchange:
+            with self._peer.verifications.send(message, deadline) as exchange:
                 response = (await exchange.read()).response
             verified = self._read(response, asked)
             self._describe(call.span, response, verified)

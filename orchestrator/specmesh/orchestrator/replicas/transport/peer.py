@@ -83,6 +83,9 @@ class Peer:
         """Called whenever ``changed`` is set, in the order they were added."""
         self.process_id = ""
         """Id of the process that served last; empty if it did not report one."""
+        self.identity = address
+        """The id of the process that serves there, which is the same at all its addresses and for
+        every orchestrator; the address if the process did not report one."""
         self.instance = ""
         """Name of the replica, in Kubernetes that of its pod; empty if it did not report one."""
         self._serving = False
@@ -114,12 +117,6 @@ class Peer:
         return self._connection.assessments
 
     @property
-    def identity(self) -> str:
-        """The id of the process that serves there, which is the same at all its addresses and for
-        every orchestrator; the address if the process did not report one."""
-        return self.process_id or self.address
-
-    @property
     def title(self) -> str:
         """The address and, if known, the name, for messages."""
         return f"{self.address} ({self.instance})" if self.instance else self.address
@@ -148,7 +145,7 @@ class Peer:
 
     def can(self, feature: model_pb2.ModelFeature.ValueType) -> bool:
         """Return whether the model it serves is known to have ``feature``."""
-        return self.model is not None and feature in self.model.info.features
+        return self.model is not None and feature in self.model.features
 
     @property
     def heads_depth(self) -> int:
@@ -287,6 +284,7 @@ class Peer:
         if not process_id or process_id != self.process_id:
             self.process_number = next(_process_numbers)
         self.process_id = process_id
+        self.identity = process_id or self.address
 
     def _set_serving(self, serving: bool) -> None:
         if serving != self._serving:
