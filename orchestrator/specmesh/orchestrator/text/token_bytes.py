@@ -78,6 +78,8 @@ class TokenBytes:
     def context(self, tokens: Sequence[int]) -> list[int]:
         """Return the end of ``tokens`` that decides what the next one adds to their text: the
         shortest end that has a text itself."""
+        if tokens and tokens[-1] not in self.special and self._length(tokens[-1:]):
+            return [tokens[-1]]  # as nearly always
         with_text = (token for token in reversed(tokens) if token not in self.special)
         context: list[int] = []
         for token in islice(with_text, CONTEXT_TOKENS):

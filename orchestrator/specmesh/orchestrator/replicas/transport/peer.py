@@ -68,6 +68,8 @@ class Peer:
         """The kind of the model it serves (``kind_of``); empty until it is known."""
         self.kv_capacity_tokens = math.inf
         """Tokens of one answer that its KV cache holds; infinite if nothing limits them."""
+        self.heads_depth = 0
+        """Most levels that its heads draft; 0 if it has no heads or they are unknown."""
         self.refusal: str | None = None
         """The reason why the peer does not fit the mesh; None if it does."""
         self.num_outstanding = 0
@@ -146,11 +148,6 @@ class Peer:
     def can(self, feature: model_pb2.ModelFeature.ValueType) -> bool:
         """Return whether the model it serves is known to have ``feature``."""
         return self.model is not None and feature in self.model.features
-
-    @property
-    def heads_depth(self) -> int:
-        """Most levels that its heads draft; 0 if it has no heads or they are unknown."""
-        return 0 if self.model is None else self.model.info.heads_depth
 
     def judge(self, refusal: str | None) -> None:
         """Admit (None) or refuse the peer anew, after the mesh has moved to another target."""
@@ -274,6 +271,7 @@ class Peer:
             self.refusal = await self._admit(described)
             self.kind = kind_of(described.info)
             self.kv_capacity_tokens = described.info.kv_capacity_tokens or math.inf
+            self.heads_depth = described.info.heads_depth
             self.model = described  # set last, so that an admission that raised is repeated
             if self.refusal:
                 log.error("peer refused", extra={**self.log_fields, "reason": self.refusal})
