@@ -66,7 +66,10 @@ class VerifyAttempt:
                 **self._peer.attributes,
             }
 
-        with ClientSpan(METHOD, self._peer.address, describe, self._context.parent) as call:
+        with ClientSpan(
+            *(METHOD, self._peer.address, describe, self._context.parent),
+            recorded=self._request.recorded,
+        ) as call:
             call.span.update_name(names.VERIFY_SPAN)
             asked = self._asked()
             request = self._message(asked)
