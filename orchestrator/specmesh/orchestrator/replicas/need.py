@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.v1 import model_pb2
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """The model, the features and the KV cache that a replica needs to answer.
 
     An answer begins only if all current replicas meet its need; replicas that join later may not.
