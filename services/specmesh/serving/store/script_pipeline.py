@@ -34,7 +34,7 @@ class ScriptPipeline:
         """Runs while a server without the script gets it, for all calls that have found it so."""
 
     async def run(
-        self, purpose: str, keys: Sequence[str], args: Sequence[str | bytes | int]
+        self, purpose: str, keys: Sequence[bytes], args: Sequence[str | bytes | int]
     ) -> Any:
         """Return the reply to a call, which is an exception if the server refused it. Raises
         StoreUnavailable. A call that finds a server without the script takes two more round trips,
