@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
+from time import monotonic
 from typing import Any, TypeVar
 
 import uvloop
@@ -28,9 +28,9 @@ class ServerLoop(uvloop.Loop):
         """Call ``callback`` whenever there is something to read from ``fd``."""
         super().add_reader(fd, taking_all_wake_ups(fd, callback), *args)
 
-    def time(self) -> float:
-        """Return the seconds of a monotonic clock."""
-        return time.monotonic()
+    time = staticmethod(monotonic)  # type: ignore[assignment]
+    """Returns the seconds of a monotonic clock. It is asked many times per token: a method of ours
+    would be one call more each time."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
