@@ -28,7 +28,7 @@ class ServerLoop(uvloop.Loop):
         """Call ``callback`` whenever there is something to read from ``fd``."""
         super().add_reader(fd, taking_all_wake_ups(fd, callback), *args)
 
-    time = staticmethod(monotonic)  # type: ignore[assignment]
+    time = staticmethod(monotonic)
     """Returns the seconds of a monotonic clock. It is asked many times per token: a method of ours
     would be one call more each time."""
 
