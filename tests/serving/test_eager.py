@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from specmesh.serving.eager import Begun, begin
+from specmesh.serving.eager import EagerWork, begin
 
 
 class Work:
@@ -29,7 +29,7 @@ class Work:
 
 async def test_it_runs_to_its_first_wait_at_once_and_to_its_end_while_somebody_waits():
     work = Work()
-    begun = Begun(work.run())
+    begun = EagerWork(work.run())
     assert work.steps == ["begun"]
     waiting = asyncio.create_task(begun.wait())
     for future, said in ((work.first, "one"), (work.second, "two")):
@@ -43,7 +43,7 @@ async def test_what_does_not_wait_is_done_at_once():
     async def work() -> None:
         pass
 
-    begun = Begun(work())
+    begun = EagerWork(work())
     assert begun.done
     assert await begun.wait(0)
     assert begin(work()) is None
@@ -51,7 +51,7 @@ async def test_what_does_not_wait_is_done_at_once():
 
 async def test_after_its_time_the_rest_is_for_a_task():
     work = Work()
-    begun = Begun(work.run())
+    begun = EagerWork(work.run())
     assert not await begun.wait(0.01)
     work.first.set_result("one")
     await asyncio.sleep(0.01)
@@ -67,14 +67,14 @@ async def test_the_time_is_that_of_all_its_waits():
         for _ in range(10_000):
             await asyncio.sleep(0.001)
 
-    begun = Begun(often())
+    begun = EagerWork(often())
     assert not await asyncio.wait_for(begun.wait(0.02), 10)
     begun.close()
 
 
 async def test_a_caller_that_is_cancelled_leaves_it_where_it_is():
     work = Work()
-    begun = Begun(work.run())
+    begun = EagerWork(work.run())
     waiting = asyncio.create_task(begun.wait())
     await asyncio.sleep(0)
     waiting.cancel()
@@ -88,7 +88,7 @@ async def test_a_caller_that_is_cancelled_leaves_it_where_it_is():
 @pytest.mark.parametrize("is_waited_for", [True, False])
 async def test_its_error_is_that_of_whoever_runs_it(is_waited_for: bool):
     work = Work()
-    begun = Begun(work.run())
+    begun = EagerWork(work.run())
     work.first.set_exception(ValueError("refused"))
     with pytest.raises(ValueError, match="refused"):
         await (begun.wait() if is_waited_for else begun.go_on())

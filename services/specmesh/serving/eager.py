@@ -8,7 +8,7 @@ from types import coroutine
 from typing import Any
 
 
-class Begun:
+class EagerWork:
     """A coroutine that runs up to its first wait at once, and without a task of its own while its
     caller waits for it. A task costs several turns of the event loop and its place among all tasks.
 
@@ -76,7 +76,7 @@ class Begun:
 
 def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
     """Run ``work`` up to its first wait; return a task for the rest, or None if it is done."""
-    begun = Begun(work)
+    begun = EagerWork(work)
     return None if begun.done else begun.go_on()
 
 

@@ -16,7 +16,7 @@ from random import Random
 
 from specmesh.orchestrator.strategies.commands import StopReason
 from specmesh.serving.conventions import COMMIT_SPAN
-from specmesh.serving.eager import Begun
+from specmesh.serving.eager import EagerWork
 from specmesh.serving.errors import AbortedStatus
 from specmesh.serving.metrics import NOT_RESUMABLE
 from specmesh.serving.store.session_store import SessionStore
@@ -164,7 +164,7 @@ class SessionLog:
     async def _caught_up_within(self, seconds: float, store: SessionStore) -> None:
         """Write until the store has everything, and leave to a task what takes longer."""
         with _told():
-            writing = Begun(self._catch_up(store))
+            writing = EagerWork(self._catch_up(store))
             try:
                 if not await writing.wait(seconds):
                     self._catching_up = writing.go_on()

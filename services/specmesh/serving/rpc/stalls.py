@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc.aio
 
-from specmesh.serving.eager import Begun
+from specmesh.serving.eager import EagerWork
 from specmesh.serving.errors import UnavailableStatus
 
 NUM_CHECKS = 4
@@ -39,7 +39,7 @@ class Stalls:
             self._check_later()
         writing = None
         try:
-            writing = Begun(context.write(message))
+            writing = EagerWork(context.write(message))
             await writing.wait()
         except asyncio.CancelledError:
             # A write that is cancelled leaks 240 bytes in gRPC
