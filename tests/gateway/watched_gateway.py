@@ -16,7 +16,7 @@ from specmesh.gateway.__main__ import serve
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.process import allocator
 from specmesh.serving.process.command_line import parse
-from specmesh.serving.process.event_loop import run
+from specmesh.serving.process.server_loop import run
 
 PERIOD_S = 0.002
 GIVES_BACK_S = 0.5

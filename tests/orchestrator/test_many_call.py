@@ -39,7 +39,7 @@ def asking(token: int) -> verifier_pb2.VerifyEachRequest:
 async def verify(peer: Peer, token: int = 2, deadline: float | None = None) -> int:
     """By the call for many requests, even if it is alone."""
     calls = peer._connection.many_verifications
-    async with calls.send(asking(token), deadline or soon()) as exchange:
+    with calls.send(asking(token), deadline or soon()) as exchange:
         return (await exchange.read()).response.next_token_id
 
 
@@ -54,7 +54,7 @@ async def drafted(peer: Peer) -> list[drafter_pb2.DraftEachResponse]:
         parts.append(part)
         return None if part.last else soon()
 
-    async with peer._connection.many_drafts.send(DRAFT, soon()) as exchange:
+    with peer._connection.many_drafts.send(DRAFT, soon()) as exchange:
         await exchange.each(take)
     return parts
 
@@ -81,7 +81,7 @@ async def verifier(connect) -> tuple[Counting, Peer]:
 
 async def ask(peer: Peer, token: int) -> int:
     """By whichever call the peer chooses."""
-    async with peer.verifications.send(asking(token), soon()) as exchange:
+    with peer.verifications.send(asking(token), soon()) as exchange:
         return (await exchange.read()).response.next_token_id
 
 
@@ -179,7 +179,7 @@ async def test_a_request_that_is_cancelled_before_it_left_never_leaves(verifier)
     await hold.reached.wait()
 
     async def ask_and_cancel() -> None:
-        async with peer.verifications.send(asking(3), soon()) as exchange:
+        with peer.verifications.send(asking(3), soon()) as exchange:
             exchange.cancel()
             await exchange.read()
 
@@ -254,7 +254,7 @@ async def test_a_connection_that_is_replaced_ends_once_its_running_requests_have
     calls = connection.many_verifications
 
     async def ask() -> int:
-        async with calls.send(asking(2), soon()) as exchange:
+        with calls.send(asking(2), soon()) as exchange:
             return (await exchange.read()).response.next_token_id
 
     tokens = await asyncio.gather(ask(), ask())

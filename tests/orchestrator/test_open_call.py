@@ -78,7 +78,7 @@ async def test_a_request_that_is_cancelled_while_it_is_sent_leaves_that_to_grpc(
     pool: StreamPool[object, object] = StreamPool(lambda: call)
 
     async def ask() -> None:
-        async with pool.send("a request", soon()) as exchange:
+        with pool.send("a request", soon()) as exchange:
             await exchange.read()
 
     asking = asyncio.create_task(ask())

@@ -29,6 +29,21 @@ async def test_health_takes_a_peer_out_and_puts_it_back(connect):
     await until(lambda: peer.ready, peer)
 
 
+async def test_who_meets_a_need_is_found_once_until_a_peer_comes_or_goes(connect):
+    large, small = Verifier(), Verifier(kv_capacity_tokens=8)
+    mesh = (await connect([large, small])).mesh
+    pool = mesh.verifiers
+    (first, second), need = pool.peers, Need(pool.kinds[0])
+    assert pool.ready_for(need) == [first, second]
+    assert pool.ready_for(need) is pool.ready_for(need.of_tokens(8))
+    assert pool.ready_for(need.of_tokens(9)) == [first]
+    assert pool.ready_for(Need("another")) == []
+    await large.set_health(NOT_SERVING)
+    await until(lambda: not first.ready, first)
+    assert pool.ready_for(need) == [second]
+    assert pool.ready_for(need.of_tokens(9)) == []
+
+
 async def test_no_proxy_stands_between_an_orchestrator_and_its_replicas(connect, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     mesh = (await connect([Verifier()])).mesh

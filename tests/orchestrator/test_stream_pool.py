@@ -35,7 +35,7 @@ def soon(seconds: float = 10) -> float:
 
 
 async def verify(peer: Peer, deadline: float | None = None) -> int:
-    async with peer.verifications.send(VERIFY, deadline or soon()) as exchange:
+    with peer.verifications.send(VERIFY, deadline or soon()) as exchange:
         return (await exchange.read()).response.next_token_id
 
 
@@ -46,7 +46,7 @@ async def drafted(peer: Peer) -> list[drafter_pb2.DraftEachResponse]:
         parts.append(part)
         return None if part.last else soon()
 
-    async with peer.drafts.send(DRAFT, soon()) as exchange:
+    with peer.drafts.send(DRAFT, soon()) as exchange:
         await exchange.each(take)
     return parts
 
@@ -126,7 +126,7 @@ async def test_a_stream_left_in_the_middle_is_cancelled_and_another_one_whole(co
     fake.after_message = at_work
     async with AsyncExitStack() as stack:
         stack.enter_context(pytest.raises(KeyError))
-        exchange = await stack.enter_async_context(peer.drafts.send(DRAFT, soon()))
+        exchange = stack.enter_context(peer.drafts.send(DRAFT, soon()))
         await exchange.each(lambda part: None)
         await at_work.reached.wait()
         raise KeyError
@@ -162,7 +162,7 @@ async def test_a_connection_that_is_replaced_ends_once_its_running_requests_have
     calls = connection.verifications
 
     async def ask() -> int:
-        async with calls.send(VERIFY, soon()) as exchange:
+        with calls.send(VERIFY, soon()) as exchange:
             return (await exchange.read()).response.next_token_id
 
     tokens = await asyncio.gather(ask(), ask())  # leaves two calls open

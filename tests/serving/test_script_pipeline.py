@@ -101,14 +101,26 @@ async def test_who_has_left_keeps_nobody_from_its_reply(store: SessionStore):
 
 
 async def test_a_server_that_has_forgotten_the_script_is_given_it_again(
-    store: SessionStore, server: RedisServer, trips: list[int]
+    store: SessionStore,
+    server: RedisServer,
+    trips: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ):
     other = SessionStore.from_url(server.url)
     await other._client.script_flush()
     await other.aclose()
+    loads = [0]
+    load = store._client.script_load
+
+    async def counted(script: str) -> object:
+        loads[0] += 1
+        return await load(script)
+
+    monkeypatch.setattr(store._client, "script_load", counted)
     await asyncio.gather(append(store, 0), append(store, 1))
     assert (await tokens(store, 0), await tokens(store, 1)) == ((1, 2, 3), (1, 2, 3))
-    assert trips[0] == 2
+    assert trips == [2, 2]
+    assert loads == [1]  # for both
 
 
 async def test_a_broken_round_trip_fails_each_of_its_calls(

@@ -36,9 +36,9 @@ from specmesh.serving.identity.expiry import reported_files
 from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.roles import CONFIDENCE, DRAFTER, VERIFIER
 from specmesh.serving.process.command_line import parse
-from specmesh.serving.process.event_loop import run
 from specmesh.serving.process.life_cycle import Supervision
 from specmesh.serving.process.server import serve
+from specmesh.serving.process.server_loop import run
 from specmesh.serving.process.supervisor import supervise
 from specmesh.serving.startup import CannotStart
 from specmesh.serving.store.prefix_directory import PrefixDirectory

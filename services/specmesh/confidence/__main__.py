@@ -20,8 +20,8 @@ from specmesh.decoding.predict.confidence import CALIBRATED, SCORERS
 from specmesh.decoding.predict.thresholds import Constant, EscalationRate, FollowLoad, Rule
 from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
 from specmesh.serving.process.command_line import parse
-from specmesh.serving.process.event_loop import run
 from specmesh.serving.process.server import serve
+from specmesh.serving.process.server_loop import run
 from specmesh.serving.settings import ServerSettings
 from specmesh.serving.startup import CannotStart
 

@@ -84,6 +84,8 @@ class PrefixChain(Sequence[int]):
     def append(self, tokens: Iterable[int]) -> None:
         """Add ``tokens`` (uint32 each) at the end."""
         self._tokens.extend(array(_UINT32, tokens))  # Faster than to extend by single numbers.
+        if len(self._tokens) < (len(self._digests) + 1) * BLOCK_TOKENS:
+            return
         base_length, digest = self.base()
         self._digests += _digests_after(digest, self._tokens[base_length:])
 

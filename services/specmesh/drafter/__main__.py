@@ -33,8 +33,8 @@ from specmesh.inference.service.service import (
 )
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc
 from specmesh.serving.process.command_line import parse
-from specmesh.serving.process.event_loop import run
 from specmesh.serving.process.server import serve
+from specmesh.serving.process.server_loop import run
 
 
 class DrafterBackend(BaseSettings):

@@ -12,8 +12,8 @@ from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.process.allocator import use_one_heap
 from specmesh.serving.process.command_line import parse
-from specmesh.serving.process.event_loop import run
 from specmesh.serving.process.life_cycle import ALONE, Supervision, run_process
+from specmesh.serving.process.server_loop import run
 from specmesh.serving.process.supervisor import supervise
 from specmesh.serving.startup import CannotStart
 

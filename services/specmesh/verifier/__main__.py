@@ -38,8 +38,8 @@ from specmesh.inference.service.service import (
 )
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.process.command_line import parse
-from specmesh.serving.process.event_loop import run
 from specmesh.serving.process.server import serve
+from specmesh.serving.process.server_loop import run
 from specmesh.verifier.servicer import VerifierServicer
 
 log = logging.getLogger(__name__)

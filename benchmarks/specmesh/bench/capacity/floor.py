@@ -18,7 +18,7 @@ from specmesh.bench.capacity.relay import ANSWER, LENGTH_BYTES, SERVICE
 from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import ProcessSpec
 from specmesh.cli.local.supervisor import Supervisor
-from specmesh.serving.process.event_loop import run
+from specmesh.serving.process.server_loop import run
 from specmesh.tools.kit.processor_time import processor_s
 
 MESSAGES_PER_STEP: Final = 3

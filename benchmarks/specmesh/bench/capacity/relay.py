@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 
-from specmesh.serving.process.event_loop import run
+from specmesh.serving.process.server_loop import run
 
 SERVICE = "specmesh.bench.Relay"
 STEPS = "Steps"

@@ -18,8 +18,8 @@ from specmesh.serving.identity.certificates import TlsFiles
 from specmesh.serving.identity.ssl_context import renewed_context
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.process.command_line import parse
-from specmesh.serving.process.event_loop import run
 from specmesh.serving.process.logging import configure
+from specmesh.serving.process.server_loop import run
 from specmesh.traces.collector import otlp_grpc
 from specmesh.traces.collector.buffer import BufferLimits, TraceBuffer
 from specmesh.traces.collector.otlp_grpc import Take

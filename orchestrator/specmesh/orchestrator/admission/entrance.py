@@ -149,6 +149,8 @@ class Entrance:
     def _decide(self) -> None:
         """Admit waiting answers while there is room, and look now and then for those that would
         wait in vain."""
+        if not self.num_waiting:
+            return
         now = _now()
         size = self.room(now)
         for waiting, resumed in ((self._resumed, True), (self._new, False)):

@@ -9,9 +9,9 @@ measured one takes ``share`` times as many answers. No clock: times are passed i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
 from statistics import fmean
+from typing import NamedTuple
 
 from specmesh.orchestrator.admission.worthwhile_calls import LEAST_CALLS, CallTimes
 
@@ -42,8 +42,7 @@ FORGOTTEN_SECONDS = 2.0
 may no longer hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(NamedTuple):
     """The time of a verification in milliseconds, split into the replica's queue, its forwards, and
     everything else that the orchestrator waited for, such as failed attempts."""
 

@@ -116,9 +116,9 @@ class Emission:
 
     def take(self) -> list[EmittedToken]:
         """Return the tokens emitted since the last call."""
-        tokens = [self._outbox.take() for _ in range(len(self._outbox))]
+        tokens = self._outbox.take_all()
         self.num_taken += len(tokens)
-        self.num_unchecked += sum(token.kind is TokenKind.UNCHECKED for token in tokens)
+        self.num_unchecked += sum([token.kind is TokenKind.UNCHECKED for token in tokens])
         return tokens
 
     def end(self, reason: StopReason) -> AnswerEnd:

@@ -87,7 +87,7 @@ def chunk(
         chunk=GenerationChunk(
             first_index=tokens[0].index,
             token_ids=[token.token_id for token in tokens],
-            text="".join(token.text for token in tokens),
+            text="".join([token.text for token in tokens]),
             text_lengths=[len(token.text) for token in tokens],
             resumable=resumable,
             kinds=[KINDS[token.kind] for token in tokens],

@@ -11,7 +11,6 @@ import grpc
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.answers.request_report import RequestReport
 from specmesh.orchestrator.answers.session_log import SessionLog
-from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.requests.plan import RequestPlan
 from specmesh.orchestrator.strategies.commands import StopReason
@@ -40,6 +39,8 @@ class RequestMetrics:
                 **server_attributes(),
             },
         )
+        self.stats = self._report.stats
+        """The mesh's work for the answer."""
         self._now = asyncio.get_running_loop().time
         self._arrived = self._now()
         self._ended = False
@@ -54,11 +55,6 @@ class RequestMetrics:
     def num_target_tokens(self) -> int:
         """Nodes that were sent to verifiers."""
         return self.stats.num_target_tokens
-
-    @property
-    def stats(self) -> RequestStats:
-        """The mesh's work for the answer."""
-        return self._report.stats
 
     @property
     def attributes(self) -> dict[str, str | int]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from random import Random
 
 from specmesh.orchestrator.strategies.commands import StopReason
 from specmesh.serving.conventions import COMMIT_SPAN
+from specmesh.serving.eager import EagerWork
 from specmesh.serving.errors import AbortedStatus
 from specmesh.serving.metrics import NOT_RESUMABLE
 from specmesh.serving.store.session_store import SessionStore
@@ -121,7 +122,7 @@ class SessionLog:
         ``unchecked`` are the indexes in ``token_ids`` of those that the target did not check.
         """
         self._token_ids += token_ids
-        self._is_unchecked.extend(index in unchecked for index in range(len(token_ids)))
+        self._is_unchecked += bytes([index in unchecked for index in range(len(token_ids))])
         if self._is_recorded:
             with tracer.start_as_current_span(COMMIT_SPAN):
                 await self._flush()
@@ -145,33 +146,37 @@ class SessionLog:
             return
         if self._catching_up is not None and self._catching_up.done():
             self._collect(self._catching_up)
-        is_behind = self._catching_up is not None
+        patience_s = 0.0
         if self._catching_up is None:
-            self._catching_up = asyncio.create_task(self._catch_up(self._store))
-        patience_s = 0.0 if is_behind else self._store.patience.seconds
-        await asyncio.wait({self._catching_up}, timeout=patience_s)
-        if self._catching_up.done():
-            self._collect(self._catching_up)
-        elif not (self.resumable or self._has_lagged):
+            patience_s = self._store.patience.seconds
+            await self._caught_up_within(patience_s, self._store)
+        else:
+            await asyncio.wait({self._catching_up}, timeout=patience_s)
+            if self._catching_up.done():
+                self._collect(self._catching_up)
+        if not (self._catching_up is None or self.resumable or self._has_lagged):
             self._has_lagged = True
             _not_resumable.add(1)
             reason = self._store.trouble or f"no answer yet after {patience_s:g} s"
             fields = {"store": self._store.address, "reason": reason}
             log.warning("store lags", extra={"session": self.session.session_id, **fields})
 
+    async def _caught_up_within(self, seconds: float, store: SessionStore) -> None:
+        """Write until the store has everything, and leave to a task what takes longer."""
+        with _told():
+            writing = EagerWork(self._catch_up(store))
+            try:
+                if not await writing.wait(seconds):
+                    self._catching_up = writing.go_on()
+            except asyncio.CancelledError:
+                writing.close()
+                raise
+
     def _collect(self, caught_up: asyncio.Task[None]) -> None:
         """Handle the end of ``_catch_up``. Raises ``AbortedStatus`` as ``append`` does."""
         self._catching_up = None
-        try:
+        with _told():
             caught_up.result()
-        except StaleEpoch as error:
-            raise AbortedStatus(
-                "STALE_EPOCH",
-                "the client has resumed this session elsewhere",
-                {"current_epoch": str(error.current_epoch)},
-            ) from error
-        except StoredSessionCancelled as error:
-            raise AbortedStatus("SESSION_CANCELLED", str(error)) from error
 
     async def _catch_up(self, store: SessionStore) -> None:
         """Write until the store has everything. Raises ``StaleEpoch`` or
@@ -219,3 +224,18 @@ class SessionLog:
     def _unchecked_from(self, start: int) -> set[int]:
         flags = self._is_unchecked[start:]
         return {index for index, is_unchecked in enumerate(flags) if is_unchecked}
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raise what the client is told if another stream has its session, or it was cancelled."""
+    try:
+        yield
+    except StaleEpoch as error:
+        raise AbortedStatus(
+            "STALE_EPOCH",
+            "the client has resumed this session elsewhere",
+            {"current_epoch": str(error.current_epoch)},
+        ) from error
+    except StoredSessionCancelled as error:
+        raise AbortedStatus("SESSION_CANCELLED", str(error)) from error

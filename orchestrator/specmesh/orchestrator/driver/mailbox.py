@@ -37,6 +37,12 @@ class Mailbox(Generic[Item]):
         """Remove the first item. Raises ``IndexError`` if there is none."""
         return self._items.popleft()
 
+    def take_all(self) -> list[Item]:
+        """Remove all items and return them."""
+        items = list(self._items)
+        self._items.clear()
+        return items
+
     def drop(self, is_unwanted: Callable[[Item], bool]) -> None:
         """Remove the items that are not wanted any more."""
         self._items = deque(each for each in self._items if not is_unwanted(each))

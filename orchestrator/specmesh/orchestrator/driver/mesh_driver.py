@@ -106,6 +106,7 @@ class Driver:
         self._now = clock(recorded=calls.tokens is not None)
         self._arrivals: Mailbox[_Arrival] = Mailbox()
         """Events of tasks that were not cancelled; it is woken if the mesh may have changed."""
+        self._mesh_changed = False
         self._handled = ("start", self._now())
         """The event that is being handled: its name and when it arrived."""
         self._error: Exception | None = None
@@ -118,7 +119,7 @@ class Driver:
         Raises the error behind a ``GiveUp``, or ``InvalidField`` if a service refuses an option.
         """
         try:
-            with self._calls.watched(self._arrivals.wake):
+            with self._calls.watched(self._watch):
                 return await self._drive()
         finally:
             await self._end([each.task for each in self._running.values()])
@@ -229,8 +230,12 @@ class Driver:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _next_event(self) -> Event:
-        """Return the next event of a task that was not cancelled, or the mesh's new capacity."""
+        """Return the next event of a task that was not cancelled, or before it the mesh's new
+        capacity, which is looked at once for each event."""
         while True:
+            while not (self._arrivals or self._mesh_changed):
+                await self._arrivals.wait()
+            self._mesh_changed = False
             capacity = self._calls.capacity()
             if capacity is not self._capacity and capacity != self._capacity:
                 self._capacity = capacity
@@ -242,7 +247,11 @@ class Driver:
                     raise event
                 self._handled = (type(event).__name__.lower(), moment)
                 return event
-            await self._arrivals.wait()
+
+    def _watch(self) -> None:
+        """Note that the ready replicas may have changed."""
+        self._mesh_changed = True
+        self._arrivals.wake()
 
 
 def _is_of(task: TaskId, arrival: _Arrival) -> bool:

@@ -71,7 +71,7 @@ class RequestStats:
         all_accepted = end == self._length
         if not all_accepted and any(end in positions for positions in self._positions.values()):
             judged.append(end)
-        self.num_verified_tokens += sum(position not in self._counted for position in judged)
+        self.num_verified_tokens += sum([position not in self._counted for position in judged])
         self._counted = {p for p in self._counted if p >= self._length} if all_accepted else set()
         self.num_accepted_tokens += command.num_accepted
         if not command.checked:

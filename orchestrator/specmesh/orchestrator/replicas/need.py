@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.v1 import model_pb2
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """The model, the features and the KV cache that a replica needs to answer.
 
     An answer begins only if all current replicas meet its need; replicas that join later may not.
@@ -22,21 +21,18 @@ class Need:
     """Tokens that the KV cache must be able to hold."""
 
     @property
-    def is_any(self) -> bool:
-        """True if every replica meets this."""
-        return self == ANY
+    def abilities(self) -> tuple[object, ...]:
+        """The part of the need that does not depend on the call."""
+        return self.kind, self.features
 
     def of_tokens(self, num_tokens: int) -> Need:
         """Return this need for a call of ``num_tokens``."""
         return Need(self.kind, self.features, num_tokens)
 
-    def met_by(self, peer: Peer) -> bool:
-        """Return whether ``peer`` is known to be able to answer."""
-        return (
-            (self.kind is None or self.kind == peer.kind)
-            and self.num_tokens <= peer.kv_capacity_tokens
-            and (not self.features or all(map(peer.can, self.features)))
-        )
+    def able(self, peer: Peer) -> bool:
+        """Return whether ``peer`` is known to be able to answer, if its KV cache is large enough.
+        It may become so only when the pool of the peer changes."""
+        return (self.kind is None or self.kind == peer.kind) and all(map(peer.can, self.features))
 
     def __str__(self) -> str:
         names = sorted(map(model_pb2.ModelFeature.Name, self.features))

@@ -53,6 +53,8 @@ class TokenBytes:
         self.spellings = Spellings(self._special_ids)
         self._known: dict[int, bytes | None] = {}
         """The bytes of tokens that stand for the same ones in any context; None for others."""
+        self._lengths: dict[int, int] = {}
+        """The characters of tokens that are decoded alone."""
         fallback, byte_level = _FIRST_CONTINUATION_BYTE
         self.has_fallback = self._spells_a_byte(fallback)
         """True if there are tokens of one byte each for characters that the vocabulary lacks."""
@@ -69,18 +71,20 @@ class TokenBytes:
         known = self._fixed(token_id)
         # At the beginning a space may be dropped, even one that is spelled as a byte.
         if known is None or (not context and known.isascii()):
-            before = len(self._text(context))
+            before = self._length(context)
             return self._text([*context, token_id])[before:].encode()
         return known
 
     def context(self, tokens: Sequence[int]) -> list[int]:
         """Return the end of ``tokens`` that decides what the next one adds to their text: the
         shortest end that has a text itself."""
+        if tokens and tokens[-1] not in self.special and self._length(tokens[-1:]):
+            return [tokens[-1]]  # as nearly always
         with_text = (token for token in reversed(tokens) if token not in self.special)
         context: list[int] = []
         for token in islice(with_text, CONTEXT_TOKENS):
             context.insert(0, token)
-            if self._text(context):
+            if self._length(context):
                 break
         return context
 
@@ -103,6 +107,16 @@ class TokenBytes:
 
     def _text(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(tokens))
+
+    def _length(self, tokens: Sequence[int]) -> int:
+        """Return the number of characters of ``tokens``, which are mostly one: the context of the
+        next token."""
+        if len(tokens) != 1:
+            return len(self._text(tokens))
+        (token_id,) = tokens
+        if token_id not in self._lengths:
+            self._lengths[token_id] = len(self._text(tokens))
+        return self._lengths[token_id]
 
     def _spells_a_byte(self, entry: str) -> bool:
         decoder = self._tokenizer.decoder

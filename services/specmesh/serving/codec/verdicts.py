@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ ROUNDING = 1e-3
 """The tolerance for the sum of a distribution's probabilities."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerificationRequest:
+class VerificationRequest(NamedTuple):
     """The request that a verdict answers: ``tree`` below a prefix of ``position`` tokens.
 
     ``num_bonus_candidates`` limits the bonus token's distribution (0: none requested),

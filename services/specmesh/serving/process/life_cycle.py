@@ -23,6 +23,11 @@ from specmesh.serving.telemetry.scrape import Scrape
 
 log = logging.getLogger(__name__)
 
+YOUNG_OBJECTS = 10_000
+"""Objects made, less those gone, after which the young ones are searched for cycles. There are
+few, but many requests hold thousands of objects for a while: the default of 700 would search them
+again and again, 5 % of a busy orchestrator's time."""
+
 
 class LifeCycle(Protocol):
     """A server that a process runs from its start to its end."""
@@ -141,6 +146,7 @@ async def _live(server: LifeCycle, supervision: Supervision, drain_delay_s: floa
         # Objects loaded by now, such as large libraries, stay: exclude them from later collections.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(YOUNG_OBJECTS)
         seconds = round(time.monotonic() - began, 3)
         log.info("serving", extra={"address": address, "start_seconds": seconds})
         supervision.on_serving()

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc.aio
 
-from specmesh.serving.eager import begin
+from specmesh.serving.eager import EagerWork
 from specmesh.serving.errors import UnavailableStatus
 
 NUM_CHECKS = 4
@@ -39,13 +39,13 @@ class Stalls:
             self._check_later()
         writing = None
         try:
-            # A write that is cancelled leaks 240 bytes in gRPC
-            # (github.com/grpc/grpc/issues/43360); shielded, it ends with the call anyway.
-            if (writing := begin(context.write(message))) is not None:
-                await asyncio.shield(writing)
+            writing = EagerWork(context.write(message))
+            await writing.wait()
         except asyncio.CancelledError:
-            if writing is not None:
-                writing.add_done_callback(_retrieve)
+            # A write that is cancelled leaks 240 bytes in gRPC
+            # (github.com/grpc/grpc/issues/43360); left alone, it ends with the call anyway.
+            if writing is not None and not writing.done:
+                writing.go_on().add_done_callback(_retrieve)
             if task not in self._cut or task.uncancel():
                 raise
             raise UnavailableStatus(

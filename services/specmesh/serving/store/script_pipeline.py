@@ -30,9 +30,11 @@ class ScriptPipeline:
         self._answer = answer
         self._next: _RoundTrip | None = None
         self._sending: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
+        """Runs while a server without the script gets it, for all calls that have found it so."""
 
     async def run(
-        self, purpose: str, keys: Sequence[str], args: Sequence[str | bytes | int]
+        self, purpose: str, keys: Sequence[bytes], args: Sequence[str | bytes | int]
     ) -> Any:
         """Return the reply to a call, which is an exception if the server refused it. Raises
         StoreUnavailable. A call that finds a server without the script takes two more round trips,
@@ -40,8 +42,9 @@ class ScriptPipeline:
         command = ("EVALSHA", self._sha, len(keys), *keys, *args)
         reply = await self._sent(purpose, command)
         if isinstance(reply, NoScriptError):  # the server is new here, or was restarted
-            now = asyncio.get_running_loop().time()
-            await self._answer((purpose,), self._client.script_load(self._script), now)
+            if self._loading is None:
+                self._loading = asyncio.create_task(self._load(purpose))
+            await asyncio.shield(self._loading)
             reply = await self._sent(purpose, command)
         if isinstance(reply, StoreUnavailable):
             raise reply
@@ -52,6 +55,13 @@ class ScriptPipeline:
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait({self._sending})
+
+    async def _load(self, purpose: str) -> None:
+        now = asyncio.get_running_loop().time()
+        try:
+            await self._answer((purpose,), self._client.script_load(self._script), now)
+        finally:
+            self._loading = None
 
     def _sent(self, purpose: str, command: tuple[str | bytes | int, ...]) -> asyncio.Future[Any]:
         if self._next is None:

@@ -21,6 +21,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Self
 
@@ -222,7 +223,7 @@ class SessionStore(RedisStore):
         """
         if length < 1:
             raise ValueError(f"length must be at least 1: {length}")
-        key = self._keys(session_id)[1]
+        key = _keys(self._prefix, session_id)[1]
         tokens: Any = await self._answer(
             "read_prefix", self._client.getrange(key, 0, length * TOKEN_BYTES - 1)
         )
@@ -237,9 +238,11 @@ class SessionStore(RedisStore):
         now = asyncio.get_running_loop().time
         began = now()
         reply = await self._calls.run(
-            transition, self._keys(session_id), (transition, ttl_s, *args)
+            transition, _keys(self._prefix, session_id), (transition, ttl_s, *args)
         )
         match reply:
+            case [b"ok", *values]:
+                return values
             case Exception():
                 await self._broke(transition, reply, now() - began)
                 raise StoreUnavailable(f"Redis: {reply}") from reply
@@ -255,12 +258,15 @@ class SessionStore(RedisStore):
                 raise StaleEpoch(session_id, current_epoch)
             case [b"conflict", reason]:
                 raise StoreConflict(f"session {session_id!r}: {reason.decode()}")
-        values: list[Any] = reply[1:]
-        return values
+        raise AssertionError(f"the script has no such reply: {reply!r}")
 
-    def _keys(self, session_id: str) -> list[str]:
-        # The braces are a hash tag: a script needs all its keys on one node of a cluster.
-        return [f"{self._prefix}:{{{session_id}}}:{name}" for name in ("session", "tokens")]
+
+@lru_cache(maxsize=1024)
+def _keys(prefix: str, session_id: str) -> tuple[bytes, bytes]:
+    """Return the keys of a session and of its tokens."""
+    # The braces are a hash tag: a script needs all its keys on one node of a cluster.
+    session = f"{prefix}:{{{session_id}}}:".encode()
+    return session + b"session", session + b"tokens"
 
 
 def damaged(session_id: str, what: str) -> None:

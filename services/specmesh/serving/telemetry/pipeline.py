@@ -144,6 +144,7 @@ class ClientSpan:
 
     ``method`` is the full name, "specmesh.mesh.v1alpha1.VerifierService/Verify", ``address`` the
     callee's "host:port". ``describe`` returns attributes; it is called if the span is recorded.
+    ``recorded`` is what ``is_recorded`` says of the parent, if the caller knows it.
 
     The span is a child of ``parent`` (default: the current context). It does not become the current
     span, so it may live in an async generator that is closed in another context. A cancelled call
@@ -156,16 +157,18 @@ class ClientSpan:
         address: str,
         describe: Callable[[], Mapping[str, AttributeValue]] = dict,
         parent: Context | None = None,
+        *,
+        recorded: bool | None = None,
     ) -> None:
         self._method = method
         self._parent = parent
         self.carrier: dict[str, str] = {}
         self.span = trace.get_current_span(parent)
-        self._is_recorded = is_recorded(parent)
+        self._is_recorded = is_recorded(parent) if recorded is None else recorded
         if self._is_recorded:
             self.span = tracer.start_span(method, context=parent, kind=SpanKind.CLIENT)
             self.span.set_attributes({**_callee(method, address), **describe()})
-        if self.span.get_span_context().is_valid:
+        if self.span is not trace.INVALID_SPAN and self.span.get_span_context().is_valid:
             propagate.inject(self.carrier, context=trace.set_span_in_context(self.span, parent))
         self._began = time.perf_counter()
 

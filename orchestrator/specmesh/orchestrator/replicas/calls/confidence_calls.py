@@ -108,7 +108,7 @@ class ConfidenceCalls:
                     deliver(_assessed(command, part.response.assessment))
                 return deadline
 
-            async with peer.assessments.send(message, deadline) as exchange:
+            with peer.assessments.send(message, deadline) as exchange:
                 await exchange.each(take)
 
 

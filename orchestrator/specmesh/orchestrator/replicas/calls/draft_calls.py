@@ -113,11 +113,13 @@ class DraftCalls:
                 **peer.attributes,
             }
 
-        with ClientSpan(METHOD, peer.address, describe, context.parent) as call:
+        with ClientSpan(
+            *(METHOD, peer.address, describe, context.parent), recorded=self._request.recorded
+        ) as call:
             call.span.update_name(names.DRAFT_SPAN)
             asked = self._asked(peer, command, context)
             message = drafter_pb2.DraftEachRequest(request=asked, trace_context=call.carrier)
-            async with peer.drafts.send(message, deadline) as exchange:
+            with peer.drafts.send(message, deadline) as exchange:
                 draft = IncomingDraft(self._request, peer, command, asked, deliver)
                 try:
                     with context.cancellation.calling(exchange.cancel):

@@ -53,7 +53,7 @@ class Calls:
         """Return the replicas and latencies that strategies may currently count on."""
         mesh = self._request.mesh
         verifiers = mesh.verifiers.usable(self._request.need)
-        heads_depth = max((peer.heads_depth for peer in verifiers), default=0)
+        heads_depth = max([peer.heads_depth for peer in verifiers], default=0)
         return mesh.latencies.capacity(
             len(verifiers), mesh.drafters.kinds, heads_depth, mesh.admission.num_running
         )

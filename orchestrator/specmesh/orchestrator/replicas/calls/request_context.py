@@ -12,6 +12,7 @@ from specmesh.orchestrator.replicas.need import ANY, Need
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.serving.codec.wire import write_sampling
+from specmesh.serving.telemetry.pipeline import is_recorded
 from specmesh.v1 import sampling_pb2
 
 
@@ -42,6 +43,8 @@ class RequestContext:
     drafts."""
     tokens: TracedTokens | None = None
     """Numbers the tokens in the request's trace; None if the trace is not recorded."""
+    recorded: bool = field(default_factory=is_recorded)
+    """True if the request's spans are recorded."""
     sampling_message: sampling_pb2.SamplingParameters = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -66,12 +66,15 @@ class VerifyAttempt:
                 **self._peer.attributes,
             }
 
-        with ClientSpan(METHOD, self._peer.address, describe, self._context.parent) as call:
+        with ClientSpan(
+            *(METHOD, self._peer.address, describe, self._context.parent),
+            recorded=self._request.recorded,
+        ) as call:
             call.span.update_name(names.VERIFY_SPAN)
             asked = self._asked()
             request = self._message(asked)
             message = verifier_pb2.VerifyEachRequest(request=request, trace_context=call.carrier)
-            async with self._peer.verifications.send(message, deadline) as exchange:
+            with self._peer.verifications.send(message, deadline) as exchange:
                 response = (await exchange.read()).response
             verified = self._read(response, asked)
             self._describe(call.span, response, verified)

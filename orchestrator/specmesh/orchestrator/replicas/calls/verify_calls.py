@@ -17,7 +17,7 @@ from specmesh.orchestrator.replicas.calls.costs import read_cost
 from specmesh.orchestrator.replicas.calls.next_drafts import num_levels
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.calls.verify_attempt import VerifyAttempt
-from specmesh.orchestrator.replicas.latencies.observations import TimedVerification
+from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost, TimedVerification
 from specmesh.orchestrator.replicas.pool.examination import is_healthy
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.retries.attempts import Attempts
@@ -182,29 +182,31 @@ class VerifyCalls:
                 self._mesh.admission.refused(loop.time())
             attempts.failed(peer, began, error)
             return None
-        attempts.answered(peer, began, self._observe(peer, request, response, loop.time() - began))
+        num_sent = len(request.prefix.token_ids) + len(request.tree.token_ids)
+        cost = read_cost(response.cost, request.prefix.base_length + num_sent)
+        pace = self._observe(peer, num_sent, request, response, cost, loop.time() - began)
+        attempts.answered(peer, began, pace)
         if self.num_cached_tokens is None:
             self.num_cached_tokens = response.cost.num_cached_tokens
-        self._admit(response, attempts.began, loop.time())
+        self._admit(response, cost, attempts.began, loop.time())
         self._request.prefix.seen_by(peer.identity, context.num_committed)
         return verified
 
     def _observe(
         self,
         peer: Peer,
+        num_sent: int,
         request: verifier_pb2.VerifyRequest,
         response: verifier_pb2.VerifyResponse,
+        cost: ReplicaCost,
         seconds: float,
     ) -> float:
-        """Record the time that a call took, and return its pace."""
-        num_drafted = len(request.tree.token_ids)
-        num_sent = len(request.prefix.token_ids) + num_drafted
-        cost = read_cost(response.cost, request.prefix.base_length + num_sent)
+        """Record the time that a call of ``num_sent`` tokens took, and return its pace."""
         seconds = cost.without_grammar(seconds)
         if self._request.num_node_logprobs is None:  # a text that is scored is no draft
             self._latencies.verified(
                 TimedVerification(
-                    *(seconds, num_drafted, cost),
+                    *(seconds, len(request.tree.token_ids), cost),
                     heads_s=response.next_draft.cost.forward_ms / 1e3,
                     num_heads_levels=num_levels(response.next_draft),
                     num_heads_nodes=len(response.next_draft.token_ids),
@@ -213,12 +215,13 @@ class VerifyCalls:
         num_computed = cost.num_computed_tokens or num_sent
         return self._latencies.verifications.add(peer.address, num_computed, seconds)
 
-    def _admit(self, response: verifier_pb2.VerifyResponse, began: float, now: float) -> None:
+    def _admit(
+        self, response: verifier_pb2.VerifyResponse, cost: ReplicaCost, began: float, now: float
+    ) -> None:
         """Report the time of a verification, failed attempts included, to admission control."""
-        cost = response.cost
-        forward_ms = cost.forward_ms + response.next_draft.cost.forward_ms
-        total_ms = read_cost(cost).without_grammar(now - began) * 1e3
-        spent = Spent.of(total_ms, cost.queue_ms, forward_ms, cost.num_batch_calls)
+        forward_ms = cost.forward_s * 1e3 + response.next_draft.cost.forward_ms
+        total_ms = cost.without_grammar(now - began) * 1e3
+        spent = Spent.of(total_ms, cost.queue_s * 1e3, forward_ms, cost.num_batch_calls)
         self._mesh.admission.verified(len(self._pool.ready), spent, now)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_READ_TOKENS = 8
 """Prefix tokens that a drafter may have computed in a draft that still counts for its speed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaCost:
+class ReplicaCost(NamedTuple):
     """The cost of a call as its replica reports it: the message ComputeCost, in seconds."""
 
     queue_s: float = 0.0
@@ -36,8 +36,7 @@ class ReplicaCost:
         return self.queue_s / self.forward_s if self.queue_s < self.forward_s else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class TimedVerification:
+class TimedVerification(NamedTuple):
     """A verification of ``num_drafted`` draft tokens that took ``seconds`` from the request to the
     answer, draft of the target's heads included."""
 

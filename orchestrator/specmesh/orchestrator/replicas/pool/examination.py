@@ -33,7 +33,7 @@ async def is_healthy(peer: Peer, vocab_size: int, deadline: float, parent: Conte
         call.span.update_name(names.EXAMINE_SPAN)
         message = verifier_pb2.VerifyEachRequest(request=_HARMLESS, trace_context=call.carrier)
         try:
-            async with peer.verifications.send(message, deadline) as exchange:
+            with peer.verifications.send(message, deadline) as exchange:
                 response = (await exchange.read()).response
             read_verdict(response, VerificationRequest(EMPTY, 1, _GREEDY, vocab_size, 0))
         except (grpc.aio.AioRpcError, InvalidField):

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
 from specmesh.orchestrator.replicas.need import ANY, Need
 from specmesh.orchestrator.replicas.pool.outliers import EjectionReason
+from specmesh.orchestrator.replicas.pool.ready_peers import ReadyPeers, distinct
 from specmesh.orchestrator.replicas.pool.reputation import Reputation, now
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.transport.connection import Channels
@@ -64,8 +65,7 @@ class Pool:
         self._make = partial(Peer, service=service, admit=admit, channels=channels)
         self._leaving: set[asyncio.Task[None]] = set()
         # Read several times per call, but changed only when a peer comes or goes.
-        self._ready: list[Peer] = []
-        self._kinds: list[str] = []
+        self._ready = ReadyPeers()
         self._empty_since: float | None = now()
         """Time since which no peer has been ready; None while one is."""
         for address in addresses:
@@ -105,17 +105,17 @@ class Pool:
     def ready(self) -> list[Peer]:
         """The peers that can be called. A process found at several addresses is called at the
         first of them."""
-        return self._ready
+        return self._ready.peers
 
     @property
     def kinds(self) -> list[str]:
         """The distinct models of the ready peers, in the order of their addresses."""
-        return self._kinds
+        return self._ready.kinds
 
     @property
     def replicas(self) -> list[Peer]:
         """The peers, with each process at one of its addresses only."""
-        return _distinct(sorted(self.peers, key=lambda peer: not peer.ready))
+        return distinct(sorted(self.peers, key=lambda peer: not peer.ready))
 
     def states(self) -> dict[str, int]:
         """Return the number of replicas in each of ``STATES``."""
@@ -131,13 +131,7 @@ class Pool:
 
     def ready_for(self, need: Need, only: Collection[str] | None = None) -> list[Peer]:
         """Return the ready peers that meet ``need`` and are in ``only`` (None means any)."""
-        if need.is_any and only is None:
-            return self._ready
-        return [
-            peer
-            for peer in self._ready
-            if need.met_by(peer) and (only is None or peer.address in only)
-        ]
+        return self._ready.that_meet(need, only)
 
     def usable(self, need: Need = ANY, only: Collection[str] | None = None) -> list[Peer]:
         """Return the peers of ``ready_for`` that outlier ejection allows to be called."""
@@ -173,23 +167,22 @@ class Pool:
         if not usable:
             raise self._none_usable(need)
         reluctance = self._reputation.reluctance(usable)
-        most = max(holds.get(p.identity, 0) for p in usable)
-
-        def reading(p: Peer) -> float:
-            """Return the prefix tokens that ``p`` lacks, in calls."""
-            return min(MAX_READING, (most - holds.get(p.identity, 0)) // tokens_a_call)
-
-        peer = min(
-            usable,
-            key=lambda p: (
+        held = [holds.get(p.identity, 0) for p in usable]
+        most = max(held)
+        ranks = [
+            (
                 p.address in avoid,
                 proven and not self.outliers.proven(p.address),
-                (p.num_outstanding + 1 + reading(p)) * reluctance.get(p.identity, 1),
+                # The prefix tokens that it lacks, in calls.
+                (p.num_outstanding + 1 + min(MAX_READING, (most - num_held) // tokens_a_call))
+                * (reluctance.get(p.identity, 1) if reluctance else 1),
                 p.num_ending,
                 wanted is not None and not p.can(wanted),
-                -holds.get(p.identity, 0),
-            ),
-        )
+                -num_held,
+            )
+            for p, num_held in zip(usable, held, strict=True)
+        ]
+        peer = usable[ranks.index(min(ranks))]
         if self.outliers.any_ejected:
             peer = self._reputation.probe_or(peer, () if avoid else usable)
         return Reservation(peer)
@@ -257,7 +250,7 @@ class Pool:
 
     def _interchangeable(self, peer: Peer) -> list[str]:
         """Return the addresses of the peers that can take the calls of ``peer``, including it."""
-        addresses = [p.address for p in self._ready if p.kind == peer.kind]
+        addresses = [p.address for p in self.ready if p.kind == peer.kind]
         return addresses if peer.address in addresses else [peer.address, *addresses]
 
     def _came_or_went(self, peer: Peer) -> None:
@@ -265,8 +258,7 @@ class Pool:
         self._changed()
 
     def _changed(self) -> None:
-        self._ready = _distinct(each for each in self.peers if each.ready)
-        self._kinds = list(dict.fromkeys(each.kind for each in self._ready))
+        self._ready = ReadyPeers(each for each in self.peers if each.ready)
         if self._ready:
             self._empty_since = None
         elif self._empty_since is None:
@@ -286,11 +278,3 @@ class Pool:
             if self._ready and str(need):
                 problem += f" for {need}"
         return UnavailableStatus(f"NO_{role}", "; ".join((problem, *refusals)))
-
-
-def _distinct(peers: Iterable[Peer]) -> list[Peer]:
-    """Return the first peer of each process."""
-    first: dict[str, Peer] = {}
-    for peer in peers:
-        first.setdefault(peer.identity, peer)
-    return list(first.values())

@@ -53,7 +53,7 @@ class Reputation:
         self, peer: Peer, among: Sequence[str], began: float, pace: float | None = None
     ) -> None:
         """Record an answered call; see ``Outliers.answered``."""
-        was_ejected = self.outliers.is_ejected(peer.address)
+        was_ejected = self.outliers.any_ejected and self.outliers.is_ejected(peer.address)
         self._report(peer, self.outliers.answered(peer.address, among, began, now(), pace))
         if was_ejected and not self.outliers.is_ejected(peer.address):
             log.info("replica readmitted", extra=peer.log_fields)

@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from dataclasses import replace
 
 import grpc
 import grpc.aio
@@ -145,7 +144,7 @@ class Attempts:
         """
         only = self._blame.confined_to
         # A replica of another model also ends the wait: it has replaced the one that is needed.
-        of_any_model = replace(self._need, kind=None)
+        of_any_model = self._need._replace(kind=None)
         with suppress(TimeoutError):  # the reservation that follows raises the error
             await asyncio.wait_for(self._pool.wait_ready(only, of_any_model), patience_s)
         self._find_successor()

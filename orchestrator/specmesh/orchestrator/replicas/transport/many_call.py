@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic
 
 import grpc
@@ -189,8 +189,8 @@ class ManyCalls(Generic[Request, Response]):
         if self._call is not None:
             self._call.retire()
 
-    @asynccontextmanager
-    async def send(self, request: Request, deadline: float) -> AsyncIterator[Exchange[Response]]:
+    @contextmanager
+    def send(self, request: Request, deadline: float) -> Iterator[Exchange[Response]]:
         """Send ``request``; the block must read all its responses.
 
         If the block raises, the peer's work on the request is cancelled. Raises ``AioRpcError`` if

@@ -68,6 +68,8 @@ class Peer:
         """The kind of the model it serves (``kind_of``); empty until it is known."""
         self.kv_capacity_tokens = math.inf
         """Tokens of one answer that its KV cache holds; infinite if nothing limits them."""
+        self.heads_depth = 0
+        """Most levels that its heads draft; 0 if it has no heads or they are unknown."""
         self.refusal: str | None = None
         """The reason why the peer does not fit the mesh; None if it does."""
         self.num_outstanding = 0
@@ -83,6 +85,9 @@ class Peer:
         """Called whenever ``changed`` is set, in the order they were added."""
         self.process_id = ""
         """Id of the process that served last; empty if it did not report one."""
+        self.identity = address
+        """The id of the process that serves there, which is the same at all its addresses and for
+        every orchestrator; the address if the process did not report one."""
         self.instance = ""
         """Name of the replica, in Kubernetes that of its pod; empty if it did not report one."""
         self._serving = False
@@ -114,12 +119,6 @@ class Peer:
         return self._connection.assessments
 
     @property
-    def identity(self) -> str:
-        """The id of the process that serves there, which is the same at all its addresses and for
-        every orchestrator; the address if the process did not report one."""
-        return self.process_id or self.address
-
-    @property
     def title(self) -> str:
         """The address and, if known, the name, for messages."""
         return f"{self.address} ({self.instance})" if self.instance else self.address
@@ -148,12 +147,7 @@ class Peer:
 
     def can(self, feature: model_pb2.ModelFeature.ValueType) -> bool:
         """Return whether the model it serves is known to have ``feature``."""
-        return self.model is not None and feature in self.model.info.features
-
-    @property
-    def heads_depth(self) -> int:
-        """Most levels that its heads draft; 0 if it has no heads or they are unknown."""
-        return 0 if self.model is None else self.model.info.heads_depth
+        return self.model is not None and feature in self.model.features
 
     def judge(self, refusal: str | None) -> None:
         """Admit (None) or refuse the peer anew, after the mesh has moved to another target."""
@@ -277,6 +271,7 @@ class Peer:
             self.refusal = await self._admit(described)
             self.kind = kind_of(described.info)
             self.kv_capacity_tokens = described.info.kv_capacity_tokens or math.inf
+            self.heads_depth = described.info.heads_depth
             self.model = described  # set last, so that an admission that raised is repeated
             if self.refusal:
                 log.error("peer refused", extra={**self.log_fields, "reason": self.refusal})
@@ -287,6 +282,7 @@ class Peer:
         if not process_id or process_id != self.process_id:
             self.process_number = next(_process_numbers)
         self.process_id = process_id
+        self.identity = process_id or self.address
 
     def _set_serving(self, serving: bool) -> None:
         if serving != self._serving:

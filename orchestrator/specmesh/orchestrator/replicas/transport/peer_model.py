@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from specmesh.mesh.v1alpha1 import model_service_pb2
@@ -25,6 +25,11 @@ class PeerModel:
     info: model_pb2.ModelInfo
     tokenizer_json: str
     chat_template: ChatTemplate | None = None
+    features: frozenset[model_pb2.ModelFeature.ValueType] = field(init=False, repr=False)
+    """Those in ``info``, which every call asks for several times."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", frozenset(self.info.features))
 
 
 def kind_of(model: model_pb2.ModelInfo) -> str:

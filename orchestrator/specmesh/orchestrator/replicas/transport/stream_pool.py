@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, Protocol, TypeVar
 
 import grpc
@@ -51,7 +51,7 @@ class OpenCalls(Protocol[Request_contra, Response]):
 
     def send(
         self, request: Request_contra, deadline: float
-    ) -> AbstractAsyncContextManager[Exchange[Response]]:
+    ) -> AbstractContextManager[Exchange[Response]]:
         """Send ``request``; the block must read all its responses.
 
         If the block raises, the peer's work on the request is cancelled. Raises ``AioRpcError`` if
@@ -110,8 +110,8 @@ class StreamPool(Generic[Request, Response]):
         while self._idle:
             self._idle.popleft().cancel()
 
-    @asynccontextmanager
-    async def send(self, request: Request, deadline: float) -> AsyncIterator[Exchange[Response]]:
+    @contextmanager
+    def send(self, request: Request, deadline: float) -> Iterator[Exchange[Response]]:
         """Send ``request``; the block must read all its responses.
 
         If the block raises, the call is cancelled, and with it the peer's work. Raises
