@@ -7,9 +7,8 @@ together, and each would wait for the other's forwards. So the next forward wait
 for long, and only where that pays.
 
 Let n calls be ready and m about to come, and let G(w) be the share of callers that come back within
-w seconds. If the forward waits for w, the n calls lose w. Of the m calls, m G(w) save the time F by
-which one forward is quicker than two, less w, since they share this one instead of waiting for it
-and taking another.
+w seconds. If the forward waits for w, the n calls lose w. Of the m calls, m G(w) save the fixed
+time F of a forward, less w, since they share this one instead of waiting for it and taking another.
 So the wait gains m G(w) (F - w) - n w, and the best w is taken: none where forwards grow with their
 rows, as on a small CPU, or where callers stay away.
 """
@@ -30,8 +29,8 @@ WINDOW: Final = 64
 ENOUGH: Final = 8
 """The fewest answered calls from which the time of return is known, back or not."""
 SLACK: Final = 1.3
-"""Callers are awaited for this multiple of the times that they took before: a small delay shall not
-end a wait in vain."""
+"""Callers are expected back within this multiple of the times that they took before: a small delay
+shall not end a wait in vain."""
 
 
 class Returns:
@@ -71,17 +70,18 @@ class Returns:
         if not self._missing or len(self._after_s) < ENOUGH:
             return -math.inf
         answered = self._missing[-1]
-        waited_s, shared_s = now - answered, self._forwards.shared_s
+        waited_s, fixed_s = now - answered, self._forwards.shared_s
         longest_s = LONGEST_SHARE * self._forwards.typical_s
         best_s, best_gain = -math.inf, 0.0
         # Those that are missing still have not come back within the time that has passed.
-        to_come = sorted(seconds for seconds in self._after_s if SLACK * seconds > waited_s)
+        expected = (SLACK * seconds for seconds in self._after_s)
+        to_come = sorted(seconds for seconds in expected if seconds > waited_s)
         for num_back, after_s in enumerate(to_come, start=1):
-            left_s = max(0.0, after_s - waited_s)
-            if SLACK * after_s > longest_s:
+            left_s = after_s - waited_s
+            if after_s > longest_s:
                 break
             num_saving = len(self._missing) * num_back / len(to_come)
-            gain = num_saving * shared_s - num_ready * left_s
+            gain = num_saving * fixed_s - num_ready * left_s
             if gain > best_gain:
-                best_s, best_gain = SLACK * after_s, gain
+                best_s, best_gain = after_s, gain
         return answered + best_s
