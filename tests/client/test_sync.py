@@ -121,6 +121,13 @@ def test_an_interrupt_cancels_the_call_that_is_waited_for():
     assert ended == ["waiting", "interrupted", "cancelled at the mesh", "answered again"]
 
 
+def test_an_interrupt_that_does_not_wake_the_waiting_thread_is_noticed_soon():
+    """Another thread gets the signal, as one that comes a moment before the wait."""
+    blocked = "    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n    try:\n"
+    ended = run_program(INTERRUPTED.replace("    try:\n", blocked, 1))
+    assert ended == ["waiting", "interrupted", "cancelled at the mesh", "answered again"]
+
+
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 def test_an_interrupt_at_any_line_of_a_call_leaves_nothing_that_runs():
     """Also right after the call was handed over, when nothing waits for it yet."""
@@ -230,7 +237,8 @@ class Silent(testing._FakeGeneration):
         context.add_callback(gone.set)
         print("waiting", flush=True)
         os.kill(os.getpid(), signal.SIGINT)
-        gone.wait(20)
+        if not gone.wait(5):
+            print("still waited for", flush=True)
 testing._FakeGeneration = Silent
 with testing.FakeMesh() as mesh, Client(mesh.address) as client:
     try:

@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger("specmesh.client")
 
+_LONGEST_WAIT_S = 0.5
+"""Longest wait for a result at a time: no interrupt goes unnoticed for longer."""
 _PATIENCE_S = 5.0
 """Longest wait for connections to close, at process exit or before a fork."""
 _PAUSES_S = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -57,7 +59,7 @@ class Background:
         outcome: Future[T] = Future()
         try:
             loop.call_soon_threadsafe(_begin, work, outcome)
-            return outcome.result()
+            return _result_of(outcome)
         except BaseException:
             outcome.cancel()
             raise
@@ -112,6 +114,19 @@ class Background:
             closed.result(_PATIENCE_S)
         except TimeoutError:
             logger.warning("connections did not close within %g s", _PATIENCE_S)
+
+
+def _result_of(outcome: Future[T]) -> T:
+    """Wait for ``outcome`` and return its result.
+
+    A signal that arrives a moment before a wait does not end it, so the wait is begun anew.
+    """
+    while True:
+        try:
+            return outcome.result(_LONGEST_WAIT_S)
+        except TimeoutError:
+            if outcome.done():  # the error may be that of the work
+                return outcome.result()
 
 
 def _begin(work: Coroutine[Any, Any, T], outcome: Future[T]) -> None:
