@@ -25,7 +25,7 @@ BUILD_SECONDS = 400  # gRPC is compiled, unless Go's cache has it: 20 s of a cor
 GO_README = EXAMPLES / "go" / "README.md"
 GO_PACKAGES = Path("/usr/share/gocode/src/google.golang.org/grpc")
 GO_TOOLS = ("go", "protoc", "protoc-gen-go", "protoc-gen-go-grpc")
-SLOW = ("--backend", "simulated", "--simulated-each-ms", "20")
+SLOW = ("--backend", "simulated", "--simulated-each-ms", "40")
 ALONE = ("--strategy", "autoregressive")
 
 
