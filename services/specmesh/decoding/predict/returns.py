@@ -7,8 +7,9 @@ together, and each would wait for the other's forwards. So the next forward wait
 for long, and only where that pays.
 
 Let n calls be ready and m about to come, and let G(w) be the share of callers that come back within
-w seconds. If the forward waits for w, the n calls lose w. Of the m calls, m G(w) save the fixed
-time F of a forward, less w, since they share this one instead of waiting for it and taking another.
+w seconds. If the forward waits for w, the n calls lose w. Of the m calls, m G(w) save the time F by
+which one forward is quicker than two, less w, since they share this one instead of waiting for it
+and taking another.
 So the wait gains m G(w) (F - w) - n w, and the best w is taken: none where forwards grow with their
 rows, as on a small CPU, or where callers stay away.
 """
