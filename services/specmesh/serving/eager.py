@@ -12,7 +12,7 @@ class EagerWork:
     """A coroutine that runs up to its first wait at once, and without a task of its own while its
     caller waits for it. A task costs several turns of the event loop and its place among all tasks.
 
-    The coroutine must hold nothing of the task in which it runs, as ``asyncio.timeout`` does: it may
+    The coroutine must hold nothing of the task that runs it, as ``asyncio.timeout`` does: it may
     go on in another. Raises what the coroutine raises before its first wait.
     """
 
