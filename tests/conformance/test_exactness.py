@@ -10,7 +10,7 @@ from itertools import chain
 import grpc
 import numpy as np
 import pytest
-from tests.conformance.calls import read, refusal, request_of, verdict_on
+from tests.conformance.calls import TIMEOUT_S, read, refusal, request_of, verdict_on
 from tests.conformance.cases import MAX_DRAFT, PROCESSED, Case, chains, draws, rows_of, trees
 from tests.conformance.engines import Engine
 
@@ -101,13 +101,26 @@ async def test_on_an_open_call(verifier, channel):
 
 
 async def test_many_on_one_call(verifier, channel):
-    """All at once; an error is that of its request alone."""
+    """As many in a message as no queue refuses; an error is that of its request alone."""
     if not verifier.can(MODEL_FEATURE_MANY_REQUESTS):
         pytest.skip("is not claimed")
     asked = cases(verifier)["coupled"]
-    call = verifier_pb2_grpc.VerifierServiceStub(channel).VerifyMany(timeout=60)
-    requests = [verifier_pb2.VerifyEachRequest(request=request_of(case)) for case in asked]
-    requests.append(verifier_pb2.VerifyEachRequest())
+    call = verifier_pb2_grpc.VerifierServiceStub(channel).VerifyMany(timeout=TIMEOUT_S)
+    verdicts = []
+    for start in range(0, len(asked), AT_ONCE):
+        some = asked[start : start + AT_ONCE]
+        requests = [verifier_pb2.VerifyEachRequest(request=request_of(case)) for case in some]
+        told = await numbered(call, [*requests, verifier_pb2.VerifyEachRequest()])
+        assert told.pop().failure.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+        assert not [each.failure for each in told if each.HasField("failure")]
+        responses = [each.response.response for each in told]
+        verdicts += [read(*pair, size(verifier)) for pair in zip(responses, some, strict=True)]
+    assert not wrong(asked, verdicts)
+    call.cancel()
+
+
+async def numbered(call, requests):
+    """What one message of ``requests`` is answered, in their order."""
     message = verifier_pb2.VerifyManyRequest()
     for number, request in enumerate(requests, start=1):
         message.requests.add(number=number, request=request)
@@ -115,12 +128,7 @@ async def test_many_on_one_call(verifier, channel):
     told: dict[int, verifier_pb2.NumberedVerifyResponse] = {}
     while len(told) < len(requests):
         told.update((each.number, each) for each in (await call.read()).responses)
-    failure = told.pop(len(requests)).failure
-    assert failure.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
-    verdicts = [told[n].response.response for n in range(1, len(requests))]
-    read_all = [read(*pair, size(verifier)) for pair in zip(verdicts, asked, strict=True)]
-    assert not wrong(asked, read_all)
-    call.cancel()
+    return [told[number] for number in range(1, len(requests) + 1)]
 
 
 @pytest.mark.parametrize("num_candidates", [1, 8, 64])
