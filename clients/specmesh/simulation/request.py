@@ -60,6 +60,7 @@ class SimulatedRequest:
         self.began_s = self._mesh.clock.now
         self._mesh.on_change.append(self._tell_capacity)
         self._capacity = self._mesh.capacity(self._num_drafters)
+        self._strategy.now = self.began_s
         self._perform(self._strategy.start(self._capacity))
 
     def _tell_capacity(self) -> None:
@@ -75,6 +76,7 @@ class SimulatedRequest:
         if self._observe:
             self._observe(self._mesh.clock.now, event)
         self.stats.handled(event)
+        self._strategy.now = self._mesh.clock.now
         self._perform(self._strategy.handle(event))
 
     def _handle_unwanted(self, event: Event) -> None:

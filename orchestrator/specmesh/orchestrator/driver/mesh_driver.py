@@ -127,6 +127,8 @@ class Driver:
 
     async def _drive(self) -> StopReason:
         self._capacity = self._calls.capacity()
+        now = asyncio.get_running_loop().time
+        self._strategy.now = now()
         commands = self._strategy.start(self._capacity)
         while True:
             self._stats.explanation = self._strategy.explanation
@@ -134,6 +136,7 @@ class Driver:
                 return reason
             event = await self._next_event()
             self._stats.handled(event)
+            self._strategy.now = now()
             commands = self._strategy.handle(event)
 
     async def _perform(self, commands: Sequence[Command]) -> StopReason | None:

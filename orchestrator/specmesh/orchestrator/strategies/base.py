@@ -72,6 +72,10 @@ class Strategy(ABC):
     options: ClassVar[frozenset[str]] = frozenset({"lookahead"})
     """The fields of ``SpeculationOptions`` that apply to the strategy (see ``options.py``)."""
 
+    now: float = 0.0
+    """The time in seconds at which the event came that is being handled, by the driver's clock.
+    It only serves to measure speeds."""
+
     @abstractmethod
     def __init__(self, goal: Goal) -> None: ...
 

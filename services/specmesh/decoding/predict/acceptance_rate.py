@@ -7,6 +7,8 @@ import math
 from collections.abc import Hashable, Iterable
 from typing import Final
 
+from specmesh.decoding.predict.measured_speeds import MeasuredSpeeds
+
 DRAFTER: Final = "drafter"
 """The source of chains of the preferred drafter, and of trees that such chains fill."""
 TREE_LEVELS: Final = "levels of trees"
@@ -142,6 +144,8 @@ class MeshAcceptance:
     def __init__(self, everyone: MeshAcceptance | None = None) -> None:
         self.exploration: Exploration = everyone.exploration if everyone else Exploration()
         """The budget of all answers for strategies that are not expected to pay."""
+        self.speeds: MeasuredSpeeds = everyone.speeds if everyone else MeasuredSpeeds()
+        """The speeds of the strategies that answers have chosen, of all answers together."""
         self.chosen: str | None = None
         """The strategy that an answer has chosen last, if they choose."""
         self._everyone = everyone

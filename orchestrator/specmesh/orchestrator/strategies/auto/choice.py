@@ -1,6 +1,7 @@
 """The policy of ``auto``: the strategy that is expected to be the fastest.
 
-The expected rates follow from the mesh's costs and the acceptance rates of drafts. What was hardly
+The expected rates follow from the mesh's costs and the acceptance rates of drafts, and are corrected
+by how fast the strategies turned out to be (``MeasuredSpeeds``). What was hardly
 tried is assumed to be about as good as what is known, so that it is tried where that would make it
 the best. A strategy has to be clearly better than the current one to replace it, and clearly better
 than the target alone to be used at all. Where none is, the target works alone, except for what
@@ -22,13 +23,18 @@ from specmesh.decoding.predict.acceptance_rate import (
     TREE_LEVELS,
     MeshAcceptance,
 )
+from specmesh.decoding.predict.measured_speeds import MeasuredSpeeds
 from specmesh.orchestrator.strategies.auto.rates import DrafterRates, HeadsRates
 from specmesh.orchestrator.strategies.events import Capacity
 
 ALONE: Final = "autoregressive"
 SPECULATIVE: Final = "speculative"
 DSI: Final = "dsi"
+HEADS: Final = "heads"
 HEADS_AND_DRAFTER: Final = "heads-and-drafter"
+WITH_DRAFTER: Final = frozenset({SPECULATIVE, DSI, "tree", "exhaustive", HEADS_AND_DRAFTER})
+"""The strategies that slow the target down in the same way: by what the drafter takes."""
+NO_KIN: Final[frozenset[str]] = frozenset()
 
 ENOUGH: Final = 8.0
 """Trials after which a rate counts more than what is assumed of it."""
@@ -54,6 +60,9 @@ class Choice:
     """Number of tokens to draft, if the strategy does not decide that itself."""
     tentative: bool = False
     """True if the choice is made again as soon as more is known."""
+    expected: float | None = None
+    """The speed that is expected of it over that of the target alone, before any correction by
+    measured speeds; None if nothing is expected."""
 
 
 def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) -> Choice:
@@ -68,13 +77,14 @@ def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) 
         return Choice(measures, "the mesh has yet to be measured", tentative=True)
     if current == ALONE and not capacity.knows_price:
         return Choice(SPECULATIVE, "a token's price is unknown", lookahead=1, tentative=True)
-    rates = expected_rates(capacity, acceptance)
+    expected = expected_rates(capacity, acceptance)
+    rates = _corrected(expected, acceptance.speeds)
     best = max(rates, key=rates.__getitem__)
     if rates[best] < PAYS:
         return _alone(capacity, acceptance)
     if current is not None and rates[best] <= CLEARLY * rates.get(current, 0.0):
         best = current
-    return Choice(best, _reason(best, rates))
+    return Choice(best, _reason(best, rates), expected=expected[best])
 
 
 def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[str, float]:
@@ -99,10 +109,18 @@ def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[st
         beta = _rate(acceptance, HEADS_CHAIN, max(PRIOR_ALPHA, alpha))
         levels = _rate(acceptance, HEADS_LEVELS, beta + (1 - beta) * SECOND_CHOICES)
         heads = HeadsRates(costs, beta, levels, capacity.heads_depth)
-        rates["heads"] = heads.heads
+        rates[HEADS] = heads.heads
         if drafter is not None:
             rates[HEADS_AND_DRAFTER] = heads.with_drafter(drafter)
     return {name: rate * (capacity.alone_s or 0.0) for name, rate in rates.items()}
+
+
+def _corrected(rates: Mapping[str, float], speeds: MeasuredSpeeds) -> dict[str, float]:
+    """Return ``rates`` as far as measured speeds confirm them."""
+    return {
+        name: rate * speeds.correction(name, WITH_DRAFTER if name in WITH_DRAFTER else NO_KIN)
+        for name, rate in rates.items()
+    }
 
 
 def _is_unknown(capacity: Capacity, acceptance: MeshAcceptance) -> bool:

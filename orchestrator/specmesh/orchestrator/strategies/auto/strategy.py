@@ -43,6 +43,7 @@ CHOICES: Final[Mapping[str, type[Strategy]]] = {
 """The strategies that are chosen among, by their names."""
 LEAST_TOKENS: Final = 8
 """Tokens after which the choice is made again: a change costs what was drafted."""
+TIMING: Final = Choice(ALONE, "the target alone is timed, to compare it with drafts", tentative=True)
 
 
 class Auto(Strategy):
@@ -62,6 +63,11 @@ class Auto(Strategy):
         self._num_tokens = self._num_before = self._chosen_at = 0
         """Number of committed tokens, of those before the stretch, and at the latest choice."""
         self._history = ""
+        self._settled: str | None = None
+        """The strategy that was chosen last, other than to measure something."""
+        self._since: float | None = None
+        """The time of the latest commit; None before the first one of a stretch, for which a draft
+        may have begun anew."""
         self._choice = Choice(ALONE, "there is nothing to choose by yet")
         self._stretch = self._begun(self._choice, after=0)
 
@@ -73,7 +79,8 @@ class Auto(Strategy):
     def start(self, capacity: Capacity) -> Sequence[Command]:
         """Return the first commands of the first strategy."""
         self._capacity = capacity
-        self._choice = self._choose(self._goal.acceptance.chosen)
+        self._settled = self._goal.acceptance.chosen
+        self._choice = self._choose()
         self._stretch = self._begun(self._choice, after=0)
         return self._stretch.start(capacity)
 
@@ -83,17 +90,34 @@ class Auto(Strategy):
         commands = self._stretch.handle(event)
         num_new = sum(len(each.token_ids) for each in commands if isinstance(each, Commit))
         self._num_tokens += num_new
-        if not num_new or isinstance(commands[-1], Finish):
+        if num_new:
+            self._measure(num_new)
+        if not num_new or isinstance(commands[-1], Finish) or not self._is_due:
             return commands
-        if self._num_tokens < self._chosen_at + LEAST_TOKENS and not self._choice.tentative:
-            return commands
-        former = self._choice
-        # What only measures the mesh has no advantage over others once that is known.
-        choice = self._choose(None if former.tentative else former.strategy)
+        former, choice = self._choice, self._choose()
         if (choice.strategy, choice.lookahead) == (former.strategy, former.lookahead):
             self._choice = choice
             return commands
         return self._change(choice, commands)
+
+    def _measure(self, num_tokens: int) -> None:
+        """Record the time of a round that has committed ``num_tokens``."""
+        choice, capacity = self._choice, self._capacity
+        if self._since is not None and (choice.expected or choice.strategy == ALONE):
+            self._goal.acceptance.speeds.add(
+                *(choice.strategy, num_tokens, self.now - self._since),
+                expected=choice.expected,
+                load=max(capacity.num_sharing, capacity.num_waiting),
+                now=self.now,
+            )
+        self._since = self.now
+
+    @property
+    def _is_due(self) -> bool:
+        """True if the choice is to be made again."""
+        if self._choice.tentative or self._goal.acceptance.speeds.times_alone:
+            return True
+        return self._num_tokens >= self._chosen_at + LEAST_TOKENS
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Capacity):
@@ -102,15 +126,19 @@ class Auto(Strategy):
         elif isinstance(event, Failed) and self._stretch.is_drafting(event.task):
             self._lacks_drafter = self._capacity.drafter_s is None
 
-    def _choose(self, current: str | None) -> Choice:
+    def _choose(self) -> Choice:
         self._chosen_at, capacity = self._num_tokens, self._capacity
+        if self._goal.acceptance.speeds.times_alone:
+            return TIMING
         if self._lacks_drafter:
             capacity = replace(capacity, drafters=())
         everyone, shares = self._goal.acceptance, capacity.period_s > 0
         if shares:  # answers that share replicas are fastest with the same strategy
             choice = choose(capacity, everyone, everyone.chosen)
         else:
-            choice = choose(capacity, self._acceptance, current)
+            choice = choose(capacity, self._acceptance, self._settled)
+        # What only measures the mesh has no advantage over others once that is known.
+        self._settled = None if choice.tentative else choice.strategy
         if (shares or not self._num_tokens) and choice.lookahead is None and not choice.tentative:
             everyone.chosen = choice.strategy
         return choice
@@ -119,7 +147,7 @@ class Auto(Strategy):
         """Let another strategy take over; ``commands`` are the latest of the current one."""
         num_tokens = self._num_tokens - self._num_before
         self._history = f"; before, {self._choice.strategy} for {num_tokens} tokens"
-        self._num_before = self._num_tokens
+        self._num_before, self._since = self._num_tokens, None
         ended = self._stretch.end(commands)
         self._choice = choice
         self._stretch = self._begun(choice, after=self._stretch.last_task)
