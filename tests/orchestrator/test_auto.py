@@ -226,3 +226,38 @@ def test_a_strategy_that_only_measured_has_no_advantage(monkeypatch):
         *_, check = strategy.handle(verified(task, says=7))
         task = check.task
     assert seen == [None, None, "autoregressive"]
+
+
+def test_all_answers_use_the_target_alone_while_it_is_timed(monkeypatch):
+    """Those that begin then, too; and each goes on as it did before."""
+    plays(monkeypatch, "speculative", "speculative")
+    goal = Goal(200)
+    strategy = Auto(goal)
+    (draft,) = strategy.start(MEASURED)
+    assert isinstance(draft, Draft)
+    goal.acceptance.speeds.times_alone = True
+    (check,) = strategy.handle(Failed(draft.task))
+    commit, alone = strategy.handle(verified(check.task, says=7))
+    assert commit == Commit((7,), 0)
+    assert isinstance(alone, Verify)
+    assert not alone.tree
+    assert "is timed" in strategy.explanation
+    (begun,) = Auto(goal).start(MEASURED)
+    assert isinstance(begun, Verify)
+    goal.acceptance.speeds.times_alone = False
+    _, draft = strategy.handle(verified(alone.task, says=7))
+    assert isinstance(draft, Draft)
+
+
+def test_rounds_are_measured_from_the_second_commit_of_a_stretch_on():
+    """Before it, a draft may have begun anew."""
+    goal = Goal(200)
+    goal.acceptance.speeds.times_alone = True
+    seen = []
+    monkeyed = goal.acceptance.speeds.add
+    goal.acceptance.speeds.add = lambda *args, **rest: seen.append(args) or monkeyed(*args, **rest)
+    strategy = Auto(goal)
+    (check,) = strategy.start(MEASURED)
+    for strategy.now in (1.0, 1.5, 2.5):
+        _, check = strategy.handle(verified(check.task, says=7))
+    assert seen == [("autoregressive", 1, 0.5), ("autoregressive", 1, 1.0)]

@@ -140,3 +140,14 @@ def test_a_drafter_that_is_busy_adds_little_to_heads():
         for each in (free, busy)
     ]
     assert gain[0] > 1.1 > gain[1]
+
+
+def test_a_strategy_that_turned_out_slower_gives_way():
+    acceptance = rates(0.9)
+    capacity = replace(FLAT, num_verifiers=4)
+    assert chosen(capacity, acceptance) == "dsi"
+    for now in range(40_000):
+        timing = acceptance.speeds.times_alone
+        strategy, expected = ("autoregressive", None) if timing else ("dsi", 3.0)
+        acceptance.speeds.add(strategy, 1, 0.04, expected=expected, load=1.0, now=now / 1e6)
+    assert chosen(capacity, acceptance) not in {"dsi", "autoregressive"}

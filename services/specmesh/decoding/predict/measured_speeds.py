@@ -13,15 +13,14 @@ forwards that their drafts slow down, so drafts would seem to cost it nothing.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 FEWEST_TOKENS: Final = 16
 """The number of tokens from which on a speed is known."""
-FIRST_TOKENS: Final = 128
-"""The number of tokens with drafts after which the target is timed first."""
-SHORTEST, LONGEST = 8.0, 64.0
-"""The time between two timings over that of a timing: as long as strategies surprise, and at most,
-once they do as expected."""
+SHORTEST, LONGEST = 4.0, 128.0
+"""The time between two timings over that of a timing: until a strategy does as expected, and once
+it has done so for long. It is longer in proportion to the speed-up, since the more is gained the
+less likely it is none, and the more a timing costs."""
 SURPRISE: Final = 0.1
 """The difference from what is known, as a logarithm, from which on a speed is a surprise."""
 LEAST, MOST = 0.25, 1.25
@@ -65,9 +64,29 @@ class _Tally:
         return self._expected / self.seconds
 
     @property
+    def num_needed(self) -> float:
+        """The number of tokens from which on the speed is known: at least one of each answer."""
+        return max(FEWEST_TOKENS, self.load)
+
+    @property
     def is_enough(self) -> bool:
-        """True if there are enough tokens to know a speed, a few of each answer."""
-        return self.seconds > 0 and self.num_tokens >= max(FEWEST_TOKENS, 2 * self.load)
+        """True if the speed is known."""
+        return self.num_tokens >= self.num_needed
+
+    @property
+    def num_timings(self) -> float:
+        """The timings of the target alone that would have taken as long, over the speed-up."""
+        speed_up = math.exp(self.expected)
+        return self.num_tokens / (self.num_needed * speed_up) / speed_up
+
+
+class _Known(NamedTuple):
+    """The logarithm of a strategy's correction, when it was found, and the number of timings that
+    the time until the next one is worth."""
+
+    log: float
+    found_at: float
+    period: float
 
 
 class MeasuredSpeeds:
@@ -80,19 +99,12 @@ class MeasuredSpeeds:
         self._alone = _Tally()
         self._drafting: dict[str, _Tally] = {}
         """Since the latest timing."""
-        self._corrections: dict[str, tuple[float, float]] = {}
-        """The logarithm of each strategy's correction, and when it was found."""
-        self._period = SHORTEST
+        self._known: dict[str, _Known] = {}
         self._now = 0.0
 
-    def correction(self, strategy: str, kin: frozenset[str] = frozenset()) -> float:
-        """Return the factor on the speed that is expected of ``strategy``, 1 if nothing is known.
-        It is assumed to be half as wrong as the best of its ``kin``, if it was never used itself
-        and they were."""
-        if strategy in self._corrections:
-            return math.exp(self._log_of(strategy))
-        known = [self._log_of(each) for each in kin if each in self._corrections]
-        return math.exp(max(known) / 2) if known else 1.0
+    def correction(self, strategy: str) -> float:
+        """Return the factor on the speed that is expected of ``strategy``; 1 if it is unknown."""
+        return math.exp(self._log_of(strategy))
 
     def add(
         self,
@@ -121,33 +133,42 @@ class MeasuredSpeeds:
         elif expected is not None:
             tally = self._drafting.setdefault(strategy, _Tally())
             tally.add(num_tokens, seconds, load, expected)
-            if self._is_due:
+            known = self._known.get(strategy)
+            period = known.period if known else SHORTEST
+            if sum(each.num_timings for each in self._drafting.values()) >= period:
                 self.times_alone, self._alone = True, _Tally()
-
-    @property
-    def _is_due(self) -> bool:
-        if not self._alone.seconds:
-            return sum(each.num_tokens for each in self._drafting.values()) >= FIRST_TOKENS
-        drafting_s = sum(each.seconds for each in self._drafting.values())
-        return drafting_s >= self._period * self._alone.seconds
 
     def _compare(self) -> None:
         """Learn the corrections of the strategies since the former timing, and end this one."""
-        surprises = False
         for strategy, tally in self._drafting.items():
-            alike = 1 / ALIKE <= tally.load / self._alone.load <= ALIKE
-            if not (tally.is_enough and alike):
+            if not tally.is_enough:
                 continue
-            found = math.log(tally.tokens_per_s / self._alone.tokens_per_s) - tally.expected
-            former = self._log_of(strategy)
-            surprises |= abs(found - former) > SURPRISE
-            weight = tally.num_tokens / (tally.num_tokens + _ASSUMED_TOKENS)
-            log = former + weight * (found - former)
-            log = min(max(log, math.log(LEAST)), math.log(MOST))
-            self._corrections[strategy] = log, self._now
-        self._period = SHORTEST if surprises else min(LONGEST, 2 * self._period)
+            if 1 / ALIKE <= tally.load / self._alone.load <= ALIKE:
+                speed_up = tally.tokens_per_s / self._alone.tokens_per_s
+                self._learn(strategy, math.log(speed_up) - tally.expected, tally.num_tokens)
+            else:
+                self._postpone(strategy)
         self.times_alone, self._drafting = False, {}
 
+    def _learn(self, strategy: str, log: float, num_tokens: int) -> None:
+        """Learn from a correction that ``num_tokens`` have shown."""
+        period = SHORTEST
+        if known := self._known.get(strategy):
+            former = self._log_of(strategy)
+            if abs(log - former) <= SURPRISE:
+                period = min(LONGEST, 2 * known.period)
+            log = former + (log - former) * num_tokens / (num_tokens + _ASSUMED_TOKENS)
+        log = min(max(log, math.log(LEAST)), math.log(MOST))
+        self._known[strategy] = _Known(log, self._now, period)
+
+    def _postpone(self, strategy: str) -> None:
+        """Time the target less often, since ``strategy`` could not be compared with it."""
+        period = self._known[strategy].period if strategy in self._known else SHORTEST
+        known = _Known(self._log_of(strategy), self._now, min(LONGEST, 2 * period))
+        self._known[strategy] = known
+
     def _log_of(self, strategy: str) -> float:
-        log, found_at = self._corrections.get(strategy, (0.0, self._now))
-        return log * 0.5 ** ((self._now - found_at) / HALF_LIFE_S)
+        """Return the logarithm of the correction of ``strategy``."""
+        if (known := self._known.get(strategy)) is None:
+            return 0.0
+        return known.log * math.exp2((known.found_at - self._now) / HALF_LIFE_S)

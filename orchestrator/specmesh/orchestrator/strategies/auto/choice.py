@@ -1,7 +1,7 @@
 """The policy of ``auto``: the strategy that is expected to be the fastest.
 
-The expected rates follow from the mesh's costs and the acceptance rates of drafts, and are corrected
-by how fast the strategies turned out to be (``MeasuredSpeeds``). What was hardly
+The expected rates follow from the mesh's costs and the acceptance rates of drafts, and are
+corrected by the speeds that the strategies turned out to have (``MeasuredSpeeds``). What was hardly
 tried is assumed to be about as good as what is known, so that it is tried where that would make it
 the best. A strategy has to be clearly better than the current one to replace it, and clearly better
 than the target alone to be used at all. Where none is, the target works alone, except for what
@@ -23,18 +23,13 @@ from specmesh.decoding.predict.acceptance_rate import (
     TREE_LEVELS,
     MeshAcceptance,
 )
-from specmesh.decoding.predict.measured_speeds import MeasuredSpeeds
 from specmesh.orchestrator.strategies.auto.rates import DrafterRates, HeadsRates
 from specmesh.orchestrator.strategies.events import Capacity
 
 ALONE: Final = "autoregressive"
 SPECULATIVE: Final = "speculative"
 DSI: Final = "dsi"
-HEADS: Final = "heads"
 HEADS_AND_DRAFTER: Final = "heads-and-drafter"
-WITH_DRAFTER: Final = frozenset({SPECULATIVE, DSI, "tree", "exhaustive", HEADS_AND_DRAFTER})
-"""The strategies that slow the target down in the same way: by what the drafter takes."""
-NO_KIN: Final[frozenset[str]] = frozenset()
 
 ENOUGH: Final = 8.0
 """Trials after which a rate counts more than what is assumed of it."""
@@ -78,7 +73,8 @@ def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) 
     if current == ALONE and not capacity.knows_price:
         return Choice(SPECULATIVE, "a token's price is unknown", lookahead=1, tentative=True)
     expected = expected_rates(capacity, acceptance)
-    rates = _corrected(expected, acceptance.speeds)
+    speeds = acceptance.speeds
+    rates = {name: rate * speeds.correction(name) for name, rate in expected.items()}
     best = max(rates, key=rates.__getitem__)
     if rates[best] < PAYS:
         return _alone(capacity, acceptance)
@@ -109,18 +105,10 @@ def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[st
         beta = _rate(acceptance, HEADS_CHAIN, max(PRIOR_ALPHA, alpha))
         levels = _rate(acceptance, HEADS_LEVELS, beta + (1 - beta) * SECOND_CHOICES)
         heads = HeadsRates(costs, beta, levels, capacity.heads_depth)
-        rates[HEADS] = heads.heads
+        rates["heads"] = heads.heads
         if drafter is not None:
             rates[HEADS_AND_DRAFTER] = heads.with_drafter(drafter)
     return {name: rate * (capacity.alone_s or 0.0) for name, rate in rates.items()}
-
-
-def _corrected(rates: Mapping[str, float], speeds: MeasuredSpeeds) -> dict[str, float]:
-    """Return ``rates`` as far as measured speeds confirm them."""
-    return {
-        name: rate * speeds.correction(name, WITH_DRAFTER if name in WITH_DRAFTER else NO_KIN)
-        for name, rate in rates.items()
-    }
 
 
 def _is_unknown(capacity: Capacity, acceptance: MeshAcceptance) -> bool:

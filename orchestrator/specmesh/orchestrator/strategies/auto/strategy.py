@@ -43,7 +43,9 @@ CHOICES: Final[Mapping[str, type[Strategy]]] = {
 """The strategies that are chosen among, by their names."""
 LEAST_TOKENS: Final = 8
 """Tokens after which the choice is made again: a change costs what was drafted."""
-TIMING: Final = Choice(ALONE, "the target alone is timed, to compare it with drafts", tentative=True)
+TIMING: Final = Choice(
+    ALONE, "the target alone is timed, to compare it with drafts", tentative=True
+)
 
 
 class Auto(Strategy):

@@ -1,0 +1,105 @@
+"""The comparison of strategies with the target alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from specmesh.decoding.predict.measured_speeds import (
+    HALF_LIFE_S,
+    LONGEST,
+    MOST,
+    SHORTEST,
+    MeasuredSpeeds,
+)
+
+EXPECTED = 1.25
+ALONE_S = 0.01
+"""The time of a token of the target alone."""
+
+
+class Crowd:
+    """Answers that use one strategy, which yields ``gain`` times what the target alone does."""
+
+    def __init__(self, gain: float, load: float = 1.0, strategy: str = "heads") -> None:
+        self.speeds = MeasuredSpeeds()
+        self.gain, self.load, self.strategy = gain, load, strategy
+        self.now = 0.0
+
+    def commit(self) -> None:
+        """Commit a token, by the target alone if it is timed."""
+        timing = self.speeds.times_alone
+        seconds = ALONE_S if timing else ALONE_S / self.gain
+        self.now += seconds
+        strategy, expected = ("autoregressive", None) if timing else (self.strategy, EXPECTED)
+        self.speeds.add(strategy, 1, seconds, expected=expected, load=self.load, now=self.now)
+
+    def until(self, *, timing: bool) -> int:
+        """Commit until the target is timed or no longer; return the number of tokens."""
+        num_tokens = 0
+        while self.speeds.times_alone is not timing:
+            self.commit()
+            num_tokens += 1
+        return num_tokens
+
+
+def test_nothing_is_corrected_before_it_is_measured():
+    assert MeasuredSpeeds().correction("heads") == 1
+
+
+@pytest.mark.parametrize("gain", [0.6, 0.9, 1.25])
+def test_a_strategy_is_corrected_by_what_it_yields_beside_the_target_alone(gain):
+    crowd = Crowd(gain)
+    crowd.until(timing=True)
+    crowd.until(timing=False)
+    assert crowd.speeds.correction("heads") == pytest.approx(gain / EXPECTED, rel=0.1)
+
+
+def test_a_correction_is_bounded():
+    crowd = Crowd(gain=100.0)
+    for _ in range(3):
+        crowd.until(timing=True)
+        crowd.until(timing=False)
+    assert crowd.speeds.correction("heads") == pytest.approx(MOST, rel=0.01)
+
+
+def test_timings_become_rare_once_a_strategy_does_as_expected():
+    crowd = Crowd(EXPECTED)
+    num_between = []
+    for _ in range(8):
+        num_between.append(crowd.until(timing=True))
+        num_timed = crowd.until(timing=False)
+    assert num_between == sorted(num_between)
+    assert num_between[-1] == pytest.approx(num_between[0] * LONGEST / SHORTEST, rel=0.05)
+    assert num_timed < 0.02 * num_between[-1]
+
+
+def test_the_more_a_strategy_gains_the_rarer_is_a_timing():
+    """It would cost the more."""
+    speeds = MeasuredSpeeds()
+    for _ in range(2_000):
+        speeds.add("dsi", 1, ALONE_S / 8, expected=8.0, load=1.0, now=0.0)
+    assert not speeds.times_alone
+
+
+def test_each_answer_of_a_crowd_is_timed():
+    crowd = Crowd(EXPECTED, load=64)
+    crowd.until(timing=True)
+    assert crowd.until(timing=False) == 64
+
+
+def test_speeds_under_other_loads_are_not_compared():
+    crowd = Crowd(gain=0.5, load=16)
+    crowd.until(timing=True)
+    crowd.load = 2
+    crowd.until(timing=False)
+    assert crowd.speeds.correction("heads") == 1
+
+
+def test_a_correction_is_forgotten_so_that_the_strategy_is_tried_again():
+    crowd = Crowd(gain=0.5)
+    crowd.until(timing=True)
+    crowd.until(timing=False)
+    found = crowd.speeds.correction("heads")
+    late = crowd.now + HALF_LIFE_S
+    crowd.speeds.add("autoregressive", 1, ALONE_S, expected=None, load=1.0, now=late)
+    assert crowd.speeds.correction("heads") == pytest.approx(found**0.5)
