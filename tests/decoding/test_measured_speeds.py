@@ -20,17 +20,17 @@ ALONE_S = 0.01
 class Crowd:
     """Answers that use one strategy, which yields ``gain`` times what the target alone does."""
 
-    def __init__(self, gain: float, load: float = 1.0, strategy: str = "heads") -> None:
+    def __init__(self, gain: float, num_answers: int = 1) -> None:
         self.speeds = MeasuredSpeeds()
-        self.gain, self.load, self.strategy = gain, load, strategy
+        self.gain, self.num_answers, self.load = gain, num_answers, num_answers
         self.now = 0.0
 
     def commit(self) -> None:
         """Commit a token, by the target alone if it is timed."""
         timing = self.speeds.times_alone
         seconds = ALONE_S if timing else ALONE_S / self.gain
-        self.now += seconds
-        strategy, expected = ("autoregressive", None) if timing else (self.strategy, EXPECTED)
+        self.now += seconds / self.num_answers
+        strategy, expected = ("autoregressive", None) if timing else ("heads", EXPECTED)
         self.speeds.add(strategy, 1, seconds, expected=expected, load=self.load, now=self.now)
 
     def until(self, *, timing: bool) -> int:
@@ -81,14 +81,14 @@ def test_the_more_a_strategy_gains_the_rarer_is_a_timing():
     assert not speeds.times_alone
 
 
-def test_each_answer_of_a_crowd_is_timed():
-    crowd = Crowd(EXPECTED, load=64)
-    crowd.until(timing=True)
-    assert crowd.until(timing=False) == 64
+def test_each_answer_of_a_crowd_is_timed_and_has_gone_on_for_long_before():
+    crowd = Crowd(EXPECTED, num_answers=64)
+    assert crowd.until(timing=True) > 64 * 3 * SHORTEST
+    assert crowd.until(timing=False) == pytest.approx(64, abs=2)
 
 
 def test_speeds_under_other_loads_are_not_compared():
-    crowd = Crowd(gain=0.5, load=16)
+    crowd = Crowd(gain=0.5, num_answers=16)
     crowd.until(timing=True)
     crowd.load = 2
     crowd.until(timing=False)

@@ -16,8 +16,11 @@ import math
 from typing import Final, NamedTuple
 
 FEWEST_TOKENS: Final = 16
-"""The number of tokens from which on a speed is known."""
-SHORTEST, LONGEST = 4.0, 128.0
+"""The number of tokens from which on a speed is known, if each answer has one."""
+ROUNDS: Final = 3
+"""The rounds that a timing costs each answer: the target's current work, one that is timed, and one
+for which a draft begins anew."""
+SHORTEST, LONGEST = 8.0, 128.0
 """The time between two timings over that of a timing: until a strategy does as expected, and once
 it has done so for long. It is longer in proportion to the speed-up, since the more is gained the
 less likely it is none, and the more a timing costs."""
@@ -63,21 +66,16 @@ class _Tally:
         """The logarithm of the speed that was expected, over that of the target alone."""
         return self._expected / self.seconds
 
-    @property
-    def num_needed(self) -> float:
-        """The number of tokens from which on the speed is known: at least one of each answer."""
-        return max(FEWEST_TOKENS, self.load)
+    def is_enough(self, num_answers: float) -> bool:
+        """Return whether the speed of so many concurrent answers is known."""
+        return self.num_tokens >= max(FEWEST_TOKENS, num_answers)
 
-    @property
-    def is_enough(self) -> bool:
-        """True if the speed is known."""
-        return self.num_tokens >= self.num_needed
-
-    @property
-    def num_timings(self) -> float:
-        """The timings of the target alone that would have taken as long, over the speed-up."""
+    def num_timings(self, num_answers: float) -> float:
+        """Return the number of timings of the target alone, by so many concurrent answers, that
+        would have taken as long, over the speed-up."""
         speed_up = math.exp(self.expected)
-        return self.num_tokens / (self.num_needed * speed_up) / speed_up
+        timing = max(FEWEST_TOKENS, ROUNDS * num_answers) * speed_up
+        return self.num_tokens / timing / speed_up
 
 
 class _Known(NamedTuple):
@@ -99,7 +97,11 @@ class MeasuredSpeeds:
         self._alone = _Tally()
         self._drafting: dict[str, _Tally] = {}
         """Since the latest timing."""
+        self._began: float | None = None
+        """When the first round of these began."""
         self._known: dict[str, _Known] = {}
+        self._num_answers = 1.0
+        """The mean number of concurrent answers since the latest timing."""
         self._now = 0.0
 
     def correction(self, strategy: str) -> float:
@@ -128,27 +130,38 @@ class MeasuredSpeeds:
         if self.times_alone:
             if expected is None:
                 self._alone.add(num_tokens, seconds, load, 1.0)
-                if self._alone.is_enough:
+                if self._alone.is_enough(self._num_answers):
                     self._compare()
         elif expected is not None:
             tally = self._drafting.setdefault(strategy, _Tally())
             tally.add(num_tokens, seconds, load, expected)
-            known = self._known.get(strategy)
-            period = known.period if known else SHORTEST
-            if sum(each.num_timings for each in self._drafting.values()) >= period:
+            if self._began is None:
+                self._began = now - seconds
+            self._num_answers = self._drafting_s / (now - self._began)
+            if self._is_due(strategy):
                 self.times_alone, self._alone = True, _Tally()
+
+    @property
+    def _drafting_s(self) -> float:
+        return math.fsum(each.seconds for each in self._drafting.values())
+
+    def _is_due(self, strategy: str) -> bool:
+        """Return whether to time the target now that answers use ``strategy``."""
+        known, tallies = self._known.get(strategy), self._drafting.values()
+        num_timings = math.fsum(each.num_timings(self._num_answers) for each in tallies)
+        return num_timings >= (known.period if known else SHORTEST)
 
     def _compare(self) -> None:
         """Learn the corrections of the strategies since the former timing, and end this one."""
         for strategy, tally in self._drafting.items():
-            if not tally.is_enough:
+            if not tally.is_enough(self._num_answers):
                 continue
             if 1 / ALIKE <= tally.load / self._alone.load <= ALIKE:
                 speed_up = tally.tokens_per_s / self._alone.tokens_per_s
                 self._learn(strategy, math.log(speed_up) - tally.expected, tally.num_tokens)
             else:
                 self._postpone(strategy)
-        self.times_alone, self._drafting = False, {}
+        self.times_alone, self._drafting, self._began = False, {}, None
 
     def _learn(self, strategy: str, log: float, num_tokens: int) -> None:
         """Learn from a correction that ``num_tokens`` have shown."""
