@@ -78,6 +78,31 @@ class _Tally:
         return self.num_tokens / timing / speed_up
 
 
+class _Rounds:
+    """The rounds of all answers in some stretch of time, by strategy."""
+
+    def __init__(self) -> None:
+        self.tallies: dict[str, _Tally] = {}
+        self._began, self._until = math.inf, 0.0
+
+    def of(self, strategy: str, seconds: float, now: float) -> _Tally:
+        """Return the tally of ``strategy``, for a round of some ``seconds`` that ends ``now``."""
+        self._began, self._until = min(self._began, now - seconds), now
+        return self.tallies.setdefault(strategy, _Tally())
+
+    @property
+    def num_answers(self) -> float:
+        """The mean number of concurrent answers."""
+        seconds = math.fsum(each.seconds for each in self.tallies.values())
+        return seconds / (self._until - self._began)
+
+    @property
+    def num_timings(self) -> float:
+        """The sum of those of all tallies."""
+        num_answers = self.num_answers
+        return math.fsum(each.num_timings(num_answers) for each in self.tallies.values())
+
+
 class _Known(NamedTuple):
     """The logarithm of a strategy's correction, when it was found, and the number of timings that
     the time until the next one is worth."""
@@ -94,14 +119,9 @@ class MeasuredSpeeds:
     def __init__(self) -> None:
         self.times_alone = False
         """True while all answers are to use the target alone, so that it can be timed."""
-        self._alone = _Tally()
-        self._drafting: dict[str, _Tally] = {}
-        """Since the latest timing."""
-        self._began: float | None = None
-        """When the first round of these began."""
+        self._alone, self._drafting = _Rounds(), _Rounds()
+        """Rounds of the latest timing, and those with drafts since then."""
         self._known: dict[str, _Known] = {}
-        self._num_answers = 1.0
-        """The mean number of concurrent answers since the latest timing."""
         self._now = 0.0
 
     def correction(self, strategy: str) -> float:
@@ -129,39 +149,30 @@ class MeasuredSpeeds:
             return
         if self.times_alone:
             if expected is None:
-                self._alone.add(num_tokens, seconds, load, 1.0)
-                if self._alone.is_enough(self._num_answers):
-                    self._compare()
+                alone = self._alone.of(strategy, seconds, now)
+                alone.add(num_tokens, seconds, load, 1.0)
+                # Answers may have ended, and others of a crowd are still in the same round.
+                if alone.is_enough(min(self._drafting.num_answers, 2 * self._alone.num_answers)):
+                    self._compare(alone)
         elif expected is not None:
-            tally = self._drafting.setdefault(strategy, _Tally())
-            tally.add(num_tokens, seconds, load, expected)
-            if self._began is None:
-                self._began = now - seconds
-            self._num_answers = self._drafting_s / (now - self._began)
-            if self._is_due(strategy):
-                self.times_alone, self._alone = True, _Tally()
+            drafting = self._drafting.of(strategy, seconds, now)
+            drafting.add(num_tokens, seconds, load, expected)
+            known = self._known.get(strategy)
+            if self._drafting.num_timings >= (known.period if known else SHORTEST):
+                self.times_alone, self._alone = True, _Rounds()
 
-    @property
-    def _drafting_s(self) -> float:
-        return math.fsum(each.seconds for each in self._drafting.values())
-
-    def _is_due(self, strategy: str) -> bool:
-        """Return whether to time the target now that answers use ``strategy``."""
-        known, tallies = self._known.get(strategy), self._drafting.values()
-        num_timings = math.fsum(each.num_timings(self._num_answers) for each in tallies)
-        return num_timings >= (known.period if known else SHORTEST)
-
-    def _compare(self) -> None:
+    def _compare(self, alone: _Tally) -> None:
         """Learn the corrections of the strategies since the former timing, and end this one."""
-        for strategy, tally in self._drafting.items():
-            if not tally.is_enough(self._num_answers):
+        num_answers = self._drafting.num_answers
+        for strategy, tally in self._drafting.tallies.items():
+            if not tally.is_enough(num_answers):
                 continue
-            if 1 / ALIKE <= tally.load / self._alone.load <= ALIKE:
-                speed_up = tally.tokens_per_s / self._alone.tokens_per_s
+            if 1 / ALIKE <= tally.load / alone.load <= ALIKE:
+                speed_up = tally.tokens_per_s / alone.tokens_per_s
                 self._learn(strategy, math.log(speed_up) - tally.expected, tally.num_tokens)
             else:
                 self._postpone(strategy)
-        self.times_alone, self._drafting, self._began = False, {}, None
+        self.times_alone, self._drafting = False, _Rounds()
 
     def _learn(self, strategy: str, log: float, num_tokens: int) -> None:
         """Learn from a correction that ``num_tokens`` have shown."""
