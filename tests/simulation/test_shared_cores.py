@@ -21,10 +21,9 @@ COSTS = replace(
     MeshCosts.fixed(target_ms=10, drafter_ms=2, hop_ms=0.2),
     contention=Contention(target=2.5, drafter=2.5),
 )
-NUM_TOKENS = 8_000
 
 
-def tokens_per_s(strategy: str, answers: int, costs: MeshCosts = COSTS) -> float:
+def tokens_per_s(strategy: str, answers: int, num_tokens: int, costs: MeshCosts = COSTS) -> float:
     mesh = SimulatedMesh(Clock(), MeshModel(costs, batch=32, measures=True), seed=0)
     SharedMachine(costs, {TARGET: mesh.verifiers[0], DRAFTER: mesh.drafters[0]})
     acceptance = MeshAcceptance()
@@ -33,15 +32,17 @@ def tokens_per_s(strategy: str, answers: int, costs: MeshCosts = COSTS) -> float
     )
     models = AcceptanceRates(0.7).models(seed=0)
     begin_s = [0.001 * number for number in range(answers)]
-    return crowd_tokens_per_s(mesh, strategies, models, begin_s=begin_s, num_tokens=NUM_TOKENS)
+    return crowd_tokens_per_s(mesh, strategies, models, begin_s=begin_s, num_tokens=num_tokens)
 
 
-@pytest.mark.parametrize("answers", [1, 4, 16])
-def test_auto_notices_that_drafts_slow_the_target_down(answers):
-    """By its forecasts alone it made 0.91, 0.76 and 0.70 of what the target alone makes."""
-    assert tokens_per_s("auto", answers) > 0.9 * tokens_per_s("autoregressive", answers)
+@pytest.mark.parametrize(("answers", "num_tokens"), [(1, 2_000), (16, 6_000)])
+def test_auto_notices_that_drafts_slow_the_target_down(answers, num_tokens):
+    """By its forecasts alone it made 0.91 and 0.70 of what the target alone makes."""
+    alone = tokens_per_s("autoregressive", answers, num_tokens)
+    assert tokens_per_s("auto", answers, num_tokens) > 0.9 * alone
 
 
 def test_auto_drafts_where_the_drafter_has_cores_of_its_own():
     apart = replace(COSTS, contention=Contention())
-    assert tokens_per_s("auto", 1, apart) > 1.5 * tokens_per_s("autoregressive", 1, apart)
+    alone = tokens_per_s("autoregressive", 1, 1_000, apart)
+    assert tokens_per_s("auto", 1, 1_000, apart) > 1.5 * alone
