@@ -38,7 +38,7 @@ _ASSUMED_TOKENS: Final = 32
 """The tokens that the former correction counts for."""
 
 
-class _Tally:
+class _MeasuredSpeed:
     """The tokens that answers got with one strategy, and the seconds that they took."""
 
     def __init__(self) -> None:
@@ -78,29 +78,29 @@ class _Tally:
         return self.num_tokens / timing / speed_up
 
 
-class _Rounds:
+class _Speeds:
     """The rounds of all answers in some stretch of time, by strategy."""
 
     def __init__(self) -> None:
-        self.tallies: dict[str, _Tally] = {}
+        self.by_strategy: dict[str, _MeasuredSpeed] = {}
         self._began, self._until = math.inf, 0.0
 
-    def of(self, strategy: str, seconds: float, now: float) -> _Tally:
-        """Return the tally of ``strategy``, for a round of some ``seconds`` that ends ``now``."""
+    def of(self, strategy: str, seconds: float, now: float) -> _MeasuredSpeed:
+        """Return the speed of ``strategy``, for a round of some ``seconds`` that ends ``now``."""
         self._began, self._until = min(self._began, now - seconds), now
-        return self.tallies.setdefault(strategy, _Tally())
+        return self.by_strategy.setdefault(strategy, _MeasuredSpeed())
 
     @property
     def num_answers(self) -> float:
         """The mean number of concurrent answers."""
-        seconds = math.fsum(each.seconds for each in self.tallies.values())
+        seconds = math.fsum(each.seconds for each in self.by_strategy.values())
         return seconds / (self._until - self._began)
 
     @property
     def num_timings(self) -> float:
-        """The sum of those of all tallies."""
+        """The sum of those of all strategies."""
         num_answers = self.num_answers
-        return math.fsum(each.num_timings(num_answers) for each in self.tallies.values())
+        return math.fsum(each.num_timings(num_answers) for each in self.by_strategy.values())
 
 
 class _Known(NamedTuple):
@@ -119,7 +119,7 @@ class MeasuredSpeeds:
     def __init__(self) -> None:
         self.times_alone = False
         """True while all answers are to use the target alone, so that it can be timed."""
-        self._alone, self._drafting = _Rounds(), _Rounds()
+        self._alone, self._drafting = _Speeds(), _Speeds()
         """Rounds of the latest timing, and those with drafts since then."""
         self._known: dict[str, _Known] = {}
         self._now = 0.0
@@ -159,20 +159,20 @@ class MeasuredSpeeds:
             drafting.add(num_tokens, seconds, load, expected)
             known = self._known.get(strategy)
             if self._drafting.num_timings >= (known.period if known else SHORTEST):
-                self.times_alone, self._alone = True, _Rounds()
+                self.times_alone, self._alone = True, _Speeds()
 
-    def _compare(self, alone: _Tally) -> None:
+    def _compare(self, alone: _MeasuredSpeed) -> None:
         """Learn the corrections of the strategies since the former timing, and end this one."""
         num_answers = self._drafting.num_answers
-        for strategy, tally in self._drafting.tallies.items():
-            if not tally.is_enough(num_answers):
+        for strategy, speed in self._drafting.by_strategy.items():
+            if not speed.is_enough(num_answers):
                 continue
-            if 1 / ALIKE <= tally.load / alone.load <= ALIKE:
-                speed_up = tally.tokens_per_s / alone.tokens_per_s
-                self._learn(strategy, math.log(speed_up) - tally.expected, tally.num_tokens)
+            if 1 / ALIKE <= speed.load / alone.load <= ALIKE:
+                speed_up = speed.tokens_per_s / alone.tokens_per_s
+                self._learn(strategy, math.log(speed_up) - speed.expected, speed.num_tokens)
             else:
                 self._postpone(strategy)
-        self.times_alone, self._drafting = False, _Rounds()
+        self.times_alone, self._drafting = False, _Speeds()
 
     def _learn(self, strategy: str, log: float, num_tokens: int) -> None:
         """Learn from a correction that ``num_tokens`` have shown."""
