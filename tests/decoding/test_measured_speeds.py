@@ -110,3 +110,12 @@ def test_a_timing_does_not_wait_for_answers_that_have_ended():
     crowd.until(timing=True)
     crowd.num_answers = 1
     assert crowd.until(timing=False) < 32
+
+
+def test_what_was_never_used_is_corrected_as_the_best_of_its_kin():
+    crowd = Crowd(gain=0.5)
+    crowd.until(timing=True)
+    crowd.until(timing=False)
+    found, kin = crowd.speeds.correction("heads"), frozenset({"heads", "dsi"})
+    assert crowd.speeds.correction("dsi", kin) == found < 1
+    assert crowd.speeds.correction("tree") == 1

@@ -124,8 +124,13 @@ class MeasuredSpeeds:
         self._known: dict[str, _Known] = {}
         self._now = 0.0
 
-    def correction(self, strategy: str) -> float:
-        """Return the factor on the speed that is expected of ``strategy``; 1 if it is unknown."""
+    def correction(self, strategy: str, kin: frozenset[str] = frozenset()) -> float:
+        """Return the factor on the speed that is expected of ``strategy``. As long as it is
+        unknown, it is the best of its ``kin``, or 1 if they are unknown, too."""
+        if strategy not in self._known:
+            return math.exp(
+                max([self._log_of(each) for each in kin & self._known.keys()], default=0.0)
+            )
         return math.exp(self._log_of(strategy))
 
     def add(

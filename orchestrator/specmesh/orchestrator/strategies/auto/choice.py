@@ -29,7 +29,11 @@ from specmesh.orchestrator.strategies.events import Capacity
 ALONE: Final = "autoregressive"
 SPECULATIVE: Final = "speculative"
 DSI: Final = "dsi"
+EXHAUSTIVE: Final = "exhaustive"
 HEADS_AND_DRAFTER: Final = "heads-and-drafter"
+MEANWHILE: Final = frozenset({DSI, EXHAUSTIVE, HEADS_AND_DRAFTER})
+"""The strategies whose drafter works while the target does, and so may slow it down."""
+NO_KIN: Final[frozenset[str]] = frozenset()
 
 ENOUGH: Final = 8.0
 """Trials after which a rate counts more than what is assumed of it."""
@@ -73,8 +77,10 @@ def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) 
     if current == ALONE and not capacity.knows_price:
         return Choice(SPECULATIVE, "a token's price is unknown", lookahead=1, tentative=True)
     expected = expected_rates(capacity, acceptance)
-    speeds = acceptance.speeds
-    rates = {name: rate * speeds.correction(name) for name, rate in expected.items()}
+    rates = {
+        name: rate * acceptance.speeds.correction(name, MEANWHILE if name in MEANWHILE else NO_KIN)
+        for name, rate in expected.items()
+    }
     best = max(rates, key=rates.__getitem__)
     if rates[best] < PAYS:
         return _alone(capacity, acceptance)
@@ -96,7 +102,7 @@ def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[st
         rates = {
             SPECULATIVE: drafter.speculative,
             "tree": drafter.tree,
-            "exhaustive": drafter.exhaustive,
+            EXHAUSTIVE: drafter.exhaustive,
         }
         # It cancels verifications, and in a queue the replica has none to do instead.
         if capacity.num_waiting < QUEUE:
