@@ -118,4 +118,4 @@ def test_what_was_never_used_is_corrected_as_the_best_of_its_kin():
     crowd.until(timing=False)
     found, kin = crowd.speeds.correction("heads"), frozenset({"heads", "dsi"})
     assert crowd.speeds.correction("dsi", kin) == found < 1
-    assert crowd.speeds.correction("tree") == 1
+    assert crowd.speeds.correction("tree", kin) == 1

@@ -125,13 +125,11 @@ class MeasuredSpeeds:
         self._now = 0.0
 
     def correction(self, strategy: str, kin: frozenset[str] = frozenset()) -> float:
-        """Return the factor on the speed that is expected of ``strategy``. As long as it is
-        unknown, it is the best of its ``kin``, or 1 if they are unknown, too."""
-        if strategy not in self._known:
-            return math.exp(
-                max([self._log_of(each) for each in kin & self._known.keys()], default=0.0)
-            )
-        return math.exp(self._log_of(strategy))
+        """Return the factor on the speed that is expected of ``strategy``. As long as that is
+        unknown, it is the best of the strategy's ``kin`` if it is one of them, else 1."""
+        if strategy in self._known or strategy not in kin:
+            return math.exp(self._log_of(strategy))
+        return math.exp(max((self._log_of(each) for each in kin & self._known.keys()), default=0.0))
 
     def add(
         self,

@@ -33,7 +33,6 @@ EXHAUSTIVE: Final = "exhaustive"
 HEADS_AND_DRAFTER: Final = "heads-and-drafter"
 MEANWHILE: Final = frozenset({DSI, EXHAUSTIVE, HEADS_AND_DRAFTER})
 """The strategies whose drafter works while the target does, and so may slow it down."""
-NO_KIN: Final[frozenset[str]] = frozenset()
 
 ENOUGH: Final = 8.0
 """Trials after which a rate counts more than what is assumed of it."""
@@ -78,7 +77,7 @@ def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) 
         return Choice(SPECULATIVE, "a token's price is unknown", lookahead=1, tentative=True)
     expected = expected_rates(capacity, acceptance)
     rates = {
-        name: rate * acceptance.speeds.correction(name, MEANWHILE if name in MEANWHILE else NO_KIN)
+        name: rate * acceptance.speeds.correction(name, kin=MEANWHILE)
         for name, rate in expected.items()
     }
     best = max(rates, key=rates.__getitem__)
