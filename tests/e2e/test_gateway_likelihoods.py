@@ -96,12 +96,22 @@ def check(told, score):
         assert chosen["decoded_token"]
 
 
+def nearly(value: Any) -> Any:
+    """`value` with room for what a forward's other rows change in the last bits of its numbers."""
+
+
+    def with_room(number: str) -> Any:
+        return pytest.approx(float(number), abs=1e-3)
+
+    return json.loads(json.dumps(value), parse_float=with_room)
+
+
 async def test_no_tokens_and_an_echo_give_the_prompts_alone(chat_gateway, client):
     tokens = await client.tokenize(PROMPT)
     asked = {"model": models.TARGET, "max_tokens": 0, "echo": True, "logprobs": 1}
     told = post(chat_gateway, prompt=[PROMPT, PROMPT], n=2, **asked)
     by_tokens = post(chat_gateway, prompt=list(tokens), **asked)
-    assert by_tokens["choices"] == told["choices"][:1]
+    assert by_tokens["choices"] == nearly(told["choices"][:1])
     more = post(chat_gateway, prompt=PROMPT, **{**asked, "max_tokens": 1})
     assert [choice["text"] for choice in told["choices"]] == [PROMPT] * 4
     assert {choice["finish_reason"] for choice in told["choices"]} == {"length"}
