@@ -13,6 +13,7 @@ from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing, rai
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.replicas.transport import many_call
 from specmesh.orchestrator.replicas.transport.connection import Connection, PlainChannels
+from specmesh.orchestrator.replicas.transport.exchange import exchange
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.serving.errors import UnavailableStatus, error_info
 from specmesh.serving.rpc import many
@@ -39,8 +40,8 @@ def asking(token: int) -> verifier_pb2.VerifyEachRequest:
 async def verify(peer: Peer, token: int = 2, deadline: float | None = None) -> int:
     """By the call for many requests, even if it is alone."""
     calls = peer._connection.many_verifications
-    with calls.send(asking(token), deadline or soon()) as exchange:
-        return (await exchange.read()).response.next_token_id
+    with exchange(calls, asking(token), deadline or soon()) as sent:
+        return (await sent.read()).response.next_token_id
 
 
 async def verify_all(peer: Peer) -> list[int]:
@@ -54,8 +55,8 @@ async def drafted(peer: Peer) -> list[drafter_pb2.DraftEachResponse]:
         parts.append(part)
         return None if part.last else soon()
 
-    with peer._connection.many_drafts.send(DRAFT, soon()) as exchange:
-        await exchange.each(take)
+    with exchange(peer._connection.many_drafts, DRAFT, soon()) as sent:
+        await sent.each(take)
     return parts
 
 
@@ -81,8 +82,8 @@ async def verifier(connect) -> tuple[Counting, Peer]:
 
 async def ask(peer: Peer, token: int) -> int:
     """By whichever call the peer chooses."""
-    with peer.verifications.send(asking(token), soon()) as exchange:
-        return (await exchange.read()).response.next_token_id
+    with exchange(peer.verifications, asking(token), soon()) as sent:
+        return (await sent.read()).response.next_token_id
 
 
 async def test_requests_at_once_share_a_call(verifier):
@@ -179,9 +180,9 @@ async def test_a_request_that_is_cancelled_before_it_left_never_leaves(verifier)
     await hold.reached.wait()
 
     async def ask_and_cancel() -> None:
-        with peer.verifications.send(asking(3), soon()) as exchange:
-            exchange.cancel()
-            await exchange.read()
+        with exchange(peer.verifications, asking(3), soon()) as sent:
+            sent.cancel()
+            await sent.read()
 
     with pytest.raises(asyncio.CancelledError):
         await ask_and_cancel()
@@ -254,8 +255,8 @@ async def test_a_connection_that_is_replaced_ends_once_its_running_requests_have
     calls = connection.many_verifications
 
     async def ask() -> int:
-        with calls.send(asking(2), soon()) as exchange:
-            return (await exchange.read()).response.next_token_id
+        with exchange(calls, asking(2), soon()) as sent:
+            return (await sent.read()).response.next_token_id
 
     tokens = await asyncio.gather(ask(), ask())
     fake.always = hold = Hold()

@@ -10,6 +10,8 @@ import grpc
 import grpc.aio
 import pytest
 
+from specmesh.orchestrator.replicas.transport.exchange import exchange
+from specmesh.orchestrator.replicas.transport.inbox import Inbox, Take
 from specmesh.orchestrator.replicas.transport.open_call import OpenCall
 from specmesh.orchestrator.replicas.transport.stream_pool import StreamPool
 
@@ -18,8 +20,14 @@ def soon(seconds: float = 10) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
+async def each(call: OpenCall[None, object], take: Take[object], by: float) -> None:
+    inbox: Inbox[object] = Inbox()
+    call.receiver = inbox
+    await inbox.each(take, by)
+
+
 async def read(call: OpenCall[None, object]) -> None:
-    await call.each(lambda message: None, soon())
+    await each(call, lambda message: None, soon())
 
 
 class SlowCall:
@@ -78,8 +86,8 @@ async def test_a_request_that_is_cancelled_while_it_is_sent_leaves_that_to_grpc(
     pool: StreamPool[object, object] = StreamPool(lambda: call)
 
     async def ask() -> None:
-        with pool.send("a request", soon()) as exchange:
-            await exchange.read()
+        with exchange(pool, "a request", soon()) as sent:
+            await sent.read()
 
     asking = asyncio.create_task(ask())
     await settled()
@@ -106,21 +114,26 @@ async def test_a_request_that_cannot_be_sent_ends_the_call_for_its_reader(opened
         await asyncio.wait_for(read(asked), 10)
 
 
-async def test_what_ended_a_call_is_told_to_every_reader():
+async def test_what_ended_a_call_is_told_and_the_call_is_over():
     call = SlowCall()
     call.opened.set()
     call.messages.put_nowait(grpc.aio.EOF)
     ended = OpenCall(call)
-    for _ in range(2):
-        with pytest.raises(grpc.aio.AioRpcError, match="the peer ended the call"):
-            await read(ended)
+    with pytest.raises(grpc.aio.AioRpcError, match="the peer ended the call"):
+        await read(ended)
+    assert ended.over
 
 
-async def test_a_request_that_is_cancelled_before_its_call_is_open_ends_at_once():
-    asked = OpenCall(SlowCall())
+async def test_a_call_that_is_cancelled_tells_nothing_more(opened):
+    call, asked = opened
+    told: list[object] = []
+    inbox: Inbox[object] = Inbox()
+    asked.receiver = inbox
     asked.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await read(asked)
+    call.messages.put_nowait(1)
+    with pytest.raises(grpc.aio.AioRpcError, match="no answer in time"):
+        await inbox.each(told.append, soon(0.05))
+    assert told == []
 
 
 @pytest.fixture
@@ -137,6 +150,7 @@ async def settled() -> None:
 
 async def test_messages_are_taken_in_their_order_the_early_ones_too(opened):
     call, asked = opened
+    asked.receiver = inbox = Inbox()
     for number in range(3):
         call.messages.put_nowait(number)
     await settled()
@@ -146,11 +160,11 @@ async def test_messages_are_taken_in_their_order_the_early_ones_too(opened):
         taken.append(message)
         return None if message in {1, 4} else soon()
 
-    await asked.each(take, soon())
+    await inbox.each(take, soon())
     assert taken == [0, 1]
     call.messages.put_nowait(3)
     call.messages.put_nowait(4)
-    await asked.each(take, soon())
+    await inbox.each(take, soon())
     assert taken == [0, 1, 2, 3, 4]
 
 
@@ -162,7 +176,7 @@ async def test_what_breaks_the_taking_is_raised_and_nothing_more_is_taken(opened
         taken.append(message)
         raise KeyError(message)
 
-    taking = asyncio.create_task(asked.each(take, soon()))
+    taking = asyncio.create_task(each(asked, take, soon()))
     await settled()
     call.messages.put_nowait(1)
     call.messages.put_nowait(2)
@@ -176,10 +190,11 @@ async def test_what_breaks_the_taking_is_raised_and_nothing_more_is_taken(opened
 )
 async def test_each_message_has_its_own_time(opened, first_s: float, comes: bool, next_s: float):
     call, asked = opened
+    asked.receiver = inbox = Inbox()
     if comes:
         call.messages.put_nowait("in time")
     began = time.monotonic()
     with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await asyncio.wait_for(asked.each(lambda message: soon(next_s), soon(first_s)), 5)
+        await asyncio.wait_for(inbox.each(lambda message: soon(next_s), soon(first_s)), 5)
     assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert time.monotonic() - began >= (next_s if comes else first_s) * 0.9

@@ -15,6 +15,7 @@ from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.replicas.transport import stream_pool
 from specmesh.orchestrator.replicas.transport.connection import Connection, PlainChannels
+from specmesh.orchestrator.replicas.transport.exchange import exchange
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.v1 import model_pb2
 
@@ -35,8 +36,8 @@ def soon(seconds: float = 10) -> float:
 
 
 async def verify(peer: Peer, deadline: float | None = None) -> int:
-    with peer.verifications.send(VERIFY, deadline or soon()) as exchange:
-        return (await exchange.read()).response.next_token_id
+    with exchange(peer.verifications, VERIFY, deadline or soon()) as sent:
+        return (await sent.read()).response.next_token_id
 
 
 async def drafted(peer: Peer) -> list[drafter_pb2.DraftEachResponse]:
@@ -46,8 +47,8 @@ async def drafted(peer: Peer) -> list[drafter_pb2.DraftEachResponse]:
         parts.append(part)
         return None if part.last else soon()
 
-    with peer.drafts.send(DRAFT, soon()) as exchange:
-        await exchange.each(take)
+    with exchange(peer.drafts, DRAFT, soon()) as sent:
+        await sent.each(take)
     return parts
 
 
@@ -126,8 +127,8 @@ async def test_a_stream_left_in_the_middle_is_cancelled_and_another_one_whole(co
     fake.after_message = at_work
     async with AsyncExitStack() as stack:
         stack.enter_context(pytest.raises(KeyError))
-        exchange = stack.enter_context(peer.drafts.send(DRAFT, soon()))
-        await exchange.each(lambda part: None)
+        sent = stack.enter_context(exchange(peer.drafts, DRAFT, soon()))
+        await sent.each(lambda part: None)
         await at_work.reached.wait()
         raise KeyError
     await asyncio.wait_for(fake.cancelled.wait(), 10)
@@ -162,8 +163,8 @@ async def test_a_connection_that_is_replaced_ends_once_its_running_requests_have
     calls = connection.verifications
 
     async def ask() -> int:
-        with calls.send(VERIFY, soon()) as exchange:
-            return (await exchange.read()).response.next_token_id
+        with exchange(calls, VERIFY, soon()) as sent:
+            return (await sent.read()).response.next_token_id
 
     tokens = await asyncio.gather(ask(), ask())  # leaves two calls open
     fake.always = hold = Hold()

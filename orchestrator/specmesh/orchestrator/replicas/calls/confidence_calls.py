@@ -19,6 +19,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.mesh.v1alpha1 import confidence_pb2
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
+from specmesh.orchestrator.replicas.transport.exchange import exchange
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.commands import Assess
 from specmesh.orchestrator.strategies.events import Assessed, Released
@@ -108,8 +109,8 @@ class ConfidenceCalls:
                     deliver(_assessed(command, part.response.assessment))
                 return deadline
 
-            with peer.assessments.send(message, deadline) as exchange:
-                await exchange.each(take)
+            with exchange(peer.assessments, message, deadline) as sent:
+                await sent.each(take)
 
 
 def _assessed(command: Assess, assessment: confidence_pb2.Assessment) -> Assessed:

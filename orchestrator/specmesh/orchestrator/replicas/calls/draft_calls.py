@@ -23,6 +23,7 @@ from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.latencies.mesh_latencies import DRAFT_SECONDS
 from specmesh.orchestrator.replicas.need import Need
 from specmesh.orchestrator.replicas.retries.attempts import Attempts, Quarantined
+from specmesh.orchestrator.replicas.transport.exchange import exchange
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.commands import Draft, TaskId
 from specmesh.orchestrator.strategies.events import Drafted
@@ -119,11 +120,11 @@ class DraftCalls:
             call.span.update_name(names.DRAFT_SPAN)
             asked = self._asked(peer, command, context)
             message = drafter_pb2.DraftEachRequest(request=asked, trace_context=call.carrier)
-            with peer.drafts.send(message, deadline) as exchange:
+            with exchange(peer.drafts, message, deadline) as sent:
                 draft = IncomingDraft(self._request, peer, command, asked, deliver)
                 try:
-                    with context.cancellation.calling(exchange.cancel):
-                        await exchange.each(draft.take, draft.next_by)
+                    with context.cancellation.calling(sent.cancel):
+                        await sent.each(draft.take, draft.next_by)
                 finally:
                     self._describe(call.span, command, context, draft.tree)
 

@@ -19,6 +19,7 @@ from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.next_drafts import read_next_draft, write_next_draft
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.pool.examination import METHOD
+from specmesh.orchestrator.replicas.transport.exchange import exchange
 from specmesh.orchestrator.replicas.transport.inbox import call_error
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.commands import Verify
@@ -74,8 +75,8 @@ class VerifyAttempt:
             asked = self._asked()
             request = self._message(asked)
             message = verifier_pb2.VerifyEachRequest(request=request, trace_context=call.carrier)
-            with self._peer.verifications.send(message, deadline) as exchange:
-                response = (await exchange.read()).response
+            with exchange(self._peer.verifications, message, deadline) as sent:
+                response = (await sent.read()).response
             verified = self._read(response, asked)
             self._describe(call.span, response, verified)
         if self._chain is not None:

@@ -9,6 +9,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.mesh.v1alpha1 import tokens_pb2, verifier_pb2
+from specmesh.orchestrator.replicas.transport.exchange import exchange
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.serving import conventions as names
 from specmesh.serving.codec.verdicts import VerificationRequest, read_verdict
@@ -33,8 +34,8 @@ async def is_healthy(peer: Peer, vocab_size: int, deadline: float, parent: Conte
         call.span.update_name(names.EXAMINE_SPAN)
         message = verifier_pb2.VerifyEachRequest(request=_HARMLESS, trace_context=call.carrier)
         try:
-            with peer.verifications.send(message, deadline) as exchange:
-                response = (await exchange.read()).response
+            with exchange(peer.verifications, message, deadline) as sent:
+                response = (await sent.read()).response
             read_verdict(response, VerificationRequest(EMPTY, 1, _GREEDY, vocab_size, 0))
         except (grpc.aio.AioRpcError, InvalidField):
             return False

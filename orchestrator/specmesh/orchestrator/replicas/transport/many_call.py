@@ -7,18 +7,16 @@ answers many requests, their next requests cost one message as well, and arrive 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Generic
 
 import grpc
 import grpc.aio
 
-from specmesh.orchestrator.replicas.transport.inbox import Inbox, Response, Take, call_error
+from specmesh.orchestrator.replicas.transport.exchange import Receiver
+from specmesh.orchestrator.replicas.transport.inbox import Response, call_error
 from specmesh.orchestrator.replicas.transport.open_call import OpenCall, Request
-from specmesh.orchestrator.replicas.transport.stream_pool import MAX_AGE_SECONDS, Exchange
+from specmesh.orchestrator.replicas.transport.stream_pool import MAX_AGE_SECONDS
 from specmesh.serving.codec.failures import read_failure
 
 MAX_MESSAGE_BYTES = 2**20
@@ -26,21 +24,22 @@ MAX_MESSAGE_BYTES = 2**20
 others to the limits that peers have for a message."""
 
 
-class _OneRequest(Generic[Response]):
-    """One request of a call and its responses."""
+class _OneOfMany(Generic[Response]):
+    """One request of a call."""
 
-    def __init__(self, cancel: Callable[[], None]) -> None:
-        self.inbox: Inbox[Response] = Inbox()
-        self._cancel = cancel
+    def __init__(
+        self, call: ManyCall[Any, Response], number: int, receiver: Receiver[Response]
+    ) -> None:
+        self.receiver = receiver
+        self._call = call
+        self._number = number
+        self._num_messages = call.num_messages
 
-    def cancel(self) -> None:
-        """Stop the peer's work now, so that ``each`` raises ``CancelledError``."""
-        self._cancel()
-        self.inbox.ended(asyncio.CancelledError())
-
-    async def each(self, take: Take[Response], by: float) -> None:
-        """Pass the responses to ``take`` as ``Inbox.each`` does."""
-        await self.inbox.each(take, by)
+    def close(self, error: BaseException | None = None) -> None:
+        """End the request; see ``Sent.close``."""
+        self._call.end(self._number, is_cancelled=error is not None)
+        if _is_late(error) and self._call.num_messages == self._num_messages:
+            self._call.retire()  # nothing at all came by it: the next request tries another
 
 
 class ManyCall(Generic[Request, Response]):
@@ -50,8 +49,9 @@ class ManyCall(Generic[Request, Response]):
         self.num_messages = 0
         """Messages that the peer has sent."""
         self._call: OpenCall[Any, Any] = OpenCall(call)
+        self._call.receiver = self
         self._new_message = new_message
-        self._under_way: dict[int, _OneRequest[Response]] = {}
+        self._under_way: dict[int, _OneOfMany[Response]] = {}
         self._num_begun = 0
         self._requests: deque[tuple[int, Any]] = deque()
         self._cancelled: list[int] = []
@@ -60,44 +60,43 @@ class ManyCall(Generic[Request, Response]):
         """True if the latest message of the peer was about several requests."""
         self._is_retired = False
         self._loop = asyncio.get_running_loop()
-        self._reading = asyncio.create_task(self._read())
 
     @property
     def is_usable(self) -> bool:
         """True if further requests may be sent by this call."""
         is_new = self._loop.time() < self._call.began + MAX_AGE_SECONDS
-        return is_new and not (self._is_retired or self._call.over or self._reading.done())
+        return is_new and not (self._is_retired or self._call.over)
 
     @property
     def is_shared(self) -> bool:
         """True if a further request would share messages with others."""
         return self._is_crowd or bool(self._under_way)
 
-    def begin(self, request: Request) -> tuple[int, _OneRequest[Response]]:
-        """Send a request; return its number and what brings its responses."""
+    def begin(self, request: Request, receiver: Receiver[Response]) -> _OneOfMany[Response]:
+        """Send a request."""
         self._num_begun += 1
         number = self._num_begun
-        one: _OneRequest[Response] = _OneRequest(lambda: self._cancel(number))
-        self._under_way[number] = one
+        one = self._under_way[number] = _OneOfMany(self, number, receiver)
         self._requests.append((number, request))
         self._send_soon()
-        return number, one
+        return one
 
-    def forget(self, number: int) -> None:
-        """Drop a request that has ended."""
-        self._under_way.pop(number, None)
-        if self._is_retired and not self._under_way:
-            self._call.cancel()
+    def end(self, number: int, *, is_cancelled: bool) -> None:
+        """Forget a request; the peer need not go on with one that ``is_cancelled``."""
+        if self._under_way.pop(number, None) is not None and is_cancelled:
+            self._cancel(number)
+        self._end_if_retired()
 
     def retire(self) -> None:
         """End the call once all its requests have ended."""
         self._is_retired = True
-        if not self._under_way:
+        self._end_if_retired()
+
+    def _end_if_retired(self) -> None:
+        if self._is_retired and not self._under_way:
             self._call.cancel()
 
     def _cancel(self, number: int) -> None:
-        if self._under_way.pop(number, None) is None:
-            return
         waiting = [each for each in self._requests if each[0] != number]
         if len(waiting) < len(self._requests):  # the peer does not know of it yet
             self._requests = deque(waiting)
@@ -138,20 +137,8 @@ class ManyCall(Generic[Request, Response]):
             self._requests.popleft()
         return message
 
-    async def _read(self) -> None:
-        end: BaseException
-        try:
-            await self._call.each(self._arrived, math.inf)
-        except BaseException as error:
-            end = error.with_traceback(None)
-        else:
-            end = call_error(grpc.StatusCode.UNAVAILABLE, "the peer ended the call")
-        self._call.cancel()
-        for one in self._under_way.values():
-            one.inbox.ended(_again(end))
-        self._under_way.clear()
-
-    def _arrived(self, message: Any) -> float:
+    def arrived(self, message: Any) -> None:
+        """Pass on what the peer says of some requests."""
         self.num_messages += 1
         self._is_crowd = len(message.responses) > 1
         for each in message.responses:
@@ -160,10 +147,16 @@ class ManyCall(Generic[Request, Response]):
                 continue  # cancelled meanwhile
             if each.HasField("failure"):
                 del self._under_way[each.number]  # there is nothing left to cancel
-                one.inbox.ended(read_failure(each.failure))
+                one.receiver.ended(read_failure(each.failure))
             else:
-                one.inbox.arrived(each.response)
-        return math.inf
+                one.receiver.arrived(each.response)
+
+    def ended(self, end: BaseException) -> None:
+        """Tell all requests why the call has ended."""
+        under_way, self._under_way = self._under_way, {}
+        self._call.cancel()
+        for one in under_way.values():
+            one.receiver.ended(_again(end))
 
 
 class ManyCalls(Generic[Request, Response]):
@@ -189,27 +182,11 @@ class ManyCalls(Generic[Request, Response]):
         if self._call is not None:
             self._call.retire()
 
-    @contextmanager
-    def send(self, request: Request, deadline: float) -> Iterator[Exchange[Response]]:
-        """Send ``request``; the block must read all its responses.
-
-        If the block raises, the peer's work on the request is cancelled. Raises ``AioRpcError`` if
-        the calls have been retired.
-        """
+    def begin(self, request: Request, receiver: Receiver[Response]) -> _OneOfMany[Response]:
+        """Send ``request``; see ``OpenCalls.begin``."""
         if self._is_retired:
             raise call_error(grpc.StatusCode.UNAVAILABLE, "the replica has left")
-        call = self._usable()
-        num_messages = call.num_messages
-        number, one = call.begin(request)
-        try:
-            yield Exchange(one, deadline)
-        except BaseException as error:
-            one.cancel()
-            if _is_late(error) and call.num_messages == num_messages:
-                call.retire()  # nothing at all came by it: the next request tries another
-            raise
-        finally:
-            call.forget(number)
+        return self._usable().begin(request, receiver)
 
     def _usable(self) -> ManyCall[Request, Response]:
         if self._call is not None and self._call.is_usable:
@@ -220,7 +197,7 @@ class ManyCalls(Generic[Request, Response]):
         return self._call
 
 
-def _is_late(error: BaseException) -> bool:
+def _is_late(error: BaseException | None) -> bool:
     if not isinstance(error, grpc.aio.AioRpcError):
         return False
     return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 import grpc
 import grpc.aio
 
-from specmesh.orchestrator.replicas.transport.inbox import Inbox, Response, Take, call_error
+from specmesh.orchestrator.replicas.transport.exchange import Receiver
+from specmesh.orchestrator.replicas.transport.inbox import Response, call_error
 from specmesh.serving.eager import begin
 
 Request = TypeVar("Request")
@@ -16,6 +17,9 @@ Request = TypeVar("Request")
 
 class OpenCall(Generic[Request, Response]):
     """A streaming call that tasks of its own write and read. These tasks are never cancelled.
+
+    Messages go to ``receiver``, which may be another one for each request; while there is none, the
+    peer has nothing to say.
 
     Each gRPC operation whose awaiting task is cancelled leaks some 100 bytes
     (github.com/grpc/grpc/issues/43360). If the call is cancelled instead, its operations end by
@@ -25,39 +29,42 @@ class OpenCall(Generic[Request, Response]):
 
     def __init__(self, call: grpc.aio.StreamStreamCall[Request, Response]) -> None:
         self.began = asyncio.get_running_loop().time()
+        self.receiver: Receiver[Response] | None = None
         self._call = call
         self._opened = False
         self._cancelled = False
-        self._inbox: Inbox[Response] = Inbox()
+        self._end: BaseException | None = None
         self._reading = asyncio.create_task(self._read_all())
         self._writing: asyncio.Task[None] | None = None
 
     @property
     def over(self) -> bool:
         """True if the call has ended."""
-        return self._cancelled or self._call.done()
+        return self._cancelled or self._end is not None or self._call.done()
 
     def cancel(self) -> None:
-        """Cancel the call now, so that ``each`` raises ``CancelledError``."""
+        """Cancel the call now. The receiver is told nothing more."""
         self._cancelled = True
-        self._inbox.ended(asyncio.CancelledError())
+        self.receiver = None
         if self._opened:
             self._call.cancel()
 
     def write(self, request: Request) -> asyncio.Task[None] | None:
-        """Send a request immediately; return a task until gRPC has taken it, or None if it has.
-        Errors of the call are raised by ``each``."""
+        """Send a request immediately; return a task until gRPC has taken it, or None if it has. The
+        receiver is told of errors, but not before this returns."""
         self._writing = begin(self._write(request))
         return self._writing
 
-    async def each(self, take: Take[Response], by: float) -> None:
-        """Pass messages to ``take``, each in the step of the event loop that read it, until it
-        returns None. The first must arrive before ``by``, by the event loop's clock.
+    def _ended(self, end: BaseException) -> None:
+        """Record how the call has ended, the first time that this is said."""
+        if self._end is None:
+            self._end = end
+            if self.receiver is not None:
+                self.receiver.ended(end)
 
-        Raises the ``AioRpcError`` that ended the call, ``CancelledError`` if that was ``cancel``,
-        ``AioRpcError`` with DEADLINE_EXCEEDED for a late message, or what ``take`` raises.
-        """
-        await self._inbox.each(take, by)
+    def _broke(self, end: BaseException) -> None:
+        """Record that a request could not be sent."""
+        asyncio.get_running_loop().call_soon(self._ended, end)
 
     async def _write(self, request: Request) -> None:
         if self._cancelled:
@@ -65,16 +72,16 @@ class OpenCall(Generic[Request, Response]):
         try:
             await self._call.write(request)
         except asyncio.InvalidStateError:
-            pass  # the call has ended, and ``each`` raises the reason
+            pass  # the call has ended, and the reader says why
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INTERNAL:  # gRPC could not send the request
                 error = call_error(grpc.StatusCode.UNAVAILABLE, "the call broke")
-            self._inbox.ended(error)
+            self._broke(error)
         except asyncio.CancelledError:
-            self._inbox.ended(_closed())
+            self._broke(_closed())
         except Exception as error:
             # A traceback would form a cycle with this call.
-            self._inbox.ended(error.with_traceback(None))
+            self._broke(error.with_traceback(None))
 
     async def _read_all(self) -> None:
         call: Any = self._call
@@ -84,14 +91,14 @@ class OpenCall(Generic[Request, Response]):
             if self._cancelled:
                 call.cancel()
             while (message := await call.read()) is not grpc.aio.EOF:
-                if not self._cancelled:
-                    self._inbox.arrived(message)
+                if self.receiver is not None:
+                    self.receiver.arrived(message)
             end: BaseException = call_error(grpc.StatusCode.UNAVAILABLE, "the peer ended the call")
         except asyncio.CancelledError:
             end = _closed()
         except Exception as error:
             end = error.with_traceback(None)  # as above
-        self._inbox.ended(end)
+        self._ended(end)
 
 
 def _closed() -> grpc.aio.AioRpcError:

@@ -21,6 +21,7 @@ from specmesh.orchestrator.replicas.transport.connection import (
     Connection,
     PlainChannels,
 )
+from specmesh.orchestrator.replicas.transport.exchange import OpenCalls
 from specmesh.orchestrator.replicas.transport.inbox import Response
 from specmesh.orchestrator.replicas.transport.many_call import ManyCalls
 from specmesh.orchestrator.replicas.transport.open_call import Request
@@ -31,7 +32,7 @@ from specmesh.orchestrator.replicas.transport.peer_model import (
     fetch,
     kind_of,
 )
-from specmesh.orchestrator.replicas.transport.stream_pool import OpenCalls, StreamPool
+from specmesh.orchestrator.replicas.transport.stream_pool import StreamPool
 from specmesh.serving import conventions as names
 from specmesh.v1 import model_pb2
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic
 
 import grpc
 import grpc.aio
 
-from specmesh.orchestrator.replicas.transport.inbox import Response, Take, call_error
+from specmesh.orchestrator.replicas.transport.exchange import Receiver
+from specmesh.orchestrator.replicas.transport.inbox import Response, call_error
 from specmesh.orchestrator.replicas.transport.open_call import OpenCall, Request
 
 MAX_IDLE = 16
@@ -27,67 +26,6 @@ just come takes 0.8 ms longer to bring the next (with gRPC 1.85, between process
 MAX_AGE_SECONDS = 60.0
 """Age at which an open call gets no more requests: the peer may have asked its connection to end
 (``--max-connection-age-seconds``), and it ends once its calls do."""
-
-
-Response_co = TypeVar("Response_co", covariant=True)
-Request_contra = TypeVar("Request_contra", contravariant=True)
-
-
-class ResponseSource(Protocol[Response_co]):
-    """What brings the responses to one request."""
-
-    def cancel(self) -> None:
-        """Stop the peer's work now, so that ``each`` raises ``CancelledError``."""
-
-    async def each(self, take: Take[Response_co], by: float) -> None:
-        """Pass responses to ``take`` as ``Inbox.each`` does."""
-
-
-class OpenCalls(Protocol[Request_contra, Response]):
-    """Sends requests to one peer by one of its methods."""
-
-    def retire(self) -> None:
-        """Take no more requests, and end each call once its requests have ended."""
-
-    def send(
-        self, request: Request_contra, deadline: float
-    ) -> AbstractContextManager[Exchange[Response]]:
-        """Send ``request``; the block must read all its responses.
-
-        If the block raises, the peer's work on the request is cancelled. Raises ``AioRpcError`` if
-        the calls have been retired.
-        """
-
-
-class Exchange(Generic[Response]):
-    """One request and its responses, until ``deadline`` by the event loop's clock."""
-
-    def __init__(self, source: ResponseSource[Response], deadline: float) -> None:
-        self._source = source
-        self._deadline = deadline
-
-    def cancel(self) -> None:
-        """Stop the peer's work now, so that ``each`` raises ``CancelledError``."""
-        self._source.cancel()
-
-    async def read(self) -> Response:
-        """Return the only response. Raises what ``each`` raises."""
-        messages: list[Response] = []
-        await self._source.each(messages.append, self._deadline)
-        return messages[0]
-
-    async def each(self, take: Take[Response], by: float | None = None) -> None:
-        """Pass the responses to ``take`` as they arrive. The first must arrive before ``by`` or the
-        deadline, whichever is earlier.
-
-        Raises ``AioRpcError``, also for a late response, and what ``take`` raises.
-        """
-
-        def bounded(message: Response) -> float | None:
-            next_by = take(message)
-            return None if next_by is None else min(next_by, self._deadline)
-
-        await self._source.each(bounded, self._deadline if by is None else min(by, self._deadline))
 
 
 class StreamPool(Generic[Request, Response]):
@@ -110,36 +48,31 @@ class StreamPool(Generic[Request, Response]):
         while self._idle:
             self._idle.popleft().cancel()
 
-    @contextmanager
-    def send(self, request: Request, deadline: float) -> Iterator[Exchange[Response]]:
-        """Send ``request``; the block must read all its responses.
-
-        If the block raises, the call is cancelled, and with it the peer's work. Raises
-        ``AioRpcError`` if the pool has been retired.
-        """
+    def begin(self, request: Request, receiver: Receiver[Response]) -> _OneAtATime:
+        """Send ``request``; see ``OpenCalls.begin``."""
         if self._retired:
             raise call_error(grpc.StatusCode.UNAVAILABLE, "the replica has left")
         call = self._take()
         self._num_busy += 1
-        while len(self._idle) + self._num_busy < NUM_SPARE:
-            self._idle.append(self._open())  # it is open by the time of the next request
-        try:
-            call.write(request)
-            yield Exchange(call, deadline)
-        except grpc.aio.AioRpcError:
-            call.cancel()
-            raise
-        except BaseException:
-            call.cancel()
-            while len(self._idle) < NUM_SPARE and not self._retired:
-                self._idle.append(self._open())
-            raise
-        finally:
-            self._num_busy -= 1
-        if len(self._idle) < MAX_IDLE and not (self._retired or call.over):
+        self._keep_spare(NUM_SPARE - self._num_busy)  # it is open by the time of the next request
+        call.receiver = receiver
+        call.write(request)
+        return _OneAtATime(self, call)
+
+    def ended(self, call: OpenCall[Request, Response], error: BaseException | None) -> None:
+        """Keep ``call`` for another request, unless its last one has ended with an ``error``."""
+        self._num_busy -= 1
+        call.receiver = None
+        if error is None and len(self._idle) < MAX_IDLE and not (self._retired or call.over):
             self._idle.append(call)
-        else:
-            call.cancel()
+            return
+        call.cancel()
+        if isinstance(error, asyncio.CancelledError):
+            self._keep_spare(NUM_SPARE)
+
+    def _keep_spare(self, count: int) -> None:
+        while len(self._idle) < count and not self._retired:
+            self._idle.append(self._open())
 
     def _take(self) -> OpenCall[Request, Response]:
         oldest = _now() - MAX_AGE_SECONDS
@@ -153,6 +86,20 @@ class StreamPool(Generic[Request, Response]):
 
     def _open(self) -> OpenCall[Request, Response]:
         return OpenCall(self._method())
+
+
+class _OneAtATime:
+    """A request that has a call for itself."""
+
+    def __init__(self, pool: StreamPool[Any, Any], call: OpenCall[Any, Any]) -> None:
+        self._pool = pool
+        self._call: OpenCall[Any, Any] | None = call
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the request; see ``Sent.close``."""
+        call, self._call = self._call, None
+        if call is not None:
+            self._pool.ended(call, error)
 
 
 def _now() -> float:
