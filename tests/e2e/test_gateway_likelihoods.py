@@ -99,7 +99,6 @@ def check(told, score):
 def nearly(value: Any) -> Any:
     """`value` with room for what a forward's other rows change in the last bits of its numbers."""
 
-
     def with_room(number: str) -> Any:
         return pytest.approx(float(number), abs=1e-3)
 

@@ -49,7 +49,9 @@ def calls_on(mesh: ReplicaPools, session: str = "s", sampling: Sampling = SAMPLI
 async def verified(calls: Calls, draft: tuple[int, ...] = (*SAID[:2],)) -> tuple[int, int]:
     """How many tokens stand, and the one after them."""
     command = Verify(1, (), TokenTree.chain(draft))
-    verdict = (await calls.verify(command, calls.command_context(Context(), START))).verdict
+    verdict = (
+        await calls.verifications.verify(command, calls.command_context(Context(), START))
+    ).verdict
     return len(verdict.accepted_nodes), verdict.next_token
 
 
@@ -235,7 +237,9 @@ async def test_bonus_distribution_that_makes_no_sense_is_asked_of_another_replic
     bad.corrupt = corrupt
     calls = calls_on((await connect([bad, good])).mesh, sampling=RANDOM)
     command = Verify(1, (), EMPTY, drafting_on=True)
-    verdict = (await calls.verify(command, calls.command_context(Context(), START))).verdict
+    verdict = (
+        await calls.verifications.verify(command, calls.command_context(Context(), START))
+    ).verdict
     assert verdict.bonus is not None
     assert verdict.bonus.meet([]) == verdict.next_token
     assert (len(bad.requests), len(good.requests)) == (1, 1)

@@ -69,7 +69,9 @@ def calls_on(
 async def verified(
     calls: Calls, context: CommandContext | None = None
 ) -> tuple[tuple[int, ...], int]:
-    verified = await calls.verify(VERIFY, context or calls.command_context(Context(), START))
+    verified = await calls.verifications.verify(
+        VERIFY, context or calls.command_context(Context(), START)
+    )
     verdict = verified.verdict
     return verdict.accepted_nodes, verdict.next_token
 
@@ -422,7 +424,7 @@ async def test_in_rejection_mode_every_draft_has_noise_of_its_own(connect):
     tokens = [token for part in drafts[0] for token in part.token_ids]
     laws = {node: law for part in drafts[0] for node, law in part.distributions.items()}
     command = Verify(9, (), TokenTree.chain(tokens), laws)
-    await calls.verify(command, calls.command_context(Context(), START))
+    await calls.verifications.verify(command, calls.command_context(Context(), START))
     assert verifier.requests[0].sampling.seed == sampling.seed
 
 
@@ -578,7 +580,9 @@ async def test_bonus_distribution_comes_if_a_draft_token_may_meet_it(
 ):
     calls = calls_on((await connect([Verifier()])).mesh, sampling=sampling)
     command = Verify(1, (), TokenTree.chain(()), drafting_on=drafting_on)
-    verdict = (await calls.verify(command, calls.command_context(Context(), START))).verdict
+    verdict = (
+        await calls.verifications.verify(command, calls.command_context(Context(), START))
+    ).verdict
     assert (verdict.bonus is not None) is told
     if verdict.bonus is not None:
         assert verdict.bonus.position == len(PROMPT)

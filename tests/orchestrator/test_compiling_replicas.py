@@ -32,7 +32,9 @@ async def verified(mesh, sampling):
     deadline = asyncio.get_running_loop().time() + 30
     prefix = CommittedPrefix("s", PROMPT)
     calls = Calls(RequestContext(mesh, prefix, sampling, vocab_size=VOCAB_SIZE, deadline=deadline))
-    verdict = (await calls.verify(VERIFY, calls.command_context(Context(), START))).verdict
+    verdict = (
+        await calls.verifications.verify(VERIFY, calls.command_context(Context(), START))
+    ).verdict
     assert (verdict.accepted_nodes, verdict.next_token) == ((1, 2), SAID[2])
 
 

@@ -20,6 +20,7 @@ from specmesh.orchestrator.driver.mesh_driver import Driver
 from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
+from specmesh.orchestrator.replicas.calls.verification import Done
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.strategies.commands import (
@@ -154,10 +155,18 @@ async def test_answer_that_waits_when_its_task_is_cancelled_is_not_handed_in(con
     )
     play = Play((await connect([Verifier()])).mesh, script)
 
-    async def at_once(command: Verify, context: object) -> Verified:
-        return Verified(command.task, Verdict((), command.task, recovered=False))
+    class Answered:
+        """The call of a verification that is answered in the next step of the event loop."""
 
-    play.calls.verify = at_once
+        def __init__(self, command: Verify, context: object, done: Done) -> None:
+            verified = Verified(command.task, Verdict((), command.task, recovered=False))
+            asyncio.get_running_loop().call_soon(done, verified)
+
+        def free(self) -> None: ...
+
+        def cancel(self) -> None: ...
+
+    play.calls.verifications.begin = Answered
     await play.run()
     assert [event.task for event in script.events] == [1, 3]
 

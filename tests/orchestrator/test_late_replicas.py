@@ -34,7 +34,9 @@ def calls_on(mesh: ReplicaPools, session: str = "s", seconds: float = 30.0) -> C
 
 
 async def verified(calls: Calls) -> tuple[tuple[int, ...], int]:
-    verdict = (await calls.verify(VERIFY, calls.command_context(Context(), START))).verdict
+    verdict = (
+        await calls.verifications.verify(VERIFY, calls.command_context(Context(), START))
+    ).verdict
     return verdict.accepted_nodes, verdict.next_token
 
 
@@ -101,13 +103,11 @@ async def test_cancelled_verification_cancels_both_calls(connect):
         verifier.always = hang
     calls = calls_on(mesh)
     context = calls.command_context(Context(), START)
-    task = asyncio.create_task(calls.verify(VERIFY, context))
+    verification = calls.verifications.begin(VERIFY, context, pytest.fail)
     await asyncio.gather(*(asyncio.wait_for(v.arrived.wait(), 10) for v in verifiers))
-    context.cancellation.cancel()
+    verification.free()
     assert [peer.num_outstanding for peer in mesh.verifiers.peers] == [0, 0]
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    verification.cancel()
     for verifier in verifiers:
         await asyncio.wait_for(verifier.cancelled.wait(), 10)
     assert [peer.num_ending for peer in mesh.verifiers.peers] == [0, 0]

@@ -242,7 +242,7 @@ async def test_capacity_is_what_is_ready_and_how_fast_it_was(connect):
     drafters[1].level_ms = 0.5
     await draft(calls, Draft(1, (), depth=4, levels_per_message=2))
     await draft(calls, Draft(2, (), depth=1, drafter=1))
-    await calls.verify(Verify(3, (), EMPTY), calls.command_context(Context(), START))
+    await calls.verifications.verify(Verify(3, (), EMPTY), calls.command_context(Context(), START))
     capacity = calls.capacity()
     assert capacity.drafter_s == pytest.approx(0.002)
     assert mesh.latencies.drafter("tiny").level_s == pytest.approx(0.0005)
@@ -265,7 +265,7 @@ async def test_verifications_of_all_widths_tell_what_a_token_costs(connect, monk
     )
     for task, width in enumerate((0, 3, 1)):
         command = Verify(task, (), TokenTree.chain(range(width)))
-        await calls.verify(command, calls.command_context(Context(), START))
+        await calls.verifications.verify(command, calls.command_context(Context(), START))
     assert added == [(1, 1), (1, 4), (1, 2)]
 
 
@@ -281,7 +281,7 @@ async def test_forwards_that_read_a_long_prefix_do_not_tell_what_a_token_costs(
     calls = calls_on((await connect([verifier])).mesh, num_prompt_tokens=2 * LEAST_TOKENS)
     added: list[int] = []
     monkeypatch.setattr(TokenPrice, "add", lambda *_: added.append(1))
-    await calls.verify(
+    await calls.verifications.verify(
         Verify(1, (), TokenTree.chain((1, 2))), calls.command_context(Context(), START)
     )
     assert not added

@@ -17,7 +17,6 @@ from tests.orchestrator.peers import Verifier
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
-from specmesh.orchestrator.driver import mesh_driver as driver
 from specmesh.orchestrator.driver.mesh_driver import Driver
 from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
@@ -105,11 +104,3 @@ async def num_left_in_time(patience_s: float) -> int:
 
 async def test_a_request_is_on_the_wire_before_what_was_committed_is_delivered():
     assert await num_left_in_time(patience_s=10) == ROUNDS - 1
-
-
-async def test_without_the_wait_for_it_it_would_not_be(monkeypatch):
-    async def at_once() -> None:
-        pass
-
-    monkeypatch.setattr(driver, "on_the_wire", at_once)
-    assert await num_left_in_time(patience_s=0.05) < ROUNDS - 1

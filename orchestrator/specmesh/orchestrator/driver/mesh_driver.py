@@ -1,7 +1,7 @@
 """The mesh driver: performs a strategy's commands over gRPC and feeds back events.
 
-The loop is ``drive``, which makes no decisions. Each draft and verification is an asyncio task, so
-that cancelling a command cancels its call, which stops the work at the replica.
+The loop is ``drive``, which makes no decisions. Cancelling a command cancels its call, which stops
+the work at the replica.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import grpc
 import grpc.aio
@@ -67,11 +67,27 @@ COMPILED_BY_REPLICAS = "sampling.grammar"
 Answered = Drafted | Verified | Assessed | Released | Failed
 
 
-class _Work(NamedTuple):
-    """A task that is under way."""
+class _Call(Protocol):
+    """The call of a command that is under way."""
+
+    def free(self) -> None:
+        """Free its slots at replicas: ``cancel`` will follow."""
+
+    def cancel(self) -> None:
+        """End it; it brings no more events."""
+
+
+class _Task(NamedTuple):
+    """A call that is made by a task."""
 
     task: asyncio.Task[None]
     cancellation: TaskCancellation
+
+    def free(self) -> None:
+        self.cancellation.cancel()
+
+    def cancel(self) -> None:
+        self.task.cancel()
 
 
 class _Arrival(NamedTuple):
@@ -111,7 +127,7 @@ class Driver:
         """The event that is being handled: its name and when it arrived."""
         self._error: Exception | None = None
         """The error behind that event."""
-        self._running: dict[TaskId, _Work] = {}
+        self._running: dict[TaskId, _Call] = {}
 
     async def drive(self) -> StopReason:
         """Run to the end of the answer.
@@ -122,7 +138,7 @@ class Driver:
             with self._calls.watched(self._watch):
                 return await self._drive()
         finally:
-            await self._end([each.task for each in self._running.values()])
+            await _end(list(self._running.values()))
             self._rounds.close()
 
     async def _drive(self) -> StopReason:
@@ -147,10 +163,9 @@ class Driver:
         cancelled = [command.task for command in commands if isinstance(command, Cancel)]
         if cancelled:
             with self._rounds.cancelling(len(cancelled)):
-                self._drop(cancelled)
+                dropped = self._drop(cancelled)
                 await self._launch_all(commands)
-                running = [self._running.get(task) for task in cancelled]
-                await self._end([each.task for each in running if each is not None])
+                await _end(dropped)
         else:
             await self._launch_all(commands)
         for command in commands:
@@ -165,18 +180,20 @@ class Driver:
                     raise _for_client(self._error)
         return None
 
-    def _drop(self, tasks: Sequence[TaskId]) -> None:
-        """Ignore further events of ``tasks``, and free their slots at replicas."""
+    def _drop(self, tasks: Sequence[TaskId]) -> list[_Call]:
+        """Ignore further events of ``tasks``, and free their slots at replicas; return their calls,
+        which are to be ended."""
+        dropped = [self._running.pop(task) for task in tasks if task in self._running]
+        for call in dropped:
+            call.free()
         for task in tasks:
-            if task in self._running:
-                self._running[task].cancellation.cancel()
             self._arrivals.drop(partial(_is_of, task))
+        return dropped
 
     async def _launch_all(self, commands: Sequence[Command]) -> None:
-        num_under_way = len(self._running)
         for command in commands:
             self._launch(command)
-        if len(self._running) > num_under_way:
+        if any(isinstance(command, Draft | Assess) for command in commands):
             await on_the_wire()
 
     def _launch(self, command: Command) -> None:
@@ -197,40 +214,53 @@ class Driver:
         )
         if isinstance(command, Verify):
             self._stats.sent(command)
-        task = asyncio.create_task(self._guard(command, context))
-        self._running[command.task] = _Work(task, context.cancellation)
+            done = partial(self._verified, command.task)
+            self._running[command.task] = self._calls.verifications.begin(command, context, done)
+        else:
+            task = asyncio.create_task(self._guard(command, context))
+            self._running[command.task] = _Task(task, context.cancellation)
 
-    async def _guard(self, command: Draft | Verify | Assess, context: CommandContext) -> None:
+    def _verified(self, task: TaskId, outcome: Verified | Exception) -> None:
+        """Pass on the outcome of a verification, unless it was dropped."""
+        if self._running.pop(task, None) is None:
+            return
+        if isinstance(outcome, Verified):
+            self._arrived(outcome)
+        else:
+            self._failed(task, outcome)
+
+    async def _guard(self, command: Draft | Assess, context: CommandContext) -> None:
         """Make the call of a command, and pass on what it brings, unless it is cancelled. Errors
         that end it become ``Failed``, except ``InvalidField`` and cancellation."""
 
-        def arrived(event: Answered | InvalidField, error: Exception | None = None) -> None:
+        def arrived(event: Answered) -> None:
             if not context.cancellation.requested:
-                self._arrivals.put(_Arrival(event, self._now(), error))
+                self._arrived(event)
 
         try:
             match command:
-                case Verify():
-                    arrived(await self._calls.verify(command, context))
                 case Draft():
                     await self._calls.draft(command, context, arrived)
                 case Assess():
                     await self._calls.assess(command, context, arrived)
-        except InvalidField as error:
-            arrived(error)
         except Exception as error:
-            if not isinstance(error, grpc.aio.AioRpcError | ServiceError):
-                log.exception("task failed unexpectedly")
-            arrived(Failed(command.task), error)
-            _failures.add(1)
+            if not context.cancellation.requested:
+                self._failed(command.task, error)
         finally:
-            del self._running[command.task]
+            self._running.pop(command.task, None)
 
-    async def _end(self, running: list[asyncio.Task[None]]) -> None:
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.gather(*running, return_exceptions=True)
+    def _failed(self, task: TaskId, error: Exception) -> None:
+        """Pass on the error of a call."""
+        if isinstance(error, InvalidField):
+            self._arrived(error)
+            return
+        if not isinstance(error, grpc.aio.AioRpcError | ServiceError):
+            log.error("task failed unexpectedly", exc_info=error)
+        _failures.add(1)
+        self._arrived(Failed(task), error)
+
+    def _arrived(self, event: Answered | InvalidField, error: Exception | None = None) -> None:
+        self._arrivals.put(_Arrival(event, self._now(), error))
 
     async def _next_event(self) -> Event:
         """Return the next event of a task that was not cancelled, or before it the mesh's new
@@ -255,6 +285,13 @@ class Driver:
         """Note that the ready replicas may have changed."""
         self._mesh_changed = True
         self._arrivals.wake()
+
+
+async def _end(calls: Sequence[_Call]) -> None:
+    for call in calls:
+        call.cancel()
+    if tasks := [call.task for call in calls if isinstance(call, _Task)]:
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _is_of(task: TaskId, arrival: _Arrival) -> bool:

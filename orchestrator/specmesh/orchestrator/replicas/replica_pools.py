@@ -12,6 +12,7 @@ from specmesh.orchestrator.replicas.latencies.mesh_latencies import Latencies
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
 from specmesh.orchestrator.replicas.prefixes.prefix import salt_of
+from specmesh.orchestrator.replicas.retries.alarm import Alarm
 from specmesh.orchestrator.replicas.retries.hedging import HedgeBudget
 from specmesh.serving import caller
 
@@ -32,6 +33,8 @@ class ReplicaPools:
     admission: Admission = field(default_factory=Admission)
     hedges: HedgeBudget = field(default_factory=HedgeBudget)
     """Budget for hedged verifications."""
+    alarm: Alarm = field(default_factory=Alarm)
+    """Tells calls that they are late."""
     holders: PrefixHolders = field(default_factory=PrefixHolders)
     rng: random.Random = field(default_factory=random.SystemRandom)
     """Source of seeds and ids, unguessable unless a test passes a repeatable one."""

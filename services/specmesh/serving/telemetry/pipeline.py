@@ -181,6 +181,11 @@ class ClientSpan:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.end(error)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Record the end of the call, with its ``error`` if it failed; at the end of a ``with``
+        block this is done already."""
         status = _OK if error is None else _status_of(error)
         if self._is_recorded:
             if error is None:

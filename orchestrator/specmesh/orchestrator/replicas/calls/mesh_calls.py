@@ -18,8 +18,8 @@ from specmesh.orchestrator.replicas.calls.draft_calls import DraftCalls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
 from specmesh.orchestrator.replicas.calls.verify_calls import VerifyCalls
-from specmesh.orchestrator.strategies.commands import Assess, Draft, Verify
-from specmesh.orchestrator.strategies.events import Assessed, Capacity, Drafted, Released, Verified
+from specmesh.orchestrator.strategies.commands import Assess, Draft
+from specmesh.orchestrator.strategies.events import Assessed, Capacity, Drafted, Released
 
 
 class Calls:
@@ -32,7 +32,7 @@ class Calls:
     def __init__(self, request: RequestContext) -> None:
         self._request = request
         self._assessments = ConfidenceCalls(request)
-        self._verifications = VerifyCalls(request)
+        self.verifications = VerifyCalls(request)
         self._drafts = DraftCalls(request)
 
     @property
@@ -43,7 +43,7 @@ class Calls:
     @property
     def num_cached_tokens(self) -> int:
         """Tokens that the replica which answered first already held in its KV cache."""
-        return self._verifications.num_cached_tokens or 0
+        return self.verifications.num_cached_tokens
 
     def command_context(self, parent: Context, cause: Cause) -> CommandContext:
         """Return the context of a command issued now."""
@@ -64,13 +64,6 @@ class Calls:
         mesh = self._request.mesh
         with mesh.verifiers.watched(watcher), mesh.drafters.watched(watcher):
             yield
-
-    async def verify(self, command: Verify, context: CommandContext) -> Verified:
-        """Return the target's verdict, from any replica."""
-        verified = await self._verifications.verify(command, context)
-        if self._request.logprobs is not None:
-            self._request.logprobs.learn(context.num_committed, command, verified.verdict)
-        return verified
 
     async def draft(
         self, command: Draft, context: CommandContext, deliver: Callable[[Drafted], None]

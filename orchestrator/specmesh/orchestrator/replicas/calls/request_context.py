@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import Context, copy_context
 from dataclasses import KW_ONLY, dataclass, field
 
 from specmesh.decoding.predict.thresholds import FilterOptions
@@ -45,6 +46,9 @@ class RequestContext:
     """Numbers the tokens in the request's trace; None if the trace is not recorded."""
     recorded: bool = field(default_factory=is_recorded)
     """True if the request's spans are recorded."""
+    context: Context = field(default_factory=copy_context, repr=False)
+    """The context in which to handle what a replica says: it arrives in that of a call that many
+    requests share."""
     sampling_message: sampling_pb2.SamplingParameters = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

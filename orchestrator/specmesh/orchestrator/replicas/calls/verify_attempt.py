@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
+from typing import Protocol
 
 import grpc
+import grpc.aio
 from opentelemetry.trace import Span
 from opentelemetry.util.types import AttributeValue
 
@@ -19,9 +23,9 @@ from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.next_drafts import read_next_draft, write_next_draft
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.pool.examination import METHOD
-from specmesh.orchestrator.replicas.transport.exchange import exchange
-from specmesh.orchestrator.replicas.transport.inbox import call_error
-from specmesh.orchestrator.replicas.transport.peer import Peer
+from specmesh.orchestrator.replicas.pool.reservation import Reservation
+from specmesh.orchestrator.replicas.transport.exchange import Sent
+from specmesh.orchestrator.replicas.transport.inbox import call_error, late
 from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.orchestrator.strategies.events import Drafted, Verified
 from specmesh.serving import conventions as names
@@ -33,63 +37,138 @@ from specmesh.v1 import model_pb2
 log = logging.getLogger(__name__)
 
 
+class Judge(Protocol):
+    """What decides on the outcome of an attempt. Nothing that it does may raise."""
+
+    def answered(
+        self,
+        attempt: VerifyAttempt,
+        verified: Verified,
+        response: verifier_pb2.VerifyResponse,
+    ) -> None:
+        """The replica has answered."""
+
+    def failed(self, attempt: VerifyAttempt, error: grpc.aio.AioRpcError) -> None:
+        """The attempt has failed, also by an invalid response or by none in time."""
+
+    def broke(self, error: Exception) -> None:
+        """Something has failed that no replica is to blame for."""
+
+
 class VerifyAttempt:
-    """An attempt to have ``peer`` carry out ``command``, with the best chain of its tree if the
-    replica verifies no trees."""
+    """An attempt to have a replica carry out ``command``, with the best chain of its tree if the
+    replica verifies no trees. Its outcome goes to ``judge``.
+
+    It holds its ``reservation`` until it is over. ``given_up_at`` is set by the judge.
+    """
 
     def __init__(
-        self, request: RequestContext, peer: Peer, command: Verify, context: CommandContext
+        self,
+        request: RequestContext,
+        reservation: Reservation,
+        command: Verify,
+        context: CommandContext,
+        judge: Judge,
     ) -> None:
+        self.reservation = reservation
+        self.peer = peer = reservation.peer
+        self.began = asyncio.get_running_loop().time()
+        self.given_up_at = inf
+        """The time, by the event loop's clock, at which to give up the attempt."""
         self._request = request
-        self._peer = peer
         self._context = context
+        self._judge = judge
         self._chain: BestChain | None = None
+        self._sent: Sent | None = None
+        self._is_over = False
         if not (command.tree.is_chain or peer.can(model_pb2.MODEL_FEATURE_TREES)):
             self._chain = chain = BestChain.of(command.tree, command.distributions)
             command = replace(command, tree=chain.tree, distributions=chain.distributions)
         self._command = command
         self.num_tokens = context.num_committed + len(command.path) + len(command.tree)
         """All tokens of the call."""
+        self.num_tree_tokens = len(command.tree)
+        self.num_sent_tokens = 0
+        """Those that the replica was sent."""
+        self.num_held_tokens = 0
+        """Those before them, which it is believed to hold."""
 
-    async def send(
-        self, deadline: float, *, hedge: bool
-    ) -> tuple[Verified, verifier_pb2.VerifyRequest, verifier_pb2.VerifyResponse]:
-        """Send the verification; return what it means for the strategy, and the messages.
-
-        Raises ``AioRpcError``, also for an invalid response.
-        """
+    def send(self, *, hedge: bool) -> None:
+        """Send the verification. Raises ``AioRpcError`` if the replica takes no more calls."""
 
         def describe() -> Mapping[str, AttributeValue]:
             return {
                 names.DRAFT_TOKENS: len(self._command.tree),
                 names.HEDGE: hedge,
                 **self._context.cause.attributes(),
-                **self._peer.attributes,
+                **self.peer.attributes,
             }
 
-        with ClientSpan(
-            *(METHOD, self._peer.address, describe, self._context.parent),
+        self._call = ClientSpan(
+            *(METHOD, self.peer.address, describe, self._context.parent),
             recorded=self._request.recorded,
-        ) as call:
-            call.span.update_name(names.VERIFY_SPAN)
-            asked = self._asked()
-            request = self._message(asked)
-            message = verifier_pb2.VerifyEachRequest(request=request, trace_context=call.carrier)
-            with exchange(self._peer.verifications, message, deadline) as sent:
-                response = (await sent.read()).response
-            verified = self._read(response, asked)
-            self._describe(call.span, response, verified)
-        if self._chain is not None:
-            verdict = self._chain.in_tree(verified.verdict)
-            verified = replace(verified, verdict=verdict, tried=self._chain.nodes)
-        return verified, request, response
+        )
+        self._call.span.update_name(names.VERIFY_SPAN)
+        self._asked = self._verification()
+        request = self._message(self._asked)
+        self.num_sent_tokens = len(request.prefix.token_ids) + self.num_tree_tokens
+        self.num_held_tokens = request.prefix.base_length
+        message = verifier_pb2.VerifyEachRequest(request=request, trace_context=self._call.carrier)
+        self._sent = self.peer.verifications.begin(message, self)
 
-    def _asked(self) -> VerificationRequest:
+    def arrived(self, message: verifier_pb2.VerifyEachResponse) -> None:
+        """Handle the response; see ``Receiver``."""
+        self._request.context.run(self._handle, message.response)
+
+    def ended(self, end: BaseException) -> None:
+        """Handle an error in place of the response; see ``Receiver``."""
+        if not self._is_over:
+            self._request.context.run(self._fail, end)
+
+    def give_up(self) -> None:
+        """End the attempt without an answer: it is too late."""
+        self._request.context.run(self._fail, late())
+
+    def cancel(self) -> None:
+        """End the attempt, whose answer is not wanted any more."""
+        self._close(asyncio.CancelledError())
+
+    def _handle(self, response: verifier_pb2.VerifyResponse) -> None:
+        try:
+            verified = self._read(response)
+        except grpc.aio.AioRpcError as error:
+            self._fail(error)
+            return
+        except Exception as error:
+            self._close(error)
+            self._judge.broke(error)
+            return
+        self._close()
+        self._judge.answered(self, verified, response)
+
+    def _fail(self, error: BaseException) -> None:
+        self._close(error)
+        if isinstance(error, grpc.aio.AioRpcError):
+            self._judge.failed(self, error)
+        else:
+            assert isinstance(error, Exception)
+            self._judge.broke(error)
+
+    def _close(self, error: BaseException | None = None) -> None:
+        """End the call, whose outcome is known."""
+        self._is_over = True
+        if self._sent is not None:
+            self._sent.close(error)
+        self._call.end(error)
+        self.reservation.release()
+
+    def _verification(self) -> VerificationRequest:
+        """Return what the answer is checked against."""
         request, command = self._request, self._command
         wants_bonus = (
             request.sampling.mode is AcceptanceMode.REJECTION
             and command.drafting_on
-            and self._peer.can(model_pb2.MODEL_FEATURE_BONUS_DISTRIBUTION)
+            and self.peer.can(model_pb2.MODEL_FEATURE_BONUS_DISTRIBUTION)
             # A verdict only has the log-probabilities of its own bonus token.
             and request.num_top_logprobs is None
         )
@@ -104,7 +183,7 @@ class VerifyAttempt:
         )
 
     def _message(self, asked: VerificationRequest) -> verifier_pb2.VerifyRequest:
-        shared, peer, command = self._request, self._peer, self._command
+        shared, peer, command = self._request, self.peer, self._command
         return verifier_pb2.VerifyRequest(
             prefix=shared.prefix.message(peer.identity, self._context.num_committed, command.path),
             tree=write_tree(command.tree, command.distributions),
@@ -117,14 +196,20 @@ class VerifyAttempt:
             else None,
         )
 
-    def _read(self, response: verifier_pb2.VerifyResponse, asked: VerificationRequest) -> Verified:
-        """Parse the answer; an invalid one counts as the replica's failure and is retried."""
+    def _read(self, response: verifier_pb2.VerifyResponse) -> Verified:
+        """Return what the answer means for the strategy. Raises ``AioRpcError`` for an invalid one:
+        it counts as the replica's failure and is retried."""
         try:
-            verdict = read_verdict(response, asked)
+            verdict = read_verdict(response, self._asked)
         except InvalidField as error:
-            log.warning("bad verdict", extra={**self._peer.log_fields, "reason": str(error)})
+            log.warning("bad verdict", extra={**self.peer.log_fields, "reason": str(error)})
             raise call_error(grpc.StatusCode.INTERNAL, f"bad verdict: {error}") from error
-        return Verified(self._command.task, verdict, self._draft(response))
+        verified = Verified(self._command.task, verdict, self._draft(response))
+        if self._request.recorded:
+            self._describe(self._call.span, response, verified)
+        if self._chain is None:
+            return verified
+        return replace(verified, verdict=self._chain.in_tree(verdict), tried=self._chain.nodes)
 
     def _draft(self, response: verifier_pb2.VerifyResponse) -> Drafted | None:
         """Return the draft of the replica's heads. An invalid draft is dropped, because the verdict
@@ -133,7 +218,7 @@ class VerifyAttempt:
         try:
             return read_next_draft(response, self._command, shared.sampling, shared.vocab_size)
         except InvalidField as error:
-            log.warning("bad draft", extra={**self._peer.log_fields, "reason": str(error)})
+            log.warning("bad draft", extra={**self.peer.log_fields, "reason": str(error)})
             response.ClearField("next_draft")
             return None
 

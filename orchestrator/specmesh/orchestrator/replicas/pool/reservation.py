@@ -8,10 +8,11 @@ from specmesh.orchestrator.replicas.transport.peer import Peer
 
 
 class Reservation:
-    """A call's slot at a peer, taken at construction and freed at the end of its ``with`` block."""
+    """A call's slot at ``peer``, taken at construction and freed by ``release``, or at the end of a
+    ``with`` block."""
 
     def __init__(self, peer: Peer) -> None:
-        self._peer = peer
+        self.peer = peer
         self._cancelled = False
         self._over = False
         peer.num_outstanding += 1
@@ -23,23 +24,26 @@ class Reservation:
         """
         if not (self._cancelled or self._over):
             self._cancelled = True
-            self._peer.num_outstanding -= 1
-            self._peer.num_ending += 1
+            self.peer.num_outstanding -= 1
+            self.peer.num_ending += 1
 
     @property
     def wanted(self) -> bool:
         """True if the answer of the call is still wanted."""
         return not (self._cancelled or self._over)
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Free the slot of a call that is over."""
+        if self._over:
+            return
         self._over = True
         if self._cancelled:
-            self._peer.num_ending -= 1
+            self.peer.num_ending -= 1
         else:
-            self._peer.num_outstanding -= 1
+            self.peer.num_outstanding -= 1
 
     def __enter__(self) -> Peer:
-        return self._peer
+        return self.peer
 
     def __exit__(
         self,
@@ -47,4 +51,4 @@ class Reservation:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._release()
+        self.release()

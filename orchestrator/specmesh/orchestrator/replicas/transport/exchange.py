@@ -11,6 +11,7 @@ from specmesh.orchestrator.replicas.transport.inbox import Inbox, Response, Take
 
 Request_contra = TypeVar("Request_contra", contravariant=True)
 Response_contra = TypeVar("Response_contra", contravariant=True)
+Response_co = TypeVar("Response_co", covariant=True)
 
 
 class Receiver(Protocol[Response_contra]):
@@ -33,13 +34,13 @@ class Sent(Protocol):
         been read."""
 
 
-class OpenCalls(Protocol[Request_contra, Response]):
+class OpenCalls(Protocol[Request_contra, Response_co]):
     """Sends requests to one peer by one of its methods."""
 
     def retire(self) -> None:
         """Take no more requests, and end each call once its requests have ended."""
 
-    def begin(self, request: Request_contra, receiver: Receiver[Response]) -> Sent:
+    def begin(self, request: Request_contra, receiver: Receiver[Response_co]) -> Sent:
         """Send ``request``; the receiver is told of its responses, but not before this returns.
         Raises ``AioRpcError`` if the calls have been retired."""
 

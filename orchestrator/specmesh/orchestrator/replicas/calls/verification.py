@@ -1,0 +1,311 @@
+"""One verification: attempts at replicas, and a hedge of each that is late, until one answers.
+
+Verify is a pure function, so a failed call is retried on another replica, and a late call is
+hedged: sent to a second replica as well, and the first answer wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from typing import TypeAlias
+
+import grpc.aio
+from opentelemetry.context import Context
+
+from specmesh.mesh.v1alpha1 import verifier_pb2
+from specmesh.orchestrator.replicas.calls.command_context import CommandContext
+from specmesh.orchestrator.replicas.calls.request_context import RequestContext
+from specmesh.orchestrator.replicas.calls.verify_attempt import VerifyAttempt
+from specmesh.orchestrator.replicas.calls.verify_learning import VerifyLearning
+from specmesh.orchestrator.replicas.pool.examination import is_healthy
+from specmesh.orchestrator.replicas.pool.reservation import Reservation
+from specmesh.orchestrator.replicas.retries.attempts import Attempts
+from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
+from specmesh.orchestrator.replicas.transport.peer import Peer
+from specmesh.orchestrator.strategies.commands import Verify
+from specmesh.orchestrator.strategies.events import Verified
+from specmesh.serving import conventions as names
+from specmesh.serving.errors import DeadlineExceededStatus, FailedPreconditionStatus, error_info
+from specmesh.serving.metrics import HEDGES
+from specmesh.v1 import model_pb2
+
+COMPILE_SECONDS = 1.0
+"""The longest for which a replica may have a request's first call wait for the grammar to be
+compiled, as would any other. Until then such a call is not late."""
+
+Done: TypeAlias = Callable[[Verified | Exception], None]
+"""Receives the verdict of a verification, or the error of one that has none."""
+
+_hedges = HEDGES.instrument()
+
+
+class Verification:
+    """A verification that is under way; its outcome goes to ``done``.
+
+    It is told what happens by replicas and by the mesh's alarm, in the step of the event loop that
+    reads it. Only while no replica can be tried does it need a task. ``slots`` are those of all
+    verifications of the request.
+    """
+
+    def __init__(
+        self,
+        request: RequestContext,
+        learning: VerifyLearning,
+        slots: list[Reservation],
+        command: Verify,
+        context: CommandContext,
+        done: Done,
+    ) -> None:
+        self._request = request
+        self._mesh = request.mesh
+        self._pool = request.mesh.verifiers
+        self._latencies = request.mesh.latencies
+        self._learning = learning
+        self._slots = slots
+        self._command = command
+        self._context = context
+        self._done = done
+        self._loop = asyncio.get_running_loop()
+        self._attempts = Attempts(
+            *(self._pool, request.prefix, request.deadline),
+            request.need.of_tokens(context.num_committed + len(command.path) + len(command.tree)),
+            is_healthy=partial(_is_healthy, request, context.parent),
+            wanted=_wanted(command),
+        )
+        self._first: VerifyAttempt | None = None
+        self._hedge: VerifyAttempt | None = None
+        self._has_hedged = False
+        """True if the first attempt has been hedged."""
+        self._late_s = self._late_at = inf
+        self._waiting: asyncio.Task[None] | None = None
+        """Waits until a replica can be tried."""
+        self._is_over = False
+        self._mesh.admission.num_tokens_in_flight += len(command.tree) + 1
+
+    def begin(self) -> None:
+        """Send the verification, at once if a replica is ready."""
+        if self._attempts.has_ready_replica:
+            self._try()
+        else:
+            self._waiting = asyncio.create_task(self._wait())
+
+    def free(self) -> None:
+        """Free the slots, so that another call may take them: ``cancel`` will follow."""
+        for attempt in self._under_way:
+            attempt.reservation.cancel()
+
+    def cancel(self) -> None:
+        """End a verification whose outcome is not wanted; ``done`` is told nothing."""
+        self._end()
+
+    @property
+    def due(self) -> float:
+        """When to look at it next; see ``Waiting``."""
+        return min([self._late_at, *[attempt.given_up_at for attempt in self._under_way]])
+
+    def rings(self, now: float) -> None:
+        """Give up attempts, and hedge the first if it is late; see ``Waiting``."""
+        for attempt in self._under_way:
+            if attempt.given_up_at <= now:
+                attempt.give_up()
+        if not self._is_over and self._first is not None and self._late_at <= now:
+            if self._may_hedge(self._first.peer):
+                self._late_at = inf
+                self._request.context.run(self._try_elsewhere, self._first.peer)
+            else:
+                self._late_at = now + self._late_s
+
+    def answered(
+        self, attempt: VerifyAttempt, verified: Verified, response: verifier_pb2.VerifyResponse
+    ) -> None:
+        """Pass on an answer; see ``Judge``."""
+        num_committed = self._context.num_committed
+        try:
+            pace = self._learning.answered(attempt, response, self._attempts.began)
+            self._attempts.answered(attempt.peer, attempt.began, pace)
+            self._request.prefix.seen_by(attempt.peer.identity, num_committed)
+            if self._request.logprobs is not None:
+                self._request.logprobs.learn(num_committed, self._command, verified.verdict)
+        except Exception as error:
+            self._finish(error, attempt)
+        else:
+            self._mesh.hedges.earn()
+            self._finish(verified, attempt)
+
+    def failed(self, attempt: VerifyAttempt, error: grpc.aio.AioRpcError) -> None:
+        """Leave the answer to the other attempt or to a later one, if that may help; see
+        ``Judge``."""
+        now = self._loop.time()
+        if now >= self._request.deadline:
+            status = DeadlineExceededStatus("DEADLINE", "the request's deadline has passed")
+            status.__cause__ = error
+            self._finish(status, attempt)
+            return
+        if fault_of(error) is CallFault.BUSY and not _waits_for_grammar(error):
+            self._mesh.admission.refused(now)
+        try:
+            self._attempts.failed(attempt.peer, attempt.began, error)
+        except Exception as useless:
+            self._finish(useless, attempt)
+            return
+        self._forget(attempt)
+        if not self._under_way:
+            self._end_race()
+            self._waiting = asyncio.create_task(self._wait(after_failure=True))
+
+    def broke(self, error: Exception) -> None:
+        """End the verification; see ``Judge``."""
+        self._finish(error)
+
+    @property
+    def _under_way(self) -> list[VerifyAttempt]:
+        return [each for each in (self._first, self._hedge) if each is not None]
+
+    def _try(self) -> None:
+        """Make an attempt."""
+        try:
+            self._first = attempt = self._attempt(self._reserve(), hedge=False)
+        except Exception as error:
+            self._loop.call_soon(self._finish, error)
+            return
+        self._late_s = self._lateness(attempt.peer)
+        self._late_at = attempt.began + self._late_s
+        self._mesh.alarm.add(self)
+
+    def _try_elsewhere(self, late: Peer) -> None:
+        """Make a second attempt beside that at a ``late`` replica."""
+        self._has_hedged = True
+        try:
+            self._hedge = self._attempt(self._attempts.reserve_another(late), hedge=True)
+        except Exception as error:
+            self._finish(error)
+
+    def _attempt(self, reservation: Reservation, *, hedge: bool) -> VerifyAttempt:
+        """Send the verification to the replica of ``reservation``."""
+        self._slots[:] = [*[each for each in self._slots if each.wanted], reservation]
+        attempt = VerifyAttempt(self._request, reservation, self._command, self._context, self)
+        given_up_s = self._latencies.verifications.given_up_after(
+            attempt.num_tokens, attempt.peer.num_outstanding - 1, self._attempts.num_late
+        )
+        attempt.given_up_at = min(self._request.deadline, attempt.began + given_up_s)
+        try:
+            attempt.send(hedge=hedge)
+        except grpc.aio.AioRpcError as error:
+            self._loop.call_soon(attempt.ended, error)
+        except BaseException:
+            reservation.release()
+            raise
+        return attempt
+
+    def _reserve(self) -> Reservation:
+        """Reserve a replica. While another verification of the request is under way, any free
+        replica is preferred over one that holds the prefix, so that both run in parallel."""
+        if any(each.wanted for each in self._slots):
+            return self._attempts.reserve()
+        return self._attempts.reserve(self._latencies.prefill.tokens_a_call)
+
+    def _lateness(self, peer: Peer) -> float:
+        """Return the seconds after which an attempt at ``peer`` is late."""
+        late_s = self._latencies.verifications.late_after(
+            self._request.prefix.num_to_send(peer.identity, self._context.num_committed)
+            + len(self._command.path)
+            + len(self._command.tree)
+        )
+        if self._request.sampling.grammar is not None and self._learning.num_cached_tokens is None:
+            late_s += COMPILE_SECONDS
+        return late_s
+
+    def _may_hedge(self, peer: Peer) -> bool:
+        if not self._attempts.can_reserve_another(peer):
+            return False
+        # Waiting for an ejected replica is useless, so this hedge needs no budget.
+        if self._pool.outliers.is_ejected(peer.address):
+            return True
+        return self._mesh.hedges.spend()
+
+    async def _wait(self, *, after_failure: bool = False) -> None:
+        """Make an attempt once a replica can be tried, or once it may be tried again."""
+        try:
+            if after_failure:
+                await self._attempts.pause()
+            if not self._attempts.has_ready_replica:
+                patience_s = self._pool.patience_s(has_begun=True)
+                left_s = self._request.deadline - self._loop.time()
+                await self._attempts.wait_ready(min(patience_s, left_s))
+                self._check_target()
+        except Exception as error:
+            self._waiting = None
+            self._finish(error)
+        else:
+            self._waiting = None
+            self._try()
+
+    def _check_target(self) -> None:
+        served, began_with = self._pool.kinds, self._request.need.kind
+        if began_with is not None and served and began_with not in served:
+            raise FailedPreconditionStatus(
+                "TARGET_REPLACED",
+                f"the answer began with {began_with}, but the mesh now serves {served[0]}",
+                {"began_with": began_with, "served": served[0]},
+            )
+
+    def _finish(self, outcome: Verified | Exception, decisive: VerifyAttempt | None = None) -> None:
+        """Pass on the outcome, which an attempt may have been ``decisive`` for."""
+        if not self._is_over:
+            self._end(decisive)
+            self._done(outcome)
+
+    def _end(self, decisive: VerifyAttempt | None = None) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        self._end_race(decisive)
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._mesh.admission.num_tokens_in_flight -= len(self._command.tree) + 1
+        self._attempts.close()
+
+    def _end_race(self, decisive: VerifyAttempt | None = None) -> None:
+        """End the attempts that are under way; of two, only the other may have been decisive."""
+        self._mesh.alarm.discard(self)
+        self._late_at = inf
+        if self._has_hedged:
+            self._has_hedged = False
+            is_hedge = decisive is not None and decisive is self._hedge
+            overtaken = self._first if is_hedge else None
+            if overtaken is not None:
+                self._attempts.overtaken(overtaken.peer, overtaken.began)
+            _hedges.add(1, {names.HEDGE_WON: overtaken is not None})
+        for attempt in self._under_way:
+            self._forget(attempt)
+            if attempt is not decisive:
+                attempt.cancel()
+
+    def _forget(self, attempt: VerifyAttempt) -> None:
+        if attempt is self._first:
+            self._first = None
+        else:
+            self._hedge = None
+
+
+async def _is_healthy(request: RequestContext, parent: Context, peer: Peer) -> bool:
+    patience = request.mesh.latencies.verifications
+    latest_s = patience.given_up_after(1, peer.num_outstanding, 0)
+    deadline = min(request.deadline, asyncio.get_running_loop().time() + latest_s)
+    return await is_healthy(peer, request.vocab_size, deadline, parent)
+
+
+def _waits_for_grammar(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether a replica is busy with grammars alone."""
+    info = error_info(error)
+    return info is not None and info.reason == "COMPILER_BUSY"
+
+
+def _wanted(command: Verify) -> model_pb2.ModelFeature.ValueType | None:
+    """Return the feature that is preferred among equally busy replicas; None if any will do."""
+    if command.next_draft:
+        return model_pb2.MODEL_FEATURE_HEADS
+    return None if command.tree.is_chain else model_pb2.MODEL_FEATURE_TREES

@@ -1,0 +1,66 @@
+"""What the orchestrator learns from the answered verifications of one request."""
+
+from __future__ import annotations
+
+import asyncio
+
+from specmesh.mesh.v1alpha1 import verifier_pb2
+from specmesh.orchestrator.admission.room import Spent
+from specmesh.orchestrator.replicas.calls.costs import read_cost
+from specmesh.orchestrator.replicas.calls.next_drafts import num_levels
+from specmesh.orchestrator.replicas.calls.request_context import RequestContext
+from specmesh.orchestrator.replicas.calls.verify_attempt import VerifyAttempt
+from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost, TimedVerification
+
+
+class VerifyLearning:
+    """Tells latencies and admission control what verifications take."""
+
+    def __init__(self, request: RequestContext) -> None:
+        self.num_cached_tokens: int | None = None
+        """Tokens that the replica which answered first already held; None before that."""
+        self._request = request
+        self._mesh = request.mesh
+        self._latencies = request.mesh.latencies
+
+    def answered(
+        self, attempt: VerifyAttempt, response: verifier_pb2.VerifyResponse, began: float
+    ) -> float:
+        """Learn from the answer to ``attempt``; return the attempt's pace. The first attempt of the
+        verification ``began`` then."""
+        now = asyncio.get_running_loop().time()
+        cost = read_cost(response.cost, attempt.num_held_tokens + attempt.num_sent_tokens)
+        if self.num_cached_tokens is None:
+            self.num_cached_tokens = response.cost.num_cached_tokens
+        self._admit(response, cost, now - began, now)
+        return self._observe(attempt, response, cost, now - attempt.began)
+
+    def _observe(
+        self,
+        attempt: VerifyAttempt,
+        response: verifier_pb2.VerifyResponse,
+        cost: ReplicaCost,
+        seconds: float,
+    ) -> float:
+        seconds = cost.without_grammar(seconds)
+        if self._request.num_node_logprobs is None:  # a text that is scored is no draft
+            self._latencies.verified(
+                TimedVerification(
+                    *(seconds, attempt.num_tree_tokens, cost),
+                    heads_s=response.next_draft.cost.forward_ms / 1e3,
+                    num_heads_levels=num_levels(response.next_draft),
+                    num_heads_nodes=len(response.next_draft.token_ids),
+                )
+            )
+        num_computed = cost.num_computed_tokens or attempt.num_sent_tokens
+        return self._latencies.verifications.add(attempt.peer.address, num_computed, seconds)
+
+    def _admit(
+        self, response: verifier_pb2.VerifyResponse, cost: ReplicaCost, seconds: float, now: float
+    ) -> None:
+        """Report the ``seconds`` of a verification, failed attempts included, to admission
+        control."""
+        forward_ms = cost.forward_s * 1e3 + response.next_draft.cost.forward_ms
+        total_ms = cost.without_grammar(seconds) * 1e3
+        spent = Spent.of(total_ms, cost.queue_s * 1e3, forward_ms, cost.num_batch_calls)
+        self._mesh.admission.verified(len(self._mesh.verifiers.ready), spent, now)
