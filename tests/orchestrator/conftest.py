@@ -15,6 +15,8 @@ from tests.orchestrator.peers import Peer as FakePeer
 from tests.serving.acl import as_documented
 from tests.serving.conftest import redis_server, start_redis
 
+from specmesh.orchestrator.replicas.calls.command_context import CommandContext
+from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
@@ -23,11 +25,29 @@ from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.requests.plan import Defaults
 from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
+from specmesh.orchestrator.strategies.commands import Draft
+from specmesh.orchestrator.strategies.events import Drafted
 from specmesh.serving.rpc.interceptors import CallInterceptor, Layer, reporting_errors
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.v1 import generation_pb2_grpc
 
 __all__ = ["redis_server", "start_redis"]
+
+
+async def draft(
+    calls: Calls, command: Draft, context: CommandContext, deliver: Callable[[Drafted], None]
+) -> None:
+    """Have ``command`` drafted; raise the error of a draft that fails."""
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(error: Exception | None) -> None:
+        ended.set_result(None) if error is None else ended.set_exception(error)
+
+    drafting = calls.drafts.begin(command, context, deliver, done)
+    try:
+        await ended
+    finally:
+        drafting.cancel()
 
 
 async def until(condition: Callable[[], bool], *peers: Peer) -> None:

@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 from opentelemetry.context import Context
 from tests.orchestrator.answers import PROMPT_IDS, alone, collect, refusal, request
-from tests.orchestrator.conftest import until
+from tests.orchestrator.conftest import draft, until
 from tests.orchestrator.model import VOCAB_SIZE, features_but, target_only
 from tests.orchestrator.peers import START, Drafter, Filter, Verifier, hang, passing, raising
 
@@ -57,11 +57,7 @@ async def verified(calls: Calls, draft: tuple[int, ...] = (*SAID[:2],)) -> tuple
 
 async def drafted(calls: Calls) -> int:
     parts: list[Drafted] = []
-    await calls.draft(
-        DRAFT,
-        calls.command_context(Context(), START),
-        parts.append,
-    )
+    await draft(calls, DRAFT, calls.command_context(Context(), START), parts.append)
     return sum(len(part.token_ids) for part in parts)
 
 

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 from opentelemetry.context import Context
-from tests.orchestrator.conftest import until
+from tests.orchestrator.conftest import draft, until
 from tests.orchestrator.model import VOCAB_SIZE, target_only
 from tests.orchestrator.peers import (
     NOT_SERVING,
@@ -30,7 +30,7 @@ from specmesh.decoding.predict.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2
-from specmesh.orchestrator.replicas.calls import draft_calls
+from specmesh.orchestrator.replicas.calls import drafting
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
@@ -84,7 +84,8 @@ async def drafted(
 ) -> list[Drafted]:
     """The parts of a draft; ``parts`` keeps them if it breaks."""
     parts = [] if parts is None else parts
-    await calls.draft(command, context or calls.command_context(Context(), START), parts.append)
+    context = context or calls.command_context(Context(), START)
+    await draft(calls, command, context, parts.append)
     return parts
 
 
@@ -343,7 +344,7 @@ async def test_draft_that_broke_later_is_not_repeated(connect):
 
 
 async def test_frozen_drafter_fails_the_draft_at_its_cap(connect, monkeypatch):
-    monkeypatch.setattr(draft_calls, "DRAFT_SECONDS", 0.2)
+    monkeypatch.setattr(drafting, "DRAFT_SECONDS", 0.2)
     drafter = Drafter()
     drafter.always = hang
     calls = calls_on((await connect([Verifier()], [drafter])).mesh)
@@ -436,49 +437,51 @@ async def test_in_coupled_mode_every_draft_shares_the_targets_noise(connect):
     assert [request.sampling.seed for request in drafter.requests] == [SAMPLING.seed] * 2
 
 
-async def test_cancelled_draft_stops_at_the_drafter_before_its_task_is_cancelled(connect):
+async def test_freed_draft_stops_at_the_drafter_before_it_is_cancelled(connect):
     drafter, at_work = Drafter(), Hold()
     drafter.after_message = at_work
-    calls = calls_on((await connect([Verifier()], [drafter])).mesh)
+    mesh = (await connect([Verifier()], [drafter])).mesh
+    calls, parts = calls_on(mesh), []
     context = calls.command_context(Context(), START)
-    task = asyncio.create_task(drafted(calls, context=context))
+    drafting = calls.drafts.begin(DRAFT, context, parts.append, pytest.fail)
     await at_work.reached.wait()
-    context.cancellation.cancel()
+    drafting.free()
+    (peer,) = mesh.drafters.peers
+    assert (peer.num_outstanding, peer.num_ending) == (0, 1)
     await asyncio.wait_for(drafter.cancelled.wait(), 10)
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    drafting.cancel()
+    assert (peer.num_outstanding, peer.num_ending) == (0, 0)
 
 
 async def test_cancelling_a_draft_that_is_over_leaves_the_next_one_alone(connect):
     drafter = Drafter()
     mesh = (await connect([Verifier()], [drafter])).mesh
-    calls = calls_on(mesh)
+    calls, whole, over = calls_on(mesh), [], asyncio.Event()
     context = calls.command_context(Context(), START)
-    whole = await drafted(calls, context=context)
+    drafting = calls.drafts.begin(DRAFT, context, whole.append, lambda error: over.set())
+    await over.wait()
     peer = mesh.drafters.peers[0]
     hold = Hold()
     drafter.faults.append(hold)
     following = asyncio.create_task(drafted(calls, command=replace(DRAFT, task=2)))
     await hold.reached.wait()
-    context.cancellation.cancel()
+    drafting.free()
+    drafting.cancel()
     assert (peer.num_outstanding, peer.num_ending) == (1, 0)
     hold.released.set()
     assert [part.token_ids for part in await following] == [part.token_ids for part in whole]
     assert (peer.num_outstanding, drafter.num_open_calls) == (0, 2)
 
 
-async def test_cancelling_calls_that_are_over_has_no_effect_however_they_ended(connect):
+async def test_calls_that_are_over_hold_no_slots_however_they_ended(connect):
     verifier, drafter = Verifier(), Drafter()
     mesh = (await connect([verifier], [drafter])).mesh
     calls = calls_on(mesh)
-    contexts = [calls.command_context(Context(), START) for _ in range(3)]
-    await verified(calls, contexts[0])
-    await drafted(calls, context=contexts[1])
+    await verified(calls)
+    await drafted(calls)
     drafter.corrupt = outside_the_vocabulary
     with pytest.raises(grpc.aio.AioRpcError):
-        await drafted(calls, context=contexts[2])
-    for context in contexts:
-        context.cancellation.cancel()
+        await drafted(calls)
     peers = (*mesh.verifiers.peers, *mesh.drafters.peers)
     assert [(peer.num_outstanding, peer.num_ending) for peer in peers] == [(0, 0)] * 2
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 from opentelemetry.context import Context
-from tests.orchestrator.conftest import until
+from tests.orchestrator.conftest import draft, until
 from tests.orchestrator.model import VOCAB_SIZE
 from tests.orchestrator.peers import START, Drafter, Verifier
 
@@ -39,8 +39,8 @@ def calls_on(mesh: ReplicaPools, num_prompt_tokens: int = 3) -> Calls:
     return Calls(RequestContext(mesh, prefix, Sampling(), vocab_size=VOCAB_SIZE, deadline=deadline))
 
 
-async def draft(calls: Calls, command: Draft) -> None:
-    await calls.draft(command, calls.command_context(Context(), START), lambda drafted: None)
+async def drafted(calls: Calls, command: Draft) -> None:
+    await draft(calls, command, calls.command_context(Context(), START), lambda drafted: None)
 
 
 def test_nothing_is_known_before_the_first_value():
@@ -240,8 +240,8 @@ async def test_capacity_is_what_is_ready_and_how_fast_it_was(connect):
     assert calls.capacity() == unknown
     drafters[0].level_ms = drafters[2].level_ms = 2.0
     drafters[1].level_ms = 0.5
-    await draft(calls, Draft(1, (), depth=4, levels_per_message=2))
-    await draft(calls, Draft(2, (), depth=1, drafter=1))
+    await drafted(calls, Draft(1, (), depth=4, levels_per_message=2))
+    await drafted(calls, Draft(2, (), depth=1, drafter=1))
     await calls.verifications.verify(Verify(3, (), EMPTY), calls.command_context(Context(), START))
     capacity = calls.capacity()
     assert capacity.drafter_s == pytest.approx(0.002)
@@ -253,7 +253,7 @@ async def test_draft_that_is_shorter_than_asked_for_is_not_taken_for_a_fast_one(
     drafter = Drafter()
     drafter.level_ms, drafter.max_levels = 2.0, 3
     calls = calls_on((await connect([Verifier()], [drafter])).mesh)
-    await draft(calls, Draft(1, (), depth=8, levels_per_message=8))
+    await drafted(calls, Draft(1, (), depth=8, levels_per_message=8))
     assert calls.capacity().drafter_s == pytest.approx(0.002)
 
 
@@ -299,7 +299,7 @@ async def test_draft_that_had_to_read_the_text_first_is_not_taken_for_a_slow_one
 
     drafter.corrupt = reads
     calls = calls_on((await connect([Verifier()], [drafter])).mesh)
-    await draft(calls, Draft(1, (), depth=1))
+    await drafted(calls, Draft(1, (), depth=1))
     assert (calls.capacity().drafter_s is not None) is counts
 
 
@@ -317,7 +317,7 @@ async def test_levels_without_a_forward_pass_tell_nothing_and_leave_the_prefix_t
 
     drafter.corrupt = forced_at_first
     calls = calls_on((await connect([Verifier()], [drafter])).mesh, num_prompt_tokens=100)
-    await draft(calls, Draft(1, (), depth=4, levels_per_message=1))
+    await drafted(calls, Draft(1, (), depth=4, levels_per_message=1))
     assert added == [100 + 1, 1]
     assert calls.capacity().drafter_s == pytest.approx(0.002)
 
@@ -335,7 +335,7 @@ async def test_a_kind_of_drafter_keeps_its_name_when_another_leaves(connect):
 async def test_drafter_that_does_not_say_what_it_took_is_not_taken_for_infinitely_fast(connect):
     mesh = (await connect([Verifier()], [Drafter()])).mesh
     calls = calls_on(mesh)
-    await draft(calls, Draft(1, (), depth=2))
+    await drafted(calls, Draft(1, (), depth=2))
     assert calls.capacity().drafter_s is None
 
 

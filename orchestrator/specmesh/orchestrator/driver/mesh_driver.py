@@ -19,7 +19,6 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.driver.mailbox import Mailbox
 from specmesh.orchestrator.driver.rounds import Rounds
 from specmesh.orchestrator.driver.stats import RequestStats
-from specmesh.orchestrator.replicas.calls.cancellation import TaskCancellation
 from specmesh.orchestrator.replicas.calls.cause import Cause, Moment, clock
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
@@ -81,10 +80,9 @@ class _Task(NamedTuple):
     """A call that is made by a task."""
 
     task: asyncio.Task[None]
-    cancellation: TaskCancellation
 
     def free(self) -> None:
-        self.cancellation.cancel()
+        pass
 
     def cancel(self) -> None:
         self.task.cancel()
@@ -164,10 +162,10 @@ class Driver:
         if cancelled:
             with self._rounds.cancelling(len(cancelled)):
                 dropped = self._drop(cancelled)
-                await self._launch_all(commands)
+                self._launch_all(commands)
                 await _end(dropped)
         else:
-            await self._launch_all(commands)
+            self._launch_all(commands)
         for command in commands:
             match command:
                 case Commit():
@@ -190,11 +188,9 @@ class Driver:
             self._arrivals.drop(partial(_is_of, task))
         return dropped
 
-    async def _launch_all(self, commands: Sequence[Command]) -> None:
+    def _launch_all(self, commands: Sequence[Command]) -> None:
         for command in commands:
             self._launch(command)
-        if any(isinstance(command, Draft | Assess) for command in commands):
-            await on_the_wire()
 
     def _launch(self, command: Command) -> None:
         """Start the call that the command asks for, if any, and count the command."""
@@ -212,45 +208,45 @@ class Driver:
         context = self._calls.command_context(
             self._rounds.context, Cause(*self._handled, self._now)
         )
-        if isinstance(command, Verify):
-            self._stats.sent(command)
-            done = partial(self._verified, command.task)
-            self._running[command.task] = self._calls.verifications.begin(command, context, done)
-        else:
-            task = asyncio.create_task(self._guard(command, context))
-            self._running[command.task] = _Task(task, context.cancellation)
+        task = command.task
+        match command:
+            case Verify():
+                self._stats.sent(command)
+                verified = partial(self._verified, task)
+                call: _Call = self._calls.verifications.begin(command, context, verified)
+            case Draft():
+                ended = partial(self._ended, task)
+                call = self._calls.drafts.begin(command, context, self._brought, ended)
+            case Assess():
+                call = _Task(asyncio.create_task(self._assess(command, context)))
+        self._running[task] = call
+
+    async def _assess(self, command: Assess, context: CommandContext) -> None:
+        error: Exception | None = None
+        try:
+            await self._calls.assess(command, context, self._brought)
+        except Exception as raised:
+            error = raised
+        self._ended(command.task, error)
 
     def _verified(self, task: TaskId, outcome: Verified | Exception) -> None:
-        """Pass on the outcome of a verification, unless it was dropped."""
-        if self._running.pop(task, None) is None:
-            return
+        """Pass on the outcome of a verification."""
         if isinstance(outcome, Verified):
-            self._arrived(outcome)
+            self._brought(outcome)
+            self._ended(task, None)
         else:
-            self._failed(task, outcome)
+            self._ended(task, outcome)
 
-    async def _guard(self, command: Draft | Assess, context: CommandContext) -> None:
-        """Make the call of a command, and pass on what it brings, unless it is cancelled. Errors
-        that end it become ``Failed``, except ``InvalidField`` and cancellation."""
+    def _brought(self, event: Answered) -> None:
+        """Pass on what a call has brought, unless it was dropped."""
+        if event.task in self._running:
+            self._arrived(event)
 
-        def arrived(event: Answered) -> None:
-            if not context.cancellation.requested:
-                self._arrived(event)
-
-        try:
-            match command:
-                case Draft():
-                    await self._calls.draft(command, context, arrived)
-                case Assess():
-                    await self._calls.assess(command, context, arrived)
-        except Exception as error:
-            if not context.cancellation.requested:
-                self._failed(command.task, error)
-        finally:
-            self._running.pop(command.task, None)
-
-    def _failed(self, task: TaskId, error: Exception) -> None:
-        """Pass on the error of a call."""
+    def _ended(self, task: TaskId, error: Exception | None) -> None:
+        """Pass on the end of a call, unless it was dropped. An error becomes ``Failed``, except
+        ``InvalidField``."""
+        if self._running.pop(task, None) is None or error is None:
+            return
         if isinstance(error, InvalidField):
             self._arrived(error)
             return
@@ -296,14 +292,6 @@ async def _end(calls: Sequence[_Call]) -> None:
 
 def _is_of(task: TaskId, arrival: _Arrival) -> bool:
     return not isinstance(arrival.event, InvalidField) and arrival.event.task == task
-
-
-async def on_the_wire() -> None:
-    """Return once newly started calls have been sent, if each found an open stream.
-
-    Their tasks hand the request to gRPC within one step of the event loop, and gRPC sends it.
-    """
-    await asyncio.sleep(0)
 
 
 def _for_client(error: Exception) -> Exception:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from opentelemetry.context import Context
 
-from specmesh.orchestrator.replicas.calls.cancellation import TaskCancellation
 from specmesh.orchestrator.replicas.calls.cause import Cause
 
 
@@ -23,5 +22,3 @@ class CommandContext:
     """Parent of the call's spans."""
     cause: Cause
     """The event that made the strategy issue the command."""
-    cancellation: TaskCancellation = field(default_factory=TaskCancellation)
-    """Cancels the command's task."""

@@ -30,7 +30,7 @@ Deliver: TypeAlias = Callable[[Drafted], None]
 class IncomingDraft:
     """The draft that ``peer`` streams for ``command``, which ``asked`` was just sent for.
 
-    Its levels go to ``deliver`` as they arrive, their times to the orchestrator's latencies.
+    The times of its levels go to the orchestrator's latencies.
     """
 
     def __init__(
@@ -39,13 +39,11 @@ class IncomingDraft:
         peer: Peer,
         command: Draft,
         asked: drafter_pb2.DraftRequest,
-        deliver: Deliver,
     ) -> None:
         self._request = request
         self._peer = peer
         self._command = command
         self._tree = command.tree
-        self._deliver = deliver
         self._patience = request.mesh.latencies.drafts(peer.kind)
         self._num_levels = 0
         self._waiting_since = _now()
@@ -70,16 +68,17 @@ class IncomingDraft:
     def _full(self) -> bool:
         return self._num_levels >= self._command.depth
 
-    def take(self, message: drafter_pb2.DraftEachResponse) -> float | None:
-        """Handle a message; return the deadline of the next one, or None after the last.
+    def take(self, message: drafter_pb2.DraftEachResponse, deliver: Deliver) -> float | None:
+        """Pass on the levels in a message; return the deadline of the next one, or None after the
+        last.
 
         Raises ``AioRpcError`` for an invalid message.
         """
         if not message.last:
-            self._deliver(self._read(message.response))
+            deliver(self._read(message.response))
             return self.next_by
         if not self._full:
-            self._deliver(Drafted(self._command.task, (), (), {}, last=True))
+            deliver(Drafted(self._command.task, (), (), {}, last=True))
         return None
 
     def _read(self, response: drafter_pb2.DraftResponse) -> Drafted:

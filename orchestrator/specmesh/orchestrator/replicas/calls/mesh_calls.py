@@ -18,8 +18,8 @@ from specmesh.orchestrator.replicas.calls.draft_calls import DraftCalls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
 from specmesh.orchestrator.replicas.calls.verify_calls import VerifyCalls
-from specmesh.orchestrator.strategies.commands import Assess, Draft
-from specmesh.orchestrator.strategies.events import Assessed, Capacity, Drafted, Released
+from specmesh.orchestrator.strategies.commands import Assess
+from specmesh.orchestrator.strategies.events import Assessed, Capacity, Released
 
 
 class Calls:
@@ -33,7 +33,7 @@ class Calls:
         self._request = request
         self._assessments = ConfidenceCalls(request)
         self.verifications = VerifyCalls(request)
-        self._drafts = DraftCalls(request)
+        self.drafts = DraftCalls(request)
 
     @property
     def tokens(self) -> TracedTokens | None:
@@ -64,12 +64,6 @@ class Calls:
         mesh = self._request.mesh
         with mesh.verifiers.watched(watcher), mesh.drafters.watched(watcher):
             yield
-
-    async def draft(
-        self, command: Draft, context: CommandContext, deliver: Callable[[Drafted], None]
-    ) -> None:
-        """Pass levels of the draft to ``deliver`` as they arrive; see ``DraftCalls.draft``."""
-        await self._drafts.draft(command, context, deliver)
 
     async def assess(
         self,

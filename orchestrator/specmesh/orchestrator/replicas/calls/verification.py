@@ -167,7 +167,8 @@ class Verification:
     def _try(self) -> None:
         """Make an attempt."""
         try:
-            self._first = attempt = self._attempt(self._reserve(), hedge=False)
+            self._first = attempt = self._attempt(self._reserve())
+            attempt.send(hedge=False)
         except Exception as error:
             self._loop.call_soon(self._finish, error)
             return
@@ -179,25 +180,19 @@ class Verification:
         """Make a second attempt beside that at a ``late`` replica."""
         self._has_hedged = True
         try:
-            self._hedge = self._attempt(self._attempts.reserve_another(late), hedge=True)
+            self._hedge = attempt = self._attempt(self._attempts.reserve_another(late))
+            attempt.send(hedge=True)
         except Exception as error:
             self._finish(error)
 
-    def _attempt(self, reservation: Reservation, *, hedge: bool) -> VerifyAttempt:
-        """Send the verification to the replica of ``reservation``."""
+    def _attempt(self, reservation: Reservation) -> VerifyAttempt:
+        """Return an attempt at the replica of ``reservation``."""
         self._slots[:] = [*[each for each in self._slots if each.wanted], reservation]
         attempt = VerifyAttempt(self._request, reservation, self._command, self._context, self)
         given_up_s = self._latencies.verifications.given_up_after(
             attempt.num_tokens, attempt.peer.num_outstanding - 1, self._attempts.num_late
         )
         attempt.given_up_at = min(self._request.deadline, attempt.began + given_up_s)
-        try:
-            attempt.send(hedge=hedge)
-        except grpc.aio.AioRpcError as error:
-            self._loop.call_soon(attempt.ended, error)
-        except BaseException:
-            reservation.release()
-            raise
         return attempt
 
     def _reserve(self) -> Reservation:

@@ -79,6 +79,7 @@ class VerifyAttempt:
         self._context = context
         self._judge = judge
         self._chain: BestChain | None = None
+        self._call: ClientSpan | None = None
         self._sent: Sent | None = None
         self._is_over = False
         if not (command.tree.is_chain or peer.can(model_pb2.MODEL_FEATURE_TREES)):
@@ -94,7 +95,7 @@ class VerifyAttempt:
         """Those before them, which it is believed to hold."""
 
     def send(self, *, hedge: bool) -> None:
-        """Send the verification. Raises ``AioRpcError`` if the replica takes no more calls."""
+        """Send the verification. The judge is told nothing before this returns."""
 
         def describe() -> Mapping[str, AttributeValue]:
             return {
@@ -104,17 +105,20 @@ class VerifyAttempt:
                 **self.peer.attributes,
             }
 
-        self._call = ClientSpan(
+        self._call = call = ClientSpan(
             *(METHOD, self.peer.address, describe, self._context.parent),
             recorded=self._request.recorded,
         )
-        self._call.span.update_name(names.VERIFY_SPAN)
+        call.span.update_name(names.VERIFY_SPAN)
         self._asked = self._verification()
         request = self._message(self._asked)
         self.num_sent_tokens = len(request.prefix.token_ids) + self.num_tree_tokens
         self.num_held_tokens = request.prefix.base_length
-        message = verifier_pb2.VerifyEachRequest(request=request, trace_context=self._call.carrier)
-        self._sent = self.peer.verifications.begin(message, self)
+        message = verifier_pb2.VerifyEachRequest(request=request, trace_context=call.carrier)
+        try:
+            self._sent = self.peer.verifications.begin(message, self)
+        except grpc.aio.AioRpcError as error:  # the replica has just left
+            asyncio.get_running_loop().call_soon(self.ended, error)
 
     def arrived(self, message: verifier_pb2.VerifyEachResponse) -> None:
         """Handle the response; see ``Receiver``."""
@@ -159,7 +163,8 @@ class VerifyAttempt:
         self._is_over = True
         if self._sent is not None:
             self._sent.close(error)
-        self._call.end(error)
+        if self._call is not None:
+            self._call.end(error)
         self.reservation.release()
 
     def _verification(self) -> VerificationRequest:
@@ -205,7 +210,7 @@ class VerifyAttempt:
             log.warning("bad verdict", extra={**self.peer.log_fields, "reason": str(error)})
             raise call_error(grpc.StatusCode.INTERNAL, f"bad verdict: {error}") from error
         verified = Verified(self._command.task, verdict, self._draft(response))
-        if self._request.recorded:
+        if self._request.recorded and self._call is not None:
             self._describe(self._call.span, response, verified)
         if self._chain is None:
             return verified
