@@ -1,9 +1,14 @@
-"""Connections to Redis without retries and timeouts of their own: callers have both."""
+"""Connections to Redis without retries and timeouts of their own: callers have both.
+
+They pack commands by hiredis. redis-py's other client does so, too; its asynchronous one packs each
+argument by a dozen calls of Python, a tenth of all that an orchestrator does for a token.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from hiredis import pack_command
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection, Connection
 from redis.asyncio.retry import Retry
@@ -27,6 +32,7 @@ def connect(url: str, tls: RedisTls | None = None) -> Redis:
     settings = {**_SETTINGS, **_files(tls)}
     if not is_by_sentinel(url):
         one: BlockingConnectionPool = BlockingConnectionPool.from_url(url, **_UNTIMED, **settings)
+        one.connection_class = _packing(one.connection_class)
         return Redis.from_pool(one)
     found = SentinelUrl.parse(url)
     sentinel = Sentinel(  # type: ignore[no-untyped-call]
@@ -50,7 +56,21 @@ def connect(url: str, tls: RedisTls | None = None) -> Redis:
         **_UNTIMED,
         **settings,
     )
+    pool.connection_class = _packing(pool.connection_class)
     return Redis.from_pool(pool)
+
+
+class _Packing:
+    """Packs commands for a connection."""
+
+    def pack_command(self, name: str, *args: Any) -> list[bytes]:
+        """Return the bytes of a command, whose ``name`` may have several words."""
+        return [pack_command((*name.split(), *args))]
+
+
+def _packing(connection_class: type[AbstractConnection]) -> type[AbstractConnection]:
+    """Return a class of such connections that pack commands by hiredis."""
+    return type(f"Packing{connection_class.__name__}", (_Packing, connection_class), {})
 
 
 class _PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
