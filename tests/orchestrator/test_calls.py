@@ -30,8 +30,8 @@ from specmesh.decoding.predict.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2
-from specmesh.orchestrator.replicas.calls import drafting
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
+from specmesh.orchestrator.replicas.calls.draft import draft_call
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
@@ -344,7 +344,7 @@ async def test_draft_that_broke_later_is_not_repeated(connect):
 
 
 async def test_frozen_drafter_fails_the_draft_at_its_cap(connect, monkeypatch):
-    monkeypatch.setattr(drafting, "DRAFT_SECONDS", 0.2)
+    monkeypatch.setattr(draft_call, "DRAFT_SECONDS", 0.2)
     drafter = Drafter()
     drafter.always = hang
     calls = calls_on((await connect([Verifier()], [drafter])).mesh)

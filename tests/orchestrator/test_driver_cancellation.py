@@ -20,7 +20,7 @@ from specmesh.orchestrator.driver.mesh_driver import Driver
 from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
-from specmesh.orchestrator.replicas.calls.verification import Done
+from specmesh.orchestrator.replicas.calls.verify.verify_call import Done
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.strategies.commands import (

@@ -18,7 +18,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
-from specmesh.orchestrator.replicas.calls.next_drafts import read_next_draft
+from specmesh.orchestrator.replicas.calls.verify.next_drafts import read_next_draft
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.chains.reach import best_heads_depth
 from specmesh.orchestrator.strategies.chains.verifications import InFlightVerification

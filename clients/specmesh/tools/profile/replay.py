@@ -20,8 +20,11 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2
-from specmesh.orchestrator.replicas.calls.drafts import read_part
-from specmesh.orchestrator.replicas.calls.next_drafts import read_next_draft, write_next_draft
+from specmesh.orchestrator.replicas.calls.draft.drafts import read_part
+from specmesh.orchestrator.replicas.calls.verify.next_drafts import (
+    read_next_draft,
+    write_next_draft,
+)
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal

@@ -23,7 +23,7 @@ from specmesh.orchestrator.answers.request_metrics import RequestMetrics
 from specmesh.orchestrator.replicas.calls.cause import Cause, clock
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
-from specmesh.orchestrator.replicas.calls.verify_calls import VerifyCalls
+from specmesh.orchestrator.replicas.calls.verify.verify_calls import VerifyCalls
 from specmesh.orchestrator.replicas.need import Need
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools

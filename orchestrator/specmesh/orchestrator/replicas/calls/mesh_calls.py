@@ -14,10 +14,10 @@ from opentelemetry.context import Context
 from specmesh.orchestrator.replicas.calls.cause import Cause
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.confidence_calls import ConfidenceCalls
-from specmesh.orchestrator.replicas.calls.draft_calls import DraftCalls
+from specmesh.orchestrator.replicas.calls.draft.draft_calls import DraftCalls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
-from specmesh.orchestrator.replicas.calls.verify_calls import VerifyCalls
+from specmesh.orchestrator.replicas.calls.verify.verify_calls import VerifyCalls
 from specmesh.orchestrator.strategies.commands import Assess
 from specmesh.orchestrator.strategies.events import Assessed, Capacity, Released
 

@@ -7,8 +7,8 @@ from math import inf
 from typing import Protocol
 
 
-class Waiting(Protocol):
-    """What is rung at its time."""
+class Due(Protocol):
+    """What is to be rung when it is due."""
 
     @property
     def due(self) -> float:
@@ -24,17 +24,17 @@ class Alarm:
     vain for almost all of them."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Waiting, None] = {}
+        self._waiting: dict[Due, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._at = inf
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: Due) -> None:
         """Ring ``waiting`` when it is due, until it is discarded."""
         self._waiting[waiting] = None
         if waiting.due < self._at:
             self._set(waiting.due)
 
-    def discard(self, waiting: Waiting) -> None:
+    def discard(self, waiting: Due) -> None:
         """Ring ``waiting`` no more."""
         self._waiting.pop(waiting, None)
 

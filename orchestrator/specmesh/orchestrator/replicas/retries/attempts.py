@@ -140,7 +140,8 @@ class Attempts:
     async def wait_ready(self, patience_s: float) -> None:
         """Return once a replica is ready or ``patience_s`` has passed.
 
-        Raises ``Quarantined`` if all ready replicas are ones that the call must not reach.
+        Raises ``Quarantined`` if all ready replicas are ones that the call must not reach, or
+        ``FailedPreconditionStatus`` if they serve another model.
         """
         only = self._blame.confined_to
         # A replica of another model also ends the wait: it has replaced the one that is needed.
@@ -150,6 +151,7 @@ class Attempts:
         self._find_successor()
         if only is not None and self._pool.ready and not self.has_ready_replica:
             raise self._quarantined()
+        self._check_target()
 
     def answered(self, peer: Peer, began: float, pace: float | None = None) -> None:
         """Record that ``peer`` answered an attempt begun at ``began``; charge earlier failures."""
@@ -216,6 +218,15 @@ class Attempts:
         for peer, began, cause in self._charges:
             self._pool.failed(peer, began, cause)
         self._charges.clear()
+
+    def _check_target(self) -> None:
+        served, began_with = self._pool.kinds, self._need.kind
+        if began_with is not None and served and began_with not in served:
+            raise FailedPreconditionStatus(
+                "TARGET_REPLACED",
+                f"the answer began with {began_with}, but the mesh now serves {served[0]}",
+                {"began_with": began_with, "served": served[0]},
+            )
 
     def _find_blame(self, fault: CallFault, peer: Peer, error: grpc.aio.AioRpcError) -> None:
         match fault:

@@ -13,7 +13,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2
 from specmesh.orchestrator.replicas.calls.costs import read_cost
-from specmesh.orchestrator.replicas.calls.drafts import DraftPart, read_part
+from specmesh.orchestrator.replicas.calls.draft.drafts import DraftPart, read_part
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.latencies.observations import TimedDraft
 from specmesh.orchestrator.replicas.transport.inbox import call_error

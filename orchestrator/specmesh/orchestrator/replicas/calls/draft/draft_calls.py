@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
-from specmesh.orchestrator.replicas.calls.drafting import Done, Drafting
-from specmesh.orchestrator.replicas.calls.incoming_draft import Deliver
+from specmesh.orchestrator.replicas.calls.draft.draft_call import Done, DraftCall
+from specmesh.orchestrator.replicas.calls.draft.incoming_draft import Deliver
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.retries.attempts import Quarantined
 from specmesh.orchestrator.strategies.commands import Draft
@@ -22,7 +22,7 @@ class DraftCalls:
 
     def begin(
         self, command: Draft, context: CommandContext, deliver: Deliver, done: Done
-    ) -> Drafting:
+    ) -> DraftCall:
         """Begin a draft. Its levels go to ``deliver`` as they arrive; unless it is cancelled,
         ``done`` is told its end, with ``AioRpcError`` or ``ServiceError`` if it has failed. Neither
         is told anything before this returns.
@@ -35,7 +35,7 @@ class DraftCalls:
                 self._quarantined = error
             done(error)
 
-        drafting = Drafting(self._request, command, context, deliver, ended)
+        drafting = DraftCall(self._request, command, context, deliver, ended)
         if self._quarantined is None:
             drafting.begin()
         else:

@@ -18,8 +18,8 @@ from opentelemetry.context import Context
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
-from specmesh.orchestrator.replicas.calls.verify_attempt import VerifyAttempt
-from specmesh.orchestrator.replicas.calls.verify_learning import VerifyLearning
+from specmesh.orchestrator.replicas.calls.verify.verify_attempt import VerifyAttempt
+from specmesh.orchestrator.replicas.calls.verify.verify_learning import VerifyLearning
 from specmesh.orchestrator.replicas.pool.examination import is_healthy
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.retries.attempts import Attempts
@@ -28,7 +28,7 @@ from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.orchestrator.strategies.events import Verified
 from specmesh.serving import conventions as names
-from specmesh.serving.errors import DeadlineExceededStatus, FailedPreconditionStatus, error_info
+from specmesh.serving.errors import DeadlineExceededStatus, error_info
 from specmesh.serving.metrics import HEDGES
 from specmesh.v1 import model_pb2
 
@@ -42,7 +42,7 @@ Done: TypeAlias = Callable[[Verified | Exception], None]
 _hedges = HEDGES.instrument()
 
 
-class Verification:
+class VerifyCall:
     """A verification that is under way; its outcome goes to ``done``.
 
     It is told what happens by replicas and by the mesh's alarm, in the step of the event loop that
@@ -103,11 +103,11 @@ class Verification:
 
     @property
     def due(self) -> float:
-        """When to look at it next; see ``Waiting``."""
+        """When to look at it next; see ``Due``."""
         return min([self._late_at, *[attempt.given_up_at for attempt in self._under_way]])
 
     def rings(self, now: float) -> None:
-        """Give up attempts, and hedge the first if it is late; see ``Waiting``."""
+        """Give up attempts, and hedge the first if it is late; see ``Due``."""
         for attempt in self._under_way:
             if attempt.given_up_at <= now:
                 attempt.give_up()
@@ -216,7 +216,7 @@ class Verification:
     def _may_hedge(self, peer: Peer) -> bool:
         if not self._attempts.can_reserve_another(peer):
             return False
-        # Waiting for an ejected replica is useless, so this hedge needs no budget.
+        # Due for an ejected replica is useless, so this hedge needs no budget.
         if self._pool.outliers.is_ejected(peer.address):
             return True
         return self._mesh.hedges.spend()
@@ -230,22 +230,12 @@ class Verification:
                 patience_s = self._pool.patience_s(has_begun=True)
                 left_s = self._request.deadline - self._loop.time()
                 await self._attempts.wait_ready(min(patience_s, left_s))
-                self._check_target()
         except Exception as error:
             self._waiting = None
             self._finish(error)
         else:
             self._waiting = None
             self._try()
-
-    def _check_target(self) -> None:
-        served, began_with = self._pool.kinds, self._request.need.kind
-        if began_with is not None and served and began_with not in served:
-            raise FailedPreconditionStatus(
-                "TARGET_REPLACED",
-                f"the answer began with {began_with}, but the mesh now serves {served[0]}",
-                {"began_with": began_with, "served": served[0]},
-            )
 
     def _finish(self, outcome: Verified | Exception, decisive: VerifyAttempt | None = None) -> None:
         """Pass on the outcome, which an attempt may have been ``decisive`` for."""

@@ -6,7 +6,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
-from specmesh.orchestrator.replicas.calls.drafts import read_part
+from specmesh.orchestrator.replicas.calls.draft.drafts import read_part
 from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.orchestrator.strategies.events import Drafted
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling

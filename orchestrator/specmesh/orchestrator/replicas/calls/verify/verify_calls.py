@@ -6,8 +6,8 @@ import asyncio
 
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
-from specmesh.orchestrator.replicas.calls.verification import Done, Verification
-from specmesh.orchestrator.replicas.calls.verify_learning import VerifyLearning
+from specmesh.orchestrator.replicas.calls.verify.verify_call import Done, VerifyCall
+from specmesh.orchestrator.replicas.calls.verify.verify_learning import VerifyLearning
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.orchestrator.strategies.events import Verified
@@ -27,12 +27,12 @@ class VerifyCalls:
         """Tokens that the replica which answered first already held in its KV cache."""
         return self._learning.num_cached_tokens or 0
 
-    def begin(self, command: Verify, context: CommandContext, done: Done) -> Verification:
+    def begin(self, command: Verify, context: CommandContext, done: Done) -> VerifyCall:
         """Begin a verification. Unless it is cancelled, ``done`` is told the target's verdict, with
         the draft of its heads if one was requested; or ``AioRpcError`` or ``ServiceError`` once
         there is no replica left to try, or no time. It is told nothing before this returns."""
         shared = self._request, self._learning, self._slots
-        verification = Verification(*shared, command, context, done)
+        verification = VerifyCall(*shared, command, context, done)
         verification.begin()
         return verification
 

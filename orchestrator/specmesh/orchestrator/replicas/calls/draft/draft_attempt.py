@@ -13,7 +13,7 @@ from opentelemetry.util.types import AttributeValue
 
 from specmesh.mesh.v1alpha1 import drafter_pb2
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
-from specmesh.orchestrator.replicas.calls.incoming_draft import IncomingDraft
+from specmesh.orchestrator.replicas.calls.draft.incoming_draft import IncomingDraft
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.transport.exchange import Sent

@@ -7,9 +7,9 @@ import asyncio
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.admission.room import Spent
 from specmesh.orchestrator.replicas.calls.costs import read_cost
-from specmesh.orchestrator.replicas.calls.next_drafts import num_levels
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
-from specmesh.orchestrator.replicas.calls.verify_attempt import VerifyAttempt
+from specmesh.orchestrator.replicas.calls.verify.next_drafts import num_levels
+from specmesh.orchestrator.replicas.calls.verify.verify_attempt import VerifyAttempt
 from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost, TimedVerification
 
 

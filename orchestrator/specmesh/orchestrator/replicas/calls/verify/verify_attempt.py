@@ -20,8 +20,11 @@ from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.decoding.trees.best_chain import BestChain
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
-from specmesh.orchestrator.replicas.calls.next_drafts import read_next_draft, write_next_draft
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
+from specmesh.orchestrator.replicas.calls.verify.next_drafts import (
+    read_next_draft,
+    write_next_draft,
+)
 from specmesh.orchestrator.replicas.pool.examination import METHOD
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.transport.exchange import Sent

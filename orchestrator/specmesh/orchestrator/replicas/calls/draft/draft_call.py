@@ -14,8 +14,8 @@ from typing import TypeAlias
 import grpc.aio
 
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
-from specmesh.orchestrator.replicas.calls.draft_attempt import DraftAttempt
-from specmesh.orchestrator.replicas.calls.incoming_draft import Deliver
+from specmesh.orchestrator.replicas.calls.draft.draft_attempt import DraftAttempt
+from specmesh.orchestrator.replicas.calls.draft.incoming_draft import Deliver
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.latencies.mesh_latencies import DRAFT_SECONDS
 from specmesh.orchestrator.replicas.need import Need
@@ -27,7 +27,7 @@ Done: TypeAlias = Callable[[Exception | None], None]
 """Told that a draft has ended, with its error if it has failed."""
 
 
-class Drafting:
+class DraftCall:
     """A draft that is under way: its levels go to ``deliver``, and ``done`` is told that it has
     ended.
 
@@ -89,11 +89,11 @@ class Drafting:
 
     @property
     def due(self) -> float:
-        """When the next message is late; see ``Waiting``."""
+        """When the next message is late; see ``Due``."""
         return inf if self._attempt is None else min(self._deadline, self._attempt.due)
 
     def rings(self, now: float) -> None:
-        """Give up the attempt; see ``Waiting``."""
+        """Give up the attempt; see ``Due``."""
         if self._attempt is not None and self.due <= now:
             self._attempt.give_up()
 

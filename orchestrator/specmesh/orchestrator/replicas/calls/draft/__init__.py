@@ -1,0 +1,1 @@
+"""The drafts of one request: attempts at drafters, and what these send."""

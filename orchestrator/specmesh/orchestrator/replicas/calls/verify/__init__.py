@@ -1,0 +1,1 @@
+"""The verifications of one request: attempts at replicas of the target, retries and hedges."""
