@@ -91,7 +91,7 @@ async def test_up_serves_until_interrupted_keeps_traces_and_leaves_nothing(greed
         stdout=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             address = None
             while not address:
                 address = re.search(

@@ -24,6 +24,7 @@ from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
 from specmesh.orchestrator.requests.named_requests import named
 from specmesh.serving.errors import error_info, invalid_field
+from specmesh.serving.store import patience
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import generation_pb2_grpc
 
@@ -42,7 +43,10 @@ class Pair:
 
 
 @pytest.fixture
-async def pair(connect, serve, store_on, redis_server) -> Pair:
+async def pair(connect, serve, store_on, redis_server, monkeypatch) -> Pair:
+    # A store that lags on a busy machine would let tokens go unstored, and a rival start without.
+    monkeypatch.setattr(patience, "SHORTEST_S", 10.0)
+    monkeypatch.setattr(patience, "LONGEST_S", 10.0)
     verifier, drafter = Verifier(), Drafter()
     stubs = [
         await serve(await connect([verifier], [drafter]), store_on(redis_server.url, timeout_s=10))
