@@ -48,7 +48,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscop
 test: $(READY) ## run all tests but the slow ones
 	$(PYTEST) -m "not slow"
 
-test-slow: $(READY) ## run the slow tests: faults by the dozen, other versions and languages, packages, pages
+test-slow: $(READY) ## run the slow tests: faults by the dozen, other versions and languages, packages, pages, studies
 	$(PYTEST) -m slow
 
 # For each processor: the instruction set of PyTorch's own kernels, and of oneDNN's.

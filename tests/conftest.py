@@ -43,6 +43,11 @@ LONGEST_FIRST = (
 
 SLOW = (
     "tests/bench/chaos/test_half_a_minute",
+    "tests/bench/plan/test_profiled",
+    "tests/bench/simulate/test_modes",
+    "tests/bench/simulate/test_offline_study",
+    "tests/bench/simulate/test_papers_tables",
+    "tests/bench/test_calibrate",
     "tests/bench/test_capacity.py::test_a_short_run",
     "tests/bench/test_commands",
     "tests/bench/test_crowd.py::test_crowds_of_real_processes",
@@ -51,11 +56,14 @@ SLOW = (
     "tests/bench/test_failover",
     "tests/bench/test_grammar.py::test_a_mesh_is_asked",
     "tests/bench/test_grammar.py::test_two_hundred_schemas",
+    "tests/bench/test_heads",
     "tests/bench/test_load",
     "tests/bench/test_mesh",
     "tests/bench/test_overload.py::test_a_short_run",
     "tests/bench/test_vocabulary",
     "tests/cli/page/test_browser",
+    "tests/decoding/test_calibration.py::test_shipped_pair",
+    "tests/decoding/test_tree_plan",
     "tests/e2e/test_examples",
     "tests/e2e/test_gateway_names",
     "tests/e2e/test_lost_orchestrators",
@@ -63,13 +71,18 @@ SLOW = (
     "tests/e2e/test_rollout.py::test_a_rolling_restart",
     "tests/e2e/test_version_skew",
     "tests/e2e/test_workers",
+    "tests/inference/test_engine_memory",
+    "tests/inference/test_tensor_parallel",
     "tests/install",
     "tests/load/test_html",
+    "tests/orchestrator/test_strategy_rejection",
     "tests/schedules/test_schedules.py::test_fix_that_is_taken_out",
+    "tests/simulation/test_properties",
+    "tests/training/",
 )
 """Faults by the dozen, other versions and languages, packages, pages in a browser, benchmarks that
-start a mesh: these take half as long as all other tests together, and `make test-slow` runs
-them."""
+start a mesh, studies of the simulator, training: these take nearly as long as all other tests
+together, and `make test-slow` runs them."""
 
 GARBAGE_THRESHOLD = 20_000
 """Objects that have come and not gone when the youngest are looked through; Python's own: 700."""
