@@ -1,6 +1,7 @@
 """The mesh driver: performs a strategy's commands over gRPC and feeds back events.
 
-The loop is ``drive``, which makes no decisions. Cancelling a command cancels its call, which stops
+It makes no decisions: ``_handle`` passes an event to the strategy and performs its commands, in the
+step of the event loop that has read the event. Cancelling a command cancels its call, which stops
 the work at the replica.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -16,7 +18,6 @@ import grpc
 import grpc.aio
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.driver.mailbox import Mailbox
 from specmesh.orchestrator.driver.rounds import Rounds
 from specmesh.orchestrator.driver.stats import RequestStats
 from specmesh.orchestrator.replicas.calls.cause import Cause, Moment, clock
@@ -88,15 +89,6 @@ class _Task(NamedTuple):
         self.task.cancel()
 
 
-class _Arrival(NamedTuple):
-    """An event that waits to be handled."""
-
-    event: Answered | InvalidField
-    moment: Moment
-    error: Exception | None
-    """The error behind a ``Failed``."""
-
-
 Deliver = Callable[[Commit], StopReason | None]
 """Receives committed tokens; returns a reason if the answer must end with them."""
 
@@ -105,7 +97,7 @@ class Driver:
     """Runs one strategy for one request.
 
     Events reach the strategy one at a time, each after all commands from the previous one have been
-    performed, and never from a cancelled task.
+    performed, and never from a cancelled call.
     """
 
     def __init__(
@@ -118,9 +110,11 @@ class Driver:
         self._rounds = Rounds(calls.tokens)
         self._capacity = Capacity()
         self._now = clock(recorded=calls.tokens is not None)
-        self._arrivals: Mailbox[_Arrival] = Mailbox()
-        """Events of tasks that were not cancelled; it is woken if the mesh may have changed."""
-        self._mesh_changed = False
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        self._outcome: asyncio.Future[StopReason] = self._loop.create_future()
+        self._looks = False
+        """True if the mesh may have changed and will be looked at."""
         self._handled = ("start", self._now())
         """The event that is being handled: its name and when it arrived."""
         self._error: Exception | None = None
@@ -134,26 +128,53 @@ class Driver:
         """
         try:
             with self._calls.watched(self._watch):
-                return await self._drive()
+                self._capacity = self._calls.capacity()
+                self._step(partial(self._strategy.start, self._capacity))
+                return await self._outcome
         finally:
-            await _end(list(self._running.values()))
+            self._outcome.cancel()
+            for call in self._running.values():
+                call.cancel()
             self._rounds.close()
 
-    async def _drive(self) -> StopReason:
-        self._capacity = self._calls.capacity()
-        now = asyncio.get_running_loop().time
-        self._strategy.now = now()
-        commands = self._strategy.start(self._capacity)
-        while True:
-            self._stats.explanation = self._strategy.explanation
-            if reason := await self._perform(commands):
-                return reason
-            event = await self._next_event()
-            self._stats.handled(event)
-            self._strategy.now = now()
-            commands = self._strategy.handle(event)
+    def _arrived(self, event: Answered, error: Exception | None = None) -> None:
+        """Handle an event that a call has brought, after the mesh's new capacity if it has
+        changed."""
+        moment = self._now()
+        self._look()
+        self._error = error
+        self._handle(event, moment)
 
-    async def _perform(self, commands: Sequence[Command]) -> StopReason | None:
+    def _look(self) -> None:
+        """Handle the mesh's capacity if it has changed."""
+        self._looks = False
+        capacity = self._calls.capacity()
+        if capacity is not self._capacity and capacity != self._capacity:
+            self._capacity = capacity
+            self._error = None
+            self._handle(capacity, self._now())
+
+    def _handle(self, event: Event, moment: Moment) -> None:
+        """Have the strategy respond to an event, unless the answer has ended."""
+        if not self._outcome.done():
+            self._handled = (type(event).__name__.lower(), moment)
+            self._stats.handled(event)
+            self._step(partial(self._strategy.handle, event))
+
+    def _step(self, decide: Callable[[], Sequence[Command]]) -> None:
+        """Perform what the strategy decides; the answer may end with it."""
+        try:
+            self._strategy.now = self._loop.time()
+            commands = decide()
+            self._stats.explanation = self._strategy.explanation
+            reason = self._perform(commands)
+        except Exception as error:
+            self._outcome.set_exception(error)
+        else:
+            if reason is not None:
+                self._outcome.set_result(reason)
+
+    def _perform(self, commands: Sequence[Command]) -> StopReason | None:
         """Send new calls first, since the next tokens wait for them; then end cancelled tasks;
         then deliver commits. Return the reason if that ends the answer."""
         if not commands:
@@ -163,7 +184,8 @@ class Driver:
             with self._rounds.cancelling(len(cancelled)):
                 dropped = self._drop(cancelled)
                 self._launch_all(commands)
-                await _end(dropped)
+                for call in dropped:
+                    call.cancel()
         else:
             self._launch_all(commands)
         for command in commands:
@@ -184,8 +206,6 @@ class Driver:
         dropped = [self._running.pop(task) for task in tasks if task in self._running]
         for call in dropped:
             call.free()
-        for task in tasks:
-            self._arrivals.drop(partial(_is_of, task))
         return dropped
 
     def _launch_all(self, commands: Sequence[Command]) -> None:
@@ -230,68 +250,37 @@ class Driver:
         self._ended(command.task, error)
 
     def _verified(self, task: TaskId, outcome: Verified | Exception) -> None:
-        """Pass on the outcome of a verification."""
-        if isinstance(outcome, Verified):
-            self._brought(outcome)
-            self._ended(task, None)
-        else:
+        """Handle the outcome of a verification, unless it was dropped."""
+        if isinstance(outcome, Exception):
             self._ended(task, outcome)
+        elif self._running.pop(task, None) is not None:
+            self._arrived(outcome)
 
     def _brought(self, event: Answered) -> None:
-        """Pass on what a call has brought, unless it was dropped."""
+        """Handle what a call has brought, unless it was dropped."""
         if event.task in self._running:
             self._arrived(event)
 
     def _ended(self, task: TaskId, error: Exception | None) -> None:
-        """Pass on the end of a call, unless it was dropped. An error becomes ``Failed``, except
+        """Handle the end of a call, unless it was dropped. An error becomes ``Failed``, except
         ``InvalidField``."""
         if self._running.pop(task, None) is None or error is None:
             return
         if isinstance(error, InvalidField):
-            self._arrived(error)
+            if not self._outcome.done():
+                self._outcome.set_exception(error)
             return
         if not isinstance(error, grpc.aio.AioRpcError | ServiceError):
             log.error("task failed unexpectedly", exc_info=error)
         _failures.add(1)
         self._arrived(Failed(task), error)
 
-    def _arrived(self, event: Answered | InvalidField, error: Exception | None = None) -> None:
-        self._arrivals.put(_Arrival(event, self._now(), error))
-
-    async def _next_event(self) -> Event:
-        """Return the next event of a task that was not cancelled, or before it the mesh's new
-        capacity, which is looked at once for each event."""
-        while True:
-            while not (self._arrivals or self._mesh_changed):
-                await self._arrivals.wait()
-            self._mesh_changed = False
-            capacity = self._calls.capacity()
-            if capacity is not self._capacity and capacity != self._capacity:
-                self._capacity = capacity
-                self._handled = ("capacity", self._now())
-                return capacity
-            if self._arrivals:
-                event, moment, self._error = self._arrivals.take()
-                if isinstance(event, InvalidField):
-                    raise event
-                self._handled = (type(event).__name__.lower(), moment)
-                return event
-
     def _watch(self) -> None:
-        """Note that the ready replicas may have changed."""
-        self._mesh_changed = True
-        self._arrivals.wake()
-
-
-async def _end(calls: Sequence[_Call]) -> None:
-    for call in calls:
-        call.cancel()
-    if tasks := [call.task for call in calls if isinstance(call, _Task)]:
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _is_of(task: TaskId, arrival: _Arrival) -> bool:
-    return not isinstance(arrival.event, InvalidField) and arrival.event.task == task
+        """Look at the mesh soon: its ready replicas may have changed. Not now, because that may
+        be while a call handles its failure."""
+        if not self._looks:
+            self._looks = True
+            self._loop.call_soon(self._look, context=self._context)
 
 
 def _for_client(error: Exception) -> Exception:

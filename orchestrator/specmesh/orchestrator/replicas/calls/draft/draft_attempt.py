@@ -132,6 +132,8 @@ class DraftAttempt:
         except Exception as error:
             self._end(error)
             return
+        if self._is_over:
+            return  # what it has brought has led to its cancellation
         if next_by is None:
             self._end(None)
         else:
