@@ -15,12 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.maxima import Maxima, lowest, nth_highest
+from specmesh.decoding.maxima import GROUPS_IN_BLOCK, Maxima, lowest, nth_highest
 
 Values = NDArray[np.floating[Any]]
 
 SMALL = 1 << 13
 """The size up to which vocabularies are computed in full in float64: searching costs more."""
+
+LARGE = 1 << 17
+"""The size from which on a smaller share of a vocabulary is sampled: the sample is large all the
+same."""
 
 ROUGH = 1e-5
 """The largest relative error of a sum of weights in float32. In units of 2**-24, a weight exp(x)
@@ -55,12 +59,22 @@ class LogitsRow:
         self.is_large = token_ids is None and logits.size > SMALL
         """Whether anything that takes all tokens is computed in float32 first."""
         self._parts = Maxima(logits) if self.is_large else None
-        self.maxima = logits if self._parts is None else self._parts.blocks
-        """The highest logit of each block of the noise if the vocabulary is large, else all."""
         if peak is None:
-            peak = float(self.maxima.max())
+            maxima = logits if self._parts is None else self._parts.groups
+            peak = float(maxima.max())
             require_peak(peak)
         self.peak = peak
+
+    @property
+    def num_blocks(self) -> int:
+        """The number of blocks of the noise in a large vocabulary."""
+        assert self._parts is not None
+        return self._parts.groups.size // GROUPS_IN_BLOCK
+
+    def num_groups_from(self, floor: float) -> int:
+        """Return in how many groups of 8 tokens of a large vocabulary one reaches ``floor``."""
+        assert self._parts is not None
+        return self._parts.num_groups_from(floor)
 
     def likeliest(self, count: int) -> NDArray[np.int64]:
         """Return the ``count`` likeliest tokens, or all if fewer, best first; ties go to the lower
@@ -93,11 +107,11 @@ class LogitsRow:
         left = np.isin(self.token_ids, token_ids, invert=True)
         return LogitsRow(self.logits[left], self.temperature, self.token_ids[left], self.peak)
 
-    def members(self, blocks: NDArray[np.int64], floors: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the tokens of ``blocks`` ``[n]`` whose finite logits reach ``floors`` ``[n]``,
-        ascending; only of a large vocabulary."""
+    def members(self, floors: Values) -> NDArray[np.int64]:
+        """Return the tokens whose logits reach the one of ``floors`` ``[blocks]``, finite numbers
+        of their type, that is their block's, ascending; only of a large vocabulary."""
         assert self._parts is not None
-        return self._parts.tokens_of_blocks(blocks, floors)
+        return self._parts.tokens_of_blocks(floors)
 
     def log_weights(self, token_ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the logarithms of the weights of ``token_ids``, minus infinity if not left."""
@@ -186,7 +200,7 @@ class LogitsRow:
     def _sample(self, left_out: NDArray[np.int64]) -> tuple[Values, float]:
         """Return the log-weights of a sample of the tokens that are not ``left_out``, ascending,
         and how many of these each stands for."""
-        step = sampled_of(self.logits.size)
+        step = 8 if self.logits.size < LARGE else 16
         sample = self.logits[step // 2 :: step]
         logs = self.rough_logs(sample, np.empty(sample.shape, self.logits.dtype))
         known = left_out[left_out & step - 1 == step // 2] // step
@@ -216,6 +230,13 @@ class LogitsRow:
         scale = min(1 / self.temperature, float(np.finfo(out.dtype).max))
         with np.errstate(over="ignore"):
             return np.multiply(out, scale, out=out)
+
+    def clamped_logs(self, logits: Values) -> Values:
+        """Return ``rough_logs`` of ``logits``, which are overwritten, none below ``NO_WEIGHT``."""
+        logits -= self.peak
+        np.maximum(logits, NO_WEIGHT * self.temperature, out=logits)
+        logits *= min(1 / self.temperature, float(np.finfo(logits.dtype).max))
+        return logits
 
     def likely(self, count: int) -> NDArray[np.int64]:
         """Return the indices of the ``count`` likeliest tokens and of some more, ascending."""
@@ -259,12 +280,6 @@ def likeliest(scores: Values, count: int) -> NDArray[np.int64]:
         near = (scores >= nth_highest(scores, count)).nonzero()[0]
         return near[(-scores[near]).argsort(kind="stable")[:count]]
     return (-scores).argsort(kind="stable")
-
-
-def sampled_of(num_tokens: int) -> int:
-    """Return the number of tokens of which one is in the sample from which sums are estimated: more
-    in large vocabularies, in which the sample is large all the same."""
-    return 8 if num_tokens < 1 << 17 else 16
 
 
 def require_peak(peak: float | np.floating[Any]) -> None:

@@ -140,7 +140,9 @@ class BlockNoise:
     def _draw(self, key: int | NDArray[np.uint64], num_blocks: int) -> None:
         self._key = key
         bits = _mixed(key, _block_counters(num_blocks))
-        self.winners = first_ids(num_blocks) + (_places(bits) << _STRIDE_BITS)
+        self.winners = _places(bits)
+        self.winners <<= _STRIDE_BITS
+        self.winners += first_ids(num_blocks)
         self._logs = _logs(bits)
         self.least = self._logs * (-1 / BLOCK_IDS)
         self.highest = -np.log(self.least)
@@ -154,14 +156,19 @@ class BlockNoise:
         if streams is not None:
             assert not isinstance(key, int)
             blocks, key = blocks + streams * self.least.shape[-1], key.ravel()[streams]
-        excess = _logs(_mixed(key, _states(0, ids)))
+        states = _states(0, ids)
+        states += np.uint64(key)
+        excess = _logs(_mixed_in_place(states))
         excess[self.winners.take(blocks) == ids] = 0
         return _gumbel(self._logs.take(blocks), excess)
 
 
 def blocks_of(ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the number of the block of each of ``ids``."""
-    return ids >> _TILE_BITS << _STRIDE_BITS | ids & BLOCK_STRIDE - 1
+    blocks = ids >> _TILE_BITS
+    blocks <<= _STRIDE_BITS
+    blocks |= ids & BLOCK_STRIDE - 1
+    return blocks
 
 
 @lru_cache(maxsize=16)

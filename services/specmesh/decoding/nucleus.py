@@ -13,8 +13,8 @@ from specmesh.decoding.logits_row import ROUGH, LogitsRow, Values
 _BUCKETS = 256
 _LIKELY = 512
 """As many of the likeliest tokens mostly hold the nucleus."""
-_FEW_BLOCKS = 512
-"""Where more blocks have a token that is as likely, weighing these tokens would take too long."""
+_FEW_GROUPS = 512
+"""Where more groups have a token that is as likely, weighing these tokens would take too long."""
 _SLACK = 1e-9
 """More than the relative rounding errors of sums in float64."""
 
@@ -78,7 +78,7 @@ def is_surely_in_nucleus(row: LogitsRow, token_id: int, share: float) -> bool:
     the total suffices for most.
     """
     logit = row.logits[token_id]
-    if np.count_nonzero(row.maxima >= logit) > _FEW_BLOCKS:
+    if row.num_groups_from(float(logit)) > _FEW_GROUPS:
         return False
     weights = np.exp(row.scaled(row.logits[row.reaching(float(logit))]))
     likelier = float(weights.sum() - weights.min())
