@@ -10,6 +10,7 @@ reach, only these are scored, and the k best are among them.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from specmesh.decoding.noise import (
     TILE_IDS,
     BlockNoise,
     Purpose,
+    first_ids,
     gumbel,
     gumbel_below,
 )
@@ -154,33 +156,31 @@ class Race:
             return scores, np.exp(scores)
         won = np.maximum(self._won, NO_WEIGHT)
         won[self._won >= self._threshold] = NO_WEIGHT  # They are among those that are scored.
-        logs, num_each = self._sample()
+        noise = self._noise.highest.astype(np.float32)
+        token_ids, num_each = _sampled(self._row.logits.size)
+        sample = self._row.logits.take(token_ids)
+        sample[sample >= self._floors] = -np.inf  # These are scored, too.
+        logs = self._row.clamped_logs(sample)
         scores = np.concatenate([logs.ravel(), won, scores], dtype=np.float32, casting="same_kind")
         terms = np.exp(scores)
-        noise = self._noise.highest.astype(np.float32).reshape(-1, 1, BLOCK_STRIDE)
-        others = scores[: logs.size].reshape(logs.shape), terms[: logs.size].reshape(logs.shape)
-        np.add(others[0], noise / 2 + _NOISE, out=others[0])
-        np.multiply(others[1], (noise + _TERM) * num_each, out=others[1])
+        # Views of what stands for the other tokens.
+        logs, weights = (each[: logs.size].reshape(logs.shape) for each in (scores, terms))
+        logs += noise * 0.5 + _NOISE
+        weights *= (noise + _TERM) * num_each
         return scores, terms
 
-    def _sample(self) -> tuple[NDArray[np.float32], float]:
-        """Return the log-weights of a sample of each block, ``[tiles, places, columns]``, without
-        the tokens that are scored or have the highest noise of their blocks; and the number of tokens that each stands for."""
-        row = self._row
-        logits = row.logits
-        step = 8 if logits.size < LARGE else 32
-        # One place for so many places; not the first, since likely tokens often have low ids.
-        stride, chosen = step * BLOCK_STRIDE, step // 3 * BLOCK_STRIDE
-        whole = logits.size // stride
-        rows = logits[: whole * stride].reshape(whole, stride)[:, chosen : chosen + BLOCK_STRIDE]
-        last = logits[whole * stride + chosen :][:BLOCK_STRIDE]
-        sample = np.full(row.num_blocks * BLOCK_IDS // step, -np.inf, np.float32)
-        sample[: rows.size].reshape(rows.shape)[:] = rows
-        sample[rows.size :][: last.size] = last
-        sample = sample.reshape(-1, BLOCK_IDS // step, BLOCK_STRIDE)
-        sample[sample >= self._floors.reshape(-1, 1, BLOCK_STRIDE)] = -np.inf
-        num_each = logits.size / (rows.size + last.size) * (1 - 1 / BLOCK_IDS)
-        return row.clamped_logs(sample), num_each
+
+@lru_cache(maxsize=16)
+def _sampled(num_tokens: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return a sample of each block of a vocabulary, ``[places, blocks]``, and how many tokens
+    without the highest noise of their block each stands for, ``[blocks]``."""
+    num_places = 8 if num_tokens < LARGE else 2
+    firsts = first_ids(-(-num_tokens // TILE_IDS) * BLOCK_STRIDE)
+    sizes = np.clip(-((firsts - num_tokens) // BLOCK_STRIDE), 0, BLOCK_IDS)
+    # Not the first of their parts, since likely tokens often have low ids.
+    places = (3 * np.arange(num_places)[:, None] + 1) * sizes // (3 * num_places)
+    token_ids = np.minimum(firsts + places * BLOCK_STRIDE, num_tokens - 1)
+    return token_ids, (sizes * ((1 - 1 / BLOCK_IDS) / num_places)).astype(np.float32)
 
 
 def floors_of_blocks(
@@ -193,5 +193,5 @@ def floors_of_blocks(
     slack += (abs(peak) + abs(below_peak) + temperature * SPAN) * (_ULPS * epsilon(dtype))
     floors = noise.highest.astype(dtype)
     floors *= -temperature
-    floors += np.maximum(peak + below_peak - slack, lowest(dtype))
+    floors += np.maximum(peak + below_peak - slack, lowest(dtype)).astype(dtype)
     return floors
