@@ -227,7 +227,7 @@ class LogitsRow:
         """Return the logarithms of the weights of tokens with these ``logits``, as exact as the
         type of ``out``, to which they are written."""
         np.subtract(logits, self.peak, out=out, dtype=out.dtype)
-        scale = min(1 / self.temperature, float(np.finfo(out.dtype).max))
+        scale = min(1 / self.temperature, -lowest(out.dtype))
         with np.errstate(over="ignore"):
             return np.multiply(out, scale, out=out)
 
@@ -235,7 +235,7 @@ class LogitsRow:
         """Return ``rough_logs`` of ``logits``, which are overwritten, none below ``NO_WEIGHT``."""
         logits -= self.peak
         np.maximum(logits, NO_WEIGHT * self.temperature, out=logits)
-        logits *= min(1 / self.temperature, float(np.finfo(logits.dtype).max))
+        logits *= min(1 / self.temperature, -lowest(logits.dtype))
         return logits
 
     def likely(self, count: int) -> NDArray[np.int64]:

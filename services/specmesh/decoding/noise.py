@@ -156,11 +156,13 @@ class BlockNoise:
         """Return the noise of ``ids`` ``[n]`` in these blocks, equal to that of ``gumbel``; each in
         the stream whose number ``streams`` ``[n]`` has, if there are several."""
         blocks, key = blocks_of(ids), self._key
-        if streams is not None:
-            assert not isinstance(key, int)
-            blocks, key = blocks + streams * self.least.shape[-1], key.ravel()[streams]
-        states = _states(0, ids)
-        states += np.uint64(key)
+        if isinstance(key, int):
+            states = _states(key, ids)
+        else:
+            assert streams is not None
+            blocks += streams * self.least.shape[-1]
+            states = _states(0, ids)
+            states += key.ravel()[streams]
         excess = _logs(_mixed_in_place(states))
         excess[self.winners.take(blocks) == ids] = 0
         return _gumbel(self._logs.take(blocks), excess)

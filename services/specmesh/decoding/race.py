@@ -129,7 +129,8 @@ class Race:
         scores, terms = self._terms()
         total = float(terms.sum())
         # Not with BLAS, whose threads stall for milliseconds when the cores are busy.
-        energy = float(np.einsum("i,i", terms, scores))
+        scores *= terms
+        energy = float(scores.sum())
         return np.exp(self.scores) / total, math.log(total) - energy / total
 
     def _contenders(self, count: int) -> NDArray[np.int64]:
