@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.maxima import GROUPS_IN_BLOCK, Maxima, lowest, nth_highest
+from specmesh.decoding.maxima import Maxima, lowest, nth_highest
 
 Values = NDArray[np.floating[Any]]
 
@@ -33,6 +33,8 @@ weights with x below -32 are together less than 1e-8. That makes at most 164 uni
 than 1e-5."""
 
 _PIECE = 1 << 16
+_FEW = 256
+"""The number of scores up to which sorting all of them takes no longer than finding the highest."""
 _RUN = 16
 """The number of neighbours in a sample, which share a line of the cache."""
 NO_WEIGHT = -750.0
@@ -71,10 +73,11 @@ class LogitsRow:
     def num_blocks(self) -> int:
         """The number of blocks of the noise in a large vocabulary."""
         assert self._parts is not None
-        return self._parts.groups.size // GROUPS_IN_BLOCK
+        return self._parts.num_blocks
 
     def num_groups_from(self, floor: float) -> int:
-        """Return in how many groups of 8 tokens of a large vocabulary one reaches ``floor``."""
+        """Return the number of groups of 8 tokens in which one reaches ``floor``; only of a large
+        vocabulary."""
         assert self._parts is not None
         return self._parts.num_groups_from(floor)
 
@@ -86,12 +89,9 @@ class LogitsRow:
     def likeliest_with_weights(
         self, count: int, near: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return what ``likeliest`` does, and their weights. If the indices ``near`` of so many
-        likeliest tokens and some more are given, they need not be found again."""
-        if near is not None or self.token_ids is None:
-            best = self._best_of(self.likely(count) if near is None else near, count)
-        else:
-            best = likeliest(self.logits, count)
+        """Return what ``likeliest`` does, and their weights; sooner if ``near`` are the indices of
+        the ``count`` likeliest tokens and of some more."""
+        best = self._best_of(self.likely(count) if near is None else near, count)
         return self._ids(best), np.exp(self.scaled(self.logits[best]))
 
     def top_k(self, count: int) -> LogitsRow:
@@ -116,8 +116,8 @@ class LogitsRow:
         return LogitsRow(self.logits[left], self.temperature, self.token_ids[left], self.peak)
 
     def members(self, floors: Values) -> NDArray[np.int64]:
-        """Return the tokens whose logits reach the one of ``floors`` ``[blocks]``, finite numbers
-        of their type, that is their block's, ascending; only of a large vocabulary."""
+        """Return the tokens whose logits reach the floor of their block, ascending; ``floors``
+        ``[blocks]`` are finite and of the logits' type. Only of a large vocabulary."""
         assert self._parts is not None
         return self._parts.tokens_of_blocks(floors)
 
@@ -252,6 +252,8 @@ class LogitsRow:
         """Return the indices of the ``count`` likeliest tokens and of some more, ascending."""
         if self._parts is not None:
             return self._parts.tokens_from(self._parts.floor_of(count))
+        if self.token_ids is not None and self.logits.size <= _FEW:
+            return np.arange(self.logits.size)
         count = min(count, self.logits.size)
         return self.reaching(nth_highest(self.logits, count))
 
@@ -290,10 +292,10 @@ def likeliest(scores: Values, count: int) -> NDArray[np.int64]:
     """
     if count == 1 < scores.size:
         return np.array([scores.argmax()])
-    if count < scores.size:
+    if count < scores.size and scores.size > _FEW:
         near = (scores >= nth_highest(scores, count)).nonzero()[0]
         return near[(-scores[near]).argsort(kind="stable")[:count]]
-    return (-scores).argsort(kind="stable")
+    return (-scores).argsort(kind="stable")[:count]
 
 
 def require_peak(peak: float | np.floating[Any]) -> None:

@@ -19,8 +19,7 @@ _GROUP_IDS = 8
 _GROUP_STRIDE = TILE_IDS // _GROUP_IDS
 """The distance of a group's ids, which are those of its tile that have one remainder, as those of a
 block are: a block is the union of ``BLOCK_IDS / _GROUP_IDS`` groups."""
-GROUPS_IN_BLOCK = BLOCK_IDS // _GROUP_IDS
-_GROUPS = np.arange(GROUPS_IN_BLOCK)[:, None] * BLOCK_STRIDE
+_GROUPS = np.arange(BLOCK_IDS // _GROUP_IDS)[:, None] * BLOCK_STRIDE
 _PLACES = np.arange(_GROUP_IDS)[:, None] * _GROUP_STRIDE
 
 
@@ -31,10 +30,11 @@ class Maxima:
     def __init__(self, logits: Logits) -> None:
         self._logits = logits
         self.groups = _of_groups([logits])[0]
+        self.num_blocks: int = self.groups.size // _GROUPS.size
 
     def floor_of(self, count: int) -> float:
         """Return a logit that at least ``count`` tokens reach, and mostly not many more."""
-        if 2 * count * GROUPS_IN_BLOCK <= self.groups.size:
+        if 2 * count <= self.num_blocks:
             return nth_highest(_of_blocks(self.groups), count)
         return nth_highest(self.groups, count) if 2 * count <= self.groups.size else -np.inf
 
@@ -51,11 +51,12 @@ class Maxima:
         return (self._logits >= floor).nonzero()[0]
 
     def tokens_of_blocks(self, floors: Logits) -> Ids:
-        """Return the tokens whose logits reach the one of ``floors`` ``[blocks]``, finite numbers
-        of the same type, that is their block's, ascending."""
-        columns = self.groups.reshape(-1, GROUPS_IN_BLOCK, BLOCK_STRIDE)
+        """Return the tokens whose logits reach the floor of their block, ascending; ``floors``
+        ``[blocks]`` are finite and of the logits' type."""
+        columns = self.groups.reshape(-1, _GROUPS.size, BLOCK_STRIDE)
         groups = (columns >= floors.reshape(-1, 1, BLOCK_STRIDE)).ravel().nonzero()[0]
-        return self._tokens_of(groups, floors.take(_blocks_of_groups(self.groups.size).take(groups)))
+        blocks = _blocks_of_groups(self.groups.size).take(groups)
+        return self._tokens_of(groups, floors.take(blocks))
 
     def _tokens_of(self, groups: Ids, floors: Logits | float) -> Ids:
         """Return the tokens of ``groups`` ``[n]`` that reach ``floors``, ascending."""
@@ -85,7 +86,7 @@ class JointMaxima:
         groups = firsts[:, None] + _GROUPS.T
         maxima = self._groups.take(groups + (numbers * self._groups.shape[1])[:, None])
         reached = (maxima >= floors[:, None]).ravel().nonzero()[0]
-        at = reached // GROUPS_IN_BLOCK
+        at = reached // _GROUPS.size
         numbers, floors, groups = numbers.take(at), floors.take(at), groups.take(reached)
 
         ids = _firsts(self._groups.shape[1], _GROUP_STRIDE, TILE_IDS)[groups][:, None] + _PLACES.T
@@ -111,8 +112,9 @@ def _of_groups(rows: Sequence[Logits]) -> Logits:
 
 def _of_blocks(groups: Logits) -> Logits:
     """Return the highest logits in each block, ``[..., blocks]``, given those in each group."""
-    columns = groups.reshape(-1, GROUPS_IN_BLOCK, BLOCK_STRIDE)
-    return np.maximum.reduce(columns, axis=1).reshape(*groups.shape[:-1], -1)
+    columns = groups.reshape(-1, _GROUPS.size, BLOCK_STRIDE)
+    maxima: Logits = np.maximum.reduce(columns, axis=1)
+    return maxima.reshape(*groups.shape[:-1], -1)
 
 
 def _write_group_maxima(logits: Logits, maxima: Logits) -> None:
