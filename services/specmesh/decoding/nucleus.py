@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from specmesh.decoding.logits_row import ROUGH, LogitsRow, Values
 
 _BUCKETS = 256
-_LIKELY = 512
+_LIKELY = 384
 """As many of the likeliest tokens mostly hold the nucleus."""
 _FEW_GROUPS = 512
 """Where more groups have a token that is as likely, weighing these tokens would take too long."""
