@@ -41,6 +41,17 @@ def test_likeliest_rank_like_a_full_sort(size, count):
 
 
 @pytest.mark.parametrize("size", SIZES)
+def test_the_likeliest_have_their_weights_whether_their_neighbours_are_known_or_not(size):
+    for row in rows(size).values():
+        for left in (LogitsRow(row, 0.7), LogitsRow(row, 0.7).top_k(100)):
+            expected = left.likeliest(8)
+            for near in (None, left.likely(20)):
+                found, weighed = left.likeliest_with_weights(8, near)
+                assert found.tolist() == expected.tolist()
+                assert weighed.tolist() == pytest.approx(weights(row, 0.7)[expected].tolist())
+
+
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("top_p", [0.01, 0.5, 0.95, 0.999, 1 - 2**-24])
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 3.0])
 def test_nucleus_is_the_shortest_part_of_a_full_sort(size, top_p, temperature):

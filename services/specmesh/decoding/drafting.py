@@ -135,12 +135,11 @@ def _ranked(
     """Return the ``count`` likeliest tokens, best first, their weights, which may be 0, and the
     first ``num_choices`` of them as choices, if any."""
     estimates = row.token_ids is None and row.logits.size >= _ESTIMATED and num_choices > 0
-    near = row.likely(max(count, _COUNTED) if estimates else count)
-    best = row.best_of(near, count)
-    weights = np.exp(row.log_weights(best))
+    near = row.likely(max(count, _COUNTED)) if estimates else None
+    best, weights = row.likeliest_with_weights(count, near)
     if not num_choices:
         return best, weights, None
-    total, entropy = row.estimate(near) if estimates else row.total_and_entropy()
+    total, entropy = row.total_and_entropy() if near is None else row.estimate(near)
     return best, weights, _listed(best[:num_choices], weights[:num_choices] / total, entropy)
 
 

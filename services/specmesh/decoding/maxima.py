@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.noise import BLOCK_IDS, BLOCK_STRIDE, TILE_IDS
+from specmesh.decoding.noise import BLOCK_IDS, BLOCK_STRIDE, TILE_IDS, blocks_of
 
 Logits = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
@@ -24,19 +24,23 @@ _PLACES = np.arange(_GROUP_IDS)[:, None] * _GROUP_STRIDE
 
 
 class Maxima:
-    """The highest of ``logits`` ``[vocab]`` in each block of the noise, ``blocks``, and in each
-    eighth of a block, ``groups``; minus infinity where there is no logit."""
+    """The highest of ``logits`` ``[vocab]`` in each eighth of a block of the noise, ``groups``;
+    minus infinity where there is no logit."""
 
     def __init__(self, logits: Logits) -> None:
         self._logits = logits
-        (self.groups,), (self.blocks,) = _maxima([logits])
+        self.groups = _of_groups([logits])[0]
+        self.num_blocks: int = self.groups.size // _GROUPS.size
 
     def floor_of(self, count: int) -> float:
         """Return a logit that at least ``count`` tokens reach, and mostly not many more."""
-        for maxima in (self.blocks, self.groups):
-            if 2 * count <= maxima.size:
-                return nth_highest(maxima, count)
-        return -np.inf
+        if 2 * count <= self.num_blocks:
+            return nth_highest(_of_blocks(self.groups), count)
+        return nth_highest(self.groups, count) if 2 * count <= self.groups.size else -np.inf
+
+    def num_groups_from(self, floor: float) -> int:
+        """Return the number of groups with a token that reaches ``floor``."""
+        return int(np.count_nonzero(self.groups >= floor))
 
     def tokens_from(self, floor: float) -> Ids:
         """Return the tokens whose finite logits reach ``floor``, ascending."""
@@ -46,17 +50,17 @@ class Maxima:
             return self._tokens_of(groups, floor)
         return (self._logits >= floor).nonzero()[0]
 
-    def tokens_of_blocks(self, blocks: Ids, floors: NDArray[np.float64]) -> Ids:
-        """Return the tokens of ``blocks`` ``[n]`` whose finite logits reach ``floors`` ``[n]``,
-        ascending."""
-        floors = np.maximum(floors, lowest(self._logits.dtype))
-        groups = _firsts(self.blocks.size, BLOCK_STRIDE, _GROUP_STRIDE)[blocks] + _GROUPS
-        reached = (self.groups.take(groups) >= floors).ravel().nonzero()[0]
-        return self._tokens_of(groups.take(reached), floors.take(reached, mode="wrap"))
+    def tokens_of_blocks(self, floors: Logits) -> Ids:
+        """Return the tokens whose logits reach the floor of their block, ascending; ``floors``
+        ``[blocks]`` are finite and of the logits' type."""
+        columns = self.groups.reshape(-1, _GROUPS.size, BLOCK_STRIDE)
+        groups = (columns >= floors.reshape(-1, 1, BLOCK_STRIDE)).ravel().nonzero()[0]
+        blocks = _blocks_of_groups(self.groups.size).take(groups)
+        return self._tokens_of(groups, floors.take(blocks))
 
-    def _tokens_of(self, groups: Ids, floors: NDArray[np.float64] | float) -> Ids:
+    def _tokens_of(self, groups: Ids, floors: Logits | float) -> Ids:
         """Return the tokens of ``groups`` ``[n]`` that reach ``floors``, ascending."""
-        ids = _firsts(self.groups.size, _GROUP_STRIDE, TILE_IDS)[groups] + _PLACES
+        ids = _firsts(self.groups.size, _GROUP_STRIDE, TILE_IDS).take(groups) + _PLACES
         reached = (self._logits.take(ids, mode="clip") >= floors).ravel().nonzero()[0]
         found = ids.take(reached)
         found.sort()
@@ -69,15 +73,15 @@ class JointMaxima:
 
     def __init__(self, rows: Sequence[Logits]) -> None:
         self._rows = rows
-        self._groups, self.blocks = _maxima(rows)
+        self._groups = _of_groups(rows)
+        self.blocks = _of_blocks(self._groups)
 
     def tokens_of_blocks(
-        self, numbers: Ids, blocks: Ids, floors: NDArray[np.float64]
+        self, numbers: Ids, blocks: Ids, floors: Logits
     ) -> tuple[Ids, Ids, Logits]:
         """Return the row, the id and the logit of the tokens of ``blocks`` ``[m]`` of the rows
-        ``numbers`` ``[m]``, ascending, whose finite logits reach ``floors`` ``[m]``; ordered by row
-        and id."""
-        floors = np.maximum(floors, lowest(self.blocks.dtype))
+        ``numbers`` ``[m]``, ascending, whose logits reach ``floors`` ``[m]``, finite numbers;
+        ordered by row and id."""
         firsts = _firsts(self.blocks.shape[1], BLOCK_STRIDE, _GROUP_STRIDE)[blocks]
         groups = firsts[:, None] + _GROUPS.T
         maxima = self._groups.take(groups + (numbers * self._groups.shape[1])[:, None])
@@ -97,16 +101,20 @@ class JointMaxima:
         return numbers[order], ids[order], logits.take(reached)[order]
 
 
-def _maxima(rows: Sequence[Logits]) -> tuple[Logits, Logits]:
-    """Return the highest logits of each of ``rows`` ``[vocab]`` in each group, ``[n, groups]``, and
-    in each block, ``[n, blocks]``."""
+def _of_groups(rows: Sequence[Logits]) -> Logits:
+    """Return the highest logits of each of ``rows`` ``[vocab]`` in each group, ``[n, groups]``."""
     num_tiles = -(-rows[0].size // TILE_IDS)
-    groups = np.empty((len(rows), num_tiles, _GROUP_STRIDE), rows[0].dtype)
+    groups = np.empty((len(rows), num_tiles * _GROUP_STRIDE), rows[0].dtype)
     for row, maxima in zip(rows, groups, strict=True):
-        _write_group_maxima(row, maxima)
-    columns = groups.reshape(len(rows), num_tiles, _GROUPS.size, BLOCK_STRIDE)
-    blocks = np.maximum.reduce(columns, axis=2)
-    return groups.reshape(len(rows), -1), blocks.reshape(len(rows), -1)
+        _write_group_maxima(row, maxima.reshape(num_tiles, _GROUP_STRIDE))
+    return groups
+
+
+def _of_blocks(groups: Logits) -> Logits:
+    """Return the highest logits in each block, ``[..., blocks]``, given those in each group."""
+    columns = groups.reshape(-1, _GROUPS.size, BLOCK_STRIDE)
+    maxima: Logits = np.maximum.reduce(columns, axis=1)
+    return maxima.reshape(*groups.shape[:-1], -1)
 
 
 def _write_group_maxima(logits: Logits, maxima: Logits) -> None:
@@ -131,6 +139,12 @@ def _firsts(count: int, num_in_tile: int, size_of_tile: int) -> Ids:
     return tiles * size_of_tile + parts
 
 
+@lru_cache(maxsize=32)
+def _blocks_of_groups(num_groups: int) -> Ids:
+    """Return the block of each of the first groups."""
+    return blocks_of(_firsts(num_groups, _GROUP_STRIDE, TILE_IDS))
+
+
 def nth_highest(scores: Logits, n: int) -> float:
     """Return the ``n``-th highest of ``scores``, of which there are as many.
 
@@ -146,3 +160,9 @@ def nth_highest(scores: Logits, n: int) -> float:
 def lowest(dtype: np.dtype[Any]) -> float:
     """Return the lowest finite number of ``dtype``; numpy takes a microsecond to find it."""
     return float(np.finfo(dtype).min)
+
+
+@lru_cache
+def epsilon(dtype: np.dtype[Any]) -> float:
+    """Return the distance from 1 to the next number of ``dtype``."""
+    return float(np.finfo(dtype).eps)

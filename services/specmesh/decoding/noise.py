@@ -59,7 +59,8 @@ _MIX_2 = 0x94D049BB133111EB
 _GAMMA = np.uint64(_GOLDEN_GAMMA)
 _ROUNDS = ((np.uint64(30), np.uint64(_MIX_1)), (np.uint64(27), np.uint64(_MIX_2)))
 _LAST_SHIFT = np.uint64(31)
-_PLACE, _LOW_BITS, _LAST_BIT = np.uint64(BLOCK_IDS - 1), np.uint64(11), np.uint64(1)
+_PLACE, _LOW_BITS = np.uint64(BLOCK_IDS - 1), np.uint64(12)
+_ONE = np.float64(1).view(np.uint64)
 
 
 class Purpose(IntEnum):
@@ -98,9 +99,10 @@ def gumbel(
     """
     numbers = np.concatenate([blocks_of(ids) | _FIRST_BLOCK, ids])
     bits = _outputs(_stream_key(seed, position, purpose), numbers)
+    won = _places(bits[: ids.size] ^ (ids >> _STRIDE_BITS).view(np.uint64)) == 0
     logs = _logs(bits)
     least, excess = logs[: ids.size], logs[ids.size :]
-    excess[_places(bits[: ids.size] ^ (ids >> _STRIDE_BITS).view(np.uint64)) == 0] = 0
+    excess[won] = 0
     return _gumbel(least, excess)
 
 
@@ -109,7 +111,8 @@ def gumbel_below(seed: int, position: int, purpose: Purpose, num_ids: int) -> ND
     tile."""
     num_rows = -(-num_ids // BLOCK_STRIDE)
     bits = _mixed(_stream_key(seed, position, purpose), _tile_counters(num_rows))
-    logs, places = _logs(bits), _places(bits[:BLOCK_STRIDE])
+    places = _places(bits[:BLOCK_STRIDE])
+    logs = _logs(bits)
     excess = logs[BLOCK_STRIDE:].reshape(num_rows, BLOCK_STRIDE)
     inside = (places < num_rows).nonzero()[0]
     excess[places[inside], inside] = 0
@@ -140,7 +143,9 @@ class BlockNoise:
     def _draw(self, key: int | NDArray[np.uint64], num_blocks: int) -> None:
         self._key = key
         bits = _mixed(key, _block_counters(num_blocks))
-        self.winners = first_ids(num_blocks) + (_places(bits) << _STRIDE_BITS)
+        self.winners = _places(bits)
+        self.winners <<= _STRIDE_BITS
+        self.winners += first_ids(num_blocks)
         self._logs = _logs(bits)
         self.least = self._logs * (-1 / BLOCK_IDS)
         self.highest = -np.log(self.least)
@@ -151,17 +156,24 @@ class BlockNoise:
         """Return the noise of ``ids`` ``[n]`` in these blocks, equal to that of ``gumbel``; each in
         the stream whose number ``streams`` ``[n]`` has, if there are several."""
         blocks, key = blocks_of(ids), self._key
-        if streams is not None:
-            assert not isinstance(key, int)
-            blocks, key = blocks + streams * self.least.shape[-1], key.ravel()[streams]
-        excess = _logs(_mixed(key, _states(0, ids)))
+        if isinstance(key, int):
+            states = _states(key, ids)
+        else:
+            assert streams is not None
+            blocks += streams * self.least.shape[-1]
+            states = _states(0, ids)
+            states += key.ravel()[streams]
+        excess = _logs(_mixed_in_place(states))
         excess[self.winners.take(blocks) == ids] = 0
         return _gumbel(self._logs.take(blocks), excess)
 
 
 def blocks_of(ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the number of the block of each of ``ids``."""
-    return ids >> _TILE_BITS << _STRIDE_BITS | ids & BLOCK_STRIDE - 1
+    blocks = ids >> _TILE_BITS
+    blocks <<= _STRIDE_BITS
+    blocks |= ids & BLOCK_STRIDE - 1
+    return blocks
 
 
 @lru_cache(maxsize=16)
@@ -178,6 +190,7 @@ def _places(bits: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def _logs(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Return the logarithms of uniform noise, which overwrite ``bits``."""
     noise = _uniform(bits)
     return np.log(noise, out=noise)
 
@@ -191,12 +204,14 @@ def _gumbel(least: NDArray[np.float64], excess: NDArray[np.float64]) -> NDArray[
 
 
 def _uniform(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
-    # Keep the top 53 bits with the last one set: midpoints of 2**52 equal cells are exact in
-    # float64 and touch neither 0 nor 1.
-    cells = bits >> _LOW_BITS
-    cells |= _LAST_BIT
-    noise = cells.astype(np.float64)
-    noise *= 2.0**-53
+    """Return uniform noise, which overwrites ``bits``: with the top 52 bits k, (k + 1/2) / 2**52.
+
+    These midpoints of equal cells are exact in float64 and touch neither 0 nor 1.
+    """
+    bits >>= _LOW_BITS
+    bits |= _ONE  # Now 1 + k / 2**52, as float64.
+    noise = bits.view(np.float64)
+    noise -= 1 - 2.0**-53
     return noise
 
 

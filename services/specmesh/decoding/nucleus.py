@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +12,10 @@ from numpy.typing import NDArray
 from specmesh.decoding.logits_row import ROUGH, LogitsRow, Values
 
 _BUCKETS = 256
-_LIKELY = 512
+_LIKELY = 384
 """As many of the likeliest tokens mostly hold the nucleus."""
-_FEW_BLOCKS = 512
-"""Where more blocks have a token that is as likely, weighing these tokens would take too long."""
+_FEW_GROUPS = 512
+"""Where more groups have a token that is as likely, weighing these tokens would take too long."""
 _SLACK = 1e-9
 """More than the relative rounding errors of sums in float64."""
 
@@ -28,7 +29,7 @@ def nucleus(row: LogitsRow, share: float, *, guessed: bool = False) -> LogitsRow
     """
     near = row.likely(_LIKELY)
     ordered, mass = _ranked(row, near)
-    total, error = _total(row, near, float(mass[-1]), guessed=guessed)
+    total, error = _total(row, near, ordered[-1], mass[-1], guessed=guessed)
     wider = _wider(row, share, total)
     while True:
         size, most = mass.searchsorted([share * (total - error), share * (total + error)]) + 1
@@ -49,16 +50,21 @@ def nucleus(row: LogitsRow, share: float, *, guessed: bool = False) -> LogitsRow
 
 
 def _total(
-    row: LogitsRow, near: NDArray[np.int64], mass: float, *, guessed: bool
+    row: LogitsRow,
+    near: NDArray[np.int64],
+    floor: np.floating[Any],
+    mass: np.float64,
+    *,
+    guessed: bool,
 ) -> tuple[float, float]:
-    """Return the sum of all weights, of which the tokens at the indices ``near`` have ``mass``, and
-    the most by which it is wrong, unless it is guessed."""
+    """Return the sum of all weights, of which the tokens at the indices ``near``, those that reach
+    ``floor``, have ``mass``, and the most by which it is wrong, unless it is guessed."""
     if not row.is_large:
         return row.total, 0.0
     if guessed:
-        return mass + row.estimate_beyond(near), 0.0
+        return float(mass) + row.estimate_beyond(float(floor)), 0.0
     rest = row.total_beyond(near)
-    return mass + rest, ROUGH * rest + _SLACK * mass
+    return float(mass) + rest, ROUGH * rest + _SLACK * float(mass)
 
 
 def _ranked(row: LogitsRow, near: NDArray[np.int64]) -> tuple[Values, NDArray[np.float64]]:
@@ -78,7 +84,7 @@ def is_surely_in_nucleus(row: LogitsRow, token_id: int, share: float) -> bool:
     the total suffices for most.
     """
     logit = row.logits[token_id]
-    if np.count_nonzero(row.maxima >= logit) > _FEW_BLOCKS:
+    if row.num_groups_from(float(logit)) > _FEW_GROUPS:
         return False
     weights = np.exp(row.scaled(row.logits[row.reaching(float(logit))]))
     likelier = float(weights.sum() - weights.min())

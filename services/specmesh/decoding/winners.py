@@ -65,7 +65,7 @@ def _find(asked: Sequence[FirstToken], rows: Sequence[NDArray[np.floating[Any]]]
     np.copyto(won[:, last], -np.inf, where=noise.winners[:, last] >= size)
     won += noise.highest
     thresholds = np.maximum(won.max(axis=1, keepdims=True), LEAST)
-    floors = floors_of_blocks(peaks, temperatures, thresholds, noise)
+    floors = floors_of_blocks(peaks, temperatures, thresholds, noise, maxima.blocks.dtype)
     able = (maxima.blocks >= floors).ravel().nonzero()[0]
     numbers, tokens, logits = maxima.tokens_of_blocks(
         able // num_blocks, able % num_blocks, floors.take(able)
