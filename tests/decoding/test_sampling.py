@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.logits_row import likeliest
+from specmesh.decoding.maxima import likeliest
 from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose, warp
 

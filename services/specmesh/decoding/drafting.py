@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.logits_row import LogitsRow, likeliest
+from specmesh.decoding.logits_row import LogitsRow
+from specmesh.decoding.maxima import likeliest
 from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.predict.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose, coupled, kept

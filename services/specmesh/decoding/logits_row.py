@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.maxima import Maxima, lowest, nth_highest
+from specmesh.decoding.maxima import FEW, Maxima, likeliest, lowest, nth_highest
 
 Values = NDArray[np.floating[Any]]
 
@@ -33,8 +33,6 @@ weights with x below -32 are together less than 1e-8. That makes at most 164 uni
 than 1e-5."""
 
 _PIECE = 1 << 16
-_FEW = 256
-"""The number of scores up to which sorting all of them takes no longer than finding the highest."""
 _RUN = 16
 """The number of neighbours in a sample, which share a line of the cache."""
 NO_WEIGHT = -750.0
@@ -252,7 +250,7 @@ class LogitsRow:
         """Return the indices of the ``count`` likeliest tokens and of some more, ascending."""
         if self._parts is not None:
             return self._parts.tokens_from(self._parts.floor_of(count))
-        if self.token_ids is not None and self.logits.size <= _FEW:
+        if self.token_ids is not None and self.logits.size <= FEW:
             return np.arange(self.logits.size)
         count = min(count, self.logits.size)
         return self.reaching(nth_highest(self.logits, count))
@@ -283,19 +281,6 @@ class LogitsRow:
         found = self.token_ids[indices] == token_ids
         logits: Values = np.where(found, self.logits[indices], -np.inf)
         return logits
-
-
-def likeliest(scores: Values, count: int) -> NDArray[np.int64]:
-    """Return the indices of the ``count`` highest ``scores`` (all, if fewer), highest first.
-
-    Ties go to the lower index.
-    """
-    if count == 1 < scores.size:
-        return np.array([scores.argmax()])
-    if count < scores.size and scores.size > _FEW:
-        near = (scores >= nth_highest(scores, count)).nonzero()[0]
-        return near[(-scores[near]).argsort(kind="stable")[:count]]
-    return (-scores).argsort(kind="stable")[:count]
 
 
 def require_peak(peak: float | np.floating[Any]) -> None:

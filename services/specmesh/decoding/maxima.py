@@ -15,6 +15,9 @@ from specmesh.decoding.noise import BLOCK_IDS, BLOCK_STRIDE, TILE_IDS, blocks_of
 Logits = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
 
+FEW = 256
+"""The number of scores up to which sorting all of them takes no longer than finding the highest."""
+
 _GROUP_IDS = 8
 _GROUP_STRIDE = TILE_IDS // _GROUP_IDS
 """The distance of a group's ids, which are those of its tile that have one remainder, as those of a
@@ -154,6 +157,19 @@ def nth_highest(scores: Logits, n: int) -> float:
     scores = scores.copy()
     scores.partition(scores.size - n)
     return float(scores[-n])
+
+
+def likeliest(scores: Logits, count: int) -> NDArray[np.int64]:
+    """Return the indices of the ``count`` highest ``scores`` (all, if fewer), highest first.
+
+    Ties go to the lower index.
+    """
+    if count == 1 < scores.size:
+        return np.array([scores.argmax()])
+    if count < scores.size and scores.size > FEW:
+        near = (scores >= nth_highest(scores, count)).nonzero()[0]
+        return near[(-scores[near]).argsort(kind="stable")[:count]]
+    return (-scores).argsort(kind="stable")[:count]
 
 
 @lru_cache

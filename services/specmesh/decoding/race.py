@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.logits_row import LARGE, NO_WEIGHT, LogitsRow, Values, likeliest
-from specmesh.decoding.maxima import epsilon, lowest, nth_highest
+from specmesh.decoding.logits_row import LARGE, NO_WEIGHT, LogitsRow, Values
+from specmesh.decoding.maxima import epsilon, likeliest, lowest, nth_highest
 from specmesh.decoding.noise import (
     BLOCK_IDS,
     BLOCK_STRIDE,
