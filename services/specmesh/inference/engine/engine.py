@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from specmesh.inference.engine.admission_queue import AdmissionQueue
 from specmesh.inference.engine.doorbell import Doorbell
 from specmesh.inference.engine.first_tokens import FirstTokens
-from specmesh.inference.engine.job import End, Job, Work
+from specmesh.inference.engine.job import End, Job, Work, deliver
 from specmesh.inference.engine.pulse import LOOK_SECONDS, Pulse
 from specmesh.inference.model import (
     ComputesElsewhere,
@@ -199,8 +199,7 @@ class Engine:
             self._doorbell.forward_ended(_num_rows(running, results), forward_s)
             self._doorbell.answered(len(running) - len(left), time.perf_counter())
             # Only now, so that the event loop does not compete with the jobs for the interpreter.
-            for job in running:
-                job.deliver()
+            deliver(running)
             return left
         if len(running) == 1 or isinstance(results, Interrupted):
             return [job for job in running if job.throw(results)]
