@@ -48,7 +48,7 @@ from specmesh.serving.codec.wire import (
     write_distributions,
 )
 from specmesh.serving.errors import FailedPreconditionStatus
-from specmesh.serving.rpc.interceptors import CallInterceptor, exchange, reporting_errors
+from specmesh.serving.rpc.interceptors import CallInterceptor, exchange
 from specmesh.serving.rpc.many import answer_many
 from specmesh.v1 import model_pb2
 
@@ -124,7 +124,7 @@ class Peer(model_service_pb2_grpc.ModelServiceServicer):
         self._health = health.aio.HealthServicer()
         self.process_id = uuid4().hex
         options = [("grpc.so_reuseport", 0)]
-        interceptors = [CallInterceptor([reporting_errors])]
+        interceptors = [CallInterceptor()]
         self._server = grpc.aio.server(interceptors=interceptors, options=options)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)
