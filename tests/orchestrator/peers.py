@@ -258,9 +258,9 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
     def VerifyMany(self, request_iterator, context):  # noqa: N802
         self.num_open_calls += 1
 
-        async def each(request):
+        async def each(request, send):
             response = await self.Verify(request, context)
-            yield verifier_pb2.VerifyEachResponse(response=response)
+            send(verifier_pb2.VerifyEachResponse(response=response))
 
         return answer_many(request_iterator, context, each, verifier_pb2.VerifyManyResponse)
 
@@ -344,11 +344,11 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
     def DraftMany(self, request_iterator, context):  # noqa: N802
         self.num_open_calls += 1
 
-        async def each(request):
+        async def each(request, send):
             async with aclosing(self.Draft(request, context)) as responses:
                 async for response in responses:
-                    yield drafter_pb2.DraftEachResponse(response=response)
-            yield drafter_pb2.DraftEachResponse(last=True)
+                    send(drafter_pb2.DraftEachResponse(response=response))
+            send(drafter_pb2.DraftEachResponse(last=True))
 
         return answer_many(request_iterator, context, each, drafter_pb2.DraftManyResponse)
 

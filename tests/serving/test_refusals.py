@@ -69,8 +69,8 @@ class Service(verifier_pb2_grpc.VerifierServiceServicer, DrafterServiceServicer)
             )
 
     def VerifyMany(self, request_iterator, context):  # noqa: N802
-        async def each(request):
-            yield verifier_pb2.VerifyEachResponse(response=await self.Verify(request, context))
+        async def each(request, send):
+            send(verifier_pb2.VerifyEachResponse(response=await self.Verify(request, context)))
 
         return answer_many(request_iterator, context, each, verifier_pb2.VerifyManyResponse)
 

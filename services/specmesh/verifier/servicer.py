@@ -4,7 +4,7 @@ answers."""
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ from specmesh.serving.codec.verdicts import write_verdict
 from specmesh.serving.codec.wire import read_distributions, read_tree
 from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import exchange
-from specmesh.serving.rpc.many import answer_many
+from specmesh.serving.rpc.many import Send, answer_many
 from specmesh.verifier.next_draft import RequestedDraft, draft_below, read_next_draft
 
 VerifyJob = Job[verifier_pb2.VerifyResponse]
@@ -91,9 +91,9 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         return answer_many(request_iterator, context, self._each, verifier_pb2.VerifyManyResponse)
 
     async def _each(
-        self, request: verifier_pb2.VerifyRequest
-    ) -> AsyncGenerator[verifier_pb2.VerifyEachResponse, None]:
-        yield verifier_pb2.VerifyEachResponse(response=await self._respond(request))
+        self, request: verifier_pb2.VerifyRequest, send: Send[verifier_pb2.VerifyEachResponse]
+    ) -> None:
+        send(verifier_pb2.VerifyEachResponse(response=await self._respond(request)))
 
     async def _respond(self, request: verifier_pb2.VerifyRequest) -> verifier_pb2.VerifyResponse:
         sampling = kept_sampling(request.sampling)

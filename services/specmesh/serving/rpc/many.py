@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final, Generic, TypeVar
 
@@ -31,8 +31,10 @@ from specmesh.serving.rpc.interceptors import Context, exchange
 
 Response = TypeVar("Response")
 
-Serve = Callable[[Any], AsyncGenerator[Response, None]]
-"""Answers one request: yields its responses."""
+Send = Callable[[Response], None]
+"""Sends a response soon."""
+Serve = Callable[[Any, Send[Response]], Awaitable[None]]
+"""Answers one request: passes its responses on."""
 
 MAX_MESSAGE_BYTES: Final = 2**20
 """Once a message has this size, further responses wait for the next one."""
@@ -183,14 +185,15 @@ class _ManyRequests(Generic[Response]):
 
     async def _respond(self, number: int, request: Any) -> None:
         context = OneOfMany(self._context)
+        latest: _Batch | None = None
+
+        def send(response: Response) -> None:
+            nonlocal latest
+            latest = self._send(number, response)
+
         try:
-            async with (
-                exchange(request.trace_context, context),
-                aclosing(self._serve(request.request)) as responses,
-            ):
-                latest: _Batch | None = None
-                async for response in responses:
-                    latest = self._send(number, response)
+            async with exchange(request.trace_context, context):
+                await self._serve(request.request, send)
                 if latest is not None:
                     # The layers see the request until its last message is sent: a process that
                     # drains waits for it.
