@@ -116,6 +116,8 @@ class GrowingDraft:
         """Add a level without a forward pass if the grammar leaves just one token below every node
         drafted from, else return None. It is the level that ``grow`` would add, and the nodes go
         through the next forward pass together."""
+        if not self._processor.may_force:
+            return None
         guesses = []
         for tip in self._frontier:
             token = self._processor.forced(self._path_to(tip))
@@ -132,14 +134,15 @@ class GrowingDraft:
         adding.
         """
         tips, guesses = [], []
+        before = self._processor.prefix_length + len(self._path)
         for tip in self._frontier:
-            path = self._path_to(tip)
             row = rows[tip.node - self._num_scored][: self._shape.vocab_size]
-            row = self._processor.row(row, path)
+            if self._processor.changes_logits:
+                row = self._processor.row(row, self._path_to(tip))
             if row[0] == -np.inf and row.max() == -np.inf:
                 continue  # the model has no guess here
             tips.append(tip)
-            position = self._processor.prefix_length + len(path)
+            position = before + self.tree.depth(tip.node)
             guesses.append(Guess(tip.chance, self._drawn(row, position, tip)))
         self._num_scored = len(self.tree) + 1
         return self._add(tips, guesses)
