@@ -132,10 +132,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             return self._verify(job, prefix, tree, first, judge, processor, next_draft)
 
         response = await self._engine.run(work)
-        total = cost_pb2.ComputeCost()
-        for cost in (response.cost, response.next_draft.cost):
-            add_cost(total, cost)
-        record_cost(total)
+        record_cost(_total_cost(response))
         round_to_blocks(response.cost, len(prefix))
         response.cost.grammar_ms = grammar_ms
         return response
@@ -210,6 +207,16 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
                 f"{prefix_length} tokens plus a tree of depth {deepest} "
                 f"exceed the context of {limit} tokens",
             )
+
+
+def _total_cost(response: verifier_pb2.VerifyResponse) -> cost_pb2.ComputeCost:
+    """Return the cost of the verdict and of the next draft."""
+    if not response.HasField("next_draft"):
+        return response.cost
+    total = cost_pb2.ComputeCost()
+    for part in (response.cost, response.next_draft.cost):
+        add_cost(total, part)
+    return total
 
 
 def _num_bonus_candidates(request: verifier_pb2.VerifyRequest) -> int:

@@ -156,15 +156,16 @@ class _ManyRequests(Generic[Response]):
                 self._stopping.add(task)
                 task.cancel()
         for each in held.message.requests:
-            if each.number in self._running:
-                reason = f"{each.number} is that of a request under way"
+            number = each.number
+            if number in self._running:
+                reason = f"{number} is that of a request under way"
                 raise InvalidField("requests.number", reason)
-            if each.number in held.refused:
-                self._refuse(each.number, held.refused[each.number])
+            if number in held.refused:
+                self._refuse(number, held.refused[number])
             elif len(self._running) >= MAX_RUNNING:
-                self._refuse(each.number, _too_many())
+                self._refuse(number, _too_many())
             else:
-                self._begin(each.number, each.request, held.share())
+                self._begin(number, each.request, held.share())
 
     def _begin(self, number: int, request: Any, share: HeldMessage) -> None:
         def ended(task: asyncio.Task[None]) -> None:
