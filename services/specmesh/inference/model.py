@@ -115,6 +115,8 @@ class Cancellation:
 
     def wait(self, seconds: float) -> bool:
         """Return whether it is set within ``seconds``."""
+        if seconds <= 0:
+            return self._is_set
         if self._awaited is None:
             self._awaited = threading.Event()
         # Looked at after that: who sets it then either comes first, or finds what to wake.
