@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count, repeat
 
 import numpy as np
 
@@ -167,13 +166,20 @@ class GrowingDraft:
     def _next_tips(self, tips: Sequence[_Tip], level: Sequence[Children], first: int) -> list[_Tip]:
         """Return the nodes of ``level``, which begin with ``first``, without those that will get no
         children."""
-        numbers, fixed = count(first), self._shape.fixed
-        found = []
-        for tip, children in zip(tips, level, strict=True):
-            places = repeat(0) if fixed is None else fixed.children(tip.place)
-            for chance, place in zip(children.chances, places, strict=False):
-                found.append(_Tip(next(numbers), chance, place))
-        return [tip for tip in found if fixed is None or fixed.children(tip.place)]
+        chances = [chance for children in level for chance in children.chances]
+        fixed = self._shape.fixed
+        if fixed is None:
+            return [_Tip(node, chance) for node, chance in enumerate(chances, first)]
+        places = [
+            place
+            for tip, children in zip(tips, level, strict=True)
+            for place in fixed.children(tip.place)[: len(children.chances)]
+        ]
+        return [
+            _Tip(node, chance, place)
+            for node, (chance, place) in enumerate(zip(chances, places, strict=True), first)
+            if fixed.children(place)
+        ]
 
     def _level(
         self, nodes: Sequence[int], drawn: Sequence[Drawn], counts: Sequence[int]
