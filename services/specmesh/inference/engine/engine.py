@@ -112,7 +112,8 @@ class Engine:
             while not isinstance(item := await job.next(), End):
                 yield item
         finally:
-            await self._leave(job)
+            if not job.drain():
+                await self._leave(job)
 
     async def run(self, work: Work[T]) -> T:
         """Run ``work`` and return its one item; an error after that item is logged."""
@@ -120,7 +121,8 @@ class Engine:
         try:
             item = await job.next()
         finally:
-            await self._leave(job)
+            if not job.drain():
+                await self._leave(job)
         assert not isinstance(item, End), "no item"
         return item
 
@@ -153,11 +155,9 @@ class Engine:
 
     async def _leave(self, job: Job[Any]) -> None:
         """Cancel ``job`` and return once it is neither queued nor running."""
-        if not job.has_stopped:
-            job.cancel()
-            if self._waiting.remove(job):
-                return
-        await job.stopped()
+        job.cancel()
+        if not self._waiting.remove(job):
+            await job.stopped()
 
     # On the thread.
 

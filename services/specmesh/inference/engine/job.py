@@ -65,17 +65,25 @@ class Job(Generic[T]):
 
     async def next(self) -> T | End:
         """Return the next item or the end; raises what the job raised."""
-        item = await self._take()
+        while not self._items:
+            await self._arrived()
+        item = self._items.popleft()
         if isinstance(item, End):
             self._ended = True
             if item.error is not None:
                 raise item.error
         return item
 
-    @property
-    def has_stopped(self) -> bool:
-        """True once the job is known to have left the engine's thread."""
-        return self._ended or bool(self._items and isinstance(self._items[-1], End))
+    def drain(self) -> bool:
+        """Drop the items that have arrived; return whether the job is known to have left the
+        engine's thread."""
+        while self._items and not self._ended:
+            item = self._items.popleft()
+            if isinstance(item, End):
+                self._ended = True
+                if item.error is not None:  # no caller is left to raise it
+                    log.error("job failed after its caller had left", exc_info=item.error)
+        return self._ended
 
     async def stopped(self) -> None:
         """Return once the started job has left the engine's thread.
@@ -84,24 +92,18 @@ class Job(Generic[T]):
         is free while it is not.
         """
         cancelled: asyncio.CancelledError | None = None
-        while not self._ended:
+        while not self.drain():
             try:
-                item = await self._take()
+                await self._arrived()
             except asyncio.CancelledError as error:
                 cancelled = error
-                continue
-            if isinstance(item, End):
-                self._ended = True
-                if item.error is not None:  # no caller is left to raise it
-                    log.error("job failed after its caller had left", exc_info=item.error)
         if cancelled is not None:
             raise cancelled
 
-    async def _take(self) -> T | End:
-        while not self._items:
-            self._arrival = self.loop.create_future()
-            await self._arrival
-        return self._items.popleft()
+    def _arrived(self) -> asyncio.Future[None]:
+        """Return what is done once there are further items."""
+        self._arrival = self.loop.create_future()
+        return self._arrival
 
     def receive(self, items: list[T | End]) -> None:
         """Take in items from the engine's thread."""

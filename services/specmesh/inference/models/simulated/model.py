@@ -144,6 +144,7 @@ class SimulatedSequence:
         self._tree = EMPTY
         self.num_rows = 0
         self.num_cached_tokens = min(self._shared, len(prefix) - 1)
+        self._num_uncached = len(prefix) - 1 - self.num_cached_tokens
         self.num_computed_tokens = 0
         self.latest_forward = ForwardSize()
 
@@ -185,10 +186,6 @@ class SimulatedSequence:
         self._chain.append(self._tree.tokens_on(keep))
         self._states.extend(self._node_states[node] for node in keep)
         self._cache.put(self._chain, self._states, self._origin, self._shared)
-
-    @property
-    def _num_uncached(self) -> int:
-        return len(self._chain) - self.num_cached_tokens - 1
 
     def _is_cold(self) -> bool:
         """Return whether the prefix counts as not cached: less than a block of it is cached, and
