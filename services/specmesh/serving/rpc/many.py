@@ -70,14 +70,14 @@ class OneOfMany:
 
 
 class _Batch:
-    """The responses of one message, and the requests that wait until gRPC has taken it.
+    """One ``message`` with responses, and the requests that wait until gRPC has taken it.
 
     Each waits for a future of its own: one for all would have to be shielded from those that are
     cancelled, which costs every request a turn of the event loop.
     """
 
-    def __init__(self) -> None:
-        self.responses: list[dict[str, Any]] = []
+    def __init__(self, message: Any) -> None:
+        self.message = message
         self.num_bytes = 0
         self._is_taken = False
         self._waiting: list[asyncio.Future[None]] = []
@@ -120,10 +120,7 @@ class _ManyRequests(Generic[Response]):
             while True:
                 if self._batches:
                     batch = self._batches.popleft()
-                    message = self._new_message()
-                    for response in batch.responses:
-                        message.responses.add(**response)
-                    yield message
+                    yield batch.message
                     batch.taken()
                 elif self._error is not None:
                     raise self._error
@@ -209,19 +206,23 @@ class _ManyRequests(Generic[Response]):
                 "ANSWER_TOO_LARGE",
                 f"the answer has {num_bytes} bytes; the limit is {MAX_REQUEST_BYTES}",
             )
-        return self._put({"number": number, "response": response}, num_bytes)
+        batch = self._batch_with_room(num_bytes)
+        batch.message.responses.add(number=number).response.CopyFrom(response)
+        return batch
 
     def _refuse(self, number: int, error: ServiceError) -> None:
         self._send_failure(number, write_failure(to_status(error)))
 
     def _send_failure(self, number: int, failure: RequestFailure | None) -> None:
-        self._put({"number": number, "failure": failure}, num_bytes=0)
+        response = self._batch_with_room(0).message.responses.add(number=number)
+        if failure is not None:
+            response.failure.CopyFrom(failure)
 
-    def _put(self, response: dict[str, Any], num_bytes: int) -> _Batch:
+    def _batch_with_room(self, num_bytes: int) -> _Batch:
+        """Return the batch that goes out with a response of ``num_bytes``."""
         batches = self._batches
         if not batches or batches[-1].num_bytes + num_bytes > MAX_MESSAGE_BYTES:
-            batches.append(_Batch())
-        batches[-1].responses.append(response)
+            batches.append(_Batch(self._new_message()))
         batches[-1].num_bytes += num_bytes
         self._changed.set()
         return batches[-1]
