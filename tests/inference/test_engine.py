@@ -19,7 +19,7 @@ from specmesh.inference.engine import engine as engine_module
 from specmesh.inference.engine import pulse
 from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
 from specmesh.inference.engine.engine import Engine
-from specmesh.inference.engine.job import Job
+from specmesh.inference.engine.job import Job, deliver
 from specmesh.inference.model import (
     Cancellation,
     DeviceLost,
@@ -178,21 +178,19 @@ async def test_jobs_that_wait_together_share_a_forward(model, jobs):
 
 
 async def test_callers_are_woken_once_all_jobs_of_a_forward_have_used_it(model, jobs, monkeypatch):
-    deliver = Job.deliver
-
-    def noted(job: Job) -> None:
-        jobs.closed.append("woken")
-        deliver(job)
+    def noted(together: Sequence[Job]) -> None:
+        jobs.closed.append(f"{len(together)} woken")
+        deliver(together)
 
     model.hold()
     first = jobs.begin("a")
     await model.began()
     others = await jobs.queue("b", "c")
-    monkeypatch.setattr(Job, "deliver", noted)
+    monkeypatch.setattr(engine_module, "deliver", noted)
     model.go_on(for_ever=True)
     await asyncio.gather(first, *others)
     used = [name for name in jobs.closed if name in {"b", "c"}]
-    assert jobs.closed[-4:] == [*used, "woken", "woken"]
+    assert jobs.closed[-3:] == [*used, "2 woken"]
 
 
 async def test_jobs_that_share_a_forward_find_their_first_tokens_together(model, jobs, engine):

@@ -27,7 +27,7 @@ from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.strategies.commands import Draft
 from specmesh.orchestrator.strategies.events import Drafted
-from specmesh.serving.rpc.interceptors import CallInterceptor, Layer, reporting_errors
+from specmesh.serving.rpc.interceptors import CallInterceptor, Guard
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.v1 import generation_pb2_grpc
 
@@ -150,13 +150,13 @@ async def serve(store_on: StoreOn) -> AsyncIterator[Serve]:
         async def serving(
             behind: Orchestrated,
             store: SessionStore | None = None,
-            layers: Sequence[Layer] = (),
+            guard: Guard | None = None,
             defaults: Defaults = DEFAULTS,
         ) -> generation_pb2_grpc.GenerationServiceStub:
             prompts = PromptReader()
             stack.push_async_callback(prompts.close)
             servicer = GenerationServicer(behind.mesh, behind.targets, store, defaults, prompts)
-            server = grpc.aio.server(interceptors=[CallInterceptor([reporting_errors, *layers])])
+            server = grpc.aio.server(interceptors=[CallInterceptor(guard=guard)])
             generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()

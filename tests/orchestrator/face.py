@@ -14,7 +14,7 @@ from specmesh.orchestrator.requests.plan import Defaults
 from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.tokenizer_servicer import TokenizerServicer
-from specmesh.serving.rpc.interceptors import CallInterceptor, reporting_errors
+from specmesh.serving.rpc.interceptors import CallInterceptor
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.v1 import generation_pb2_grpc, tokenizer_pb2_grpc
 
@@ -42,7 +42,7 @@ async def face(behind: Orchestrated, store: SessionStore | None = None) -> Async
     generation = GenerationServicer(
         *(behind.mesh, behind.targets, store, Defaults("autoregressive"), prompts)
     )
-    server = grpc.aio.server(interceptors=[CallInterceptor([reporting_errors])])
+    server = grpc.aio.server(interceptors=[CallInterceptor()])
     generation_pb2_grpc.add_GenerationServiceServicer_to_server(generation, server)
     tokenizer_pb2_grpc.add_TokenizerServiceServicer_to_server(
         TokenizerServicer(behind.targets, prompts), server

@@ -48,7 +48,7 @@ from specmesh.serving.codec.wire import (
     write_distributions,
 )
 from specmesh.serving.errors import FailedPreconditionStatus
-from specmesh.serving.rpc.interceptors import CallInterceptor, exchange, reporting_errors
+from specmesh.serving.rpc.interceptors import CallInterceptor, exchange
 from specmesh.serving.rpc.many import answer_many
 from specmesh.v1 import model_pb2
 
@@ -124,7 +124,7 @@ class Peer(model_service_pb2_grpc.ModelServiceServicer):
         self._health = health.aio.HealthServicer()
         self.process_id = uuid4().hex
         options = [("grpc.so_reuseport", 0)]
-        interceptors = [CallInterceptor([reporting_errors])]
+        interceptors = [CallInterceptor()]
         self._server = grpc.aio.server(interceptors=interceptors, options=options)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)
@@ -258,9 +258,9 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
     def VerifyMany(self, request_iterator, context):  # noqa: N802
         self.num_open_calls += 1
 
-        async def each(request):
+        async def each(request, send):
             response = await self.Verify(request, context)
-            yield verifier_pb2.VerifyEachResponse(response=response)
+            send(verifier_pb2.VerifyEachResponse(response=response))
 
         return answer_many(request_iterator, context, each, verifier_pb2.VerifyManyResponse)
 
@@ -344,11 +344,11 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
     def DraftMany(self, request_iterator, context):  # noqa: N802
         self.num_open_calls += 1
 
-        async def each(request):
+        async def each(request, send):
             async with aclosing(self.Draft(request, context)) as responses:
                 async for response in responses:
-                    yield drafter_pb2.DraftEachResponse(response=response)
-            yield drafter_pb2.DraftEachResponse(last=True)
+                    send(drafter_pb2.DraftEachResponse(response=response))
+            send(drafter_pb2.DraftEachResponse(last=True))
 
         return answer_many(request_iterator, context, each, drafter_pb2.DraftManyResponse)
 

@@ -68,7 +68,7 @@ async def pair(connect, serve, store_on, redis_server) -> Pair:
         await serve(
             await connect([verifier], [drafter]),
             store_on(redis_server.url, timeout_s=10),
-            layers=[by_name],
+            guard=by_name,
         )
         for _ in range(2)
     ]

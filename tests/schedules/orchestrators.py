@@ -28,7 +28,7 @@ from specmesh.orchestrator.replicas.target import TargetRegistry
 from specmesh.orchestrator.requests.plan import Defaults
 from specmesh.orchestrator.requests.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
-from specmesh.serving.rpc.interceptors import CallInterceptor, reporting_errors
+from specmesh.serving.rpc.interceptors import CallInterceptor
 from specmesh.serving.store.prefix_directory import PrefixDirectory
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.v1 import generation_pb2_grpc
@@ -128,7 +128,7 @@ class Orchestrator:
             self._handlers[f"/{service}/{name}"] = handler
 
     async def _intercept(self) -> None:
-        interceptor = CallInterceptor([reporting_errors])
+        interceptor = CallInterceptor()
         for method, handler in list(self._handlers.items()):
             details: Any = _Details(method)
             found = await interceptor.intercept_service(_continuing(handler), details)

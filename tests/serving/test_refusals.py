@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 
 import grpc
 import grpc.aio
@@ -69,8 +69,8 @@ class Service(verifier_pb2_grpc.VerifierServiceServicer, DrafterServiceServicer)
             )
 
     def VerifyMany(self, request_iterator, context):  # noqa: N802
-        async def each(request):
-            yield verifier_pb2.VerifyEachResponse(response=await self.Verify(request, context))
+        async def each(request, send):
+            send(verifier_pb2.VerifyEachResponse(response=await self.Verify(request, context)))
 
         return answer_many(request_iterator, context, each, verifier_pb2.VerifyManyResponse)
 
@@ -275,8 +275,8 @@ async def test_bytes_held_for_calls_under_way_are_bounded(connect: Connect, serv
 async def test_names_of_methods_are_not_measured_while_a_replica_loads():
     measured: list[str] = []
 
-    @asynccontextmanager
-    async def layer(request: ObservedRequest) -> AsyncIterator[None]:
+    @contextmanager
+    def layer(request: ObservedRequest) -> Iterator[None]:
         measured.append(request.method)
         yield
 

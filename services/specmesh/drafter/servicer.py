@@ -40,7 +40,7 @@ from specmesh.serving.codec.wire import (
     read_tree_shape,
 )
 from specmesh.serving.rpc.interceptors import exchange
-from specmesh.serving.rpc.many import answer_many
+from specmesh.serving.rpc.many import Send, answer_many
 
 DraftJob = Job[drafter_pb2.DraftResponse]
 DraftSteps = Steps[drafter_pb2.DraftResponse]
@@ -120,12 +120,12 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         """Make the drafts that the call asks for concurrently, each as ``Draft`` does."""
 
         async def each(
-            request: drafter_pb2.DraftRequest,
-        ) -> AsyncGenerator[drafter_pb2.DraftEachResponse, None]:
+            request: drafter_pb2.DraftRequest, send: Send[drafter_pb2.DraftEachResponse]
+        ) -> None:
             async with aclosing(self.Draft(request, context)) as responses:
                 async for response in responses:
-                    yield drafter_pb2.DraftEachResponse(response=response)
-            yield drafter_pb2.DraftEachResponse(last=True)
+                    send(drafter_pb2.DraftEachResponse(response=response))
+            send(drafter_pb2.DraftEachResponse(last=True))
 
         return answer_many(request_iterator, context, each, drafter_pb2.DraftManyResponse)
 

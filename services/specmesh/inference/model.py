@@ -91,15 +91,36 @@ class ModelDescription:
     generation_defaults: Mapping[str, float] = field(default_factory=dict)
 
 
-class Cancellation(threading.Event):
-    """An event that is set once nobody wants the result of a call any more.
+class Cancellation:
+    """An event that is set once nobody wants the result of a call any more. Hardly any call is
+    waited for, and only by one thread, so that the costly part of an event is made for a wait.
 
     ``arrived_s`` is the time at which the call arrived, by ``time.perf_counter``.
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self.arrived_s = time.perf_counter()
+        self._is_set = False
+        self._awaited: threading.Event | None = None
+
+    def set(self) -> None:
+        """Record that nobody wants the result."""
+        self._is_set = True
+        if self._awaited is not None:
+            self._awaited.set()
+
+    def is_set(self) -> bool:
+        """Return whether nobody wants the result."""
+        return self._is_set
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether it is set within ``seconds``."""
+        if seconds <= 0:
+            return self._is_set
+        if self._awaited is None:
+            self._awaited = threading.Event()
+        # Looked at after that: who sets it then either comes first, or finds what to wake.
+        return self._is_set or self._awaited.wait(seconds)
 
 
 DEFAULT_ROOM_TOKENS = 1024

@@ -4,7 +4,7 @@ answers."""
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ from specmesh.serving.codec.verdicts import write_verdict
 from specmesh.serving.codec.wire import read_distributions, read_tree
 from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import exchange
-from specmesh.serving.rpc.many import answer_many
+from specmesh.serving.rpc.many import Send, answer_many
 from specmesh.verifier.next_draft import RequestedDraft, draft_below, read_next_draft
 
 VerifyJob = Job[verifier_pb2.VerifyResponse]
@@ -91,9 +91,9 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         return answer_many(request_iterator, context, self._each, verifier_pb2.VerifyManyResponse)
 
     async def _each(
-        self, request: verifier_pb2.VerifyRequest
-    ) -> AsyncGenerator[verifier_pb2.VerifyEachResponse, None]:
-        yield verifier_pb2.VerifyEachResponse(response=await self._respond(request))
+        self, request: verifier_pb2.VerifyRequest, send: Send[verifier_pb2.VerifyEachResponse]
+    ) -> None:
+        send(verifier_pb2.VerifyEachResponse(response=await self._respond(request)))
 
     async def _respond(self, request: verifier_pb2.VerifyRequest) -> verifier_pb2.VerifyResponse:
         sampling = kept_sampling(request.sampling)
@@ -132,10 +132,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             return self._verify(job, prefix, tree, first, judge, processor, next_draft)
 
         response = await self._engine.run(work)
-        total = cost_pb2.ComputeCost()
-        for cost in (response.cost, response.next_draft.cost):
-            add_cost(total, cost)
-        record_cost(total)
+        record_cost(_total_cost(response))
         round_to_blocks(response.cost, len(prefix))
         response.cost.grammar_ms = grammar_ms
         return response
@@ -210,6 +207,16 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
                 f"{prefix_length} tokens plus a tree of depth {deepest} "
                 f"exceed the context of {limit} tokens",
             )
+
+
+def _total_cost(response: verifier_pb2.VerifyResponse) -> cost_pb2.ComputeCost:
+    """Return the cost of the verdict and of the next draft."""
+    if not response.HasField("next_draft"):
+        return response.cost
+    total = cost_pb2.ComputeCost()
+    for part in (response.cost, response.next_draft.cost):
+        add_cost(total, part)
+    return total
 
 
 def _num_bonus_candidates(request: verifier_pb2.VerifyRequest) -> int:

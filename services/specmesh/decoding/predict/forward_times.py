@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -35,6 +36,8 @@ class ForwardTimes:
 
     def __init__(self) -> None:
         self._row_s = self._fixed_s = self._typical_s = self._typical_rows = 0.0
+        self._typical_due = 1
+        """The number of forwards from which on ``typical_s`` is computed anew."""
         self._knows_rows = self._varies = False
         self._latest: deque[tuple[float, float]] = deque(maxlen=WINDOW)
         self._kept: defaultdict[int, deque[tuple[int, float, float]]] = defaultdict(
@@ -72,8 +75,10 @@ class ForwardTimes:
 
     @property
     def typical_s(self) -> float:
-        """The median time of the latest forwards."""
-        self._fit_if_due()
+        """The median time of the latest forwards, which needs no fit."""
+        if self._num_added >= self._typical_due:
+            self._typical_due = self._num_added + self._patience
+            self._typical_s = median(seconds for _, seconds in self._latest)
         return self._typical_s
 
     @property
@@ -116,8 +121,13 @@ class ForwardTimes:
             self._near[asked] = max(0.0, float(np.median(moved)))
         return self._near[asked]
 
+    @property
+    def _patience(self) -> int:
+        """The number of further forwards that change what is known."""
+        return 1 if len(self._latest) <= ENOUGH else ENOUGH
+
     def _fit_if_due(self) -> None:
-        if self._num_new >= (1 if len(self._latest) <= ENOUGH else ENOUGH):
+        if self._num_new >= self._patience:
             self._num_new = 0
             self._fit()
 
@@ -125,7 +135,6 @@ class ForwardTimes:
         self._near.clear()
         rows, seconds = np.array(self._latest).T
         self._typical_rows = float(np.median(rows))
-        self._typical_s = float(np.median(seconds))
         most = int(np.bincount(rows.astype(np.intp)).max())
         self._varies = len(rows) - most >= ENOUGH
         forwards = np.array([*self._earlier(), *self._latest])

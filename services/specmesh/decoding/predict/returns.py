@@ -71,12 +71,13 @@ class Returns:
         if not self._missing or len(self._after_s) < ENOUGH:
             return -math.inf
         answered = self._missing[-1]
-        waited_s, fixed_s = now - answered, self._forwards.shared_s
-        longest_s = LONGEST_SHARE * self._forwards.typical_s
-        best_s, best_gain = -math.inf, 0.0
+        waited_s, longest_s = now - answered, LONGEST_SHARE * self._forwards.typical_s
         # Those that are missing still have not come back within the time that has passed.
         expected = (SLACK * seconds for seconds in self._after_s)
         to_come = sorted(seconds for seconds in expected if seconds > waited_s)
+        if not to_come or to_come[0] > longest_s:
+            return -math.inf
+        best_s, best_gain, fixed_s = -math.inf, 0.0, self._forwards.shared_s
         for num_back, after_s in enumerate(to_come, start=1):
             left_s = after_s - waited_s
             if after_s > longest_s:

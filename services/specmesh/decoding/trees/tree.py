@@ -29,8 +29,13 @@ class TokenTree:
                 "tree.parents",
                 f"holds {len(self.parents)} entries for {len(self.token_ids)} tokens",
             )
+        size = len(self.token_ids)
+        if self.parents == tuple(range(size)):  # a chain, as most trees are
+            object.__setattr__(self, "depths", tuple(range(size + 1)))
+            object.__setattr__(self, "_children", (*zip(range(1, size + 1)), ()))
+            return
         depths = [0]
-        children: list[list[int]] = [[] for _ in range(len(self) + 1)]
+        children: list[list[int]] = [[] for _ in range(size + 1)]
         for node, parent in enumerate(self.parents, start=1):
             if not 0 <= parent < node:
                 raise InvalidField(
@@ -38,7 +43,7 @@ class TokenTree:
                 )
             depths.append(depths[parent] + 1)
             children[parent].append(node)
-        if len(set(zip(self.parents, self.token_ids, strict=True))) != len(self):
+        if len(set(zip(self.parents, self.token_ids, strict=True))) != size:
             raise InvalidField("tree.token_ids", "two children of one node carry the same token")
         object.__setattr__(self, "depths", tuple(depths))
         object.__setattr__(self, "_children", tuple(map(tuple, children)))

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from specmesh.inference.engine.admission_queue import AdmissionQueue
 from specmesh.inference.engine.doorbell import Doorbell
 from specmesh.inference.engine.first_tokens import FirstTokens
-from specmesh.inference.engine.job import End, Job, Work
+from specmesh.inference.engine.job import End, Job, Work, deliver
 from specmesh.inference.engine.pulse import LOOK_SECONDS, Pulse
 from specmesh.inference.model import (
     ComputesElsewhere,
@@ -112,7 +112,8 @@ class Engine:
             while not isinstance(item := await job.next(), End):
                 yield item
         finally:
-            await self._leave(job)
+            if not job.drain():
+                await self._leave(job)
 
     async def run(self, work: Work[T]) -> T:
         """Run ``work`` and return its one item; an error after that item is logged."""
@@ -120,7 +121,8 @@ class Engine:
         try:
             item = await job.next()
         finally:
-            await self._leave(job)
+            if not job.drain():
+                await self._leave(job)
         assert not isinstance(item, End), "no item"
         return item
 
@@ -153,11 +155,9 @@ class Engine:
 
     async def _leave(self, job: Job[Any]) -> None:
         """Cancel ``job`` and return once it is neither queued nor running."""
-        if not job.has_stopped:
-            job.cancel()
-            if self._waiting.remove(job):
-                return
-        await job.stopped()
+        job.cancel()
+        if not self._waiting.remove(job):
+            await job.stopped()
 
     # On the thread.
 
@@ -199,8 +199,7 @@ class Engine:
             self._doorbell.forward_ended(_num_rows(running, results), forward_s)
             self._doorbell.answered(len(running) - len(left), time.perf_counter())
             # Only now, so that the event loop does not compete with the jobs for the interpreter.
-            for job in running:
-                job.deliver()
+            deliver(running)
             return left
         if len(running) == 1 or isinstance(results, Interrupted):
             return [job for job in running if job.throw(results)]

@@ -11,9 +11,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
 from specmesh.inference.model import Cancellation, ForwardRequest, Logits
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Steps = Generator[ForwardRequest | T, Logits, None]
+Deliveries = list[tuple["Job[Any]", list[Any]]]
+"""Items for the callers of jobs."""
 Work = Callable[["Job[T]"], Steps[T]]
 
 
@@ -42,13 +44,15 @@ class Job(Generic[T]):
 
     def __init__(self, work: Work[T]) -> None:
         self._work = work
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
+        """The event loop on which the caller waits."""
         # A queue with one reader, which is woken once for all items that have arrived.
         self._items: deque[T | End] = deque()
         self._arrival: asyncio.Future[None] | None = None
         self._ended = False
         self._steps: Steps[T] | None = None
-        self._outgoing: list[T | End] = []
+        self.outgoing: list[T | End] = []
+        """Items that wait for ``deliver``."""
         self.cancellation = Cancellation()
         self.queue_ms = 0.0
         """The time in ms that the job waited for its first step."""
@@ -61,17 +65,25 @@ class Job(Generic[T]):
 
     async def next(self) -> T | End:
         """Return the next item or the end; raises what the job raised."""
-        item = await self._take()
+        while not self._items:
+            await self._arrived()
+        item = self._items.popleft()
         if isinstance(item, End):
             self._ended = True
             if item.error is not None:
                 raise item.error
         return item
 
-    @property
-    def has_stopped(self) -> bool:
-        """True once the job is known to have left the engine's thread."""
-        return self._ended or bool(self._items and isinstance(self._items[-1], End))
+    def drain(self) -> bool:
+        """Drop the items that have arrived; return whether the job is known to have left the
+        engine's thread."""
+        while self._items and not self._ended:
+            item = self._items.popleft()
+            if isinstance(item, End):
+                self._ended = True
+                if item.error is not None:  # no caller is left to raise it
+                    log.error("job failed after its caller had left", exc_info=item.error)
+        return self._ended
 
     async def stopped(self) -> None:
         """Return once the started job has left the engine's thread.
@@ -80,26 +92,21 @@ class Job(Generic[T]):
         is free while it is not.
         """
         cancelled: asyncio.CancelledError | None = None
-        while not self._ended:
+        while not self.drain():
             try:
-                item = await self._take()
+                await self._arrived()
             except asyncio.CancelledError as error:
                 cancelled = error
-                continue
-            if isinstance(item, End):
-                self._ended = True
-                if item.error is not None:  # no caller is left to raise it
-                    log.error("job failed after its caller had left", exc_info=item.error)
         if cancelled is not None:
             raise cancelled
 
-    async def _take(self) -> T | End:
-        while not self._items:
-            self._arrival = self._loop.create_future()
-            await self._arrival
-        return self._items.popleft()
+    def _arrived(self) -> asyncio.Future[None]:
+        """Return what is done once there are further items."""
+        self._arrival = self.loop.create_future()
+        return self._arrival
 
-    def _receive(self, items: list[T | End]) -> None:
+    def receive(self, items: list[T | End]) -> None:
+        """Take in items from the engine's thread."""
         self._items += items
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
@@ -111,7 +118,9 @@ class Job(Generic[T]):
         later."""
         self.queue_ms = (time.perf_counter() - self.cancellation.arrived_s) * 1e3
         self._steps = steps = self._work(self)
-        return self._proceed(steps, lambda: next(steps), passes=(NoRoom,))
+        goes_on = self._proceed(next, steps, passes=(NoRoom,))
+        deliver([self])
+        return goes_on
 
     def go_on(self, logits: Logits | None) -> bool:
         """Run from the answered request to the next, or wait on if ``logits`` are None; False if
@@ -121,8 +130,7 @@ class Job(Generic[T]):
         if logits is None:
             return True
         assert self._steps is not None
-        steps = self._steps
-        return self._proceed(steps, lambda: steps.send(logits), delivers=False)
+        return self._proceed(self._steps.send, logits)
 
     def throw(self, error: BaseException) -> bool:
         """Raise ``error`` where the job waits for logits; False if it makes no further request, or
@@ -130,23 +138,19 @@ class Job(Generic[T]):
         if self.ended_if_cancelled():
             return False
         assert self._steps is not None
-        steps = self._steps
-        return self._proceed(steps, lambda: steps.throw(error))
-
-    def deliver(self) -> None:
-        """Send the caller the items that wait for it."""
-        items, self._outgoing = self._outgoing, []
-        self._tell(items)
+        goes_on = self._proceed(self._steps.throw, error)
+        deliver([self])
+        return goes_on
 
     def fail(self, error: BaseException) -> None:
         """Tell the caller that the job failed with ``error``."""
-        self._tell([End(error)])
+        _send([(self, [End(error)])])
 
     def ended_if_cancelled(self) -> bool:
         """End the job at its current step if it is cancelled; return whether it is."""
         if not self.cancellation.is_set():
             return False
-        self._tell([self._closed()])
+        _send([(self, [self._closed()])])
         return True
 
     @property
@@ -156,11 +160,9 @@ class Job(Generic[T]):
 
     def _proceed(
         self,
-        steps: Steps[T],
-        step: Callable[[], ForwardRequest | T],
+        step: Callable[..., ForwardRequest | T],
+        *arguments: Any,
         passes: tuple[type[Exception], ...] = (),
-        *,
-        delivers: bool = True,
     ) -> bool:
         """Run from ``step`` to the next request. Errors go to the caller, except for those in
         ``passes``.
@@ -168,15 +170,16 @@ class Job(Generic[T]):
         All items before that request are delivered together: waking the caller twice would take
         longer than computing the next item.
         """
-        items: list[T | End] = []
+        items = self.outgoing
         try:
-            item = step()
+            item = step(*arguments)
             while not self.cancellation.is_set():
                 if isinstance(item, ForwardRequest):
                     self._request = item
                     return True
                 items.append(item)
-                item = next(steps)
+                assert self._steps is not None
+                item = next(self._steps)
             items.append(self._closed())
         except passes:
             raise
@@ -188,10 +191,6 @@ class Job(Generic[T]):
             items.append(End(_out_of_memory(error)))
         except BaseException as error:  # the caller decides what to do with it
             items.append(End(error))
-        finally:
-            self._outgoing += items
-            if delivers:
-                self.deliver()
         return False
 
     def _closed(self) -> End:
@@ -202,13 +201,29 @@ class Job(Generic[T]):
             return End(error)
         return End()
 
-    def _tell(self, items: list[T | End]) -> None:
-        if not items:
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._receive, items)
-        except RuntimeError:  # the loop is closed, so nobody waits any more
-            self.cancel()
+
+def deliver(jobs: Sequence[Job[Any]]) -> None:
+    """Send the callers of ``jobs`` the items that wait for them. They wait on one event loop, which
+    is woken once for all of them: that takes longer than to compute the next item."""
+    sent = [(job, job.outgoing) for job in jobs if job.outgoing]
+    for job, _ in sent:
+        job.outgoing = []
+    _send(sent)
+
+
+def _send(items: Deliveries) -> None:
+    if not items:
+        return
+    try:
+        items[0][0].loop.call_soon_threadsafe(_receive, items)
+    except RuntimeError:  # the loop is closed, so nobody waits any more
+        for job, _ in items:
+            job.cancel()
+
+
+def _receive(items: Deliveries) -> None:
+    for job, each in items:
+        job.receive(each)
 
 
 def _never_fits(error: TooLarge) -> FailedPreconditionStatus:

@@ -75,9 +75,10 @@ class PrefixCache(Generic[State]):
             if found := self._by_digest.get(chain.digest_at(longer)):
                 length, holders = longer, tuple(self._keys[line] for line in found)
                 break
+        left = chain[length:]
         shared, key = max(
             (
-                (length + _shared(self._entries[key].chain[length:], chain, length), key)
+                (length + _shared(self._entries[key].chain[length:], left), key)
                 for key in holders
                 if self._entries[key].chain.salt == chain.salt
             ),
@@ -127,6 +128,9 @@ class PrefixCache(Generic[State]):
                 del self._by_digest[digest]
 
 
-def _shared(tokens: Sequence[int], chain: PrefixChain, start: int) -> int:
-    pairs = map(eq, tokens, chain[start:])
-    return sum(1 for _ in takewhile(bool, pairs))
+def _shared(tokens: Sequence[int], others: Sequence[int]) -> int:
+    """Return the number of first tokens that are equal."""
+    shorter = min(len(tokens), len(others))
+    if tokens[:shorter] == others[:shorter]:  # as where one continues the other
+        return shorter
+    return sum(1 for _ in takewhile(bool, map(eq, tokens, others)))

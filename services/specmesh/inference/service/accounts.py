@@ -19,16 +19,15 @@ _cached = metrics.CACHED_TOKENS.tally()
 def record_cost(cost: cost_pb2.ComputeCost) -> None:
     """Record the cost of a call that is ending. Call it on the event loop and inside the call's
     span."""
+    queue_ms, forward_ms = cost.queue_ms, cost.forward_ms
+    cached, computed = cost.num_cached_tokens, cost.num_computed_tokens
     annotate(
-        queue_ms=cost.queue_ms,
-        forward_ms=cost.forward_ms,
-        cached_tokens=cost.num_cached_tokens,
-        computed_tokens=cost.num_computed_tokens,
+        queue_ms=queue_ms, forward_ms=forward_ms, cached_tokens=cached, computed_tokens=computed
     )
-    _queue_time.record(cost.queue_ms / 1e3)
-    _forward_time.record(cost.forward_ms / 1e3)
-    _computed.add(cost.num_computed_tokens)
-    _cached.add(cost.num_cached_tokens)
+    _queue_time.record(queue_ms / 1e3)
+    _forward_time.record(forward_ms / 1e3)
+    _computed.add(computed)
+    _cached.add(cached)
 
 
 def round_to_blocks(cost: cost_pb2.ComputeCost, num_prefix_tokens: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count, repeat
 
 import numpy as np
 
@@ -116,6 +115,8 @@ class GrowingDraft:
         """Add a level without a forward pass if the grammar leaves just one token below every node
         drafted from, else return None. It is the level that ``grow`` would add, and the nodes go
         through the next forward pass together."""
+        if not self._processor.may_force:
+            return None
         guesses = []
         for tip in self._frontier:
             token = self._processor.forced(self._path_to(tip))
@@ -132,14 +133,15 @@ class GrowingDraft:
         adding.
         """
         tips, guesses = [], []
+        before = self._processor.prefix_length + len(self._path)
         for tip in self._frontier:
-            path = self._path_to(tip)
             row = rows[tip.node - self._num_scored][: self._shape.vocab_size]
-            row = self._processor.row(row, path)
+            if self._processor.changes_logits:
+                row = self._processor.row(row, self._path_to(tip))
             if row[0] == -np.inf and row.max() == -np.inf:
                 continue  # the model has no guess here
             tips.append(tip)
-            position = self._processor.prefix_length + len(path)
+            position = before + self.tree.depth(tip.node)
             guesses.append(Guess(tip.chance, self._drawn(row, position, tip)))
         self._num_scored = len(self.tree) + 1
         return self._add(tips, guesses)
@@ -164,13 +166,20 @@ class GrowingDraft:
     def _next_tips(self, tips: Sequence[_Tip], level: Sequence[Children], first: int) -> list[_Tip]:
         """Return the nodes of ``level``, which begin with ``first``, without those that will get no
         children."""
-        numbers, fixed = count(first), self._shape.fixed
-        found = []
-        for tip, children in zip(tips, level, strict=True):
-            places = repeat(0) if fixed is None else fixed.children(tip.place)
-            for chance, place in zip(children.chances, places, strict=False):
-                found.append(_Tip(next(numbers), chance, place))
-        return [tip for tip in found if fixed is None or fixed.children(tip.place)]
+        chances = [chance for children in level for chance in children.chances]
+        fixed = self._shape.fixed
+        if fixed is None:
+            return [_Tip(node, chance) for node, chance in enumerate(chances, first)]
+        places = [
+            place
+            for tip, children in zip(tips, level, strict=True)
+            for place in fixed.children(tip.place)[: len(children.chances)]
+        ]
+        return [
+            _Tip(node, chance, place)
+            for node, (chance, place) in enumerate(zip(chances, places, strict=True), first)
+            if fixed.children(place)
+        ]
 
     def _level(
         self, nodes: Sequence[int], drawn: Sequence[Drawn], counts: Sequence[int]

@@ -33,24 +33,24 @@ class PrefixResolver:
         Raises ``InvalidField``, or ``FailedPreconditionStatus`` with reason PREFIX_UNKNOWN when
         the base is neither cached here nor in the store: the caller then sends every token.
         """
-        length, digest = prefix.base_length, prefix.base_digest
-        self._check_length(length + len(prefix.token_ids))
-        check_tokens("prefix.token_ids", prefix.token_ids, self._model.description.vocab_size)
+        length, salt, token_ids = prefix.base_length, prefix.salt, prefix.token_ids
+        self._check_length(length + len(token_ids))
+        check_tokens("prefix.token_ids", token_ids, self._model.description.vocab_size)
         if length % BLOCK_TOKENS:
             raise InvalidField("prefix.base_length", f"must be a multiple of {BLOCK_TOKENS}")
-        if not is_salt(prefix.salt):
+        if not is_salt(salt):
             raise InvalidField("prefix.salt", f"must be empty or {SALT_BYTES} bytes")
-        chain = PrefixChain(salt=prefix.salt)
-        if length:
-            held = self._model.find_base(length, digest)
-            if held is not None and held.salt == prefix.salt:
-                chain = held
-            else:
-                chain = await self._read(prefix)
-        if len(prefix.token_ids) < MANY_TOKENS:
-            chain.append(prefix.token_ids)
+        held = self._model.find_base(length, prefix.base_digest) if length else None
+        if not length:
+            chain = PrefixChain(salt=salt)
+        elif held is not None and held.salt == salt:
+            chain = held
         else:
-            await asyncio.to_thread(chain.append, prefix.token_ids)
+            chain = await self._read(prefix)
+        if len(token_ids) < MANY_TOKENS:
+            chain.append(token_ids)
+        else:
+            await asyncio.to_thread(chain.append, token_ids)
         return chain
 
     def _check_length(self, length: int) -> None:

@@ -15,9 +15,8 @@ _MOST_BYTES = 512
 def kept_sampling(message: sampling_pb2.SamplingParameters) -> Sampling:
     """Return what ``read_sampling`` does, without reading the parameters of the latest thousand
     answers more than once."""
-    if message.ByteSize() > _MOST_BYTES:
-        return read_sampling(message)
-    return _read(message.SerializeToString(deterministic=True))
+    data = message.SerializeToString(deterministic=True)
+    return _read(data) if len(data) <= _MOST_BYTES else read_sampling(message)
 
 
 @lru_cache(maxsize=1024)

@@ -20,7 +20,7 @@ from specmesh.decoding.predict.platt import MAX_BIAS, MAX_SLOPE, Platt
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.trees.growth import TreeGrowth
 from specmesh.decoding.trees.shape import TreeShape
-from specmesh.decoding.trees.tree import TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2, tokens_pb2
 from specmesh.serving.codec.grammars import read_grammar, write_grammar
 from specmesh.v1 import sampling_pb2
@@ -107,11 +107,14 @@ def used(parameters: DataclassInstance) -> dict[str, Any]:
 
 def read_tree(message: tokens_pb2.TokenTree, vocab_size: int) -> TokenTree:
     """Return the tree of a request. Raises ``InvalidField`` for more than ``MAX_TREE_NODES``."""
-    for name, entries in (("token_ids", message.token_ids), ("parents", message.parents)):
+    token_ids, parents = message.token_ids, message.parents
+    if not token_ids and not parents:
+        return EMPTY
+    for name, entries in (("token_ids", token_ids), ("parents", parents)):
         if len(entries) > MAX_TREE_NODES:
             raise InvalidField(f"tree.{name}", f"must hold at most {MAX_TREE_NODES} nodes")
-    check_tokens("tree.token_ids", message.token_ids, vocab_size)
-    return TokenTree(tuple(message.token_ids), tuple(message.parents))
+    check_tokens("tree.token_ids", token_ids, vocab_size)
+    return TokenTree(tuple(token_ids), tuple(parents))
 
 
 def write_tree(

@@ -23,7 +23,7 @@ from specmesh.serving.rpc.call_metrics import timed
 from specmesh.serving.rpc.drain import RequestGate
 from specmesh.serving.rpc.health import Health
 from specmesh.serving.rpc.intake import MAX_METADATA_BYTES, MAX_REQUEST_BYTES, Intake
-from specmesh.serving.rpc.interceptors import CallInterceptor, Layer, reporting_errors
+from specmesh.serving.rpc.interceptors import CallInterceptor, Layer
 from specmesh.serving.rpc.late_handlers import LateHandlers
 from specmesh.serving.rpc.listening import listens
 from specmesh.serving.rpc.server_spans import traced
@@ -118,17 +118,19 @@ class Server:
         self._handlers = LateHandlers()
         self.health = Health(service.names)
         self._following: asyncio.Task[None] | None = None
-        layers: list[Layer] = [reporting_errors, self._gate.admit]
-        if metrics_enabled():
-            layers.insert(0, timed)
+        layers: list[Layer] = []
         if tracing_enabled():
-            layers.insert(0, traced)
+            layers.append(traced)
+        if metrics_enabled():
+            layers.append(timed)
         intake = Intake(settings.max_request_bytes, settings.max_held_bytes)
         self._entry = GuardedPort(settings)
         guard = self._entry.guard.admit
         self._server = grpc.aio.server(
             handlers=[self._handlers],
-            interceptors=[CallInterceptor(layers, intake, settings.stall_seconds, guard)],
+            interceptors=[
+                CallInterceptor(layers, self._gate.admit, intake, settings.stall_seconds, guard)
+            ],
             options=(
                 *_OPTIONS,
                 # Two processes on one port would share its calls silently, unless they are workers.

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 import grpc.aio
@@ -35,10 +35,9 @@ SERVER_FAULTS = frozenset(
 the caller."""
 
 
-@asynccontextmanager
-async def timed(request: ObservedRequest) -> AsyncIterator[None]:
-    """Record the duration of a call. Like ``traced``, this must be an outer layer, to see the
-    status that the peer sees."""
+@contextmanager
+def timed(request: ObservedRequest) -> Iterator[None]:
+    """Record the duration of a call."""
     began = time.perf_counter()
     status = grpc.StatusCode.UNKNOWN
     try:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from specmesh.serving.errors import UnavailableStatus
 from specmesh.serving.rpc.interceptors import ObservedRequest
@@ -14,7 +14,7 @@ class RequestGate:
     """Counts requests being answered; once closed, refuses new ones with reason DRAINING.
 
     gRPC's own ``stop`` refuses calls without a reason, and waits for idle open calls, which never
-    end. ``admit`` must be an inner layer of ``reporting_errors``.
+    end.
     """
 
     def __init__(self) -> None:
@@ -24,8 +24,8 @@ class RequestGate:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    @asynccontextmanager
-    async def admit(self, request: ObservedRequest) -> AsyncIterator[None]:  # noqa: ARG002
+    @contextmanager
+    def admit(self, request: ObservedRequest) -> Iterator[None]:  # noqa: ARG002
         """Count the request while it is answered. Raises ``UnavailableStatus`` once closed."""
         if self._closed:
             raise UnavailableStatus("DRAINING", "this replica is shutting down")

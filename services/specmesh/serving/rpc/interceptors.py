@@ -10,18 +10,22 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Iterator,
     Mapping,
     Sequence,
 )
 from contextlib import (
     AbstractAsyncContextManager,
+    AbstractContextManager,
     aclosing,
     asynccontextmanager,
+    contextmanager,
     nullcontext,
     suppress,
 )
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -65,8 +69,14 @@ class ObservedRequest:
     """The request's own W3C trace context; None if the call's metadata has it."""
 
 
-Layer = Callable[[ObservedRequest], AbstractAsyncContextManager[None]]
+Layer = Callable[[ObservedRequest], AbstractContextManager[None]]
 """A context manager around the answering of a request, until its last message is sent."""
+Guard = Callable[[ObservedRequest], AbstractAsyncContextManager[None]]
+"""A context manager around a whole call, which refuses it by an error."""
+
+_ENDING = (grpc.aio.AbortError, grpc.aio.InternalError)
+"""A status is already set, or the peer is gone: gRPC ends the call, as it does if the peer has
+cancelled."""
 
 _exchange: ContextVar[
     Callable[[Mapping[str, str], Context | None], AbstractAsyncContextManager[None]]
@@ -82,9 +92,14 @@ def exchange(
     return nullcontext() if around is None else around(trace_context, context)
 
 
+def _without_layer(request: ObservedRequest) -> nullcontext[None]:  # noqa: ARG001
+    return nullcontext()
+
+
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Runs every handler within ``layers``, the outermost first, after ``guard`` has admitted the
-    call, once per call and before any request is parsed.
+    """Runs every handler within ``layers``, the outermost first, which see the status with which a
+    request ends. Within them, errors become statuses, ``gate`` may refuse a request, and ``guard``
+    a call, once per call and before any request is parsed.
 
     A handler of a stream of requests enters the layers itself, with ``exchange`` for each request:
     between two requests, the call is neither counted nor traced.
@@ -92,13 +107,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(
         self,
-        layers: Sequence[Layer],
+        layers: Sequence[Layer] = (),
+        gate: Layer | None = None,
         intake: Intake | None = None,
         stall_s: float = STALL_SECONDS,
-        guard: Layer | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        self._guarded = guard or _admitting_all
-        self._around = _nested(layers)
+        self._observed = _nested(layers)
+        self._admitted = gate or _without_layer
+        self._guarded = guard or _without_layer
         self._intake = intake or Intake()
         self._stalls = Stalls(stall_s)
 
@@ -161,7 +178,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             )
             observed = ObservedRequest(one, context)
             async with (
-                reporting_errors(observed),
+                ReportingErrors(observed),
                 self._guarded(observed),
                 aclosing(read(requests)) as messages,
             ):
@@ -176,6 +193,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return streaming, grpc.unary_stream_rpc_method_handler
         behaviour = handler.unary_unary
         return unary, grpc.unary_unary_rpc_method_handler
+
+    @asynccontextmanager
+    async def _around(self, request: ObservedRequest) -> AsyncIterator[None]:
+        with self._observed(request):
+            async with ReportingErrors(request):
+                with self._admitted(request):
+                    yield
 
     async def _each(self, requests: AsyncIterator[Arrival]) -> AsyncGenerator[Any, None]:
         async for arrival in requests:
@@ -207,22 +231,20 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
 def _nested(layers: Sequence[Layer]) -> Layer:
     """Combine ``layers`` into one; the first is the outermost."""
+    if not layers:
+        return _without_layer
     outermost, *others = layers
     if not others:
         return outermost
     inner = _nested(others)
 
-    # Nesting once is cheaper than an AsyncExitStack for each request.
-    @asynccontextmanager
-    async def around(request: ObservedRequest) -> AsyncIterator[None]:
-        async with outermost(request), inner(request):
+    # Nesting once is cheaper than an ExitStack for each request.
+    @contextmanager
+    def around(request: ObservedRequest) -> Iterator[None]:
+        with outermost(request), inner(request):
             yield
 
     return around
-
-
-def _admitting_all(request: ObservedRequest) -> AbstractAsyncContextManager[None]:  # noqa: ARG001
-    return nullcontext()
 
 
 class Refusal(grpc.RpcMethodHandler):  # type: ignore[type-arg] # generic only in its stubs
@@ -241,25 +263,35 @@ class Refusal(grpc.RpcMethodHandler):  # type: ignore[type-arg] # generic only i
         self.stream_stream: Any = self._refuse
 
     async def _refuse(self, requests: object, context: Context) -> None:  # noqa: ARG002
-        async with reporting_errors(ObservedRequest("", context)):
+        async with ReportingErrors(ObservedRequest("", context)):
             raise self._error
 
 
-@asynccontextmanager
-async def reporting_errors(request: ObservedRequest) -> AsyncIterator[None]:
-    """End the call with the status of a ``ServiceError`` or ``InvalidField``; log any other error
-    and hide it from the peer."""
-    try:
-        yield
-    except (asyncio.CancelledError, grpc.aio.AbortError, grpc.aio.InternalError):
-        # The peer has cancelled, a status is already set, or the peer is gone: gRPC ends the call.
-        raise
-    except (ServiceError, InvalidField) as error:
-        await _abort(request.context, to_status(error))
-    except Exception:
+class ReportingErrors(AbstractAsyncContextManager[None]):
+    """Ends the call with the status of a ``ServiceError`` or ``InvalidField``; logs any other error
+    and hides it from the peer."""
+
+    def __init__(self, request: ObservedRequest) -> None:
+        self._request = request
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, _ENDING):
+            return False
+        await _abort(self._request.context, self._status_of(error))
+        return True
+
+    def _status_of(self, error: Exception) -> grpc.Status:
+        if isinstance(error, ServiceError | InvalidField):
+            return to_status(error)
         request_id = uuid4().hex
-        log.exception("call failed", extra={"method": request.method, "request_id": request_id})
-        await _abort(request.context, internal_status(request_id))
+        told = {"method": self._request.method, "request_id": request_id}
+        log.error("call failed", exc_info=error, extra=told)
+        return internal_status(request_id)
 
 
 async def _abort(context: Context, status: grpc.Status) -> None:

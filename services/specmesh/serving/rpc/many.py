@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final, Generic, TypeVar
 
@@ -31,8 +31,10 @@ from specmesh.serving.rpc.interceptors import Context, exchange
 
 Response = TypeVar("Response")
 
-Serve = Callable[[Any], AsyncGenerator[Response, None]]
-"""Answers one request: yields its responses."""
+Send = Callable[[Response], None]
+"""Sends a response soon."""
+Serve = Callable[[Any, Send[Response]], Awaitable[None]]
+"""Answers one request: passes its responses on."""
 
 MAX_MESSAGE_BYTES: Final = 2**20
 """Once a message has this size, further responses wait for the next one."""
@@ -68,14 +70,14 @@ class OneOfMany:
 
 
 class _Batch:
-    """The responses of one message, and the requests that wait until gRPC has taken it.
+    """One ``message`` with responses, and the requests that wait until gRPC has taken it.
 
     Each waits for a future of its own: one for all would have to be shielded from those that are
     cancelled, which costs every request a turn of the event loop.
     """
 
-    def __init__(self) -> None:
-        self.responses: list[dict[str, Any]] = []
+    def __init__(self, message: Any) -> None:
+        self.message = message
         self.num_bytes = 0
         self._is_taken = False
         self._waiting: list[asyncio.Future[None]] = []
@@ -118,10 +120,7 @@ class _ManyRequests(Generic[Response]):
             while True:
                 if self._batches:
                     batch = self._batches.popleft()
-                    message = self._new_message()
-                    for response in batch.responses:
-                        message.responses.add(**response)
-                    yield message
+                    yield batch.message
                     batch.taken()
                 elif self._error is not None:
                     raise self._error
@@ -154,15 +153,16 @@ class _ManyRequests(Generic[Response]):
                 self._stopping.add(task)
                 task.cancel()
         for each in held.message.requests:
-            if each.number in self._running:
-                reason = f"{each.number} is that of a request under way"
+            number = each.number
+            if number in self._running:
+                reason = f"{number} is that of a request under way"
                 raise InvalidField("requests.number", reason)
-            if each.number in held.refused:
-                self._refuse(each.number, held.refused[each.number])
+            if number in held.refused:
+                self._refuse(number, held.refused[number])
             elif len(self._running) >= MAX_RUNNING:
-                self._refuse(each.number, _too_many())
+                self._refuse(number, _too_many())
             else:
-                self._begin(each.number, each.request, held.share())
+                self._begin(number, each.request, held.share())
 
     def _begin(self, number: int, request: Any, share: HeldMessage) -> None:
         def ended(task: asyncio.Task[None]) -> None:
@@ -183,14 +183,15 @@ class _ManyRequests(Generic[Response]):
 
     async def _respond(self, number: int, request: Any) -> None:
         context = OneOfMany(self._context)
+        latest: _Batch | None = None
+
+        def send(response: Response) -> None:
+            nonlocal latest
+            latest = self._send(number, response)
+
         try:
-            async with (
-                exchange(request.trace_context, context),
-                aclosing(self._serve(request.request)) as responses,
-            ):
-                latest: _Batch | None = None
-                async for response in responses:
-                    latest = self._send(number, response)
+            async with exchange(request.trace_context, context):
+                await self._serve(request.request, send)
                 if latest is not None:
                     # The layers see the request until its last message is sent: a process that
                     # drains waits for it.
@@ -205,19 +206,23 @@ class _ManyRequests(Generic[Response]):
                 "ANSWER_TOO_LARGE",
                 f"the answer has {num_bytes} bytes; the limit is {MAX_REQUEST_BYTES}",
             )
-        return self._put({"number": number, "response": response}, num_bytes)
+        batch = self._batch_with_room(num_bytes)
+        batch.message.responses.add(number=number).response.CopyFrom(response)
+        return batch
 
     def _refuse(self, number: int, error: ServiceError) -> None:
         self._send_failure(number, write_failure(to_status(error)))
 
     def _send_failure(self, number: int, failure: RequestFailure | None) -> None:
-        self._put({"number": number, "failure": failure}, num_bytes=0)
+        response = self._batch_with_room(0).message.responses.add(number=number)
+        if failure is not None:
+            response.failure.CopyFrom(failure)
 
-    def _put(self, response: dict[str, Any], num_bytes: int) -> _Batch:
+    def _batch_with_room(self, num_bytes: int) -> _Batch:
+        """Return the batch that goes out with a response of ``num_bytes``."""
         batches = self._batches
         if not batches or batches[-1].num_bytes + num_bytes > MAX_MESSAGE_BYTES:
-            batches.append(_Batch())
-        batches[-1].responses.append(response)
+            batches.append(_Batch(self._new_message()))
         batches[-1].num_bytes += num_bytes
         self._changed.set()
         return batches[-1]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import grpc.aio
 from opentelemetry import propagate, trace
@@ -17,11 +17,11 @@ from specmesh.serving.rpc.interceptors import Context, ObservedRequest
 from specmesh.serving.telemetry.pipeline import record_error, tracer
 
 
-@asynccontextmanager
-async def traced(request: ObservedRequest) -> AsyncIterator[None]:
+@contextmanager
+def traced(request: ObservedRequest) -> Iterator[None]:
     """Continue the caller's trace with a SERVER span named after the method.
 
-    This must be the outermost layer, to see the status that the peer sees. The span of a cancelled
+    This must be the outermost layer: within it, that is the current span. The span of a cancelled
     request has ``specmesh.cancelled`` and no error, since a mesh that races branches cancels on
     purpose. A server can't tell a cancellation from the caller's expired deadline; the caller's
     span can.

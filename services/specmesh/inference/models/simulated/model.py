@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -101,7 +101,8 @@ class SimulatedModel:
 
     def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
         """Return the logits of all requests, after the time of the forward pass."""
-        return list(_score([(_own(each.sequence), each.tree) for each in requests]))
+        asked = [(_own(each.sequence), each.tree) for each in requests]
+        return list(_score(asked, self._target.vocab_size))
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
         """Return the base if a recent prefix begins with it, else None."""
@@ -132,22 +133,24 @@ class SimulatedSequence:
         self.clock = clock
         self._chain = PrefixChain(prefix)
         self._origin, self._shared = cache.longest(self._chain)
-        self._states = array("Q", [target.start])
-        """The hash after each number of prefix tokens, from 0 on."""
-        if self._origin is not None:
+        if self._origin is None:
+            self._states = array("Q", [target.start])
+        else:
             self._states = cache.use(self._origin).state[: self._shared + 1]
+        # The hash after each number of prefix tokens, from 0 on.
         last = self._states.pop()
         self._states.extend(accumulate(prefix[self._shared :], chained, initial=last))
         self._node_states = [self._states[-1]]
         self._tree = EMPTY
         self.num_rows = 0
         self.num_cached_tokens = min(self._shared, len(prefix) - 1)
+        self._num_uncached = len(prefix) - 1 - self.num_cached_tokens
         self.num_computed_tokens = 0
         self.latest_forward = ForwardSize()
 
     def score(self, tree: TokenTree) -> Logits:
         """Return the logits of the new nodes, after waiting for the time of their forward pass."""
-        (logits,) = _score([(self, tree)])
+        (logits,) = _score([(self, tree)], self._vocab_size)
         return logits
 
     def seconds(self) -> float:
@@ -157,14 +160,13 @@ class SimulatedSequence:
         each_s = self._latency.first_s if self._is_cold() else self._latency.each_s
         return each_s + self._latency.token_s * self._num_uncached
 
-    def prepare(self, tree: TokenTree) -> tuple[Logits, list[int]]:
-        """Return what the next forward pass computes: the logits of the new nodes, and the hashes
-        after all nodes."""
+    def prepare(self, tree: TokenTree) -> tuple[list[tuple[int, ...]], list[int]]:
+        """Return what the next forward pass computes: the choices after the new nodes, and the
+        hashes after all nodes."""
         states = self._node_states[:]
         for node in range(len(states), len(tree) + 1):
             states.append(chained(states[tree.parents[node - 1]], tree.token_ids[node - 1]))
-        choices = [self._choices(state) for state in states[self.num_rows :]]
-        return logits_of(choices, self._vocab_size), states
+        return [self._choices(state) for state in states[self.num_rows :]], states
 
     def extend(self, tree: TokenTree, states: list[int], forward: ForwardSize) -> None:
         """Take over what ``prepare`` has computed, now that the forward pass is over."""
@@ -185,10 +187,6 @@ class SimulatedSequence:
         self._states.extend(self._node_states[node] for node in keep)
         self._cache.put(self._chain, self._states, self._origin, self._shared)
 
-    @property
-    def _num_uncached(self) -> int:
-        return len(self._chain) - self.num_cached_tokens - 1
-
     def _is_cold(self) -> bool:
         """Return whether the prefix counts as not cached: less than a block of it is cached, and
         less than half of it. So prompts that only share their first letters count as different."""
@@ -200,22 +198,26 @@ def _own(sequence: SequenceState) -> SimulatedSequence:
     return sequence
 
 
-def _score(requests: Sequence[tuple[SimulatedSequence, TokenTree]]) -> list[Logits]:
+def _score(
+    requests: Sequence[tuple[SimulatedSequence, TokenTree]], vocab_size: int
+) -> list[Logits]:
     """Return the logits of each request's new nodes, after one forward pass for all that have
     any."""
     prepared = [sequence.prepare(tree) for sequence, tree in requests]
     asking = [
         (sequence, tree, states)
-        for (sequence, tree), (logits, states) in zip(requests, prepared, strict=True)
-        if len(logits)
+        for (sequence, tree), (choices, states) in zip(requests, prepared, strict=True)
+        if choices
     ]
+    rows = logits_of([each for choices, _ in prepared for each in choices], vocab_size)
     if asking:
         seconds = max(sequence.seconds() for sequence, _, _ in asking)
         pass_time([sequence.clock for sequence, _, _ in asking], seconds)
-    forward = ForwardSize(len(asking), sum(len(logits) for logits, _ in prepared))
+    forward = ForwardSize(len(asking), len(rows))
     for sequence, tree, states in asking:
         sequence.extend(tree, states, forward)
-    return [logits for logits, _ in prepared]
+    ends = accumulate(len(choices) for choices, _ in prepared)
+    return [rows[start:end] for start, end in pairwise([0, *ends])]
 
 
 def logits_of(choices: Sequence[tuple[int, ...]], vocab_size: int) -> Logits:
