@@ -22,6 +22,12 @@ UNKNOWN_DRAFT_SECONDS = 3.0
 DRAFT_FLOOR_SECONDS = 0.5
 """Shortest timeout of a message of a draft once latencies are known."""
 
+FIRST = 32
+"""The number of first observations each of which counts at once."""
+FEW = 4
+"""Later the number of observations that count together, at least; among many answers as many as a
+quarter of these."""
+
 
 class Latencies:
     """Seconds per verification, without the time of its heads, and those of drafting for the heads
@@ -43,7 +49,9 @@ class Latencies:
         self._drafter_queue_s: defaultdict[str, RunningMedian] = defaultdict(RunningMedian)
         self._drafts: defaultdict[str, CallPatience] = defaultdict(_draft_patience)
         self._capacities: dict[tuple[object, ...], Capacity] = {}
-        """What was returned since the last observation: all answers ask after each."""
+        """What was returned since it was last computed anew."""
+        self._num_seen = self._num_new = 0
+        """Observations so far, and those since then."""
 
     def drafts(self, kind: str) -> CallPatience:
         """Return the timeouts for messages of drafts by the model ``kind``."""
@@ -55,7 +63,7 @@ class Latencies:
 
     def verified(self, verification: TimedVerification) -> None:
         """Learn from an answered verification."""
-        self._capacities.clear()
+        self._num_new += 1
         cost = verification.cost
         if verification.num_heads_levels:
             self.heads.add(
@@ -77,7 +85,7 @@ class Latencies:
 
     def drafted(self, kind: str, draft: TimedDraft) -> None:
         """Learn from levels that a drafter of the model ``kind`` has answered."""
-        self._capacities.clear()
+        self._num_new += 1
         if draft.cost.forward_s > 0 and draft.num_levels and not draft.read_the_prefix:
             self.drafter(kind).add(draft.num_levels, draft.num_nodes, draft.cost.forward_s)
             self._drafter_queue_s[kind].add(draft.cost.queue_s)
@@ -86,7 +94,14 @@ class Latencies:
         self, num_verifiers: int, kinds: Sequence[str], heads_depth: int, num_answers: int
     ) -> Capacity:
         """Return what each of ``num_answers`` may count on in a mesh of so many usable verifiers,
-        drafters of the models ``kinds``, and heads of that depth."""
+        drafters of the models ``kinds``, and heads of that depth.
+
+        Answers ask after each observation, and to compute it anew takes as long as all else that
+        is done for a token, though one of many observations hardly changes it.
+        """
+        if self._num_new >= (1 if self._num_seen < FIRST else max(FEW, num_answers // FEW)):
+            self._capacities.clear()
+            self._num_seen, self._num_new = self._num_seen + self._num_new, 0
         asked = (num_verifiers, tuple(kinds), heads_depth, num_answers)
         if (capacity := self._capacities.get(asked)) is None:
             capacity = self._capacities[asked] = self._capacity(*asked)

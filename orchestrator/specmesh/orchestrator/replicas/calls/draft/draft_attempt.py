@@ -152,8 +152,9 @@ class DraftAttempt:
     def _close(self, error: BaseException | None) -> None:
         """End the call, and record what was drafted, even if the draft was cancelled."""
         self._is_over = True
-        if self._sent is not None:
-            self._sent.close(error)
+        sent, self._sent = self._sent, None  # it refers to this attempt
+        if sent is not None:
+            sent.close(error)
         if self._call is not None and self._draft is not None:
             self._describe(self._call, self._draft)
             self._call.end(error)

@@ -164,8 +164,9 @@ class VerifyAttempt:
     def _close(self, error: BaseException | None = None) -> None:
         """End the call, whose outcome is known."""
         self._is_over = True
-        if self._sent is not None:
-            self._sent.close(error)
+        sent, self._sent = self._sent, None  # it refers to this attempt
+        if sent is not None:
+            sent.close(error)
         if self._call is not None:
             self._call.end(error)
         self.reservation.release()
