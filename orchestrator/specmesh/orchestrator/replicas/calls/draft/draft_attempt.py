@@ -114,7 +114,7 @@ class DraftAttempt:
 
     def give_up(self) -> None:
         """End the attempt: its next message is late."""
-        self._request.context.run(self._end, late())
+        self.ended(late())
 
     def stop(self) -> None:
         """Stop the drafter's work now; ``cancel`` will follow."""
@@ -123,7 +123,8 @@ class DraftAttempt:
 
     def cancel(self) -> None:
         """End the attempt, which is not wanted any more."""
-        self._close(asyncio.CancelledError())
+        if not self._is_over:
+            self._close(asyncio.CancelledError())
 
     def _take(self, message: drafter_pb2.DraftEachResponse) -> None:
         assert self._draft is not None

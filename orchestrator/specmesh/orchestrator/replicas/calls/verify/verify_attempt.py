@@ -134,11 +134,12 @@ class VerifyAttempt:
 
     def give_up(self) -> None:
         """End the attempt without an answer: it is too late."""
-        self._request.context.run(self._fail, late())
+        self.ended(late())
 
     def cancel(self) -> None:
         """End the attempt, whose answer is not wanted any more."""
-        self._close(asyncio.CancelledError())
+        if not self._is_over:
+            self._close(asyncio.CancelledError())
 
     def _handle(self, response: verifier_pb2.VerifyResponse) -> None:
         try:
