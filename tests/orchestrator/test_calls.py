@@ -274,6 +274,48 @@ async def test_call_waits_for_a_replica_to_come_back(connect):
     assert await call == ANSWER
 
 
+@pytest.mark.parametrize("num_turns", range(4))
+async def test_a_call_cancelled_as_its_replica_comes_back_is_over(connect, num_turns):
+    verifier = Verifier()
+    mesh = (await connect([verifier])).mesh
+    await verifier.set_health(NOT_SERVING)
+    await until(lambda: not mesh.verifiers.ready, *mesh.verifiers.peers)
+    calls, cancelled = calls_on(mesh), asyncio.Event()
+    context = calls.command_context(Context(), START)
+    call = calls.verifications.begin(VERIFY, context, pytest.fail)
+    await asyncio.sleep(0.01)
+
+    def cancel(num_turns: int) -> None:
+        if num_turns:
+            asyncio.get_running_loop().call_soon(cancel, num_turns - 1)
+            return
+        call.cancel()
+        cancelled.set()
+
+    with mesh.verifiers.watched(lambda: cancel(num_turns)):
+        await verifier.set_health(SERVING)
+        await asyncio.wait_for(cancelled.wait(), 10)
+    await asyncio.sleep(0.05)
+    assert not mesh.alarm._waiting
+    (peer,) = mesh.verifiers.peers
+    assert (peer.num_outstanding, peer.num_ending) == (0, 0)
+    assert mesh.admission.num_tokens_in_flight == 0
+
+
+async def test_an_answer_to_one_who_is_being_cancelled_is_dropped(connect, monkeypatch):
+    calls = calls_on((await connect([Verifier()])).mesh)
+    begin, told = calls.verifications.begin, []
+    monkeypatch.setattr(
+        calls.verifications, "begin", lambda *about: told.append(about[2]) or begin(*about)
+    )
+    task = asyncio.create_task(verified(calls))
+    await asyncio.sleep(0)
+    task.cancel()
+    told[0](ValueError("too late"))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_replica_that_dies_within_a_call_does_no_harm(connect):
     verifiers = [Verifier(), Verifier()]
     calls = calls_on((await connect(verifiers)).mesh)

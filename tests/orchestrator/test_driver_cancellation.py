@@ -171,6 +171,18 @@ async def test_answer_that_waits_when_its_task_is_cancelled_is_not_handed_in(con
     assert [event.task for event in script.events] == [1, 3]
 
 
+async def test_a_strategy_that_fails_ends_its_answer_with_the_error(connect):
+    def fail(event: Event) -> Sequence[Command]:
+        raise KeyError(event.task)
+
+    other = Verifier()
+    other.always = hang
+    script = Script([Verify(1, (), EMPTY), Verify(2, (), EMPTY)], fail)
+    with pytest.raises(KeyError):
+        await Play((await connect([Verifier(), other])).mesh, script).run()
+    await happens(other.cancelled)
+
+
 async def test_end_of_the_answer_cancels_whatever_is_left(connect):
     slow, quick, drafter = Verifier(), Verifier(), Drafter()
     drafter.after_message = slow.always = both_busy = Busy(2)

@@ -103,7 +103,7 @@ def _first_error_is_final() -> Iterator[None]:
 
     with (
         patch.object(Attempts, "failed", failed_for_good),
-        patch.object(driver, "_for_client", lambda error: error),
+        patch.object(driver, "for_client", lambda error: error),
     ):
         yield
 

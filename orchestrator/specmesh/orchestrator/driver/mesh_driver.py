@@ -1,6 +1,6 @@
 """The mesh driver: performs a strategy's commands over gRPC and feeds back events.
 
-It makes no decisions: ``_handle`` passes an event to the strategy and performs its commands, in the
+It makes no decisions: ``_step`` passes an event to the strategy and performs its commands, in the
 step of the event loop that has read the event. Cancelling a command cancels its call, which stops
 the work at the replica.
 """
@@ -12,18 +12,18 @@ import logging
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import grpc
 import grpc.aio
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.driver.client_errors import for_client
 from specmesh.orchestrator.driver.rounds import Rounds
 from specmesh.orchestrator.driver.stats import RequestStats
-from specmesh.orchestrator.replicas.calls.cause import Cause, Moment, clock
+from specmesh.orchestrator.replicas.calls.cause import Cause, clock
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
-from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
 from specmesh.orchestrator.strategies.base import Strategy
 from specmesh.orchestrator.strategies.commands import (
     Assess,
@@ -47,22 +47,13 @@ from specmesh.orchestrator.strategies.events import (
     Verified,
 )
 from specmesh.serving.errors import (
-    FailedPreconditionStatus,
-    ResourceExhaustedStatus,
     ServiceError,
-    UnavailableStatus,
-    error_info,
-    invalid_field,
-    retry_after_s,
 )
 from specmesh.serving.metrics import TASK_FAILURES
 
 log = logging.getLogger(__name__)
 
 _failures = TASK_FAILURES.instrument()
-
-COMPILED_BY_REPLICAS = "sampling.grammar"
-"""The field that only a replica can check, with its own tokens."""
 
 Answered = Drafted | Verified | Assessed | Released | Failed
 
@@ -88,6 +79,8 @@ class _Task(NamedTuple):
     def cancel(self) -> None:
         self.task.cancel()
 
+
+E = TypeVar("E", bound=Event)
 
 Deliver = Callable[[Commit], StopReason | None]
 """Receives committed tokens; returns a reason if the answer must end with them."""
@@ -129,45 +122,52 @@ class Driver:
         try:
             with self._calls.watched(self._watch):
                 self._capacity = self._calls.capacity()
-                self._step(partial(self._strategy.start, self._capacity))
+                self._step(partial(self._ask, self._strategy.start, self._capacity))
                 return await self._outcome
         finally:
-            self._outcome.cancel()
+            if not self._outcome.cancel() and not self._outcome.cancelled():
+                self._outcome.exception()  # is known, even if this was cancelled meanwhile
             for call in self._running.values():
                 call.cancel()
+            self._running.clear()
             self._rounds.close()
 
     def _arrived(self, event: Answered, error: Exception | None = None) -> None:
-        """Handle an event that a call has brought, after the mesh's new capacity if it has
-        changed."""
-        moment = self._now()
-        self._look()
+        """Have the strategy respond to what a call has brought, unless the answer has ended."""
         self._error = error
-        self._handle(event, moment)
+        if not self._outcome.done():
+            self._step(partial(self._respond, event))
 
     def _look(self) -> None:
-        """Handle the mesh's capacity if it has changed."""
+        """Have the strategy respond to the mesh's capacity if that has changed."""
         self._looks = False
-        capacity = self._calls.capacity()
-        if capacity is not self._capacity and capacity != self._capacity:
-            self._capacity = capacity
-            self._error = None
-            self._handle(capacity, self._now())
-
-    def _handle(self, event: Event, moment: Moment) -> None:
-        """Have the strategy respond to an event, unless the answer has ended."""
         if not self._outcome.done():
-            self._handled = (type(event).__name__.lower(), moment)
-            self._stats.handled(event)
-            self._step(partial(self._strategy.handle, event))
+            self._step(self._adapt)
+
+    def _adapt(self) -> Sequence[Command]:
+        capacity = self._calls.capacity()
+        if capacity is self._capacity or capacity == self._capacity:
+            return ()
+        self._capacity = capacity
+        self._error = None
+        return self._respond(capacity)
+
+    def _respond(self, event: Event) -> Sequence[Command]:
+        self._handled = (type(event).__name__.lower(), self._now())
+        self._stats.handled(event)
+        return self._ask(self._strategy.handle, event)
+
+    def _ask(self, decide: Callable[[E], Sequence[Command]], event: E) -> Sequence[Command]:
+        """Return what the strategy decides now."""
+        self._strategy.now = self._loop.time()
+        commands = decide(event)
+        self._stats.explanation = self._strategy.explanation
+        return commands
 
     def _step(self, decide: Callable[[], Sequence[Command]]) -> None:
         """Perform what the strategy decides; the answer may end with it."""
         try:
-            self._strategy.now = self._loop.time()
-            commands = decide()
-            self._stats.explanation = self._strategy.explanation
-            reason = self._perform(commands)
+            reason = self._perform(decide())
         except Exception as error:
             self._outcome.set_exception(error)
         else:
@@ -183,9 +183,11 @@ class Driver:
         if cancelled:
             with self._rounds.cancelling(len(cancelled)):
                 dropped = self._drop(cancelled)
-                self._launch_all(commands)
-                for call in dropped:
-                    call.cancel()
+                try:
+                    self._launch_all(commands)
+                finally:
+                    for call in dropped:
+                        call.cancel()
         else:
             self._launch_all(commands)
         for command in commands:
@@ -197,7 +199,7 @@ class Driver:
                     return reason
                 case GiveUp():
                     assert self._error is not None  # it follows a Failed
-                    raise _for_client(self._error)
+                    raise for_client(self._error)
         return None
 
     def _drop(self, tasks: Sequence[TaskId]) -> list[_Call]:
@@ -253,17 +255,22 @@ class Driver:
         """Handle the outcome of a verification, unless it was dropped."""
         if isinstance(outcome, Exception):
             self._ended(task, outcome)
-        elif self._running.pop(task, None) is not None:
+            return
+        self._look()  # first, for it may lead to the cancellation of the call
+        if self._running.pop(task, None) is not None:
             self._arrived(outcome)
 
     def _brought(self, event: Answered) -> None:
         """Handle what a call has brought, unless it was dropped."""
+        self._look()
         if event.task in self._running:
             self._arrived(event)
 
     def _ended(self, task: TaskId, error: Exception | None) -> None:
         """Handle the end of a call, unless it was dropped. An error becomes ``Failed``, except
         ``InvalidField``."""
+        if error is not None:
+            self._look()
         if self._running.pop(task, None) is None or error is None:
             return
         if isinstance(error, InvalidField):
@@ -281,24 +288,3 @@ class Driver:
         if not self._looks:
             self._looks = True
             self._loop.call_soon(self._look, context=self._context)
-
-
-def _for_client(error: Exception) -> Exception:
-    """Return the error that the client gets for a failed call: clients don't know of replicas."""
-    if not isinstance(error, grpc.aio.AioRpcError):
-        return error
-    details = error.details() or ""
-    match fault_of(error):
-        case CallFault.BUSY:
-            retry_s = retry_after_s(error) or 1.0
-            return ResourceExhaustedStatus("VERIFIERS_BUSY", details, retry_after_s=retry_s)
-        case CallFault.TOO_SMALL:
-            info = error_info(error)
-            assert info is not None
-            return FailedPreconditionStatus(info.reason, details, info.metadata)
-        case CallFault.REFUSED:
-            wrong = invalid_field(error)
-            if wrong is not None and wrong.field.startswith(COMPILED_BY_REPLICAS):
-                return wrong
-            return error  # the request was checked before, so this is a bug of ours
-    return UnavailableStatus("VERIFIER_LOST", f"no replica of the target answered: {details}")

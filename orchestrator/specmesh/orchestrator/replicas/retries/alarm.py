@@ -47,9 +47,11 @@ class Alarm:
     def _ring(self) -> None:
         now = asyncio.get_running_loop().time()
         self._at, self._timer = inf, None
-        for each in list(self._waiting):
-            if each in self._waiting and each.due <= now:
-                each.rings(now)
-        earliest = min((each.due for each in self._waiting), default=inf)
-        if earliest < self._at:
-            self._set(earliest)
+        try:
+            for each in list(self._waiting):
+                if each in self._waiting and each.due <= now:
+                    each.rings(now)
+        finally:
+            earliest = min((each.due for each in self._waiting), default=inf)
+            if earliest < self._at:
+                self._set(earliest)

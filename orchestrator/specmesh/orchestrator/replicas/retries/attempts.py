@@ -147,7 +147,8 @@ class Attempts:
         # A replica of another model also ends the wait: it has replaced the one that is needed.
         of_any_model = self._need._replace(kind=None)
         with suppress(TimeoutError):  # the reservation that follows raises the error
-            await asyncio.wait_for(self._pool.wait_ready(only, of_any_model), patience_s)
+            async with asyncio.timeout(patience_s):
+                await self._pool.wait_ready(only, of_any_model)
         self._find_successor()
         if only is not None and self._pool.ready and not self.has_ready_replica:
             raise self._quarantined()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
@@ -56,7 +55,7 @@ def exchange(
     inbox: Inbox[Response] = Inbox()
     sent = calls.begin(request, inbox)
     try:
-        yield Exchange(inbox, sent, deadline)
+        yield Exchange(inbox, deadline)
     except BaseException as error:
         sent.close(error)
         raise
@@ -66,16 +65,9 @@ def exchange(
 class Exchange(Generic[Response]):
     """One request and its responses, until ``deadline`` by the event loop's clock."""
 
-    def __init__(self, inbox: Inbox[Response], sent: Sent, deadline: float) -> None:
+    def __init__(self, inbox: Inbox[Response], deadline: float) -> None:
         self._inbox = inbox
-        self._sent = sent
         self._deadline = deadline
-
-    def cancel(self) -> None:
-        """Stop the peer's work now, so that ``each`` raises ``CancelledError``."""
-        cancelled = asyncio.CancelledError()
-        self._sent.close(cancelled)
-        self._inbox.ended(cancelled)
 
     async def read(self) -> Response:
         """Return the only response. Raises what ``each`` raises."""

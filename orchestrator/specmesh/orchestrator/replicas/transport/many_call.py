@@ -7,6 +7,7 @@ answers many requests, their next requests cost one message as well, and arrive 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from typing import Any, Generic
 
@@ -18,6 +19,8 @@ from specmesh.orchestrator.replicas.transport.inbox import Response, call_error
 from specmesh.orchestrator.replicas.transport.open_call import OpenCall, Request
 from specmesh.orchestrator.replicas.transport.stream_pool import MAX_AGE_SECONDS
 from specmesh.serving.codec.failures import read_failure
+
+log = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 2**20
 """A request that would make a message larger waits for the next one: long prompts do not bring
@@ -145,11 +148,14 @@ class ManyCall(Generic[Request, Response]):
             one = self._under_way.get(each.number)
             if one is None:
                 continue  # cancelled meanwhile
-            if each.HasField("failure"):
-                del self._under_way[each.number]  # there is nothing left to cancel
-                one.receiver.ended(read_failure(each.failure))
-            else:
-                one.receiver.arrived(each.response)
+            try:
+                if each.HasField("failure"):
+                    del self._under_way[each.number]  # there is nothing left to cancel
+                    one.receiver.ended(read_failure(each.failure))
+                else:
+                    one.receiver.arrived(each.response)
+            except Exception:  # is none of the other requests' business
+                log.exception("response not handled")
 
     def ended(self, end: BaseException) -> None:
         """Tell all requests why the call has ended."""

@@ -123,8 +123,7 @@ class DraftAttempt:
 
     def cancel(self) -> None:
         """End the attempt, which is not wanted any more."""
-        if not self._is_over:
-            self._close(asyncio.CancelledError())
+        self._close(asyncio.CancelledError())
 
     def _take(self, message: drafter_pb2.DraftEachResponse) -> None:
         assert self._draft is not None
@@ -152,6 +151,8 @@ class DraftAttempt:
 
     def _close(self, error: BaseException | None) -> None:
         """End the call, and record what was drafted, even if the draft was cancelled."""
+        if self._is_over:
+            return
         self._is_over = True
         sent, self._sent = self._sent, None  # it refers to this attempt
         if sent is not None:

@@ -133,7 +133,8 @@ class DraftCall:
             self._finish(error)
         else:
             self._waiting = None
-            self.begin()
+            if not self._is_over:
+                self.begin()
 
     def _finish(self, error: Exception | None) -> None:
         if not self._is_over:

@@ -138,8 +138,7 @@ class VerifyAttempt:
 
     def cancel(self) -> None:
         """End the attempt, whose answer is not wanted any more."""
-        if not self._is_over:
-            self._close(asyncio.CancelledError())
+        self._close(asyncio.CancelledError())
 
     def _handle(self, response: verifier_pb2.VerifyResponse) -> None:
         try:
@@ -164,6 +163,8 @@ class VerifyAttempt:
 
     def _close(self, error: BaseException | None = None) -> None:
         """End the call, whose outcome is known."""
+        if self._is_over:
+            return
         self._is_over = True
         sent, self._sent = self._sent, None  # it refers to this attempt
         if sent is not None:

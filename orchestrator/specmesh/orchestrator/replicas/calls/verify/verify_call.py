@@ -138,6 +138,8 @@ class VerifyCall:
     def failed(self, attempt: VerifyAttempt, error: grpc.aio.AioRpcError) -> None:
         """Leave the answer to the other attempt or to a later one, if that may help; see
         ``Judge``."""
+        if self._is_over:
+            return
         now = self._loop.time()
         if now >= self._request.deadline:
             status = DeadlineExceededStatus("DEADLINE", "the request's deadline has passed")
@@ -188,7 +190,12 @@ class VerifyCall:
     def _attempt(self, reservation: Reservation) -> VerifyAttempt:
         """Return an attempt at the replica of ``reservation``."""
         self._slots[:] = [*[each for each in self._slots if each.wanted], reservation]
-        attempt = VerifyAttempt(self._request, reservation, self._command, self._context, self)
+        shared = self._request, reservation, self._command, self._context
+        try:
+            attempt = VerifyAttempt(*shared, self)
+        except Exception:
+            reservation.release()
+            raise
         given_up_s = self._latencies.verifications.given_up_after(
             attempt.num_tokens, attempt.peer.num_outstanding - 1, self._attempts.num_late
         )
@@ -235,7 +242,8 @@ class VerifyCall:
             self._finish(error)
         else:
             self._waiting = None
-            self._try()
+            if not self._is_over:  # a wait may end in spite of its cancellation
+                self._try()
 
     def _finish(self, outcome: Verified | Exception, decisive: VerifyAttempt | None = None) -> None:
         """Pass on the outcome, which an attempt may have been ``decisive`` for."""

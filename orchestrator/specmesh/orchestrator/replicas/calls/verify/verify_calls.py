@@ -41,6 +41,8 @@ class VerifyCalls:
         outcome: asyncio.Future[Verified] = asyncio.get_running_loop().create_future()
 
         def done(told: Verified | Exception) -> None:
+            if outcome.done():  # by a cancellation that has yet to reach us
+                return
             if isinstance(told, Verified):
                 outcome.set_result(told)
             else:
