@@ -57,7 +57,6 @@ async def test_a_mesh_answers_and_a_stream_outlives_its_orchestrator(
                     os.kill(mesh.pids["orchestrator"], signal.SIGKILL)
         assert "".join(texts) == whole
         assert stream.result.num_resumes == 1
-        assert stream.result.resumable
         while "orchestrator died" not in await reports.get():
             pass  # a busy machine has more to tell
     assert sorted(log.name for log in tmp_path.iterdir()) == [
