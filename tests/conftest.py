@@ -78,6 +78,7 @@ SLOW = (
     "tests/orchestrator/test_strategy_rejection",
     "tests/schedules/test_schedules.py::test_fix_that_is_taken_out",
     "tests/simulation/test_properties",
+    "tests/simulation/test_shared_cores.py::test_auto_notices_it_among_many",
     "tests/training/",
 )
 """Faults by the dozen, other versions and languages, packages, pages in a browser, benchmarks that

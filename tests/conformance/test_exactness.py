@@ -122,7 +122,7 @@ async def test_many_on_one_call(verifier, channel):
 
 
 async def numbered(call, requests, first=0):
-    """What one message of ``requests``, numbered from ``first`` on, is answered, in their order."""
+    """Return the answers to one message of ``requests``, numbered from ``first`` on, in order."""
     message = verifier_pb2.VerifyManyRequest()
     for number, request in enumerate(requests, start=first):
         message.requests.add(number=number, request=request)

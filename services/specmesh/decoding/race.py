@@ -36,7 +36,7 @@ _ULPS = 64
 """More than the rounding error of a floor, in units in the last place of its largest term."""
 
 _TERM, _NOISE = -0.511, 0.094
-"""What makes the estimates of ``Race.softmax`` right on average over the noise of blocks."""
+"""Factors that make the estimates of ``Race.softmax`` right on average over the noise of blocks."""
 
 LEAST = -1e300
 """A score below that of any token that can be drawn."""

@@ -1,4 +1,4 @@
-"""What clients are told of a call that has failed for good."""
+"""The errors that clients get for calls that have failed for good."""
 
 from __future__ import annotations
 

@@ -46,9 +46,7 @@ from specmesh.orchestrator.strategies.events import (
     Released,
     Verified,
 )
-from specmesh.serving.errors import (
-    ServiceError,
-)
+from specmesh.serving.errors import ServiceError
 from specmesh.serving.metrics import TASK_FAILURES
 
 log = logging.getLogger(__name__)
@@ -175,7 +173,7 @@ class Driver:
                 self._outcome.set_result(reason)
 
     def _perform(self, commands: Sequence[Command]) -> StopReason | None:
-        """Send new calls first, since the next tokens wait for them; then end cancelled tasks;
+        """Send new calls first, since the next tokens wait for them; then end cancelled calls;
         then deliver commits. Return the reason if that ends the answer."""
         if not commands:
             return None

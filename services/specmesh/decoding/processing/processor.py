@@ -38,7 +38,7 @@ class LogitProcessor:
         self.prefix_length = len(prefix)
         self.changes_logits = sampling.changes_logits
         self.may_force = mask is not None
-        """Whether the grammar may leave a single token somewhere."""
+        """True if the grammar may leave a single token somewhere."""
 
     def row(self, logits: Logits, path: Sequence[int] = ()) -> Logits:
         """Return the processed ``logits`` ``[vocab]`` behind the prefix and then ``path``: the same

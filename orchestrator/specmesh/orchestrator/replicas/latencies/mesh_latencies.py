@@ -49,7 +49,7 @@ class Latencies:
         self._drafter_queue_s: defaultdict[str, RunningMedian] = defaultdict(RunningMedian)
         self._drafts: defaultdict[str, CallPatience] = defaultdict(_draft_patience)
         self._capacities: dict[tuple[object, ...], Capacity] = {}
-        """What was returned since it was last computed anew."""
+        """Capacities that were returned since they were last computed anew."""
         self._num_seen = self._num_new = 0
         """Observations so far, and those since then."""
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Due(Protocol):
-    """What is to be rung when it is due."""
+    """Something to be rung when it is due."""
 
     @property
     def due(self) -> float:

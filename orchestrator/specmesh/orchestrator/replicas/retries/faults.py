@@ -57,3 +57,9 @@ def fault_of(error: grpc.aio.AioRpcError) -> CallFault:
     if code is grpc.StatusCode.UNAVAILABLE and info is None:
         return CallFault.LOST
     return CallFault.UNAVAILABLE
+
+
+def waits_for_grammar(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether a replica is busy with grammars alone."""
+    info = error_info(error)
+    return info is not None and info.reason == "COMPILER_BUSY"

@@ -14,8 +14,8 @@ Response_co = TypeVar("Response_co", covariant=True)
 
 
 class Receiver(Protocol[Response_contra]):
-    """What is told of the responses to one request, in the step of the event loop that reads them.
-    Nothing that it does may raise."""
+    """Receives the responses to one request, in the step of the event loop that reads them. Nothing
+    that it does may raise."""
 
     def arrived(self, message: Response_contra) -> None:
         """A response has come."""

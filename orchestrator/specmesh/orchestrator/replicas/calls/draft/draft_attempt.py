@@ -36,7 +36,7 @@ METHOD = "specmesh.mesh.v1alpha1.DrafterService/Draft"
 
 
 class Draftsman(Protocol):
-    """What an attempt reports to. Nothing that it does may raise."""
+    """Receives the reports of an attempt. Nothing that it does may raise."""
 
     def drafted(self, attempt: DraftAttempt, drafted: Drafted) -> None:
         """Levels of the draft have come."""

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class Judge(Protocol):
-    """What decides on the outcome of an attempt. Nothing that it does may raise."""
+    """Decides on the outcome of an attempt. Nothing that it does may raise."""
 
     def answered(
         self,
@@ -93,9 +93,9 @@ class VerifyAttempt:
         """All tokens of the call."""
         self.num_tree_tokens = len(command.tree)
         self.num_sent_tokens = 0
-        """Those that the replica was sent."""
+        """Tokens of the call that the replica was sent."""
         self.num_held_tokens = 0
-        """Those before them, which it is believed to hold."""
+        """Tokens before them, which it is believed to hold."""
 
     def send(self, *, hedge: bool) -> None:
         """Send the verification. The judge is told nothing before this returns."""

@@ -23,12 +23,12 @@ from specmesh.orchestrator.replicas.calls.verify.verify_learning import VerifyLe
 from specmesh.orchestrator.replicas.pool.examination import is_healthy
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.retries.attempts import Attempts
-from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
+from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of, waits_for_grammar
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.orchestrator.strategies.events import Verified
 from specmesh.serving import conventions as names
-from specmesh.serving.errors import DeadlineExceededStatus, error_info
+from specmesh.serving.errors import DeadlineExceededStatus
 from specmesh.serving.metrics import HEDGES
 from specmesh.v1 import model_pb2
 
@@ -122,13 +122,13 @@ class VerifyCall:
         self, attempt: VerifyAttempt, verified: Verified, response: verifier_pb2.VerifyResponse
     ) -> None:
         """Pass on an answer; see ``Judge``."""
-        num_committed = self._context.num_committed
+        request, num_committed = self._request, self._context.num_committed
         try:
             pace = self._learning.answered(attempt, response, self._attempts.began)
             self._attempts.answered(attempt.peer, attempt.began, pace)
-            self._request.prefix.seen_by(attempt.peer.identity, num_committed)
-            if self._request.logprobs is not None:
-                self._request.logprobs.learn(num_committed, self._command, verified.verdict)
+            request.prefix.seen_by(attempt.peer.identity, num_committed)
+            if request.logprobs is not None:
+                request.logprobs.learn(num_committed, self._command, verified.verdict)
         except Exception as error:
             self._finish(error, attempt)
         else:
@@ -146,7 +146,7 @@ class VerifyCall:
             status.__cause__ = error
             self._finish(status, attempt)
             return
-        if fault_of(error) is CallFault.BUSY and not _waits_for_grammar(error):
+        if fault_of(error) is CallFault.BUSY and not waits_for_grammar(error):
             self._mesh.admission.refused(now)
         try:
             self._attempts.failed(attempt.peer, attempt.began, error)
@@ -223,7 +223,7 @@ class VerifyCall:
     def _may_hedge(self, peer: Peer) -> bool:
         if not self._attempts.can_reserve_another(peer):
             return False
-        # Due for an ejected replica is useless, so this hedge needs no budget.
+        # To wait for an ejected replica is useless, so this hedge needs no budget.
         if self._pool.outliers.is_ejected(peer.address):
             return True
         return self._mesh.hedges.spend()
@@ -289,12 +289,6 @@ async def _is_healthy(request: RequestContext, parent: Context, peer: Peer) -> b
     latest_s = patience.given_up_after(1, peer.num_outstanding, 0)
     deadline = min(request.deadline, asyncio.get_running_loop().time() + latest_s)
     return await is_healthy(peer, request.vocab_size, deadline, parent)
-
-
-def _waits_for_grammar(error: grpc.aio.AioRpcError) -> bool:
-    """Return whether a replica is busy with grammars alone."""
-    info = error_info(error)
-    return info is not None and info.reason == "COMPILER_BUSY"
 
 
 def _wanted(command: Verify) -> model_pb2.ModelFeature.ValueType | None:

@@ -20,7 +20,7 @@ class VerifyCalls:
         self._request = request
         self._learning = VerifyLearning(request)
         self._slots: list[Reservation] = []
-        """Those of verifications, all that are under way among them."""
+        """Slots of verifications, all that are under way among them."""
 
     @property
     def num_cached_tokens(self) -> int:

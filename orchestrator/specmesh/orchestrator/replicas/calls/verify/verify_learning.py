@@ -1,4 +1,4 @@
-"""What the orchestrator learns from the answered verifications of one request."""
+"""Learns latencies and load from the answered verifications of one request."""
 
 from __future__ import annotations
 
