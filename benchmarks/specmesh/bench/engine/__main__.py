@@ -14,6 +14,10 @@ import typer
 from rich.console import Console
 
 from specmesh import models
+from specmesh.bench.engine.device import measure as on_device
+from specmesh.bench.engine.device import report as device_report
+from specmesh.bench.engine.device.measure import DevicePlan
+from specmesh.bench.engine.device.shapes import Shape
 from specmesh.bench.engine.plan import EnginePlan
 from specmesh.bench.engine.report import as_json, show
 from specmesh.bench.engine.run import measure
@@ -64,12 +68,31 @@ def main(
         ),
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the prompts' lengths and texts.")] = 0,
+    random: Annotated[
+        Shape | None,
+        typer.Option(
+            help="Measure the engine with random weights of this shape instead of a model's, "
+            "against the speed of the device's memory."
+        ),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Time the inference engine against transformers' generate on the same prompts, greedily.
 
     Answers continue past an end of text. In float32, exits with 1 if any of ours differ.
     """
+    if random is not None:
+        device_plan = DevicePlan(
+            shape=random,
+            dtype=dtype.value,
+            device=device,
+            streams=tuple(sorted({1, *(streams or (8, 32))})),
+            num_tokens=tokens,
+            rounds=rounds,
+            seed=seed,
+        )
+        _on_device(device_plan, json_=json_)
+        return
     plan = EnginePlan(
         model=str(models.path(models.TARGET)) if model is None else model,
         dtype=dtype.value,
@@ -95,6 +118,14 @@ def _ours(plan: EnginePlan, *, json_: bool) -> None:
         show(plan, measured, Console())
     if plan.dtype == Dtype.FLOAT32 and not measured.identical:
         raise typer.Exit(1)
+
+
+def _on_device(plan: DevicePlan, *, json_: bool) -> None:
+    found = on_device.measure(plan)
+    if json_:
+        typer.echo(json.dumps(device_report.as_json(plan, found)))
+    else:
+        device_report.show(plan, found, Console())
 
 
 def _vllm(plan: EnginePlan, *, json_: bool) -> None:

@@ -47,13 +47,13 @@ def answer_streams(plan: EnginePlan, num_streams: int) -> Iterator[Turn]:
     prompts = Prompts(plan)
     with serving(plan) as engine:
         warm_up = prompts.warm_up(num_streams)
-        asyncio.run(_answer_all(engine, warm_up, _WARM_UP_TOKENS, num_streams))
+        asyncio.run(answer_all(engine, warm_up, _WARM_UP_TOKENS, num_streams))
         timed = prompts.mixed(plan.num_answers(num_streams))
         for turn in plan.turns(num_streams):
-            yield asyncio.run(_answer_all(engine, timed[turn], plan.num_tokens, num_streams))
+            yield asyncio.run(answer_all(engine, timed[turn], plan.num_tokens, num_streams))
 
 
-async def _answer_all(
+async def answer_all(
     engine: Engine, prompts: Sequence[list[int]], num_tokens: int, num_streams: int
 ) -> Turn:
     answers: dict[int, TimedAnswer] = {}

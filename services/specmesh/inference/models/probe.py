@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.inference.engine.batch import Batch, pack
+from specmesh.inference.engine.batch import BatchPart, Copy
 from specmesh.inference.engine.paged_sequence import PagedSequence
 from specmesh.inference.model import Cancellation, Logits, ModelNotLoadable
 
@@ -43,7 +43,9 @@ class _Served(Protocol):
         self, prefix: Sequence[int], cancellation: Cancellation, room: int = ...
     ) -> PagedSequence: ...
 
-    def compute(self, batch: Batch) -> Logits: ...
+    def pack(self, parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Any: ...
+
+    def compute(self, batch: Any) -> Logits: ...
 
 
 @torch.inference_mode()
@@ -96,13 +98,19 @@ def _logits_beside(config: Any, served: _Served) -> list[Logits]:
     """Return the logits of one session in three batches: beside another session, beside one with
     other tokens, and beside the first at the end of the context, attending to nothing before it."""
     prefix, tree = _session(config)
-    session = served.open(prefix, Cancellation(), len(tree)).plan(tree, len(prefix))
+    session = served.open(prefix, Cancellation(), len(tree))
+    part = session.plan(tree, len(prefix))
     tokens = [_tokens(config, first, _NEIGHBOUR_TOKENS) for first in (100, 200)]
-    near = served.open(tokens[0], Cancellation(), 0).plan(EMPTY, len(tokens[0]))
+    beside = served.open(tokens[0], Cancellation(), 0)
+    near = beside.plan(EMPTY, len(tokens[0]))
     end = range(config.max_position_embeddings)[-len(tokens[0]) :]
     neighbours = [near, replace(near, token_ids=tokens[1]), replace(near, positions=end)]
     # The session's tokens come second, so their index in the row differs from their position.
-    return [served.compute(pack([each, session], ()))[len(each.rows) :] for each in neighbours]
+    batches = [served.pack([each, part], ()) for each in neighbours]
+    logits = [served.compute(batch)[len(near.rows) :] for batch in batches]
+    for sequence in (session, beside):
+        sequence.release()
+    return logits
 
 
 def _session(config: Any) -> tuple[list[int], TokenTree]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ import torch
 from torch import Tensor
 
 from specmesh.decoding.prefix import PrefixChain
-from specmesh.inference.engine.batch import Batch, pack
 from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.engine.forward_plan import is_scored, kind_of, plan_forward
 from specmesh.inference.engine.kv_memory import KVMemory
@@ -30,11 +30,11 @@ from specmesh.inference.model import (
     Logits,
     ModelDescription,
 )
-from specmesh.inference.models.attention import PAGED_ATTENTION, PagedAttention
 from specmesh.inference.models.cpu.linear import pack_linears
 from specmesh.inference.models.cpu.norm import fuse_norms
 from specmesh.inference.models.device_errors import telling_apart
 from specmesh.inference.models.divider import Divider
+from specmesh.inference.models.forwards import EagerForwards, Forwards
 from specmesh.inference.models.heads.tensor_heads import TensorHeads
 from specmesh.inference.models.loading import naming, read_model
 from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits
@@ -83,13 +83,14 @@ class TransformersModel:
         """Divides its forward passes; None if they are not divided."""
         zeros = None if divider is None else divider.zeros
         self._memory = KVMemory(shapes, num_blocks, model.device, zeros)
-        self._store = self._memory.stores[0]
         if divider is not None:
-            divider.share_kv(self._store.kv)
+            divider.share_kv(self._memory.stores[0].kv)
         if heads is not None:
             heads.attach(model, self._memory)
         self.pool = self._memory.pool
         """The users of each block of the store."""
+        self._forwards = _forwards(model, self._memory, ranks, heads, divider)
+        self.pack = self._forwards.pack
 
     @classmethod
     def load(
@@ -117,31 +118,61 @@ class TransformersModel:
         with naming(name):
             loaded = read_model(name, dtype, device, ranks, revision)
             loaded.check_supported()
-            model = loaded.model
             description = loaded.describe(dtype, ranks, chat_template)  # before layers are packed
-            model.eval()
+            loaded.model.eval()
             if ranks is None:
                 loaded.move_to(device)
-            heads = None
-            if heads_for is not None:  # before the output layer is packed
-                heads = heads_for(model, description.weights_digest)
-            plain = plain_logits(name, model)
-            divider = None if divide is None else divide()
-            try:
-                _prepare(model, ranks, divider)
-                little = PROBE_BLOCKS * kv_shape(model).block_bytes
-                probe = cls(model, description, little, chunk_tokens, None, divider=divider)
-                check_same(name, model, probe, plain)
-                if divider is not None:
-                    divider.tune(model, kv_shape(model))
-            except BaseException:
-                if divider is not None:
-                    divider.close()
-                raise
-            if ranks is not None:
-                ranks.join()
+            return cls.of(
+                loaded.model,
+                description,
+                cache_bytes=cache_bytes,
+                chunk_tokens=chunk_tokens,
+                ranks=ranks,
+                heads_for=heads_for,
+                divide=divide,
+            )
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        description: ModelDescription,
+        *,
+        cache_bytes: int | None = None,
+        chunk_tokens: int = CHUNK_TOKENS,
+        ranks: Ranks | None = None,
+        heads_for: Callable[[Any, str], TensorHeads] | None = None,
+        divide: Callable[[], Divider] | None = None,
+    ) -> TransformersModel:
+        """Serve ``model``, which is on its device; its modules are replaced by faster ones. The
+        options are those of ``load``. Raises ``ModelNotLoadable``."""
+        name = description.name
+        heads = None
+        if heads_for is not None:  # before the output layer is packed
+            heads = heads_for(model, description.weights_digest)
+        plain = plain_logits(name, model)
+        if _has_graphs(model, ranks, heads, divide is not None):
             cache_bytes = cache_bytes or _room_on(model.device)
-            return cls(model, description, cache_bytes, chunk_tokens, ranks, heads, divider)
+            description = replace(description, interruptible=False)
+            served = cls(model, description, cache_bytes, chunk_tokens, None)
+            check_same(name, model, served, plain)
+            return served
+        divider = None if divide is None else divide()
+        try:
+            _prepare(model, ranks, divider)
+            little = PROBE_BLOCKS * kv_shape(model).block_bytes
+            probe = cls(model, description, little, chunk_tokens, None, divider=divider)
+            check_same(name, model, probe, plain)
+            if divider is not None:
+                divider.tune(model, kv_shape(model))
+        except BaseException:
+            if divider is not None:
+                divider.close()
+            raise
+        if ranks is not None:
+            ranks.join()
+        cache_bytes = cache_bytes or _room_on(model.device)
+        return cls(model, description, cache_bytes, chunk_tokens, ranks, heads, divider)
 
     def close(self) -> None:
         """End what divides its forward passes; none may follow."""
@@ -166,7 +197,7 @@ class TransformersModel:
         planned = plan_forward(requests, self._chunk_tokens)
         if not planned:
             return results
-        batch = pack([part for _, _, part in planned], self._memory.ordered)
+        batch = self.pack([part for _, _, part in planned], self._memory.ordered)
         began = time.perf_counter()
         # Requests without a part in it also wait for it.
         logits = self._run(batch, [request.sequence.cancellation for request in requests])
@@ -194,7 +225,7 @@ class TransformersModel:
         assert self._ranks is not None
         self._ranks.follow(self.compute)
 
-    def _run(self, batch: Batch, cancellations: Sequence[Cancellation]) -> Logits:
+    def _run(self, batch: Any, cancellations: Sequence[Cancellation]) -> Logits:
         def is_unwanted() -> bool:
             return all(cancellation.is_set() for cancellation in cancellations)
 
@@ -202,44 +233,49 @@ class TransformersModel:
             return self._ranks.lead(batch, self.compute)
         return self.compute(batch, is_unwanted)
 
-    def compute(self, batch: Batch, is_unwanted: Callable[[], bool] = lambda: False) -> Logits:
+    def compute(self, batch: Any, is_unwanted: Callable[[], bool] = lambda: False) -> Logits:
         """Return the logits of ``batch``, ``[rows, vocab]``, with this process's weights.
 
         Raises ``Interrupted`` once ``is_unwanted`` returns True, on which all ranks must agree;
         ``MemoryError`` if memory runs out; ``DeviceLost`` if no forward pass will succeed any more.
         """
         with telling_apart():
-            return self._compute(batch, is_unwanted)
-
-    @torch.inference_mode()
-    def _compute(self, batch: Batch, is_unwanted: Callable[[], bool]) -> Logits:
-        self._memory.carry_out(batch.copies)
-        divider = self.divider
-        divide = None if divider is None else divider.attention
-        out = self._model(
-            input_ids=self._store.indexes(batch.token_ids)[None],
-            position_ids=self._store.indexes(batch.positions)[None],
-            use_cache=False,
-            logits_to_keep=self._store.indexes(batch.rows),
-            paged=PagedAttention(self._store, batch, is_unwanted, divide),
-        )
-        if self.heads is not None:
-            self._hidden = self.heads.read(batch)
-        if divider is not None:
-            divider.adapt()
-        logits: Logits = out.logits[0].float().cpu().numpy()
-        return logits
+            logits = self._forwards.logits(batch, is_unwanted)
+            if self.heads is not None:
+                with torch.inference_mode():
+                    self._hidden = self.heads.read(batch)
+            return logits
 
 
 def _prepare(model: Any, ranks: Ranks | None, divider: Divider | None) -> None:
     """Replace the model's attention, linear layers and norms by our own."""
     if divider is not None:
         divider.divide(model)
-    model.set_attn_implementation(PAGED_ATTENTION)
     if ranks is None:  # a divided layer has transformers' hooks, which packing would lose
         if divider is None:
             pack_linears(model)
         fuse_norms(model, model.dtype)
+
+
+def _has_graphs(
+    model: Any, ranks: Ranks | None, heads: TensorHeads | None, is_divided: bool
+) -> bool:
+    """Return whether forward passes run as CUDA graphs: not if anything else takes part in them."""
+    return model.device.type == "cuda" and ranks is None and heads is None and not is_divided
+
+
+def _forwards(
+    model: Any,
+    memory: KVMemory,
+    ranks: Ranks | None,
+    heads: TensorHeads | None,
+    divider: Divider | None,
+) -> Forwards:
+    if _has_graphs(model, ranks, heads, divider is not None):
+        from specmesh.inference.models.cuda.graph_forwards import GraphForwards
+
+        return GraphForwards(model, memory)
+    return EagerForwards(model, memory, divider)
 
 
 def _room_on(device: torch.device) -> int:

@@ -1,0 +1,31 @@
+"""The model's layers, compiled: norms, rotations, activations and sums in a few kernels each.
+
+All layers of a model have the same code, which is compiled once, for any number of tokens.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+log = logging.getLogger(__name__)
+
+
+def compile_layers(model: Any, warm_up: Callable[[], None]) -> None:
+    """Compile the layers of ``model``, which ``warm_up`` runs; those of a model whose code cannot
+    be compiled stay as they are."""
+    names = set(model._no_split_modules or ())
+    layers: list[nn.Module] = [
+        module for module in model.modules() if type(module).__name__ in names
+    ]
+    for layer in layers:
+        layer.compile(dynamic=True, fullgraph=True)
+    try:
+        warm_up()
+    except Exception:
+        log.warning("layers are not compiled", exc_info=True, extra={"layers": sorted(names)})
+        for layer in layers:
+            layer._compiled_call_impl = None

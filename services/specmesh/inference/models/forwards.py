@@ -1,0 +1,69 @@
+"""The forward passes of a model, for the model that serves: what differs from device to device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from specmesh.inference.engine.batch import Batch, BatchPart, Copy, Indexes, pack
+from specmesh.inference.engine.kv_memory import KVMemory
+from specmesh.inference.model import Logits
+from specmesh.inference.models.attention import PAGED_ATTENTION, PagedAttention
+from specmesh.inference.models.divider import Divider
+
+
+class Pass(Protocol):
+    """The plan of one forward pass."""
+
+    @property
+    def token_ids(self) -> Indexes:
+        """Its tokens."""
+
+    @property
+    def rows(self) -> Indexes:
+        """The indices of the tokens whose logits are requested."""
+
+
+class Forwards(Protocol):
+    """Computes the logits of a model whose KV lies in blocks."""
+
+    def pack(self, parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Any:
+        """Return the forward pass of ``parts``, to run after ``copies``, as a ``Pass``."""
+
+    def logits(self, batch: Any, is_unwanted: Callable[[], bool]) -> Logits:
+        """Run the pass ``batch``; return its logits, ``[rows, vocab]``. Raises ``Interrupted`` if
+        it stops because ``is_unwanted`` returns True."""
+
+
+class EagerForwards:
+    """Runs the model's code as it is, with specmesh's attention, operation by operation; a pass can
+    stop between two layers."""
+
+    def __init__(self, model: Any, memory: KVMemory, divider: Divider | None) -> None:
+        self._model, self._memory = model, memory
+        self._store = memory.stores[0]
+        self._divider = divider
+        model.set_attn_implementation(PAGED_ATTENTION)
+
+    def pack(self, parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Batch:
+        """Implement ``Forwards``."""
+        return pack(parts, copies)
+
+    @torch.inference_mode()
+    def logits(self, batch: Batch, is_unwanted: Callable[[], bool]) -> Logits:
+        """Implement ``Forwards``."""
+        self._memory.carry_out(batch.copies)
+        divide = None if self._divider is None else self._divider.attention
+        out = self._model(
+            input_ids=self._store.indexes(batch.token_ids)[None],
+            position_ids=self._store.indexes(batch.positions)[None],
+            use_cache=False,
+            logits_to_keep=self._store.indexes(batch.rows),
+            paged=PagedAttention(self._store, batch, is_unwanted, divide),
+        )
+        if self._divider is not None:
+            self._divider.adapt()
+        logits: Logits = out.logits[0].float().cpu().numpy()
+        return logits
