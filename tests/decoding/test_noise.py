@@ -129,10 +129,10 @@ def test_words_of_the_key_are_not_interchangeable():
 
 
 def test_every_bit_of_the_key_stirs_half_of_the_output():
-    bits = [noise._outputs(noise._stream_key(9, 9, Purpose.DRAFT), IDS)]
+    bits = [noise._outputs(noise.stream_key(9, 9, Purpose.DRAFT), IDS)]
     for bit in range(64):
         for seed, position in ((9 ^ (1 << bit), 9), (9, 9 ^ (1 << bit))):
-            bits.append(noise._outputs(noise._stream_key(seed, position, Purpose.DRAFT), IDS))
+            bits.append(noise._outputs(noise.stream_key(seed, position, Purpose.DRAFT), IDS))
     flipped = np.bitwise_count(np.array(bits[1:]) ^ bits[0]).mean(axis=1)
     # Binomial(64, 1/2) over 4,096 words: the mean has a standard error of 1/16.
     assert np.abs(flipped - 32).max() < 6 / 16

@@ -10,13 +10,13 @@ from specmesh.decoding.acceptance import verify
 from specmesh.decoding.logits_row import SMALL
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.decoding.winners import FirstToken, find_together
+from specmesh.decoding.winners import OwnTokens, find_together
 
 SIZES = [SMALL + 1, 32_768, 70_000]
 
 
 def asked(samplings, positions):
-    found = [FirstToken.of(*each) for each in zip(samplings, positions, strict=True)]
+    found = [OwnTokens.of(*each) for each in zip(samplings, positions, strict=True)]
     assert None not in found
     return found
 
@@ -29,7 +29,7 @@ def test_winners_of_rows_together_are_those_of_each_alone(size):
         firsts = asked(samplings, range(len(rows)))
         find_together(firsts, rows)
         for number, (first, row, sampling) in enumerate(zip(firsts, rows, samplings, strict=True)):
-            assert first.token == choose(row, sampling, number)
+            assert first.found.get(0) == choose(row, sampling, number)
 
 
 @settings(deadline=None, max_examples=30)
@@ -53,7 +53,7 @@ def test_any_rows_have_their_own_winners(size, drawn):
     firsts = asked(samplings, positions)
     find_together(firsts, rows)
     expected = [choose(*each) for each in zip(rows, samplings, positions, strict=True)]
-    assert [first.token for first in firsts] == expected
+    assert [first.found.get(0) for first in firsts] == expected
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -64,11 +64,11 @@ def test_a_broken_row_is_left_for_its_request_to_refuse(bad):
     firsts = asked([Sampling(seed=seed) for seed in range(4)], range(4))
     find_together(firsts, rows)
     for number in (0, 2):
-        assert firsts[number].token == choose(rows[number], Sampling(seed=number), number)
+        assert firsts[number].found.get(0) == choose(rows[number], Sampling(seed=number), number)
     for number in (1, 3):
-        assert firsts[number].token is None
+        assert firsts[number].found.get(0) is None
         with pytest.raises(FloatingPointError):
-            verify(EMPTY, rows[number][None], Sampling(), number, first=firsts[number])
+            verify(EMPTY, rows[number][None], Sampling(), number, own=firsts[number])
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_broken_row_is_left_for_its_request_to_refuse(bad):
     ],
 )
 def test_nothing_is_asked_for_where_the_best_of_all_tokens_does_not_help(settings):
-    assert FirstToken.of(Sampling(**settings), 3) is None
+    assert OwnTokens.of(Sampling(**settings), 3) is None
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.9, 0.3])
@@ -93,18 +93,18 @@ def test_verdict_is_the_same_with_and_without_the_first_token(shape, top_p):
     for seed in range(10):
         sampling = Sampling(0.8, top_p=top_p, seed=seed)
         tokens = [choose(row, sampling, 6 + depth) for depth, row in enumerate(rows)]
-        first = FirstToken.of(sampling, 6)
+        first = OwnTokens.of(sampling, 6)
         find_together([first], [rows[0]])
         tree = TokenTree.chain(tokens[:3])
-        found = verify(tree, rows, sampling, 6, first=first)
+        found = verify(tree, rows, sampling, 6, own=first)
         assert found == verify(tree, rows, sampling, 6)
         assert (*tokens[:3], found.next_token) == tuple(tokens)
 
 
 def test_first_token_saves_the_race_of_its_row(monkeypatch):
     row = logits_of("normal", 20_000)
-    first = FirstToken.of(Sampling(seed=4), 6)
+    first = OwnTokens.of(Sampling(seed=4), 6)
     find_together([first], [row])
     monkeypatch.delattr("specmesh.decoding.sampling.winner")
-    found = verify(EMPTY, row[None], Sampling(seed=4), 6, first=first)
-    assert found.next_token == first.token
+    found = verify(EMPTY, row[None], Sampling(seed=4), 6, own=first)
+    assert found.next_token == first.found.get(0)

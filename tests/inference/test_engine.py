@@ -14,7 +14,7 @@ import pytest
 
 from specmesh.decoding.sampling import Sampling, choose
 from specmesh.decoding.trees.tree import EMPTY
-from specmesh.decoding.winners import FirstToken
+from specmesh.decoding.winners import OwnTokens
 from specmesh.inference.engine import engine as engine_module
 from specmesh.inference.engine import pulse
 from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
@@ -199,9 +199,9 @@ async def test_jobs_that_share_a_forward_find_their_first_tokens_together(model,
 
     def work(sampling: Sampling):
         def steps(job: Job):
-            first = FirstToken.of(sampling, 3)
+            first = OwnTokens.of(sampling, 3)
             yield ForwardRequest(model.open("", job), EMPTY, first)
-            yield first.token
+            yield first.found.get(0)
 
         return steps
 

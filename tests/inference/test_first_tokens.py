@@ -9,7 +9,7 @@ import pytest
 
 from specmesh.decoding.sampling import Sampling, choose
 from specmesh.decoding.trees.tree import EMPTY
-from specmesh.decoding.winners import FirstToken
+from specmesh.decoding.winners import OwnTokens
 from specmesh.inference.engine import first_tokens
 from specmesh.inference.engine.first_tokens import FirstTokens
 from specmesh.inference.model import ForwardRequest
@@ -23,7 +23,7 @@ def rows_of(count, size=SIZE):
 
 
 def requests_of(count):
-    firsts = [FirstToken.of(Sampling(seed=number), 5) for number in range(count)]
+    firsts = [OwnTokens.of(Sampling(seed=number), 5) for number in range(count)]
     return [ForwardRequest(None, EMPTY, first) for first in firsts]
 
 
@@ -32,7 +32,7 @@ def expected(rows):
 
 
 def found(requests):
-    return [request.first.token for request in requests]
+    return [request.own.found.get(0) for request in requests]
 
 
 @pytest.fixture(params=[1, 2, 8])
@@ -58,7 +58,7 @@ def test_requests_without_a_first_token_or_without_logits_are_passed_over(num_co
     FirstTokens().find(requests, rows)
     for number, (request, token) in enumerate(zip(requests, tokens, strict=True)):
         if number != 3:
-            assert request.first.token == (None if number in {5, 7} else token)
+            assert request.own.found.get(0) == (None if number in {5, 7} else token)
 
 
 def test_a_single_request_and_a_small_vocabulary_find_their_tokens_themselves():

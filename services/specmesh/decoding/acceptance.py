@@ -19,8 +19,9 @@ from specmesh.decoding.noise import Purpose, uniforms
 from specmesh.decoding.race import winner
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose, kept
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.decoding.winners import FirstToken
+from specmesh.decoding.winners import OwnTokens
 
+NONE_FOUND: Mapping[int, int] = MappingProxyType({})
 NO_DISTRIBUTIONS: Mapping[int, Distribution] = MappingProxyType({})
 
 
@@ -64,9 +65,9 @@ def verify(
     position: int,
     draft_distributions: Mapping[int, Distribution] = NO_DISTRIBUTIONS,
     num_bonus_candidates: int = 0,
-    first: FirstToken | None = None,
+    own: OwnTokens | None = None,
 ) -> Verdict:
-    """Verify ``tree``; a pure function of its arguments but for ``first``, which only saves work.
+    """Verify ``tree``; a pure function of its arguments but for ``own``, which only saves work.
 
     Row k of ``logits`` ``[len(tree) + 1, vocab]`` holds the target's logits after node k, processed
     as the request says, row 0 those after the prefix. ``position`` is that of the first token after
@@ -101,18 +102,24 @@ def verify(
         return _follow_accepted(
             tree, logits, sampling, position, draft_distributions, num_bonus_candidates
         )
-    best = None if first is None else first.token
-    return _follow_chosen(tree, logits, sampling, position, best)
+    found = NONE_FOUND if own is None else own.found
+    return _follow_chosen(tree, logits, sampling, position, found)
 
 
 def _follow_chosen(
-    tree: TokenTree, logits: NodeLogits, sampling: Sampling, position: int, best: int | None
+    tree: TokenTree,
+    logits: NodeLogits,
+    sampling: Sampling,
+    position: int,
+    found: Mapping[int, int],
 ) -> Verdict:
     accepted: list[int] = []
+    cuts = sampling.mode is AcceptanceMode.COUPLED and sampling.top_p < 1
     node = 0
     while True:
-        token = choose(logits[node], sampling, position + len(accepted), best)
-        best = None
+        token = found.get(node)
+        if token is None or cuts:
+            token = choose(logits[node], sampling, position + len(accepted), token)
         child = tree.child_with(node, token)
         if child is None:
             return Verdict(tuple(accepted), token, recovered=bool(tree.children(node)))

@@ -86,7 +86,7 @@ def uniforms(
 
     ``seed`` is any uint64, ``position`` counts tokens from the start of the text.
     """
-    return _uniform(_outputs(_stream_key(seed, position, purpose), ids))
+    return _uniform(_outputs(stream_key(seed, position, purpose), ids))
 
 
 def gumbel(
@@ -98,7 +98,7 @@ def gumbel(
     replacement (Yellott 1977; Kool et al. 2019).
     """
     numbers = np.concatenate([blocks_of(ids) | _FIRST_BLOCK, ids])
-    bits = _outputs(_stream_key(seed, position, purpose), numbers)
+    bits = _outputs(stream_key(seed, position, purpose), numbers)
     won = _places(bits[: ids.size] ^ (ids >> _STRIDE_BITS).view(np.uint64)) == 0
     logs = _logs(bits)
     least, excess = logs[: ids.size], logs[ids.size :]
@@ -110,7 +110,7 @@ def gumbel_below(seed: int, position: int, purpose: Purpose, num_ids: int) -> ND
     """Return the ``gumbel`` noise of the ids below ``num_ids``, of which there is at most a
     tile."""
     num_rows = -(-num_ids // BLOCK_STRIDE)
-    bits = _mixed(_stream_key(seed, position, purpose), _tile_counters(num_rows))
+    bits = _mixed(stream_key(seed, position, purpose), _tile_counters(num_rows))
     places = _places(bits[:BLOCK_STRIDE])
     logs = _logs(bits)
     excess = logs[BLOCK_STRIDE:].reshape(num_rows, BLOCK_STRIDE)
@@ -127,7 +127,7 @@ class BlockNoise:
     """
 
     def __init__(self, seed: int, position: int, purpose: Purpose, num_blocks: int) -> None:
-        self._draw(_stream_key(seed, position, purpose), num_blocks)
+        self._draw(stream_key(seed, position, purpose), num_blocks)
 
     @classmethod
     def of_streams(
@@ -136,7 +136,7 @@ class BlockNoise:
         """Return the noise of n ``streams``, each a seed and a position, in arrays ``[n,
         num_blocks]``."""
         noise = cls.__new__(cls)
-        keys = [_stream_key(seed, position, purpose) for seed, position in streams]
+        keys = [stream_key(seed, position, purpose) for seed, position in streams]
         noise._draw(np.array(keys, np.uint64)[:, None], num_blocks)
         return noise
 
@@ -215,7 +215,8 @@ def _uniform(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
     return noise
 
 
-def _stream_key(seed: int, position: int, purpose: Purpose) -> int:
+def stream_key(seed: int, position: int, purpose: Purpose) -> int:
+    """Return the seed, a uint64, of the generator whose outputs are the noise of a stream."""
     key = 0
     for word in (seed, position, purpose):
         key = _finalise((key ^ word) + _GOLDEN_GAMMA & _MASK)

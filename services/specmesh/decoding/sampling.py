@@ -224,7 +224,7 @@ def choose(
     logits: NDArray[np.floating[Any]], sampling: Sampling, position: int, best: int | None = None
 ) -> int:
     """Return the target's token at ``position``, from its ``logits`` ``[vocab]``. ``best`` is what
-    ``FirstToken`` has found there, if anything.
+    ``OwnTokens`` has found there in coupled mode, if anything.
 
     Greedy: the likeliest, the lowest id on ties. Coupled: the argmax of log p + Gumbel noise over
     the warped distribution p. A rounding error in the logits changes the token if it reorders
@@ -238,8 +238,6 @@ def choose(
         raise ValueError("in rejection mode the token depends on the draft")
     if sampling.mode is AcceptanceMode.GREEDY:
         return _likeliest_one(logits)
-    if best is not None and sampling.top_p == 1:
-        return best
     row, stream = LogitsRow(logits, sampling.temperature), (sampling.seed, position)
     if row.is_large and sampling.top_p < 1 and sampling.cuts_at_most_nucleus:
         # The best of all tokens is the best of those that are left if it is among them.

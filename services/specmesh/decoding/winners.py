@@ -7,7 +7,7 @@ other work since the last race. Here rows share them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,36 +20,41 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 
 
 @dataclass(slots=True)
-class FirstToken:
-    """The token with the highest score after a prefix of ``position`` tokens, in coupled mode.
+class OwnTokens:
+    """The tokens with the highest scores after the nodes of a tree below a prefix of ``position``
+    tokens: of their logits if ``greedy``, else with the noise of coupled mode.
 
-    ``token`` is None until it is found together with those of other requests. It need not be: the
-    verification finds it by itself.
+    ``found`` are those, by node, that were found together with other requests' or by the device
+    that computed the logits. There need not be any: a verification finds them by itself.
     """
 
+    greedy: bool
     temperature: float
     seed: int
     position: int
-    token: int | None = None
+    found: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, sampling: Sampling, position: int) -> FirstToken | None:
+    def of(cls, sampling: Sampling, position: int) -> OwnTokens | None:
         """Return what to find for a request; None where it would not help, because other logits
-        than the model's count, or few of them."""
-        coupled = sampling.mode is AcceptanceMode.COUPLED
-        if coupled and sampling.cuts_at_most_nucleus and not sampling.changes_logits:
-            return cls(sampling.temperature, sampling.seed, position)
-        return None
+        than the model's count, or few of them, or the draft counts as well."""
+        greedy = sampling.mode is AcceptanceMode.GREEDY
+        if sampling.changes_logits or sampling.mode is AcceptanceMode.REJECTION:
+            return None
+        if not greedy and not sampling.cuts_at_most_nucleus:
+            return None
+        return cls(greedy, sampling.temperature, sampling.seed, position)
 
 
-def find_together(asked: Sequence[FirstToken], rows: Sequence[NDArray[np.floating[Any]]]) -> None:
-    """Find the tokens ``asked`` for, each in one of ``rows`` ``[vocab]``, the model's logits: the
-    lower id on ties, and none in a row without a finite maximum."""
+def find_together(asked: Sequence[OwnTokens], rows: Sequence[NDArray[np.floating[Any]]]) -> None:
+    """Find the tokens after node 0 of those ``asked`` for, in coupled mode, each in one of ``rows``
+    ``[vocab]``, the model's logits: the lower id on ties, and none in a row without a finite
+    maximum."""
     with np.errstate(invalid="ignore"):  # of rows without a finite maximum
         _find(asked, rows)
 
 
-def _find(asked: Sequence[FirstToken], rows: Sequence[NDArray[np.floating[Any]]]) -> None:
+def _find(asked: Sequence[OwnTokens], rows: Sequence[NDArray[np.floating[Any]]]) -> None:
     maxima = JointMaxima(rows)
     size, num_blocks = rows[0].size, maxima.blocks.shape[1]
     streams = [(each.seed, each.position) for each in asked]
@@ -77,4 +82,4 @@ def _find(asked: Sequence[FirstToken], rows: Sequence[NDArray[np.floating[Any]]]
     ends = numbers.searchsorted(np.arange(len(rows)), side="right").tolist()
     for each, peak, start, end in zip(asked, peaks.ravel(), [0, *ends], ends, strict=False):
         if np.isfinite(peak):
-            each.token = int(tokens[start + int(scores[start:end].argmax())])
+            each.found[0] = int(tokens[start + int(scores[start:end].argmax())])

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.decoding.winners import FirstToken
+from specmesh.decoding.winners import OwnTokens
 from specmesh.inference.engine.kv_counts import KvCounts
 from specmesh.serving.templates.chat_template import ChatTemplate
 
@@ -175,12 +175,13 @@ class SequenceState(Protocol):
 class ForwardRequest:
     """One sequence's part of a forward pass, which computes ``sequence.score(tree)``.
 
-    If other requests of the pass have a ``first`` as well, the engine finds these tokens together.
+    ``own`` are tokens to find in the logits. The model finds them, or, if other requests of the pass
+    want some as well, the engine finds the first of each together.
     """
 
     sequence: SequenceState
     tree: TokenTree
-    first: FirstToken | None = None
+    own: OwnTokens | None = None
 
 
 class LanguageModel(Protocol):

@@ -18,7 +18,7 @@ from specmesh.decoding.processing.masks import TokenMask
 from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.decoding.winners import FirstToken
+from specmesh.decoding.winners import OwnTokens
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.engine.job import Job, Steps
@@ -111,13 +111,13 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         grammar_ms = 0.0 if mask is None else (time.perf_counter() - began) * 1e3
         processor = LogitProcessor(sampling, prefix, mask)
 
-        first = FirstToken.of(sampling, len(prefix))
+        own = OwnTokens.of(sampling, len(prefix))
 
         def judge(logits: Logits) -> Verdict:
             rows = processor.rows(logits, tree)
             verdict = verify(
                 *(tree, rows, sampling, len(prefix)),
-                *(distributions, num_bonus_candidates, first),
+                *(distributions, num_bonus_candidates, own),
             )
             if num_top_logprobs is not None:
                 path = (verdict.accepted_nodes, verdict.next_token)
@@ -129,7 +129,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             return verdict
 
         def work(job: VerifyJob) -> VerifySteps:
-            return self._verify(job, prefix, tree, first, judge, processor, next_draft)
+            return self._verify(job, prefix, tree, own, judge, processor, next_draft)
 
         response = await self._engine.run(work)
         record_cost(_total_cost(response))
@@ -142,7 +142,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         job: VerifyJob,
         prefix: Sequence[int],
         tree: TokenTree,
-        first: FirstToken | None,
+        own: OwnTokens | None,
         judge: Callable[[Logits], Verdict],
         processor: LogitProcessor,
         next_draft: RequestedDraft | None,
@@ -155,7 +155,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         sequence = model.open(prefix, job.cancellation, room)
         accepted: Sequence[int] = ()
         try:
-            logits = yield ForwardRequest(sequence, tree, first)
+            logits = yield ForwardRequest(sequence, tree, own)
             forward_ms = (time.perf_counter() - began) * 1e3
             verdict = judge(logits)
             accepted = verdict.accepted_nodes

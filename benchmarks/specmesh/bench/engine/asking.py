@@ -12,7 +12,7 @@ from specmesh.bench.engine.plan import EnginePlan
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.decoding.winners import FirstToken
+from specmesh.decoding.winners import OwnTokens
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, ModelNotLoadable
@@ -61,15 +61,15 @@ async def next_token(
 ) -> NextToken:
     """Return the target's next token, by verifying an empty tree."""
 
-    first = FirstToken.of(sampling, len(prefix))
+    own = OwnTokens.of(sampling, len(prefix))
 
     def work(job: Job[NextToken]) -> Steps[NextToken]:
         sequence = model.open(prefix, job.cancellation, len(EMPTY))
         try:
-            logits = yield ForwardRequest(sequence, EMPTY, first)
+            logits = yield ForwardRequest(sequence, EMPTY, own)
         finally:
             sequence.close(())
-        verdict = verify(EMPTY, logits, sampling, len(prefix), first=first)
+        verdict = verify(EMPTY, logits, sampling, len(prefix), own=own)
         yield NextToken(verdict.next_token, sequence.num_cached_tokens)
 
     return await engine.run(work)

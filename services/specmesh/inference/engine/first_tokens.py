@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 
 from specmesh.decoding.logits_row import SMALL
-from specmesh.decoding.winners import FirstToken, find_together
+from specmesh.decoding.winners import OwnTokens, find_together
 from specmesh.inference.model import ForwardRequest, Logits
 
 _AT_ONCE = 8
@@ -20,7 +20,7 @@ _MOST_HELPERS = 3
 _ALONE = 64
 """The number of forward passes after which cores that were busy may be idle again."""
 
-Asked = list[tuple[FirstToken, Logits]]
+Asked = list[tuple[OwnTokens, Logits]]
 
 
 class FirstTokens:
@@ -37,13 +37,17 @@ class FirstTokens:
         """The number of forward passes for which it asks nobody to help."""
 
     def find(self, requests: Sequence[ForwardRequest], results: Sequence[Logits | None]) -> None:
-        """Find the ``first`` tokens of those ``requests`` that have one and whose rows of logits
-        are in ``results``. A token may be left for its request to find: that of a single request,
-        and those of a small vocabulary."""
+        """Find the first of their ``own`` tokens for those ``requests`` that want some, in coupled
+        mode, and whose rows of logits are in ``results``. A token may be left for its request to
+        find: that of a single request, and those of a small vocabulary."""
         asked = [
-            (request.first, rows[0])
-            for request, rows in zip(requests, results, strict=True)
-            if request.first is not None and rows is not None and len(rows)
+            (own, rows[0])
+            for own, rows in zip((request.own for request in requests), results, strict=True)
+            if own is not None
+            and not own.greedy
+            and not own.found
+            and rows is not None
+            and len(rows)
         ]
         if len(asked) > 1 and asked[0][1].size > SMALL:
             self._find_all(asked)
@@ -55,7 +59,7 @@ class FirstTokens:
         self._ask_for_help(left)
         _work_off(left)
         for part in parts:
-            if any(first.token is None for first, _ in part):
+            if any(not own.found for own, _ in part):
                 _find(part)
                 self._num_alone = _ALONE
 

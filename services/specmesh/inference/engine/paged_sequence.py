@@ -157,7 +157,7 @@ class PagedSequence(PagedTree):
         while True:
             (logits,) = self._model.forward([ForwardRequest(self, tree)])
             if logits is not None:
-                return logits
+                return np.asarray(logits)
 
     def close(self, keep: Sequence[int]) -> None:
         """Release the blocks; the prefix and the path ``keep`` stay cached.

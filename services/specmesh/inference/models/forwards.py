@@ -7,34 +7,25 @@ from typing import Any, Protocol
 
 import torch
 
-from specmesh.inference.engine.batch import Batch, BatchPart, Copy, Indexes, pack
+from specmesh.inference.engine.batch import Batch, BatchPart, Copy, pack
 from specmesh.inference.engine.kv_memory import KVMemory
 from specmesh.inference.model import Logits
 from specmesh.inference.models.attention import PAGED_ATTENTION, PagedAttention
+from specmesh.inference.models.cuda.wanted import Wanted
 from specmesh.inference.models.divider import Divider
-
-
-class Pass(Protocol):
-    """The plan of one forward pass."""
-
-    @property
-    def token_ids(self) -> Indexes:
-        """Its tokens."""
-
-    @property
-    def rows(self) -> Indexes:
-        """The indices of the tokens whose logits are requested."""
 
 
 class Forwards(Protocol):
     """Computes the logits of a model whose KV lies in blocks."""
 
     def pack(self, parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Any:
-        """Return the forward pass of ``parts``, to run after ``copies``, as a ``Pass``."""
+        """Return the forward pass of ``parts``, to run after ``copies``; its ``token_ids``
+        ``[tokens]`` and ``rows`` ``[rows]`` are arrays."""
 
-    def logits(self, batch: Any, is_unwanted: Callable[[], bool]) -> Logits:
-        """Run the pass ``batch``; return its logits, ``[rows, vocab]``. Raises ``Interrupted`` if
-        it stops because ``is_unwanted`` returns True."""
+    def logits(self, batch: Any, wanted: Sequence[Wanted], is_unwanted: Callable[[], bool]) -> Any:
+        """Run the pass ``batch``; return its logits, ``[rows, vocab]``, an array or
+        ``DeviceLogits``. It may find ``wanted`` tokens, those of each part in turn. Raises
+        ``Interrupted`` if it stops because ``is_unwanted`` returns True."""
 
 
 class EagerForwards:
@@ -52,8 +43,13 @@ class EagerForwards:
         return pack(parts, copies)
 
     @torch.inference_mode()
-    def logits(self, batch: Batch, is_unwanted: Callable[[], bool]) -> Logits:
-        """Implement ``Forwards``."""
+    def logits(
+        self,
+        batch: Batch,
+        wanted: Sequence[Wanted],  # noqa: ARG002
+        is_unwanted: Callable[[], bool],
+    ) -> Logits:
+        """Implement ``Forwards``; finds no tokens."""
         self._memory.carry_out(batch.copies)
         divide = None if self._divider is None else self._divider.attention
         out = self._model(

@@ -107,7 +107,7 @@ def _logits_beside(config: Any, served: _Served) -> list[Logits]:
     neighbours = [near, replace(near, token_ids=tokens[1]), replace(near, positions=end)]
     # The session's tokens come second, so their index in the row differs from their position.
     batches = [served.pack([each, part], ()) for each in neighbours]
-    logits = [served.compute(batch)[len(near.rows) :] for batch in batches]
+    logits = [np.asarray(served.compute(batch))[len(near.rows) :] for batch in batches]
     for sequence in (session, beside):
         sequence.release()
     return logits

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.inference.engine.engine_metrics import record_forward
-from specmesh.inference.engine.forward_plan import is_scored, kind_of, plan_forward
+from specmesh.inference.engine.forward_plan import Planned, is_scored, kind_of, plan_forward
 from specmesh.inference.engine.kv_memory import KVMemory
 from specmesh.inference.engine.kv_store import KVShape
 from specmesh.inference.engine.paged_sequence import PagedSequence
@@ -32,6 +32,7 @@ from specmesh.inference.model import (
 )
 from specmesh.inference.models.cpu.linear import pack_linears
 from specmesh.inference.models.cpu.norm import fuse_norms
+from specmesh.inference.models.cuda.wanted import Wanted
 from specmesh.inference.models.device_errors import telling_apart
 from specmesh.inference.models.divider import Divider
 from specmesh.inference.models.forwards import EagerForwards, Forwards
@@ -200,7 +201,8 @@ class TransformersModel:
         batch = self.pack([part for _, _, part in planned], self._memory.ordered)
         began = time.perf_counter()
         # Requests without a part in it also wait for it.
-        logits = self._run(batch, [request.sequence.cancellation for request in requests])
+        wanted = [_wanted(requests[each.number], each) for each in planned]
+        logits = self._run(batch, wanted, [each.sequence.cancellation for each in requests])
         duration_ms = (time.perf_counter() - began) * 1e3
         record_forward(duration_ms, kind_of(planned), len(planned), len(batch.token_ids))
         size = ForwardSize(len(planned), len(batch.rows))
@@ -225,26 +227,42 @@ class TransformersModel:
         assert self._ranks is not None
         self._ranks.follow(self.compute)
 
-    def _run(self, batch: Any, cancellations: Sequence[Cancellation]) -> Logits:
+    def _run(
+        self, batch: Any, wanted: Sequence[Wanted], cancellations: Sequence[Cancellation]
+    ) -> Logits:
         def is_unwanted() -> bool:
             return all(cancellation.is_set() for cancellation in cancellations)
 
         if self._ranks is not None:
             return self._ranks.lead(batch, self.compute)
-        return self.compute(batch, is_unwanted)
+        return self.compute(batch, wanted, is_unwanted)
 
-    def compute(self, batch: Any, is_unwanted: Callable[[], bool] = lambda: False) -> Logits:
-        """Return the logits of ``batch``, ``[rows, vocab]``, with this process's weights.
+    def compute(
+        self,
+        batch: Any,
+        wanted: Sequence[Wanted] = (),
+        is_unwanted: Callable[[], bool] = lambda: False,
+    ) -> Logits:
+        """Return the logits of ``batch``, ``[rows, vocab]``, with this process's weights; may find
+        ``wanted`` tokens.
 
         Raises ``Interrupted`` once ``is_unwanted`` returns True, on which all ranks must agree;
         ``MemoryError`` if memory runs out; ``DeviceLost`` if no forward pass will succeed any more.
         """
         with telling_apart():
-            logits = self._forwards.logits(batch, is_unwanted)
+            logits = self._forwards.logits(batch, wanted, is_unwanted)
             if self.heads is not None:
                 with torch.inference_mode():
                     self._hidden = self.heads.read(batch)
             return logits
+
+
+def _wanted(request: ForwardRequest, planned: Planned) -> Wanted:
+    """Return what ``request`` wants of the rows that are ``planned`` for it."""
+    sequence = planned.sequence
+    first = 0 if sequence.num_pending_tokens else sequence.num_scored_nodes + 1
+    nodes = range(first, len(request.tree) + 1) if planned.part.rows else range(0)
+    return Wanted(request.own, nodes, request.tree.depths)
 
 
 def _prepare(model: Any, ranks: Ranks | None, divider: Divider | None) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.decoding.prefix import PrefixChain
 
 MAX_CHAINS = 64
+LOOK_BACK = 64
+"""The number of last blocks of a chain at which the end of an earlier one is looked for."""
 
 
 class RecentChains:
     """The latest ``MAX_CHAINS`` chains, with at most ``max_tokens`` tokens; a chain replaces those
-    that it continues."""
+    that it continues by less than ``LOOK_BACK`` blocks."""
 
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens
@@ -23,9 +25,8 @@ class RecentChains:
         """Add ``chain``, which must not change any more, unless it has no full block."""
         if not chain.digests:
             return
-        for digest, other in list(self._chains.items()):
-            length = len(other) // BLOCK_TOKENS * BLOCK_TOKENS
-            if length <= len(chain) and chain.digest_at(length) == digest:
+        for digest in chain.digests[-LOOK_BACK:]:
+            if digest in self._chains:
                 self._remove(digest)
         self._chains[chain.digests[-1]] = chain
         self._num_tokens += len(chain)

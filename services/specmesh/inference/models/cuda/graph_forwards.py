@@ -8,9 +8,8 @@ compute for long, run without one.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,19 +17,15 @@ from transformers import AttentionInterface
 
 from specmesh.inference.engine.batch import BatchPart, Copy
 from specmesh.inference.engine.kv_memory import KVMemory
-from specmesh.inference.model import Interrupted, Logits
+from specmesh.inference.model import Interrupted
+from specmesh.inference.models.cuda.choice import own_tokens
 from specmesh.inference.models.cuda.compiled import compile_layers
+from specmesh.inference.models.cuda.device_logits import DeviceLogits
 from specmesh.inference.models.cuda.layout import Layout, lay_out
-from specmesh.inference.models.cuda.merged_linear import merge_linears
+from specmesh.inference.models.cuda.linear import replace_linears
 from specmesh.inference.models.cuda.paged_attention import Attended, paged_attention, tile_tokens
-from specmesh.inference.models.cuda.static_batch import (
-    MIN_WORDS,
-    StaticBatch,
-    as_logits,
-    batch_for,
-)
-
-log = logging.getLogger(__name__)
+from specmesh.inference.models.cuda.static_batch import StaticBatch, batch_for, on_host
+from specmesh.inference.models.cuda.wanted import Wanted, WantedRows, hand_out, rows_of
 
 GRAPH_ATTENTION = "specmesh_graph"
 """The attention implementation of models on a GPU."""
@@ -38,21 +33,19 @@ GRAPH_ATTENTION = "specmesh_graph"
 CAPTURED_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """The numbers of tokens of captured passes."""
 
-_TABLE_BLOCKS = 1 << 16
-"""The blocks in all tables of a captured pass: a million tokens of context."""
 _WARM_UPS = 2
 
 
 class GraphForwards:
-    """Computes the logits of ``model``, whose KV lies in ``memory``."""
+    """Implements ``Forwards`` for ``model``, whose KV lies in ``memory``."""
 
     def __init__(self, model: Any, memory: KVMemory) -> None:
         self._model, self._memory = model, memory
         self._store = memory.stores[0]
         self._device = model.device
-        heads = model.config.num_attention_heads
-        self._shared_heads = heads // self._store.kv.shape[2]
-        merge_linears(model)
+        self._kv_heads = self._store.kv.shape[2]
+        self._shared_heads = model.config.num_attention_heads // self._kv_heads
+        replace_linears(model)
         model.set_attn_implementation(GRAPH_ATTENTION)
         for module in model.modules():
             layer = getattr(module, "layer_idx", None)
@@ -63,30 +56,29 @@ class GraphForwards:
         if self._device.type == "cuda":
             self._capture()
 
-    def _capture(self) -> None:
-        """Capture the graphs, those of most tokens first, so that all share their memory."""
-        pool = torch.cuda.graph_pool_handle()
-        for num_tokens in reversed(CAPTURED_TOKENS):
-            batch = StaticBatch(num_tokens, MIN_WORDS, _TABLE_BLOCKS, self._device)
-            self._graphs.insert(0, _Graph(batch, self._run, pool))
-
     def pack(self, parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Layout:
-        """Return the forward pass of ``parts``, to run after ``copies``."""
+        """Implement ``Forwards``."""
         num_tokens = sum(len(part.token_ids) for part in parts)
         return lay_out(parts, copies, tile_tokens(num_tokens, self._shared_heads))
 
-    def logits(self, layout: Layout, is_unwanted: Callable[[], bool]) -> Logits:
-        """Return the logits of ``layout``, ``[rows, vocab]``; raises ``Interrupted`` if it
-        ``is_unwanted`` before it begins."""
+    def logits(
+        self, batch: Layout, wanted: Sequence[Wanted], is_unwanted: Callable[[], bool]
+    ) -> DeviceLogits:
+        """Implement ``Forwards``; a pass that has begun does not stop."""
         if is_unwanted():
             raise Interrupted
-        self._memory.carry_out(layout.copies)
-        graph = next((each for each in self._graphs if each.batch.holds(layout)), None)
-        logits = self._run(batch_for(layout, self._device)) if graph is None else graph(layout)
-        return as_logits(logits, len(layout.rows))
+        self._memory.carry_out(batch.copies)
+        rows = rows_of(wanted)
+        graph = next((each for each in self._graphs if each.batch.holds(batch)), None)
+        if graph is not None:
+            passed = graph(batch, rows)
+        else:
+            passed = self._run(batch_for(batch, rows, self._kv_heads, self._device))
+        hand_out(on_host(passed.tokens).tolist(), wanted)
+        return DeviceLogits(passed.logits[: len(batch.rows)])
 
     @torch.inference_mode()
-    def _run(self, batch: StaticBatch) -> Tensor:
+    def _run(self, batch: StaticBatch) -> _Passed:
         out = self._model(
             input_ids=batch.token_ids.long()[None],
             position_ids=batch.positions.long()[None],
@@ -94,20 +86,36 @@ class GraphForwards:
             logits_to_keep=batch.rows.long(),
             paged=batch.attended,
         )
-        logits: Tensor = out.logits[0].float()
-        return logits
+        logits = out.logits[0]
+        return _Passed(logits, own_tokens(logits, batch.kinds, batch.keys, batch.temperatures))
 
     def _warm_up(self) -> None:
-        for num_tokens in (1, 16):
-            self._run(StaticBatch(num_tokens, MIN_WORDS, 2, self._device))
+        for num_tokens in (1, CAPTURED_TOKENS[-1]):
+            self._run(StaticBatch(num_tokens, self._kv_heads, self._device))
+
+    def _capture(self) -> None:
+        """Capture the graphs, those of most tokens first, so that all share their memory."""
+        pool = torch.cuda.graph_pool_handle()
+        for num_tokens in reversed(CAPTURED_TOKENS):
+            batch = StaticBatch(num_tokens, self._kv_heads, self._device)
+            self._graphs.insert(0, _Graph(batch, self._run, pool))
+
+
+class _Passed(NamedTuple):
+    """The logits of a pass ``[tokens, vocab]``, and the own tokens of its rows ``[tokens]``."""
+
+    logits: Tensor
+    tokens: Tensor
 
 
 class _Graph:
     """A captured pass."""
 
-    def __init__(self, batch: StaticBatch, run: Callable[[StaticBatch], Tensor], pool: Any) -> None:
+    def __init__(
+        self, batch: StaticBatch, run: Callable[[StaticBatch], _Passed], pool: Any
+    ) -> None:
         self.batch = batch
-        stream = torch.cuda.Stream(batch.token_ids.device)
+        stream = torch.cuda.Stream(batch.token_ids.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UPS):
@@ -115,14 +123,14 @@ class _Graph:
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=pool):
-            self._logits = run(batch)
+            self._passed = run(batch)
 
-    def __call__(self, layout: Layout) -> Tensor:
-        """Return the logits of ``layout``, followed by those of padding; the next pass overwrites
-        them."""
-        self.batch.fill(layout)
+    def __call__(self, layout: Layout, wanted: WantedRows) -> _Passed:
+        """Return what the pass of ``layout`` computes, followed by the same of padding; the next
+        pass overwrites it."""
+        self.batch.fill(layout, wanted)
         self._graph.replay()
-        return self._logits
+        return self._passed
 
 
 def _attend(
@@ -145,13 +153,12 @@ def _attend(
         key,
         value,
         module.paged_kv,
-        paged.slots,
         paged.spans,
         paged.bits,
         paged.tiles,
-        paged.lengths,
-        paged.starts,
+        paged.sequences,
         paged.tables,
+        paged.counters,
         scale,
     )
     return attended, None

@@ -1,4 +1,4 @@
-"""The plan of one forward pass as the kernels read it: plain arrays of numbers, in one buffer.
+"""The plan of one forward pass as the kernels read it: plain arrays of numbers.
 
 Tokens of all sequences are packed in one row, part after part. What a token attends to is its span,
 the keys that lead its sequence, and of those after that the ones whose bits are set.
@@ -18,42 +18,27 @@ from specmesh.inference.engine.batch import AttentionMask, BatchPart, Copy
 Int32s = npt.NDArray[np.int32]
 
 WORD_BITS = 32
-NO_SLOT = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """The sizes of the arrays of a layout: what a CUDA graph is captured for.
-
-    Up to ``tokens`` in as many sequences, tiles and rows of logits; ``words`` of bits for each
-    token.
-    """
-
-    tokens: int
-    words: int
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """One forward pass; ``copies`` are carried out in order, before anything else.
 
-    ``token_ids``, ``positions``, ``slots`` and ``spans`` are ``[tokens]``; ``bits`` is ``[tokens,
-    words]``. ``rows`` are the indices of the tokens whose logits are requested. ``tiles`` is
-    ``[tiles, 3]``: a sequence, the first of its tokens, and how many follow one another.
-    ``lengths`` ``[sequences]`` is the number of keys of each, and ``starts`` the place in
-    ``tables`` of the first of its blocks.
+    ``token_ids``, ``positions`` and ``spans`` are ``[tokens]``; ``bits`` is ``[tokens, words]``.
+    ``rows`` are the indices of the tokens whose logits are requested. ``tiles`` is ``[tiles, 3]``:
+    a sequence, the first of its tokens, and how many follow one another. ``sequences`` is
+    ``[sequences, 4]``: the place in ``tables`` of the first of its blocks, the number of its keys,
+    the number of new ones at their end, and the index of its first token.
     """
 
     copies: tuple[Copy, ...]
     token_ids: Int32s
     positions: Int32s
-    slots: Int32s
     rows: Int32s
     spans: Int32s
     bits: Int32s
     tiles: Int32s
-    lengths: Int32s
-    starts: Int32s
+    sequences: Int32s
     tables: Int32s
 
 
@@ -62,11 +47,11 @@ def lay_out(parts: Sequence[BatchPart], copies: Sequence[Copy], tile_tokens: int
     spans: list[Int32s] = []
     masked: list[tuple[int, Int32s]] = []
     tiles: list[tuple[int, int, int]] = []
-    tables: list[Int32s] = []
+    sequences: list[tuple[int, int, int, int]] = []
     rows: list[int] = []
-    starts, start, first = [], 0, 0
+    table_start = first = 0
     for number, part in enumerate(parts):
-        width, num_blocks = len(part.token_ids), -(-part.length // BLOCK_TOKENS)
+        width = len(part.token_ids)
         own, bits = _attended(part.attention_mask, width, part.length)
         spans.append(own)
         if bits is not None:
@@ -75,27 +60,20 @@ def lay_out(parts: Sequence[BatchPart], copies: Sequence[Copy], tile_tokens: int
             (number, first + begin, min(tile_tokens, width - begin))
             for begin in range(0, width, tile_tokens)
         ]
+        sequences.append((table_start, part.length, width, first))
         rows += [first + row for row in part.rows]
-        tables.append(np.asarray(part.blocks[:num_blocks], np.int32))
-        starts.append(start)
-        start += num_blocks
+        table_start += -(-part.length // BLOCK_TOKENS)
         first += width
-    words = max((bits.shape[1] for _, bits in masked), default=0)
-    all_bits = np.zeros((first, words), np.int32)
-    for begin, bits in masked:
-        all_bits[begin : begin + len(bits), : bits.shape[1]] = bits
     return Layout(
         copies=tuple(copies),
         token_ids=_joined([part.token_ids for part in parts]),
         positions=_joined([part.positions for part in parts]),
-        slots=_joined([part.slots for part in parts]),
         rows=np.array(rows, np.int32),
-        spans=np.concatenate(spans),
-        bits=all_bits,
+        spans=_joined(spans),
+        bits=_bits(first, masked),
         tiles=np.array(tiles, np.int32),
-        lengths=np.array([part.length for part in parts], np.int32),
-        starts=np.array(starts, np.int32),
-        tables=np.concatenate(tables),
+        sequences=np.array(sequences, np.int32),
+        tables=_joined([part.blocks[: -(-part.length // BLOCK_TOKENS)] for part in parts]),
     )
 
 
@@ -103,7 +81,7 @@ def _attended(mask: AttentionMask | None, width: int, length: int) -> tuple[Int3
     """Return the spans ``[width]`` and the bits ``[width, words]``, None if no token has any."""
     if mask is None:
         return np.full(width, length, np.int32), None
-    spans = np.where(mask[:, -1] & mask.all(axis=1), length, mask.argmin(axis=1))
+    spans = np.where(mask.all(axis=1), length, mask.argmin(axis=1))
     after = mask.sum(axis=1) - spans
     if not after.any():
         return spans.astype(np.int32), None
@@ -116,5 +94,16 @@ def _attended(mask: AttentionMask | None, width: int, length: int) -> tuple[Int3
     return spans.astype(np.int32), packed.view(np.int32)
 
 
-def _joined(lists: Sequence[Sequence[int]]) -> Int32s:
+def _bits(num_tokens: int, masked: Sequence[tuple[int, Int32s]]) -> Int32s:
+    """Return the bits of all tokens, given those of the parts that have any, with the index of
+    their first token."""
+    all_bits = np.zeros(
+        (num_tokens, max((bits.shape[1] for _, bits in masked), default=0)), np.int32
+    )
+    for first, bits in masked:
+        all_bits[first : first + len(bits), : bits.shape[1]] = bits
+    return all_bits
+
+
+def _joined(lists: Sequence[Sequence[int] | npt.NDArray[np.integer]]) -> Int32s:
     return np.concatenate([np.asarray(each, np.int32) for each in lists])

@@ -1,10 +1,9 @@
-"""Attention over KV in blocks as one operator, which compiled layers call and CUDA graphs record."""
+"""Attention over KV in blocks as one operator, for compiled layers and CUDA graphs."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,126 +18,106 @@ _MANY_TOKENS = 64
 _PROGRAMS = 512
 """A few for each multiprocessor of a large GPU, so that all of them read."""
 _MOST_SPLITS = 16
+_KEYS = {2: 64, 4: 32}
+"""The keys that a program reads at once, by the bytes of a number."""
 
 
 @dataclass(eq=False)
 class Attended:
-    """What the tokens of one forward pass attend to, as tensors on the device (see ``Layout``)."""
+    """What the tokens of one forward pass attend to, as tensors on the device (see ``Layout``), and
+    ``counters`` for the programs that share a tile."""
 
-    slots: Tensor
     spans: Tensor
     bits: Tensor
     tiles: Tensor
-    lengths: Tensor
-    starts: Tensor
+    sequences: Tensor
     tables: Tensor
+    counters: Tensor
 
 
 def tile_tokens(num_tokens: int, shared_heads: int) -> int:
     """Return the most tokens of a tile, whose KV heads are each shared by ``shared_heads``."""
-    return max(1, tile_rows(num_tokens, shared_heads) // shared_heads)
+    return max(1, _tile_rows(num_tokens, shared_heads) // shared_heads)
 
 
-def tile_rows(num_tokens: int, shared_heads: int) -> int:
+def _tile_rows(num_tokens: int, shared_heads: int) -> int:
     """Return the rows of a tile's matrices, a power of two, in a pass of ``num_tokens``."""
     rows = _TILE_ROWS if num_tokens <= _MANY_TOKENS else _WIDE_TILE_ROWS
     return max(rows, 1 << (shared_heads - 1).bit_length())
 
 
-def num_splits(num_tokens: int, kv_heads: int) -> int:
-    """Return the number of programs, a power of two, that share the keys of a tile."""
+def _num_splits(num_tokens: int, kv_heads: int) -> int:
+    """Return the most programs, a power of two, that share the keys of a tile."""
     wanted = _PROGRAMS // (num_tokens * kv_heads)
     return min(_MOST_SPLITS, 1 << max(0, wanted.bit_length() - 1))
 
 
-@torch.library.custom_op("specmesh::paged_attention", mutates_args=("held",), device_types="cuda")
+@torch.library.custom_op(
+    "specmesh::paged_attention", mutates_args=("held", "counters"), device_types="cuda"
+)
 def paged_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     held: Tensor,
-    slots: Tensor,
     spans: Tensor,
     bits: Tensor,
     tiles: Tensor,
-    lengths: Tensor,
-    starts: Tensor,
+    sequences: Tensor,
     tables: Tensor,
+    counters: Tensor,
     scale: float,
 ) -> Tensor:
-    """Store ``key`` and ``value`` ``[1, kv_heads, tokens, head_dim]`` in ``held``, the layer's keys
-    and values ``[2, slots, kv_heads, head_dim]``, then let ``query`` ``[1, heads, tokens, head_dim]`` attend;
-    returns ``[1, tokens, heads, head_dim]``."""
-    from specmesh.inference.models.cuda import kernels
+    """Attend with ``query`` ``[1, heads, tokens, head_dim]`` to ``held``, the layer's keys and
+    values ``[2, slots, kv_heads, head_dim]``, and to ``key`` and ``value`` ``[1, kv_heads, tokens,
+    head_dim]``, which go to their slots of ``held``. Returns ``[1, tokens, heads, head_dim]``."""
+    from specmesh.inference.models.cuda import attention_kernel
 
     _, heads, num_tokens, head_dim = query.shape
     keys, values = held.unbind(0)
     kv_heads = keys.shape[1]
     shared = heads // kv_heads
-    splits = num_splits(num_tokens, kv_heads)
-    block_d = max(16, 1 << (head_dim - 1).bit_length())
-    kernels.store_kv[(num_tokens, kv_heads)](
-        key,
-        value,
-        keys,
-        values,
-        slots,
-        key.stride(1),
-        key.stride(2),
-        value.stride(1),
-        value.stride(2),
-        HEADS=kv_heads,
-        HEAD_DIM=head_dim,
-        BLOCK_D=block_d,
-        num_warps=1,
-    )
+    splits = _num_splits(num_tokens, kv_heads)
     partial = query.new_empty((splits, num_tokens, heads, head_dim), dtype=torch.float32)
-    sums = query.new_empty((splits, num_tokens, heads), dtype=torch.float32)
-    kernels.attend_tile[(len(tiles), kv_heads, splits)](
-        query,
-        keys,
-        values,
-        tiles,
-        tables,
-        starts,
-        lengths,
-        spans,
-        bits,
-        partial,
-        sums,
+    sums = query.new_empty((splits, num_tokens, heads, 2), dtype=torch.float32)
+    out = query.new_empty((1, num_tokens, heads, head_dim))
+    attention_kernel.attend[(len(tiles), kv_heads, splits)](
+        *(query, key, value, keys, values),
+        *(tiles, sequences, tables, spans, bits),
+        *(partial, sums, counters, out),
         scale / math.log(2),
-        query.stride(1),
-        query.stride(2),
         num_tokens,
+        *(query.stride(1), query.stride(2)),
+        *(key.stride(1), key.stride(2)),
+        *(value.stride(1), value.stride(2)),
         SPLITS=splits,
         KV_HEADS=kv_heads,
         SHARED=shared,
         HEAD_DIM=head_dim,
         WORDS=bits.shape[1],
         BLOCK_TOKENS=BLOCK_TOKENS,
-        BLOCK_M=tile_rows(num_tokens, shared),
-        BLOCK_N=64 if query.dtype.itemsize == 2 else 32,
-        BLOCK_D=block_d,
-        PRECISION="ieee",
+        BLOCK_M=_tile_rows(num_tokens, shared),
+        BLOCK_N=_KEYS[query.dtype.itemsize],
+        BLOCK_D=max(16, 1 << (head_dim - 1).bit_length()),
         num_warps=4,
         num_stages=2,
-    )
-    out = query.new_empty((1, num_tokens, heads, head_dim))
-    kernels.merge_splits[(num_tokens, heads)](
-        partial,
-        sums,
-        out,
-        num_tokens,
-        SPLITS=splits,
-        HEADS=heads,
-        HEAD_DIM=head_dim,
-        BLOCK_D=block_d,
-        num_warps=1,
     )
     return out
 
 
 @paged_attention.register_fake
-def _(query: Tensor, *_: Any, **__: Any) -> Tensor:
+def _(
+    query: Tensor,
+    key: Tensor,  # noqa: ARG001
+    value: Tensor,  # noqa: ARG001
+    held: Tensor,  # noqa: ARG001
+    spans: Tensor,  # noqa: ARG001
+    bits: Tensor,  # noqa: ARG001
+    tiles: Tensor,  # noqa: ARG001
+    sequences: Tensor,  # noqa: ARG001
+    tables: Tensor,  # noqa: ARG001
+    counters: Tensor,  # noqa: ARG001
+    scale: float,  # noqa: ARG001
+) -> Tensor:
     _, heads, num_tokens, head_dim = query.shape
     return query.new_empty((1, num_tokens, heads, head_dim))

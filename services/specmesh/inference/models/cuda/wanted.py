@@ -1,0 +1,64 @@
+"""The tokens that requests want found in their logits, for the rows of one forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmesh.decoding.noise import Purpose, stream_key
+from specmesh.decoding.winners import OwnTokens
+
+GREEDY, COUPLED = 1, 2
+"""The kinds of rows, as in ``choice_kernels``; 0 is none."""
+
+
+class Wanted(NamedTuple):
+    """The ``own`` tokens that a request wants, None if it wants none, and the ``nodes`` with their
+    ``depths`` after which the pass computes logits for it."""
+
+    own: OwnTokens | None
+    nodes: range
+    depths: Sequence[int]
+
+
+class WantedRows(NamedTuple):
+    """What the kernels are told of each row: ``kinds``, ``keys`` of noise and ``temperatures``,
+    ``[rows]`` each."""
+
+    kinds: NDArray[np.int32]
+    keys: NDArray[np.int64]
+    temperatures: NDArray[np.float64]
+
+
+def rows_of(wanted: Sequence[Wanted]) -> WantedRows:
+    """Return the rows of all requests, one after the other."""
+    count = sum(len(each.nodes) for each in wanted)
+    kinds, keys, temperatures = np.zeros(count, np.int32), [0] * count, np.ones(count)
+    row = 0
+    for own, nodes, depths in wanted:
+        end = row + len(nodes)
+        if own is not None:
+            kinds[row:end] = GREEDY if own.greedy else COUPLED
+            temperatures[row:end] = own.temperature
+            if not own.greedy:
+                keys[row:end] = [
+                    stream_key(own.seed, own.position + depths[node], Purpose.COUPLED)
+                    for node in nodes
+                ]
+        row = end
+    return WantedRows(kinds, np.array(keys, np.uint64).view(np.int64), temperatures)
+
+
+def hand_out(tokens: Sequence[int], wanted: Sequence[Wanted]) -> None:
+    """Give each request those of the ``tokens`` of all rows that were found: not negative."""
+    row = 0
+    for own, nodes, _ in wanted:
+        if own is not None:
+            found = tokens[row : row + len(nodes)]
+            own.found.update(
+                (node, token) for node, token in zip(nodes, found, strict=True) if token >= 0
+            )
+        row += len(nodes)
