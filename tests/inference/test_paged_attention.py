@@ -154,6 +154,7 @@ def test_prefix_without_room_is_refused_and_nothing_is_lost(load):
     assert model.pool.num_used == 0
 
 
+@pytest.mark.cpu_only("oneDNN packs them")
 @pytest.mark.parametrize(
     "dtype",
     [
