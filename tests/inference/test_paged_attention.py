@@ -237,7 +237,7 @@ def test_copies_outlive_a_forward_that_fails(load, plain, architecture, monkeypa
     assert kept != tuple(range(1, len(kept) + 1))  # so that its KV has to be moved
     sequence.close(kept)
     num_calls = 0
-    really_indexes = model._store.indexes
+    really_indexes = model._memory.stores[0].indexes
 
     def out_of_memory(indexes):
         nonlocal num_calls
@@ -247,7 +247,7 @@ def test_copies_outlive_a_forward_that_fails(load, plain, architecture, monkeypa
         return really_indexes(indexes)
 
     with monkeypatch.context() as broken:
-        broken.setattr(model._store, "indexes", out_of_memory)
+        broken.setattr(model._memory.stores[0], "indexes", out_of_memory)
         other = model.open(TOKENS[50:55], NEVER, room=0)
         with pytest.raises(MemoryError):
             other.score(EMPTY)
