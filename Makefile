@@ -12,7 +12,7 @@ SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo test test-slow numbers schedules bad-bodies browser check hashes images k8s-check k8s-smoke vllm-check try-vllm format proto bench chaos outside schema-suite phoenix train clean
+.PHONY: help setup setup-vllm demo test test-slow numbers gpu-test schedules bad-bodies browser check hashes images k8s-check k8s-smoke vllm-check try-vllm format proto bench chaos outside schema-suite phoenix train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,14 @@ numbers: $(READY) ## run the tests of numbers as older processors would: INSTRUC
 		ATEN_CPU_CAPABILITY=$${level%:*} ONEDNN_MAX_CPU_ISA=$${level#*:} \
 		$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m numbers tests/inference || exit; \
 	done
+
+GPU_PYTEST := $(BIN)/python -m pytest --device cuda --numprocesses $(or $(PROCESSES),8) -m "not slow"
+
+# To compile each of hundreds of tiny models would take seconds; vLLM has an environment of its own.
+gpu-test: $(READY) ## run the engine's tests with models on a GPU, in 2 minutes: PROCESSES=8
+	$(GPU_PYTEST) --dist loadfile --no-loadscope-reorder tests/gpu tests/conformance \
+		tests/decoding/test_noise.py tests/decoding/test_documented_numbers.py
+	TORCH_COMPILE_DISABLE=1 $(GPU_PYTEST) --dist worksteal --ignore-glob "*/test_vllm*" tests/inference
 
 schedules: $(READY) ## run the orchestrator through 100,000 schedules on a virtual clock
 	$(BIN)/python -m tests.schedules $(ARGS)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from hypothesis import settings
+from tests import devices
 
 # There are tests at once for all cores: more threads than that wait for one another, and spin.
 # Read when torch and numpy are first imported, here and in the processes that tests start.
@@ -89,6 +90,22 @@ GARBAGE_THRESHOLD = 20_000
 """Objects that have come and not gone when the youngest are looked through; Python's own: 700."""
 
 
+NEEDS_GPU = pytest.mark.skip(reason="needs a GPU: make gpu-test")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where tests load models"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        devices.choose(config.getoption("--device"))
+    except RuntimeError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
@@ -99,6 +116,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+        if devices.device() == "cpu" and item.get_closest_marker("gpu"):
+            item.add_marker(NEEDS_GPU)
+        if devices.device() != "cpu" and (cpu_only := item.get_closest_marker("cpu_only")):
+            item.add_marker(pytest.mark.skip(reason=f"for CPUs alone: {cpu_only.args[0]}"))
 
 
 def pytest_collection_finish() -> None:

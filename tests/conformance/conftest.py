@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.conformance.engines import FEW_CASES, Engine, engine_at, load, roles_at, simulated
+from tests.devices import device
 from tests.e2e.processes import Processes
 from tests.vllm import CACHE, address_of, needs_vllm, shared_replica
 
@@ -70,7 +71,8 @@ def find(request: pytest.FixtureRequest, processes: Processes, role: str) -> Eng
         case "vllm":
             return engine_at(address_of(shared_replica(role)), role, load(SHIPPED[role]))
         case "ours":
-            process = processes.service(role, "--model", str(SHIPPED[role]), *CACHE)
+            flags = ("--model", str(SHIPPED[role]), "--device", device(), *CACHE)
+            process = processes.service(role, *flags)
             return engine_at(process.address, role, load(SHIPPED[role]), FEW_CASES)
         case "simulated":
             process = processes.service(role, "--backend", "simulated", *PREFILL)

@@ -1,5 +1,6 @@
 """Noise is a fixed function, and looks random along every axis it is keyed by."""
 
+import hashlib
 import itertools
 
 import numpy as np
@@ -20,8 +21,10 @@ from specmesh.decoding.noise import (
     gumbel_below,
     uniforms,
 )
+from specmesh.decoding.sampling import Sampling, choose
 
 IDS = np.arange(4096)
+COUPLED = Sampling(temperature=0.8, seed=5)
 
 
 @pytest.mark.parametrize(
@@ -254,3 +257,25 @@ def test_neighbouring_blocks_are_independent():
     assert chi_squared(cells(table[1:], table[:-1], num_each=32)) < 6
     least = table.max(axis=1) ** BLOCK_IDS
     assert chi_squared(cells(least[1:], least[:-1])) < 6
+
+
+def test_a_million_uniform_numbers_have_the_same_bits_on_every_machine():
+    found = uniforms(2**63 + 1, 12_345, Purpose.COUPLED, np.arange(1 << 20))
+    assert (
+        hashlib.sha256(found.tobytes()).hexdigest()
+        == "a55d643d985cbb1fe6fb4e94c0d8ecd82236c23ccf968911c701a89e5712420b"
+    )
+
+
+def test_draws_are_the_same_tokens_on_every_machine():
+    """From logits that float32 represents exactly."""
+    ids = np.arange(4096)
+    draws = [
+        choose(((ids * 37 + position) % 512).astype(np.float32) / 64, COUPLED, position)
+        for position in range(256)
+    ]
+    found = np.array(draws, "<i8")
+    assert (
+        hashlib.sha256(found.tobytes()).hexdigest()
+        == "9aba826a07167973b3f3220235abd02647a5b01e03a6043d7c0ff17600c1653b"
+    )

@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 import pytest
 import torch
+from tests.devices import device
 from tests.inference.rounding import assert_rounded
 from tests.servers import running_server
 from tokenizers import Tokenizer, decoders, pre_tokenizers
@@ -113,7 +114,7 @@ def load(folders: dict[str, Path]) -> Callable[..., TransformersModel]:
         return TransformersModel.load(
             str(folders[architecture]),
             dtype="float32",
-            device="cpu",
+            device=device(),
             cache_bytes=cache_tokens * KV_BYTES[architecture],
             chunk_tokens=chunk_tokens,
         )

@@ -10,6 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.e2e.processes import Process, launch
+from tests.forks import surroundings
 from tests.inference.breaking_verifier import DIES, HANGS
 
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
@@ -26,7 +27,7 @@ SCRIPT = Path(__file__).parent / "breaking_verifier.py"
 )
 async def test_replica_whose_engine_is_lost_is_not_serving_and_ends(token, reason):
     flags = ("--model", "breaking", "--port", "0", "--max-forward-seconds", "0.5")
-    process = Process("breaking", launch([sys.executable, str(SCRIPT), *flags], {}))
+    process = Process("breaking", launch([sys.executable, str(SCRIPT), *flags], surroundings()))
     try:
         async with grpc.aio.insecure_channel(process.address) as channel:
             watches = [

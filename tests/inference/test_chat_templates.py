@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 from google.protobuf import json_format
 from jinja2 import TemplateError
+from tests.devices import device
 from tests.inference.conftest import tiny_tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
@@ -264,7 +265,7 @@ def describe(folders, tmp_path) -> Describe:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text)
         return TransformersModel.load(
-            str(folder), dtype="float32", device="cpu", cache_bytes=1 << 16, chat_template=given
+            str(folder), dtype="float32", device=device(), cache_bytes=1 << 16, chat_template=given
         ).description
 
     return describe

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.devices import device
 from tests.e2e.processes import Processes
 from transformers import (
     BartConfig,
@@ -60,7 +61,9 @@ VISION = {
 
 
 def load(folder: Path) -> TransformersModel:
-    return TransformersModel.load(str(folder), dtype="float32", device="cpu", cache_bytes=1 << 16)
+    return TransformersModel.load(
+        str(folder), dtype="float32", device=device(), cache_bytes=1 << 16
+    )
 
 
 def described(folder: Path) -> ModelDescription:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.devices import device
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
@@ -24,7 +25,7 @@ SHIPPED_TOKENIZER = "services/specmesh/models/pycode-0.6m"
 
 
 def described(name: object, dtype: str = "float32") -> ModelDescription:
-    model = TransformersModel.load(str(name), dtype=dtype, device="cpu", cache_bytes=1 << 16)
+    model = TransformersModel.load(str(name), dtype=dtype, device=device(), cache_bytes=1 << 16)
     return model.description
 
 

@@ -36,7 +36,10 @@ UNITS = ",".join(f"cpu:{core}" for core in CORES)
 PLANS = [FixedPlan(shares) for shares in ((0.5, 0.5), (0.8, 0.2), (0.0, 1.0), (1.0, 0.0))]
 NEVER = Cancellation()
 
-pytestmark = pytest.mark.skipif(len(CORES) == 1, reason="two units need two cores")
+pytestmark = [
+    pytest.mark.skipif(len(CORES) == 1, reason="two units need two cores"),
+    pytest.mark.cpu_only("forward passes divided among cores"),
+]
 
 
 class Changing(FixedPlan):

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from tests.e2e.processes import Process, launch
+from tests.forks import surroundings
 
 SCRIPT = Path(__file__).parent / "loading_verifier.py"
 LONGEST_S = 10.0
@@ -17,7 +18,8 @@ LONGEST_S = 10.0
 
 def test_a_load_is_broken_off():
     process = Process(
-        "loading", launch([sys.executable, str(SCRIPT), "--model", "any", "--port", "0"], {})
+        "loading",
+        launch([sys.executable, str(SCRIPT), "--model", "any", "--port", "0"], surroundings()),
     )
     try:
         process.wait_event("loading")

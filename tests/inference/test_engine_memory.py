@@ -10,6 +10,9 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
+pytestmark = pytest.mark.cpu_only("memory of the process")
+
+
 SCRIPT = Path(__file__).with_name("beyond_memory.py")
 MANY_WIDTHS = Path(__file__).with_name("many_widths.py")
 CACHE_BYTES = 128 << 20

@@ -14,6 +14,9 @@ from specmesh.inference.models.heads.seen import look
 from specmesh.inference.models.heads.target_ends import TargetEnds
 from specmesh.inference.models.loading import read_model
 
+pytestmark = pytest.mark.cpu_only("heads without an engine")
+
+
 ARCHITECTURES = ["llama", "gpt2", "qwen2"]
 KINDS = ["medusa", "recurrent"]
 GUESSED = torch.tensor([3, 7, 8, 21, 40])

@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.conformance.calls import violations
 from tests.conformance.wrong_fields import VALID
+from tests.devices import device
 from tests.inference.conftest import tiny_configs
 from tests.inference.drafting import bushy, grow
 from tests.inference.random_heads import MAX_DEPTH, save_random_eagle3, save_random_heads
@@ -73,7 +74,7 @@ def load_with_heads(folders, heads_folders, kind):
         model = TransformersModel.load(
             str(folders[architecture]),
             dtype="float32",
-            device="cpu",
+            device=device(),
             cache_bytes=cache_bytes,
             heads_for=partial(serve_heads, heads_folders[heads_of or architecture, kind]),
         )
@@ -87,18 +88,18 @@ class UnpagedState:
     time."""
 
     def __init__(self, folder, heads) -> None:
-        self._model = AutoModelForCausalLM.from_pretrained(folder).eval()
+        self._model = AutoModelForCausalLM.from_pretrained(folder).eval().to(device())
         self._heads = heads
 
     @torch.inference_mode()
     def after(self, text: Sequence[int], path: Sequence[int]) -> np.ndarray:
         """The logits of heads that begin below the last token of ``text``, after ``path``."""
-        out = self._model(torch.tensor([text[:-1]]), output_hidden_states=True)
+        out = self._model(torch.tensor([text[:-1]], device=device()), output_hidden_states=True)
         states = self._heads.begin(out.hidden_states[-1][0, -1:])
         for depth, token in enumerate((text[-1], *path)):
-            row = torch.tensor([token]), torch.tensor([depth])
+            row = torch.tensor([[token], [depth]], device=device())
             logits, states = self._heads.step(states, *row)
-        return logits[0].numpy()
+        return logits[0].cpu().numpy()
 
 
 class Alone:

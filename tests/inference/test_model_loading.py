@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+from tests.devices import device
 from transformers import (
     AutoTokenizer,
     GPTJConfig,
@@ -38,7 +39,7 @@ TINY = {
 
 
 def load(name: object) -> TransformersModel:
-    return TransformersModel.load(str(name), dtype="float32", device="cpu", cache_bytes=1 << 16)
+    return TransformersModel.load(str(name), dtype="float32", device=device(), cache_bytes=1 << 16)
 
 
 @pytest.fixture

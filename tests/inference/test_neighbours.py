@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.devices import device
 from tests.inference.rounding import bound
 from transformers import AutoModelForCausalLM, LlamaConfig, Phi3Config, PhimoeConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRotaryEmbedding
@@ -78,7 +79,7 @@ REFUSED = {"longrope": longrope(ORIGINAL_TOKENS), "own code": louder_when_long()
 
 
 def load(folder, dtype="float32"):
-    return TransformersModel.load(str(folder), dtype=dtype, device="cpu", cache_bytes=1 << 20)
+    return TransformersModel.load(str(folder), dtype=dtype, device=device(), cache_bytes=1 << 20)
 
 
 def told(folder, neighbour):
@@ -159,7 +160,7 @@ def test_model_that_counts_positions_by_itself_is_refused(folders, monkeypatch):
     plain = LlamaRotaryEmbedding.forward
 
     def count(self, x, position_ids):
-        return plain(self, x, torch.arange(x.shape[1])[None])
+        return plain(self, x, torch.arange(x.shape[1], device=x.device)[None])
 
     monkeypatch.setattr(LlamaRotaryEmbedding, "forward", count)
     with pytest.raises(ModelNotLoadable, match="LlamaForCausalLM computes different logits with"):

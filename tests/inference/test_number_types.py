@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.devices import device
 from torch import nn
 from transformers import AutoModelForCausalLM
 
@@ -28,10 +29,10 @@ needs_fp16 = pytest.mark.skipif(
 
 def test_streams_in_fp16_say_what_generate_says(folders, architecture):
     folder = str(folders[architecture])
-    plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float16).eval()
+    plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float16).eval().to(device())
     plain.generation_config.eos_token_id = None
     plain.generation_config.pad_token_id = 0
-    model = TransformersModel.load(folder, dtype="float16", device="cpu", cache_bytes=1 << 20)
+    model = TransformersModel.load(folder, dtype="float16", device=device(), cache_bytes=1 << 20)
     answers = [list(prompt) for prompt in PROMPTS]
     for _ in range(NUM_TOKENS):
         sequences = [model.open(answer, NEVER, room=0) for answer in answers]
@@ -41,7 +42,7 @@ def test_streams_in_fp16_say_what_generate_says(folders, architecture):
             answer.append(int(logits[-1].argmax()))
             sequence.close(())
     for prompt, answer in zip(PROMPTS, answers, strict=True):
-        tokens = torch.tensor([prompt])
+        tokens = torch.tensor([prompt], device=device())
         wanted = plain.generate(
             tokens,
             attention_mask=torch.ones_like(tokens),
@@ -52,6 +53,7 @@ def test_streams_in_fp16_say_what_generate_says(folders, architecture):
 
 
 @needs_fp16
+@pytest.mark.cpu_only("oneDNN lays them out")
 def test_layers_in_fp16_are_laid_out_where_the_processor_computes_in_it(monkeypatch):
     model = nn.Sequential(nn.Linear(16, 16, dtype=torch.float16))
     with monkeypatch.context() as older:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.devices import device
 from tests.inference.conftest import KV_BYTES
 from tests.inference.random_heads import save_random_eagle3
 from tests.inference.unpaged_head import Unpaged
@@ -52,7 +53,7 @@ def load(
     model = TransformersModel.load(
         str(target),
         dtype="float32",
-        device="cpu",
+        device=device(),
         cache_bytes=cache_tokens * (KV_BYTES[target.name] + HEAD_BYTES),
         chunk_tokens=chunk_tokens,
         heads_for=partial(serve_heads, head),

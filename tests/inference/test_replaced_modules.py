@@ -17,7 +17,10 @@ from specmesh.inference.models.cpu.norm import FusedRMSNorm, fuse_norms
 from specmesh.inference.models.cpu.replace import replace
 from specmesh.inference.models.transformers_model import TransformersModel
 
-pytestmark = pytest.mark.numbers
+pytestmark = [
+    pytest.mark.numbers,
+    pytest.mark.cpu_only("replacements that are faster there"),
+]
 
 MAPPED_FILES = Path("/proc/self/maps")
 

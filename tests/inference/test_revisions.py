@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from safetensors.torch import load_file, save_file
+from tests.devices import device
 from tests.inference.test_checkpoints import change_json
 from tests.inference.test_model_loading import load_guess
 
@@ -42,7 +43,7 @@ def _hub(folders, tmp_path, monkeypatch) -> None:
 
 
 def load(revision: str | None) -> TransformersModel:
-    sizes = {"dtype": "float32", "device": "cpu", "cache_bytes": 1 << 16}
+    sizes = {"dtype": "float32", "device": device(), "cache_bytes": 1 << 16}
     return TransformersModel.load(NAME, revision=revision, **sizes)
 
 

@@ -33,6 +33,9 @@ from specmesh.mesh.v1alpha1 import (
 from specmesh.serving.codec.wire import write_sampling, write_tree
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
+pytestmark = pytest.mark.cpu_only("ranks that speak gloo")
+
+
 PATIENCE_S = 30
 SHARED = [int(token) for token in np.random.default_rng(3).integers(1, 60, 37)]
 SAMPLINGS = [Sampling(temperature=0), Sampling(seed=5), Sampling(seed=6), Sampling(temperature=0)]

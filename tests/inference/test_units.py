@@ -31,6 +31,9 @@ from specmesh.inference.models.units.plans.shares import (
 )
 from specmesh.inference.models.units.whole import charge, without_gain
 
+pytestmark = pytest.mark.cpu_only("parts of a forward pass on cores")
+
+
 WORK = Work(320, 864)
 
 

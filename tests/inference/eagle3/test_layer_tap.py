@@ -8,6 +8,8 @@ from specmesh.inference.models.heads.eagle3.layer_tap import LayerTap, look_insi
 from specmesh.inference.models.heads.seen import look
 from specmesh.inference.models.loading import read_model
 
+pytestmark = pytest.mark.cpu_only("heads without an engine")
+
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2", "qwen2"])
 def test_state_j_enters_layer_j(folders, architecture):

@@ -21,6 +21,9 @@ from specmesh.inference.models.heads.eagle3.layer_tap import look_inside
 from specmesh.inference.models.heads.eagle3.published import AUTHORS_DEPTH
 from specmesh.inference.models.heads.registry import load_heads
 
+pytestmark = pytest.mark.cpu_only("heads without an engine")
+
+
 KINDS = {
     "plain": {},
     "norm_before_residual": {"norm_before_residual": True},

@@ -17,6 +17,8 @@ from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.heads.registry import load_heads
 from specmesh.inference.models.loading import read_model
 
+pytestmark = pytest.mark.cpu_only("heads without an engine")
+
 
 @pytest.fixture
 def speculators(tmp_path):

@@ -17,6 +17,9 @@ from specmesh.inference.models.heads.eagle3.identity import HeadsTarget
 from specmesh.inference.models.heads.registry import load_heads
 from specmesh.inference.models.loading import read_model
 
+pytestmark = pytest.mark.cpu_only("heads without an engine")
+
+
 EMBEDDING = "embed_tokens.weight"
 
 

@@ -20,6 +20,9 @@ from specmesh.inference.models.heads.eagle3.layer_tap import look_inside
 from specmesh.inference.models.heads.registry import load_heads
 from specmesh.training.heads.eagle3 import Eagle3Trainee, eagle3_config
 
+pytestmark = pytest.mark.cpu_only("heads without an engine")
+
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     eagle3 = pytest.importorskip("speculators.models.eagle3")

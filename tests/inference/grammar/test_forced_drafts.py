@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.devices import device
 from tests.inference.grammar.vocabularies import shipped_vocabulary
 
 from specmesh import models
@@ -18,7 +19,7 @@ PREFIX = [3, *range(300, 339)]
 @pytest.fixture
 def model():
     folder = str(models.path(models.DRAFTER))
-    return TransformersModel.load(folder, dtype="float32", device="cpu", cache_bytes=1 << 24)
+    return TransformersModel.load(folder, dtype="float32", device=device(), cache_bytes=1 << 24)
 
 
 async def drafted(channel, regex, depth, mode=AcceptanceMode.COUPLED, levels_per_message=1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
+from tests.devices import device
 from tests.inference.drafting import bushy
 from tests.inference.grammar.vocabularies import description_of, shipped_vocabulary, tokens_in
 from tokenizers import Tokenizer
@@ -56,7 +57,7 @@ MODES = pytest.mark.parametrize(
 @pytest.fixture
 def model():
     folder = str(models.path(models.DRAFTER))
-    return TransformersModel.load(folder, dtype="float32", device="cpu", cache_bytes=1 << 24)
+    return TransformersModel.load(folder, dtype="float32", device=device(), cache_bytes=1 << 24)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ async def test_an_answer_is_of_its_grammar_and_each_verdict_what_decoding_says(
 ):
     _, tokenizer = shipped_vocabulary()
     reference = TransformersModel.load(
-        str(models.path(models.DRAFTER)), dtype="float32", device="cpu", cache_bytes=1 << 24
+        str(models.path(models.DRAFTER)), dtype="float32", device=device(), cache_bytes=1 << 24
     )
     sampling = sampled(prompt, mode)
     prefix = list(prompt)
@@ -165,7 +166,7 @@ async def test_an_answer_goes_on_in_the_middle_at_a_replica_that_has_not_seen_it
     """In the middle of a name, and of a character."""
     _, tokenizer = shipped_vocabulary()
     fresh = TransformersModel.load(
-        str(models.path(models.DRAFTER)), dtype="float32", device="cpu", cache_bytes=1 << 24
+        str(models.path(models.DRAFTER)), dtype="float32", device=device(), cache_bytes=1 << 24
     )
     sampling = sampled(prompt, AcceptanceMode.GREEDY)
     begun = tokenizer.encode('{"name": "Zo', add_special_tokens=False).ids
