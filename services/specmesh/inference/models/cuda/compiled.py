@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.fx.experimental._config
 from torch import nn
 
 log = logging.getLogger(__name__)
@@ -24,7 +26,9 @@ def compile_layers(model: Any, warm_up: Callable[[], None]) -> None:
     for layer in layers:
         layer.compile(dynamic=True, fullgraph=True)
     try:
-        warm_up()
+        # Or sizes that happen to be equal in the first pass must be equal in all.
+        with torch.fx.experimental._config.patch(use_duck_shape=False):
+            warm_up()
     except Exception:
         log.warning("layers are not compiled", exc_info=True, extra={"layers": sorted(names)})
         for layer in layers:

@@ -68,7 +68,7 @@ class GraphForwards:
         if is_unwanted():
             raise Interrupted
         self._memory.carry_out(batch.copies)
-        rows = rows_of(wanted)
+        rows = rows_of(wanted, len(batch.rows))
         graph = next((each for each in self._graphs if each.batch.holds(batch)), None)
         if graph is not None:
             passed = graph(batch, rows)

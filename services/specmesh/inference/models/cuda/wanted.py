@@ -33,9 +33,9 @@ class WantedRows(NamedTuple):
     temperatures: NDArray[np.float64]
 
 
-def rows_of(wanted: Sequence[Wanted]) -> WantedRows:
-    """Return the rows of all requests, one after the other."""
-    count = sum(len(each.nodes) for each in wanted)
+def rows_of(wanted: Sequence[Wanted], count: int) -> WantedRows:
+    """Return the ``count`` rows of a pass, those of the requests one after the other; nothing is
+    wanted of any that are left."""
     kinds, keys, temperatures = np.zeros(count, np.int32), [0] * count, np.ones(count)
     row = 0
     for own, nodes, depths in wanted:
