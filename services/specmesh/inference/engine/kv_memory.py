@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,9 +34,10 @@ class KVMemory:
 
     def carry_out(self, copies: Sequence[Copy]) -> None:
         """Carry out the first of the ``ordered`` copies, or those that another process ordered."""
-        for copy in copies:
-            self._copy(copy)
-            del self.ordered[:1]  # only once done, since its destination already counts as cached
+        for together in _runs(copies):
+            self._copy(_joined(together))
+            # Only once done, since their destinations already count as cached.
+            del self.ordered[: len(together)]
 
     def _copy(self, copy: Copy) -> None:
         """Carry out ``copy`` in all stores, or in none if memory runs out."""
@@ -44,3 +46,27 @@ class KVMemory:
         for store, kv in zip(self.stores, taken, strict=True):
             store.expect(copy.destinations)
             store.kv.index_copy_(1, destinations, kv)
+
+
+def _runs(copies: Sequence[Copy]) -> list[list[Copy]]:
+    """Divide ``copies`` where one reads or writes what another one before has written: in each run
+    all may be read before any is written."""
+    runs: list[list[Copy]] = []
+    written: set[int] = set()
+    for copy in copies:
+        touched = {*copy.sources.tolist(), *copy.destinations.tolist()}
+        if not runs or not written.isdisjoint(touched):
+            runs.append([])
+            written.clear()
+        runs[-1].append(copy)
+        written.update(copy.destinations.tolist())
+    return runs
+
+
+def _joined(copies: Sequence[Copy]) -> Copy:
+    if len(copies) == 1:
+        return copies[0]
+    return Copy(
+        np.concatenate([copy.sources for copy in copies]),
+        np.concatenate([copy.destinations for copy in copies]),
+    )

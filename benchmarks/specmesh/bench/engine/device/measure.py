@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
 from typing import Any
 
@@ -91,11 +92,13 @@ async def _ours(
 ) -> tuple[dict[int, float], dict[int, float]]:
     model = await engine.ready()
     token_ms = {}
+    unused = iter(prompts)  # A prompt that had an answer before would find it in the cache.
     for count in plan.streams:
-        await answer_all(engine, prompts[:count], _WARM_UP_TOKENS, count)
+        await answer_all(engine, list(islice(unused, count)), _WARM_UP_TOKENS, count)
         found = []
         for _ in range(plan.rounds):
-            answers = await answer_all(engine, prompts[:count], plan.num_tokens, count)
+            asked = list(islice(unused, count))
+            answers = await answer_all(engine, asked, plan.num_tokens, count)
             first_s = max(answer.token_s[0] for answer in answers)
             last_s = max(answer.token_s[-1] for answer in answers)
             found.append((last_s - first_s) / (plan.num_tokens - 1) * 1e3)
@@ -112,9 +115,10 @@ async def _ours(
 
 
 def _prompts(plan: DevicePlan, vocab_size: int) -> list[list[int]]:
-    """Return random prompts for all streams, and one for the widths."""
+    """Return random prompts for all answers, and a text for the widths."""
     rng = np.random.default_rng(plan.seed)
-    lengths = [*([PROMPT_TOKENS[1]] * max(plan.streams)), WIDTH_PREFIX_TOKENS + WIDTHS[-1]]
+    num_answers = sum(plan.streams) * (plan.rounds + 1)
+    lengths = [*([PROMPT_TOKENS[1]] * num_answers), WIDTH_PREFIX_TOKENS + WIDTHS[-1]]
     return [rng.integers(1, vocab_size, length).tolist() for length in lengths]
 
 

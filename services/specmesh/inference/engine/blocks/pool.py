@@ -121,13 +121,14 @@ class BlockPool:
         return table
 
     def publish(self, table: BlockTable, chain: PrefixChain) -> None:
-        """Share the contents of ``table``, which stays open, with tables opened from now on.
+        """Share the full blocks of ``table``, which stays open, with tables opened from now on.
 
         The KV of all tokens of ``chain`` must have been computed, and must not be written again.
         """
         with self._lock:
             self._release_source(table)
-            self._register(table, chain, swap=False)
+            if table._num_registered < len(chain.digests):
+                self._register(table, chain, swap=False)
 
     def close(self, table: BlockTable, chain: PrefixChain | None) -> None:
         """Close ``table``; the KV of the tokens of ``chain`` stays cached.

@@ -13,6 +13,20 @@ import triton.language as tl
 
 
 @triton.jit
+def _add(scores, values, highest, sums, attended):
+    """Add keys with ``scores`` and their ``values`` to the softmax so far: the highest score, the
+    sum of weights relative to it, and the weighted sum of values (Milakov and Gimelshein 2018)."""
+    higher = tl.maximum(highest, tl.max(scores, 1))
+    weights = tl.exp2(scores - higher[:, None])
+    shrink = tl.exp2(highest - higher)
+    sums = sums * shrink + tl.sum(weights, 1)
+    attended = attended * shrink[:, None] + tl.dot(
+        weights.to(values.dtype), values, input_precision="ieee"
+    )
+    return higher, sums, attended
+
+
+@triton.jit(do_not_specialize=["num_tokens", "num_splits"])
 def attend(
     query_ptr,
     key_ptr,
@@ -30,13 +44,13 @@ def attend(
     out_ptr,
     scale,
     num_tokens,
+    num_splits,
     query_head_stride,
     query_token_stride,
     key_head_stride,
     key_token_stride,
     value_head_stride,
     value_token_stride,
-    SPLITS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     SHARED: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -46,7 +60,7 @@ def attend(
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """Attend with one tile and KV head to one of up to ``SPLITS`` ranges of the sequence's keys.
+    """Attend with one tile and KV head to one of up to ``num_splits`` ranges of the sequence's keys.
 
     ``tiles`` ``[tiles, 3]`` are a sequence, its first token in the tile and the number of tokens, 0
     for an unused tile. ``sequences`` ``[sequences, 4]`` are the place in ``tables`` of the first
@@ -67,7 +81,7 @@ def attend(
     first_new = tl.load(sequence_ptr + 3)
 
     # At least two blocks of keys for each program: starting one takes as long as reading them.
-    per_split = tl.maximum(tl.cdiv(tl.cdiv(length, BLOCK_N), SPLITS), 2) * BLOCK_N
+    per_split = tl.maximum(tl.cdiv(tl.cdiv(length, BLOCK_N), num_splits), 2) * BLOCK_N
     num_used = tl.cdiv(length, per_split)
     begin = split * per_split
     end = tl.minimum(begin + per_split, length)
@@ -116,7 +130,19 @@ def attend(
     highest = tl.full([BLOCK_M], -1e30, tl.float32)
     sums = tl.zeros([BLOCK_M], tl.float32)
     attended = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    for start in range(begin, end, BLOCK_N):
+    # What is held and seen by all tokens comes first, in blocks that need no mask.
+    whole = tl.minimum(end, tl.minimum(num_held, shortest) // BLOCK_N * BLOCK_N)
+    for start in range(begin, whole, BLOCK_N):
+        indexes = start + tl.arange(0, BLOCK_N)
+        blocks = tl.load(table_ptr + indexes // BLOCK_TOKENS).to(tl.int64)
+        slots = blocks * BLOCK_TOKENS + indexes % BLOCK_TOKENS
+        places = (slots[:, None] * KV_HEADS + head) * HEAD_DIM + dims[None, :]
+        keys = tl.load(keys_ptr + places, inside[None, :], 0.0)
+        values = tl.load(values_ptr + places, inside[None, :], 0.0)
+        scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * scale
+        highest, sums, attended = _add(scores, values, highest, sums, attended)
+
+    for start in range(tl.maximum(begin, whole), end, BLOCK_N):
         indexes = start + tl.arange(0, BLOCK_N)
         exists = indexes < end
         is_new = indexes >= num_held
@@ -144,22 +170,15 @@ def attend(
             )
             keys = tl.where(is_new[:, None], new_keys, keys)
             values = tl.where(is_new[:, None], new_values, values)
-        scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * scale
         visible = (indexes[None, :] < spans[:, None]) & exists[None, :]
         if start + BLOCK_N > shortest:
             after = indexes[None, :] - spans[:, None]
             has_bit = (after >= 0) & (after < WORDS * 32) & used[:, None] & exists[None, :]
             words = tl.load(bits_ptr + tokens[:, None] * WORDS + after // 32, has_bit, 0)
             visible |= has_bit & (((words >> (after % 32)) & 1) != 0)
+        scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * scale
         scores = tl.where(visible, scores, float("-inf"))
-        higher = tl.maximum(highest, tl.max(scores, 1))
-        weights = tl.exp2(scores - higher[:, None])
-        shrink = tl.exp2(highest - higher)
-        sums = sums * shrink + tl.sum(weights, 1)
-        attended = attended * shrink[:, None] + tl.dot(
-            weights.to(values.dtype), values, input_precision="ieee"
-        )
-        highest = higher
+        highest, sums, attended = _add(scores, values, highest, sums, attended)
 
     out = (tokens * (KV_HEADS * SHARED) + heads)[:, None].to(tl.int64) * HEAD_DIM + dims[None, :]
     if num_used > 1:

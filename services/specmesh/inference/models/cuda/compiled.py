@@ -1,6 +1,7 @@
 """The model's layers, compiled: norms, rotations, activations and sums in a few kernels each.
 
-All layers of a model have the same code, which is compiled once, for any number of tokens.
+All layers of a model have the same code, which is compiled once for a single token and once for any
+other number.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from torch import nn
 log = logging.getLogger(__name__)
 
 
-def compile_layers(model: Any, warm_up: Callable[[], None]) -> None:
-    """Compile the layers of ``model``, which ``warm_up`` runs; those of a model whose code cannot
-    be compiled stay as they are."""
+def compile_layers(model: Any, warm_up: Callable[[], None]) -> list[nn.Module]:
+    """Compile the layers of ``model``, which ``warm_up`` runs, and return them; none if their code
+    cannot be compiled, in which case they stay as they are."""
     names = set(model._no_split_modules or ())
     layers: list[nn.Module] = [
         module for module in model.modules() if type(module).__name__ in names
@@ -33,3 +34,17 @@ def compile_layers(model: Any, warm_up: Callable[[], None]) -> None:
         log.warning("layers are not compiled", exc_info=True, extra={"layers": sorted(names)})
         for layer in layers:
             layer._compiled_call_impl = None
+        return []
+    return layers
+
+
+def call_before(layer: nn.Module, action: Callable[[], None]) -> None:
+    """Call ``action`` before each call of a compiled ``layer``."""
+    compiled = layer._compiled_call_impl
+    assert compiled is not None
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        action()
+        return compiled(*arguments, **options)
+
+    layer._compiled_call_impl = call

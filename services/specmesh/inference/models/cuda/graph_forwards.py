@@ -9,6 +9,7 @@ compute for long, run without one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -19,11 +20,12 @@ from specmesh.inference.engine.batch import BatchPart, Copy
 from specmesh.inference.engine.kv_memory import KVMemory
 from specmesh.inference.model import Interrupted
 from specmesh.inference.models.cuda.choice import own_tokens
-from specmesh.inference.models.cuda.compiled import compile_layers
+from specmesh.inference.models.cuda.compiled import call_before, compile_layers
 from specmesh.inference.models.cuda.device_logits import DeviceLogits
 from specmesh.inference.models.cuda.layout import Layout, lay_out
 from specmesh.inference.models.cuda.linear import replace_linears
 from specmesh.inference.models.cuda.paged_attention import Attended, paged_attention, tile_tokens
+from specmesh.inference.models.cuda.recording import Recording
 from specmesh.inference.models.cuda.static_batch import StaticBatch, batch_for, on_host
 from specmesh.inference.models.cuda.wanted import Wanted, WantedRows, hand_out, rows_of
 
@@ -33,7 +35,9 @@ GRAPH_ATTENTION = "specmesh_graph"
 CAPTURED_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """The numbers of tokens of captured passes."""
 
-_WARM_UPS = 2
+_FIRST_PIECE = 8
+"""The share of the layers in the first piece of a graph, as a divisor. To launch all kernels takes
+less than a tenth of the time in which they run."""
 
 
 class GraphForwards:
@@ -51,7 +55,10 @@ class GraphForwards:
             layer = getattr(module, "layer_idx", None)
             if layer is not None:
                 module.paged_kv = self._store.kv[2 * layer : 2 * layer + 2]
-        compile_layers(model, self._warm_up)
+        layers = compile_layers(model, self._warm_up)
+        self._end_piece = _nothing
+        if len(layers) >= _FIRST_PIECE:
+            call_before(layers[len(layers) // _FIRST_PIECE], lambda: self._end_piece())
         self._graphs: list[_Graph] = []
         if self._device.type == "cuda":
             self._capture()
@@ -98,7 +105,14 @@ class GraphForwards:
         pool = torch.cuda.graph_pool_handle()
         for num_tokens in reversed(CAPTURED_TOKENS):
             batch = StaticBatch(num_tokens, self._kv_heads, self._device)
-            self._graphs.insert(0, _Graph(batch, self._run, pool))
+            self._graphs.insert(0, _Graph(batch, partial(self._run_in_pieces, batch), pool))
+
+    def _run_in_pieces(self, batch: StaticBatch, end_piece: Callable[[], None]) -> _Passed:
+        self._end_piece = end_piece
+        try:
+            return self._run(batch)
+        finally:
+            self._end_piece = _nothing
 
 
 class _Passed(NamedTuple):
@@ -112,25 +126,21 @@ class _Graph:
     """A captured pass."""
 
     def __init__(
-        self, batch: StaticBatch, run: Callable[[StaticBatch], _Passed], pool: Any
+        self, batch: StaticBatch, run: Callable[[Callable[[], None]], _Passed], pool: Any
     ) -> None:
         self.batch = batch
-        stream = torch.cuda.Stream(batch.token_ids.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UPS):
-                run(batch)
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool):
-            self._passed = run(batch)
+        self._recording = Recording(run, pool)
 
     def __call__(self, layout: Layout, wanted: WantedRows) -> _Passed:
         """Return what the pass of ``layout`` computes, followed by the same of padding; the next
         pass overwrites it."""
         self.batch.fill(layout, wanted)
-        self._graph.replay()
-        return self._passed
+        self._recording.replay()
+        return self._recording.result
+
+
+def _nothing() -> None:
+    """Do nothing where a piece of a graph would end."""
 
 
 def _attend(

@@ -87,10 +87,10 @@ def paged_attention(
         *(partial, sums, counters, out),
         scale / math.log(2),
         num_tokens,
+        splits,
         *(query.stride(1), query.stride(2)),
         *(key.stride(1), key.stride(2)),
         *(value.stride(1), value.stride(2)),
-        SPLITS=splits,
         KV_HEADS=kv_heads,
         SHARED=shared,
         HEAD_DIM=head_dim,
@@ -100,7 +100,7 @@ def paged_attention(
         BLOCK_N=_KEYS[query.dtype.itemsize],
         BLOCK_D=max(16, 1 << (head_dim - 1).bit_length()),
         num_warps=4,
-        num_stages=2,
+        num_stages=3,
     )
     return out
 
