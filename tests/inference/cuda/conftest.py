@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.inference.cuda import reference_kernels as reference_kernels
+from tests.inference.cuda import reference_kernels
 from torch import nn
 
 from specmesh.inference.models import transformers_model
 from specmesh.inference.models.transformers_model import TransformersModel
+
+assert reference_kernels  # which registers them
 
 
 @pytest.fixture(autouse=True)

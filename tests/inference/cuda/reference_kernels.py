@@ -25,7 +25,7 @@ def attend(
     tiles: Tensor,
     sequences: Tensor,
     tables: Tensor,
-    counters: Tensor,  # noqa: ARG001
+    counters: Tensor,
     scale: float,
 ) -> Tensor:
     shared = query.shape[1] // held.shape[2]

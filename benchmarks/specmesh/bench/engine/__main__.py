@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from enum import StrEnum
@@ -16,6 +16,7 @@ from rich.console import Console
 from specmesh import models
 from specmesh.bench.engine.device import measure as on_device
 from specmesh.bench.engine.device import report as device_report
+from specmesh.bench.engine.device.beside import measure_beside
 from specmesh.bench.engine.device.measure import DevicePlan
 from specmesh.bench.engine.device.shapes import Shape
 from specmesh.bench.engine.plan import EnginePlan
@@ -75,12 +76,24 @@ def main(
             "against the speed of the device's memory."
         ),
     ] = None,
+    beside: Annotated[
+        list[Shape] | None,
+        typer.Option(
+            help="With --random, only measure its passes while processes with models of these "
+            "shapes run passes on the same device. May be repeated."
+        ),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Time the inference engine against transformers' generate on the same prompts, greedily.
 
     Answers continue past an end of text. In float32, exits with 1 if any of ours differ.
     """
+    if beside and random is None:
+        raise typer.BadParameter("needs --random", param_hint="--beside")
+    if random is not None and beside:
+        _beside([random, *beside], dtype.value, device, seed, json_=json_)
+        return
     if random is not None:
         device_plan = DevicePlan(
             shape=random,
@@ -126,6 +139,14 @@ def _on_device(plan: DevicePlan, *, json_: bool) -> None:
         typer.echo(json.dumps(device_report.as_json(plan, found)))
     else:
         device_report.show(plan, found, Console())
+
+
+def _beside(shapes: Sequence[Shape], dtype: str, device: str, seed: int, *, json_: bool) -> None:
+    found = measure_beside(shapes, dtype, device, seed)
+    if json_:
+        typer.echo(json.dumps(device_report.beside_json(found)))
+    else:
+        device_report.show_beside(found, Console())
 
 
 def _vllm(plan: EnginePlan, *, json_: bool) -> None:

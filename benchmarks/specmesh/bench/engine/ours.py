@@ -56,6 +56,7 @@ def answer_streams(plan: EnginePlan, num_streams: int) -> Iterator[Turn]:
 async def answer_all(
     engine: Engine, prompts: Sequence[list[int]], num_tokens: int, num_streams: int
 ) -> Turn:
+    """Return greedy answers of ``num_tokens`` to ``prompts`` by that many concurrent clients."""
     answers: dict[int, TimedAnswer] = {}
     waiting = iter(enumerate(prompts))
     await engine.ready()  # Inside the task group its error would be wrapped.

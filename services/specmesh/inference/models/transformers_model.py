@@ -250,7 +250,7 @@ class TransformersModel:
         ``MemoryError`` if memory runs out; ``DeviceLost`` if no forward pass will succeed any more.
         """
         with telling_apart():
-            logits = self._forwards.logits(batch, wanted, is_unwanted)
+            logits: Logits = self._forwards.logits(batch, wanted, is_unwanted)
             if self.heads is not None:
                 with torch.inference_mode():
                     self._hidden = self.heads.read(batch)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 
+from specmesh.bench.engine.device.beside import Neighbour
 from specmesh.bench.engine.device.measure import DevicePlan, OnDevice
 from specmesh.bench.engine.plan import PROMPT_TOKENS, WIDTH_PREFIX_TOKENS
-from specmesh.tools.kit.tables import make_table
+from specmesh.tools.kit.tables import make_table, table_of
 
 
 def as_json(plan: DevicePlan, found: OnDevice) -> dict[str, Any]:
@@ -51,3 +53,19 @@ def show(plan: DevicePlan, found: OnDevice, console: Console) -> None:
     widths.add_row("ms", *(f"{ms:.2f}" for ms in found.width_ms.values()))
     widths.add_row("of one", *(f"{ms / narrow:.2f}x" for ms in found.width_ms.values()))
     console.print(widths)
+
+
+def beside_json(found: Sequence[Neighbour]) -> dict[str, Any]:
+    """Return one JSON object for models in processes beside one another; times are in ms."""
+    return {"beside": [asdict(each) for each in found]}
+
+
+def show_beside(found: Sequence[Neighbour], console: Console) -> None:
+    """Print the same as a table."""
+    columns: list[tuple[str, Callable[[Neighbour], str]]] = [
+        ("model", lambda each: each.shape),
+        ("alone", lambda each: f"{each.alone_ms:.2f} ms"),
+        ("together", lambda each: f"{each.together_ms:.2f} ms"),
+        ("slower", lambda each: f"{each.together_ms / each.alone_ms:.2f}x"),
+    ]
+    console.print(table_of("A pass of 8 tokens, processes on one device", found, columns))

@@ -85,7 +85,7 @@ def random_model(shape: Shape, dtype: str, device: str, seed: int) -> Any:
     config = AutoConfig.for_model(kind, **sizes)
     torch.manual_seed(seed)
     with torch.device(device):
-        model: Any = AutoModelForCausalLM.from_config(
+        model: Any = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
             config, dtype=getattr(torch, dtype), attn_implementation="sdpa"
         )
     model.generation_config.eos_token_id = None
@@ -112,6 +112,6 @@ def read_bytes(model: Any) -> int:
     """Return the bytes of weights that a forward pass of one token reads: all, but of an embedding
     that is not the output layer as well."""
     embedding = model.get_input_embeddings().weight
-    total = sum(each.nbytes for each in model.parameters())
+    total: int = sum(each.nbytes for each in model.parameters())
     is_tied = model.get_output_embeddings().weight is embedding
-    return total if is_tied else total - embedding.nbytes
+    return total if is_tied else total - int(embedding.nbytes)

@@ -60,7 +60,7 @@ def attend(
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """Attend with one tile and KV head to one of up to ``num_splits`` ranges of the sequence's keys.
+    """Attend with one tile and KV head to one of at most ``num_splits`` ranges of all keys.
 
     ``tiles`` ``[tiles, 3]`` are a sequence, its first token in the tile and the number of tokens, 0
     for an unused tile. ``sequences`` ``[sequences, 4]`` are the place in ``tables`` of the first

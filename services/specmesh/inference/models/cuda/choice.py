@@ -16,7 +16,7 @@ def own_tokens(logits: Tensor, kinds: Tensor, keys: Tensor, temperatures: Tensor
     """Return the own token of each row of ``logits`` ``[rows, vocab]``; -1 where the host must find
     it, or where none is wanted.
 
-    ``kinds`` ``[rows]`` are those of ``choice_kernels``. In coupled mode, ``keys`` ``[rows]`` are
+    ``kinds`` ``[rows]`` are those of ``wanted.py``. In coupled mode, ``keys`` ``[rows]`` are
     the keys of the noise's streams, as int64, and ``temperatures`` ``[rows]`` are float64.
     """
     from specmesh.inference.models.cuda import choice_kernels

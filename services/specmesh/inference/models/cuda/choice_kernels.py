@@ -10,8 +10,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-NONE, GREEDY, COUPLED = 0, 1, 2
-"""The kinds of rows."""
+_GREEDY = tl.constexpr(1)
+_COUPLED = tl.constexpr(2)
+"""The kinds of rows whose tokens are wanted, as in ``wanted.py``."""
 
 
 @triton.jit
@@ -79,7 +80,7 @@ def best_of_part(
         ).to(tl.float32)
         is_bad |= tl.max((logits != logits).to(tl.int32), 0)
         scores = logits.to(tl.float64)
-        if kind == 2:
+        if kind == _COUPLED:
             scores = scores / temperature + _gumbel(key, ids)
         highest = tl.max(scores, 0)
         first = tl.min(tl.where(scores == highest, ids, vocab_size), 0)
@@ -119,7 +120,7 @@ def best_of_row(
     winner = tl.min(tl.where(scores == highest, parts, PARTS), 0)
     token = tl.sum(tl.where(parts == winner, tokens, 0), 0)
     next_best = tl.max(tl.maximum(others, tl.where(parts == winner, float("-inf"), scores)), 0)
-    is_sure = (kind == 1) | (highest - next_best > SLACK * (1 + tl.abs(highest)))
+    is_sure = (kind == _GREEDY) | (highest - next_best > SLACK * (1 + tl.abs(highest)))
     is_finite = tl.abs(highest) < float("inf")
     is_sure = is_sure & is_finite & (is_bad == 0) & (kind != 0)
     tl.store(out_ptr + row, tl.where(is_sure, token, -1))

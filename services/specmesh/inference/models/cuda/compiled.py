@@ -28,7 +28,9 @@ def compile_layers(model: Any, warm_up: Callable[[], None]) -> list[nn.Module]:
         layer.compile(dynamic=True, fullgraph=True)
     try:
         # Or sizes that happen to be equal in the first pass must be equal in all.
-        with torch.fx.experimental._config.patch(use_duck_shape=False):
+        with torch.fx.experimental._config.patch(  # type: ignore[attr-defined]
+            use_duck_shape=False
+        ):
             warm_up()
     except Exception:
         log.warning("layers are not compiled", exc_info=True, extra={"layers": sorted(names)})

@@ -58,7 +58,7 @@ class GraphForwards:
         layers = compile_layers(model, self._warm_up)
         self._end_piece = _nothing
         if len(layers) >= _FIRST_PIECE:
-            call_before(layers[len(layers) // _FIRST_PIECE], lambda: self._end_piece())
+            call_before(layers[len(layers) // _FIRST_PIECE], self._before_second_piece)
         self._graphs: list[_Graph] = []
         if self._device.type == "cuda":
             self._capture()
@@ -106,6 +106,9 @@ class GraphForwards:
         for num_tokens in reversed(CAPTURED_TOKENS):
             batch = StaticBatch(num_tokens, self._kv_heads, self._device)
             self._graphs.insert(0, _Graph(batch, partial(self._run_in_pieces, batch), pool))
+
+    def _before_second_piece(self) -> None:
+        self._end_piece()
 
     def _run_in_pieces(self, batch: StaticBatch, end_piece: Callable[[], None]) -> _Passed:
         self._end_piece = end_piece

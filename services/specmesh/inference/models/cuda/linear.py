@@ -128,7 +128,7 @@ class _Columns(nn.Module):
 def _product(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
     if input.shape[1] != 1:
         return linear(input, weight, bias)
-    output = matvec(weight, input.reshape(-1)).view(1, 1, -1)
+    output: Tensor = matvec(weight, input.reshape(-1)).view(1, 1, -1)
     return output if bias is None else output + bias
 
 

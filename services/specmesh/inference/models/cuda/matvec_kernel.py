@@ -30,7 +30,7 @@ def multiply(
     weight = tl.load(row_ptrs + columns[None, :], exists & (columns < num_columns)[None, :], 0.0)
     if WAITS:
         tl.extra.cuda.gdc_wait()
-    for start in range(0, num_columns, COLUMNS):
+    for _ in range(0, num_columns, COLUMNS):
         vector = tl.load(vector_ptr + columns, columns < num_columns, 0.0)
         sums += weight.to(tl.float32) * vector.to(tl.float32)[None, :]
         columns += COLUMNS

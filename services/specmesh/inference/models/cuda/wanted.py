@@ -12,7 +12,7 @@ from specmesh.decoding.noise import Purpose, stream_key
 from specmesh.decoding.winners import OwnTokens
 
 GREEDY, COUPLED = 1, 2
-"""The kinds of rows, as in ``choice_kernels``; 0 is none."""
+"""The kinds of rows whose tokens are wanted; 0 is that of the others."""
 
 
 class Wanted(NamedTuple):
