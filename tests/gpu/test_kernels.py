@@ -22,6 +22,7 @@ assert reference_kernels  # which registers them
 pytestmark = pytest.mark.gpu
 
 NUM_SLOTS = 1 << 13
+PADDING = 5
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 VOCAB_SIZE = 151_936
 
@@ -63,23 +64,22 @@ def part(rng: np.random.Generator, free: list[int], width: int, length: int) -> 
     )
 
 
-@pytest.mark.parametrize("padding", [0, 5])
-@pytest.mark.parametrize("heads", [(1, 5, 64), (8, 4, 128), (2, 1, 80)], ids=str)
+@pytest.mark.parametrize("heads", [(1, 5, 64), (8, 4, 128)], ids=str)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("batch", BATCHES)
-def test_trees_attend_over_blocks_and_leave_their_keys_and_values(batch, dtype, heads, padding):
+def test_trees_attend_over_blocks_and_leave_their_keys_and_values(batch, dtype, heads):
     kv_heads, shared, head_dim = heads
     rng = np.random.default_rng(len(batch))
     generator = torch.Generator().manual_seed(len(batch))
     free = rng.permutation(NUM_SLOTS // 16).tolist()
     parts = [part(rng, free, *sizes) for sizes in BATCHES[batch]]
     used = sum(len(each.token_ids) for each in parts)
-    count = used + padding
+    count = used + PADDING
     layout = lay_out(parts, (), tile_tokens(count, shared))
 
     def padded(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(
-            np.concatenate([array, np.zeros((padding, *array.shape[1:]), "i4")])
+            np.concatenate([array, np.zeros((PADDING, *array.shape[1:]), "i4")])
         )
 
     def normal(*shape: int) -> torch.Tensor:
