@@ -148,3 +148,31 @@ def test_speedup_is_the_median_over_turns_that_ran_side_by_side():
 
     # A slow moment of the machine slows both.
     assert speedup(turns(1.0, 10.0, 2.0), turns(2.0, 15.0, 2.0)) == pytest.approx(1.5)
+
+
+def test_random_weights_are_timed_against_the_memory(bench):
+    done = bench("engine", "--random", "tiny", "--tokens", "4", "--streams", "2", "--json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert list(found["token_ms"]) == ["1", "2"]
+    one = found["token_ms"]["1"]
+    assert found["floor_ms"] == pytest.approx(
+        found["weight_bytes"] / found["copy_bytes_per_s"] * 1e3
+    )
+    assert found["share_of_floor"] == pytest.approx(found["floor_ms"] / one)
+    assert found["over_generate"] == pytest.approx(found["generate_ms"] / one)
+    assert list(found["width_ms"]) == ["1", "2", "4", "8", "16", "32", "64"]
+    shown = bench("engine", "--random", "tiny", "--tokens", "4", "--streams", "2")
+    assert "tiny with random weights, float32 on cpu" in shown.stdout
+
+
+def test_models_beside_one_another_are_timed_alone_and_together(bench):
+    done = bench("engine", "--random", "tiny", "--beside", "tiny", "--json")
+    assert done.exit_code == 0, done.stderr
+    both = json.loads(done.stdout)["beside"]
+    assert [each["shape"] for each in both] == ["tiny", "tiny"]
+    assert all(0 < each["alone_ms"] and 0 < each["together_ms"] for each in both)
+
+
+def test_models_beside_it_need_one_with_random_weights(bench):
+    assert bench("engine", "--beside", "tiny").exit_code == 2

@@ -8,6 +8,7 @@ compute for long, run without one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from transformers import AttentionInterface
 
 from specmesh.inference.engine.batch import BatchPart, Copy
 from specmesh.inference.engine.kv_memory import KVMemory
-from specmesh.inference.model import Interrupted
+from specmesh.inference.model import Interrupted, reason_of
 from specmesh.inference.models.cuda.choice import own_tokens
 from specmesh.inference.models.cuda.compiled import call_before, compile_layers
 from specmesh.inference.models.cuda.device_logits import DeviceLogits
@@ -28,6 +29,8 @@ from specmesh.inference.models.cuda.paged_attention import Attended, paged_atten
 from specmesh.inference.models.cuda.recording import Recording
 from specmesh.inference.models.cuda.static_batch import StaticBatch, batch_for, on_host
 from specmesh.inference.models.cuda.wanted import Wanted, WantedRows, hand_out, rows_of
+
+log = logging.getLogger(__name__)
 
 GRAPH_ATTENTION = "specmesh_graph"
 """The attention implementation of models on a GPU."""
@@ -59,9 +62,7 @@ class GraphForwards:
         self._end_piece = _nothing
         if len(layers) >= _FIRST_PIECE:
             call_before(layers[len(layers) // _FIRST_PIECE], self._before_second_piece)
-        self._graphs: list[_Graph] = []
-        if self._device.type == "cuda":
-            self._capture()
+        self._graphs = self._captured() if self._device.type == "cuda" else []
 
     def pack(self, parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Layout:
         """Implement ``Forwards``."""
@@ -100,12 +101,21 @@ class GraphForwards:
         for num_tokens in (1, CAPTURED_TOKENS[-1]):
             self._run(StaticBatch(num_tokens, self._kv_heads, self._device))
 
-    def _capture(self) -> None:
-        """Capture the graphs, those of most tokens first, so that all share their memory."""
+    def _captured(self) -> list[_Graph]:
+        """Return the graphs, those of fewest tokens first; none if the model's code cannot be
+        recorded, as that of RoPE which looks at the positions cannot."""
         pool = torch.cuda.graph_pool_handle()
-        for num_tokens in reversed(CAPTURED_TOKENS):
-            batch = StaticBatch(num_tokens, self._kv_heads, self._device)
-            self._graphs.insert(0, _Graph(batch, partial(self._run_in_pieces, batch), pool))
+        graphs: list[_Graph] = []
+        try:
+            for num_tokens in reversed(CAPTURED_TOKENS):  # the largest takes what all share
+                batch = StaticBatch(num_tokens, self._kv_heads, self._device)
+                graphs.insert(0, _Graph(batch, partial(self._run_in_pieces, batch), pool))
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            log.warning("forward passes run without CUDA graphs", extra={"error": reason_of(error)})
+            return []
+        return graphs
 
     def _before_second_piece(self) -> None:
         self._end_piece()

@@ -4,7 +4,6 @@ kernel of its own, since cuBLAS reads a tenth slower than the memory allows."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -18,9 +17,6 @@ _ROWS = 2
 _COLUMNS = 2048
 """The size of the part of a weight that a program reads at once; on an H200 the best for the layers
 of 8 B models."""
-
-_DEPENDENT_LAUNCH = (9, 0)
-"""The first compute capability with programmatic dependent launch: Hopper's."""
 
 
 @torch.no_grad()
@@ -46,7 +42,6 @@ def matvec(weight: Tensor, vector: Tensor) -> Tensor:
 
     rows, columns = weight.shape
     out = vector.new_empty(rows)
-    waits = _waits(weight.device)
     matvec_kernel.multiply[(-(-rows // _ROWS),)](
         weight,
         vector,
@@ -55,9 +50,7 @@ def matvec(weight: Tensor, vector: Tensor) -> Tensor:
         columns,
         ROWS=_ROWS,
         COLUMNS=min(_COLUMNS, 1 << (columns - 1).bit_length()),
-        WAITS=waits,
         num_warps=8,
-        **({"launch_pdl": True} if waits else {}),
     )
     return out
 
@@ -65,12 +58,6 @@ def matvec(weight: Tensor, vector: Tensor) -> Tensor:
 @matvec.register_fake
 def _(weight: Tensor, vector: Tensor) -> Tensor:
     return vector.new_empty(weight.shape[0])
-
-
-@lru_cache
-def _waits(device: torch.device) -> bool:
-    """Return whether ``device`` can launch a kernel before the one before it has ended."""
-    return torch.cuda.get_device_capability(device) >= _DEPENDENT_LAUNCH
 
 
 class _Single(nn.Module):

@@ -4,7 +4,8 @@ still being launched, which takes a microsecond for each kernel."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -19,21 +20,26 @@ class Recording(Generic[T]):
 
     def __init__(self, run: Callable[[Callable[[], None]], T], pool: Any) -> None:
         """Record ``run``, which calls its argument where a piece ends. Graphs of one ``pool`` share
-        the memory of what they compute, so only one may be in use."""
+        the memory of what they compute, so only one may be in use. Raises ``RuntimeError`` if
+        ``run`` does what cannot be recorded, such as to wait for the device."""
         self._pool = pool
         self._pieces: list[torch.cuda.CUDAGraph] = []
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for _ in range(_WARM_UPS):
-                run(lambda: None)
+            with _waits_are_errors():  # while they can still be told from one another
+                for _ in range(_WARM_UPS):
+                    run(lambda: None)
             torch.cuda.synchronize()
             gc.collect()
             self._begin()
             try:
                 self.result = run(self._cut)
-            finally:
-                self._pieces[-1].capture_end()
+            except BaseException:
+                with suppress(RuntimeError):  # of a capture that has failed
+                    self._pieces[-1].capture_end()
+                raise
+            self._pieces[-1].capture_end()
         torch.cuda.current_stream().wait_stream(stream)
 
     def replay(self) -> None:
@@ -48,3 +54,13 @@ class Recording(Generic[T]):
     def _cut(self) -> None:
         self._pieces[-1].capture_end()
         self._begin()
+
+
+@contextmanager
+def _waits_are_errors() -> Iterator[None]:
+    """Let operations that wait for the device, which cannot be recorded, raise ``RuntimeError``."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
