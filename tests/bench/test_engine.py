@@ -171,7 +171,7 @@ def test_models_beside_one_another_are_timed_alone_and_together(bench):
     assert done.exit_code == 0, done.stderr
     both = json.loads(done.stdout)["beside"]
     assert [each["shape"] for each in both] == ["tiny", "tiny"]
-    assert all(0 < each["alone_ms"] and 0 < each["together_ms"] for each in both)
+    assert all(each["alone_ms"] > 0 and each["together_ms"] > 0 for each in both)
 
 
 def test_models_beside_it_need_one_with_random_weights(bench):
