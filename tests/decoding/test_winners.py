@@ -74,7 +74,6 @@ def test_a_broken_row_is_left_for_its_request_to_refuse(bad):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"temperature": 0},
         {"mode": AcceptanceMode.REJECTION},
         {"top_k": 5},
         {"min_p": 0.1},
@@ -99,6 +98,30 @@ def test_verdict_is_the_same_with_and_without_the_first_token(shape, top_p):
         found = verify(tree, rows, sampling, 6, own=first)
         assert found == verify(tree, rows, sampling, 6)
         assert (*tokens[:3], found.next_token) == tuple(tokens)
+
+
+def test_tokens_found_save_their_rows():
+    """As where logits are on a device: only rows without a token are read."""
+    rows = np.array([logits_of("normal", 100, seed) for seed in range(3)])
+    greedy = Sampling(0)
+    tokens = [int(row.argmax()) for row in rows]
+    own = OwnTokens.of(greedy, 6)
+    own.found.update({0: tokens[0], 1: tokens[1]})
+    read = []
+
+    class Rows:
+        shape = rows.shape
+
+        def __len__(self):
+            return len(rows)
+
+        def __getitem__(self, node):
+            read.append(node)
+            return rows[node]
+
+    found = verify(TokenTree.chain(tokens[:2]), Rows(), greedy, 6, own=own)
+    assert (found.accepted_nodes, found.next_token) == ((1, 2), tokens[2])
+    assert read == [2]
 
 
 def test_first_token_saves_the_race_of_its_row(monkeypatch):

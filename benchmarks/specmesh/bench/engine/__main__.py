@@ -18,7 +18,7 @@ from specmesh.bench.engine.device import measure as on_device
 from specmesh.bench.engine.device import report as device_report
 from specmesh.bench.engine.device.beside import measure_beside
 from specmesh.bench.engine.device.measure import DevicePlan
-from specmesh.bench.engine.device.shapes import Shape
+from specmesh.bench.engine.device.shapes import ModelShape
 from specmesh.bench.engine.plan import EnginePlan
 from specmesh.bench.engine.report import as_json, show
 from specmesh.bench.engine.run import measure
@@ -70,14 +70,14 @@ def main(
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the prompts' lengths and texts.")] = 0,
     random: Annotated[
-        Shape | None,
+        ModelShape | None,
         typer.Option(
             help="Measure the engine with random weights of this shape instead of a model's, "
             "against the speed of the device's memory."
         ),
     ] = None,
     beside: Annotated[
-        list[Shape] | None,
+        list[ModelShape] | None,
         typer.Option(
             help="With --random, only measure its passes while processes with models of these "
             "shapes run passes on the same device. May be repeated."
@@ -141,7 +141,9 @@ def _on_device(plan: DevicePlan, *, json_: bool) -> None:
         device_report.show(plan, found, Console())
 
 
-def _beside(shapes: Sequence[Shape], dtype: str, device: str, seed: int, *, json_: bool) -> None:
+def _beside(
+    shapes: Sequence[ModelShape], dtype: str, device: str, seed: int, *, json_: bool
+) -> None:
     found = measure_beside(shapes, dtype, device, seed)
     if json_:
         typer.echo(json.dumps(device_report.beside_json(found)))

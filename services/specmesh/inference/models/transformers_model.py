@@ -35,7 +35,7 @@ from specmesh.inference.models.cpu.norm import fuse_norms
 from specmesh.inference.models.cuda.wanted import Wanted
 from specmesh.inference.models.device_errors import telling_apart
 from specmesh.inference.models.divider import Divider
-from specmesh.inference.models.forwards import EagerForwards, Forwards
+from specmesh.inference.models.forward_passes import EagerPasses, ForwardPasses
 from specmesh.inference.models.heads.tensor_heads import TensorHeads
 from specmesh.inference.models.loading import naming, read_model
 from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits
@@ -90,8 +90,8 @@ class TransformersModel:
             heads.attach(model, self._memory)
         self.pool = self._memory.pool
         """The users of each block of the store."""
-        self._forwards = _forwards(model, self._memory, ranks, heads, divider)
-        self.pack = self._forwards.pack
+        self._passes = _passes(model, self._memory, ranks, heads, divider)
+        self.pack = self._passes.pack
 
     @classmethod
     def load(
@@ -250,7 +250,7 @@ class TransformersModel:
         ``MemoryError`` if memory runs out; ``DeviceLost`` if no forward pass will succeed any more.
         """
         with telling_apart():
-            logits: Logits = self._forwards.logits(batch, wanted, is_unwanted)
+            logits: Logits = self._passes.logits(batch, wanted, is_unwanted)
             if self.heads is not None:
                 with torch.inference_mode():
                     self._hidden = self.heads.read(batch)
@@ -282,18 +282,18 @@ def _has_graphs(
     return model.device.type == "cuda" and ranks is None and heads is None and not is_divided
 
 
-def _forwards(
+def _passes(
     model: Any,
     memory: KVMemory,
     ranks: Ranks | None,
     heads: TensorHeads | None,
     divider: Divider | None,
-) -> Forwards:
+) -> ForwardPasses:
     if _has_graphs(model, ranks, heads, divider is not None):
-        from specmesh.inference.models.cuda.graph_forwards import GraphForwards
+        from specmesh.inference.models.cuda.graph_passes import GraphPasses
 
-        return GraphForwards(model, memory)
-    return EagerForwards(model, memory, divider)
+        return GraphPasses(model, memory)
+    return EagerPasses(model, memory, divider)
 
 
 def _room_on(device: torch.device) -> int:

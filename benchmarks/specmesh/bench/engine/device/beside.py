@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from specmesh.bench.engine.asking import GREEDY
-from specmesh.bench.engine.device.shapes import Shape, describe, random_model
+from specmesh.bench.engine.device.shapes import ModelShape, describe, random_model
 from specmesh.tools.kit.processes import processes
 
 _PREFIX_TOKENS = 256
@@ -28,12 +28,14 @@ _LEAD_S = 0.5
 class Neighbour:
     """One of the models: the median of a pass of 8 tokens, alone and together with all others."""
 
-    shape: Shape
+    shape: ModelShape
     alone_ms: float
     together_ms: float
 
 
-def measure_beside(shapes: Sequence[Shape], dtype: str, device: str, seed: int) -> list[Neighbour]:
+def measure_beside(
+    shapes: Sequence[ModelShape], dtype: str, device: str, seed: int
+) -> list[Neighbour]:
     """Measure the passes of models of all ``shapes``, each in its process."""
     with ExitStack() as stack:
         # One pool for each, since a model stays in the process that made it.
@@ -55,7 +57,7 @@ _models: list[Any] = []
 """The model of this process."""
 
 
-def _load(shape: Shape, dtype: str, device: str, seed: int) -> None:
+def _load(shape: ModelShape, dtype: str, device: str, seed: int) -> None:
     from specmesh.inference.models.transformers_model import TransformersModel, kv_shape
 
     model = random_model(shape, dtype, device, seed)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from specmesh.bench.engine.asking import forward_ms
-from specmesh.bench.engine.device.shapes import Shape, describe, random_model, read_bytes
+from specmesh.bench.engine.device.shapes import ModelShape, describe, random_model, read_bytes
 from specmesh.bench.engine.ours import answer_all
 from specmesh.bench.engine.plan import PROMPT_TOKENS, WIDTH_PREFIX_TOKENS, WIDTHS
 from specmesh.decoding.trees.tree import TokenTree
@@ -31,7 +31,7 @@ class DevicePlan:
     """The user's options: a ``shape`` in ``dtype`` on ``device``; ``streams`` are the numbers of
     concurrent streams, with answers of ``num_tokens``."""
 
-    shape: Shape
+    shape: ModelShape
     dtype: str
     device: str
     streams: tuple[int, ...]

@@ -8,7 +8,7 @@ from typing import Any
 from specmesh.inference.model import ModelDescription
 
 
-class Shape(StrEnum):
+class ModelShape(StrEnum):
     """Published models whose shapes can be had with random weights."""
 
     LLAMA_8B = "llama-3.1-8b"
@@ -23,8 +23,8 @@ _LLAMA = {
     "max_position_embeddings": 131_072,
     "rms_norm_eps": 1e-5,
 }
-_CONFIGS: dict[Shape, tuple[str, dict[str, Any]]] = {
-    Shape.LLAMA_8B: (
+_CONFIGS: dict[ModelShape, tuple[str, dict[str, Any]]] = {
+    ModelShape.LLAMA_8B: (
         "llama",
         {
             **_LLAMA,
@@ -35,7 +35,7 @@ _CONFIGS: dict[Shape, tuple[str, dict[str, Any]]] = {
             "tie_word_embeddings": False,
         },
     ),
-    Shape.LLAMA_1B: (
+    ModelShape.LLAMA_1B: (
         "llama",
         {
             **_LLAMA,
@@ -47,7 +47,7 @@ _CONFIGS: dict[Shape, tuple[str, dict[str, Any]]] = {
             "tie_word_embeddings": True,
         },
     ),
-    Shape.QWEN_8B: (
+    ModelShape.QWEN_8B: (
         "qwen3",
         {
             "vocab_size": 151_936,
@@ -61,7 +61,7 @@ _CONFIGS: dict[Shape, tuple[str, dict[str, Any]]] = {
             "tie_word_embeddings": False,
         },
     ),
-    Shape.TINY: (
+    ModelShape.TINY: (
         "llama",
         {
             "vocab_size": 512,
@@ -76,7 +76,7 @@ _CONFIGS: dict[Shape, tuple[str, dict[str, Any]]] = {
 }
 
 
-def random_model(shape: Shape, dtype: str, device: str, seed: int) -> Any:
+def random_model(shape: ModelShape, dtype: str, device: str, seed: int) -> Any:
     """Return a model of ``shape`` with random weights of ``dtype`` on ``device``."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -93,7 +93,7 @@ def random_model(shape: Shape, dtype: str, device: str, seed: int) -> Any:
     return model.eval()
 
 
-def describe(model: Any, shape: Shape, dtype: str) -> ModelDescription:
+def describe(model: Any, shape: ModelShape, dtype: str) -> ModelDescription:
     """Return the description of a random ``model``."""
     return ModelDescription(
         name=f"random-{shape}",

@@ -15,7 +15,7 @@ from specmesh.inference.models.cuda.wanted import Wanted
 from specmesh.inference.models.divider import Divider
 
 
-class Forwards(Protocol):
+class ForwardPasses(Protocol):
     """Computes the logits of a model whose KV lies in blocks."""
 
     def pack(self, parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Any:
@@ -28,7 +28,7 @@ class Forwards(Protocol):
         ``Interrupted`` if it stops because ``is_unwanted`` returns True."""
 
 
-class EagerForwards:
+class EagerPasses:
     """Runs the model's code as it is, with specmesh's attention, operation by operation; a pass can
     stop between two layers."""
 
@@ -39,7 +39,7 @@ class EagerForwards:
         model.set_attn_implementation(PAGED_ATTENTION)
 
     def pack(self, parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Batch:
-        """Implement ``Forwards``."""
+        """Implement ``ForwardPasses``."""
         return pack(parts, copies)
 
     @torch.inference_mode()
@@ -49,7 +49,7 @@ class EagerForwards:
         wanted: Sequence[Wanted],  # noqa: ARG002
         is_unwanted: Callable[[], bool],
     ) -> Logits:
-        """Implement ``Forwards``; finds no tokens."""
+        """Implement ``ForwardPasses``; finds no tokens."""
         self._memory.carry_out(batch.copies)
         divide = None if self._divider is None else self._divider.attention
         out = self._model(

@@ -43,8 +43,8 @@ _FIRST_PIECE = 8
 less than a tenth of the time in which they run."""
 
 
-class GraphForwards:
-    """Implements ``Forwards`` for ``model``, whose KV lies in ``memory``."""
+class GraphPasses:
+    """Implements ``ForwardPasses`` for ``model``, whose KV lies in ``memory``."""
 
     def __init__(self, model: Any, memory: KVMemory) -> None:
         self._model, self._memory = model, memory
@@ -65,14 +65,14 @@ class GraphForwards:
         self._graphs = self._captured() if self._device.type == "cuda" else []
 
     def pack(self, parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Layout:
-        """Implement ``Forwards``."""
+        """Implement ``ForwardPasses``."""
         num_tokens = sum(len(part.token_ids) for part in parts)
         return lay_out(parts, copies, tile_tokens(num_tokens, self._shared_heads))
 
     def logits(
         self, batch: Layout, wanted: Sequence[Wanted], is_unwanted: Callable[[], bool]
     ) -> DeviceLogits:
-        """Implement ``Forwards``; a pass that has begun does not stop."""
+        """Implement ``ForwardPasses``; a pass that has begun does not stop."""
         if is_unwanted():
             raise Interrupted
         self._memory.carry_out(batch.copies)
