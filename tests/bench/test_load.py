@@ -58,7 +58,7 @@ def bench(*arguments, realtime=False):
 
 
 def test_waits_in_a_mesh_are_those_of_the_queue_that_it_is():
-    """ForwardPasses of 40 ms, so that what the machine adds is little beside the wait for them; where it
+    """Forwards of 40 ms, so that what the machine adds is little beside the wait for them; where it
     adds more, it is busy, and is tried again."""
     for _ in range(NUM_TRIES):
         done = bench("theory", "--service-ms", "40", "--answers", "100", realtime=True)

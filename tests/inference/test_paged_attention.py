@@ -1,4 +1,4 @@
-"""ForwardPasses of many sequences at once against the plain model, for three architectures."""
+"""Forwards of many sequences at once against the plain model, for three architectures."""
 
 from __future__ import annotations
 
