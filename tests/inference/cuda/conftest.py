@@ -17,7 +17,7 @@ assert reference_kernels  # which registers them
 
 @pytest.fixture(autouse=True)
 def _laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformers_model, "_has_graphs", lambda *_: True)
+    monkeypatch.setattr(transformers_model, "_can_have_graphs", lambda *_: True)
     monkeypatch.setattr(nn.Module, "compile", lambda *_, **__: None)
 
 

@@ -120,7 +120,7 @@ def test_layers_are_compiled_once_for_all_and_for_any_number_of_tokens(monkeypat
 
     from specmesh.inference.models import transformers_model
 
-    monkeypatch.setattr(transformers_model, "_has_graphs", lambda *_: True)
+    monkeypatch.setattr(transformers_model, "_can_have_graphs", lambda *_: True)
     compile_module = nn.Module.compile
     monkeypatch.setattr(
         nn.Module, "compile", lambda self, **options: compile_module(self, backend=count, **options)

@@ -63,3 +63,15 @@ class EagerPasses:
             self._divider.adapt()
         logits: Logits = out.logits[0].float().cpu().numpy()
         return logits
+
+
+def passes_of(
+    model: Any, memory: KVMemory, divider: Divider | None, *, with_graphs: bool
+) -> ForwardPasses:
+    """Return what runs the forward passes of ``model``, whose KV lies in ``memory``: as CUDA
+    graphs, or eagerly."""
+    if with_graphs:
+        from specmesh.inference.models.cuda.graph_passes import GraphPasses
+
+        return GraphPasses(model, memory)
+    return EagerPasses(model, memory, divider)

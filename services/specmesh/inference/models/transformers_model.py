@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.inference.engine.engine_metrics import record_forward
-from specmesh.inference.engine.forward_plan import Planned, is_scored, kind_of, plan_forward
+from specmesh.inference.engine.forward_plan import is_scored, kind_of, plan_forward
 from specmesh.inference.engine.kv_memory import KVMemory
 from specmesh.inference.engine.kv_store import KVShape
 from specmesh.inference.engine.paged_sequence import PagedSequence
@@ -35,7 +35,7 @@ from specmesh.inference.models.cpu.norm import fuse_norms
 from specmesh.inference.models.cuda.wanted import Wanted
 from specmesh.inference.models.device_errors import telling_apart
 from specmesh.inference.models.divider import Divider
-from specmesh.inference.models.forward_passes import EagerPasses, ForwardPasses
+from specmesh.inference.models.forward_passes import passes_of
 from specmesh.inference.models.heads.tensor_heads import TensorHeads
 from specmesh.inference.models.loading import naming, read_model
 from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits
@@ -67,6 +67,8 @@ class TransformersModel:
         ranks: Ranks | None,
         heads: TensorHeads | None = None,
         divider: Divider | None = None,
+        *,
+        with_graphs: bool = False,
     ) -> None:
         self.description = description
         self.heads = heads
@@ -90,7 +92,7 @@ class TransformersModel:
             heads.attach(model, self._memory)
         self.pool = self._memory.pool
         """The users of each block of the store."""
-        self._passes = _passes(model, self._memory, ranks, heads, divider)
+        self._passes = passes_of(model, self._memory, divider, with_graphs=with_graphs)
         self.pack = self._passes.pack
 
     @classmethod
@@ -152,10 +154,10 @@ class TransformersModel:
         if heads_for is not None:  # before the output layer is packed
             heads = heads_for(model, description.weights_digest)
         plain = plain_logits(name, model)
-        if _has_graphs(model, ranks, heads, divide is not None):
+        if _can_have_graphs(model) and ranks is None and heads is None and divide is None:
             cache_bytes = cache_bytes or _room_on(model.device)
             description = replace(description, interruptible=False)
-            served = cls(model, description, cache_bytes, chunk_tokens, None)
+            served = cls(model, description, cache_bytes, chunk_tokens, None, with_graphs=True)
             check_same(name, model, served, plain)
             return served
         divider = None if divide is None else divide()
@@ -201,7 +203,7 @@ class TransformersModel:
         batch = self.pack([part for _, _, part in planned], self._memory.ordered)
         began = time.perf_counter()
         # Requests without a part in it also wait for it.
-        wanted = [_wanted(requests[each.number], each) for each in planned]
+        wanted = [Wanted.of(requests[each.number], each) for each in planned]
         logits = self._run(batch, wanted, [each.sequence.cancellation for each in requests])
         duration_ms = (time.perf_counter() - began) * 1e3
         record_forward(duration_ms, kind_of(planned), len(planned), len(batch.token_ids))
@@ -257,14 +259,6 @@ class TransformersModel:
             return logits
 
 
-def _wanted(request: ForwardRequest, planned: Planned) -> Wanted:
-    """Return what ``request`` wants of the rows that are ``planned`` for it."""
-    sequence = planned.sequence
-    first = 0 if sequence.num_pending_tokens else sequence.num_scored_nodes + 1
-    nodes = range(first, len(request.tree) + 1) if planned.part.rows else range(0)
-    return Wanted(request.own, nodes, request.tree.depths)
-
-
 def _prepare(model: Any, ranks: Ranks | None, divider: Divider | None) -> None:
     """Replace the model's attention, linear layers and norms by our own."""
     if divider is not None:
@@ -275,25 +269,10 @@ def _prepare(model: Any, ranks: Ranks | None, divider: Divider | None) -> None:
         fuse_norms(model, model.dtype)
 
 
-def _has_graphs(
-    model: Any, ranks: Ranks | None, heads: TensorHeads | None, is_divided: bool
-) -> bool:
-    """Return whether forward passes run as CUDA graphs: not if anything else takes part in them."""
-    return model.device.type == "cuda" and ranks is None and heads is None and not is_divided
-
-
-def _passes(
-    model: Any,
-    memory: KVMemory,
-    ranks: Ranks | None,
-    heads: TensorHeads | None,
-    divider: Divider | None,
-) -> ForwardPasses:
-    if _has_graphs(model, ranks, heads, divider is not None):
-        from specmesh.inference.models.cuda.graph_passes import GraphPasses
-
-        return GraphPasses(model, memory)
-    return EagerPasses(model, memory, divider)
+def _can_have_graphs(model: Any) -> bool:
+    """Return whether ``model`` can run as CUDA graphs, if nothing else takes part in its forward
+    passes."""
+    return bool(model.device.type == "cuda")
 
 
 def _room_on(device: torch.device) -> int:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from specmesh.decoding.noise import Purpose, stream_key
 from specmesh.decoding.winners import OwnTokens
+from specmesh.inference.engine.forward_plan import Planned
+from specmesh.inference.model import ForwardRequest
 
 GREEDY, COUPLED = 1, 2
 """The kinds of rows whose tokens are wanted; 0 is that of the others."""
@@ -22,6 +24,14 @@ class Wanted(NamedTuple):
     own: OwnTokens | None
     nodes: range
     depths: Sequence[int]
+
+    @classmethod
+    def of(cls, request: ForwardRequest, planned: Planned) -> Wanted:
+        """Return what ``request`` wants of the rows that are ``planned`` for it."""
+        sequence = planned.sequence
+        first = 0 if sequence.num_pending_tokens else sequence.num_scored_nodes + 1
+        nodes = range(first, len(request.tree) + 1) if planned.part.rows else range(0)
+        return cls(request.own, nodes, request.tree.depths)
 
 
 class WantedRows(NamedTuple):
