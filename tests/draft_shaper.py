@@ -8,7 +8,8 @@ from specmesh.decoding.drafting import Drawn
 from specmesh.decoding.trees.growth import Guess, is_last, next_level
 from specmesh.decoding.trees.shape import TreeShape
 from specmesh.mesh.v1alpha1 import drafter_pb2
-from specmesh.serving.codec.wire import MAX_TREE_NODES, read_growth, read_stop, read_tree_shape
+from specmesh.serving.codec.draft_rules import read_growth, read_stop, read_tree_shape
+from specmesh.serving.codec.wire import MAX_TREE_NODES
 
 
 class DraftShaper:

@@ -23,15 +23,8 @@ from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation
 from specmesh.inference.service.growth import DraftShape, TreeLevel
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc
-from specmesh.serving.codec.wire import (
-    read_choices,
-    read_distributions,
-    write_growth,
-    write_sampling,
-    write_stop,
-    write_tree,
-    write_tree_shape,
-)
+from specmesh.serving.codec.draft_rules import write_growth, write_stop, write_tree_shape
+from specmesh.serving.codec.wire import read_choices, read_distributions, write_sampling, write_tree
 from specmesh.v1.model_pb2 import (
     MODEL_FEATURE_LOGIT_PROCESSING,
     MODEL_FEATURE_MANY_REQUESTS,

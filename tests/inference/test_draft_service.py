@@ -23,15 +23,8 @@ from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.inference.models.context.lookup import ContextModel, PromptLookup
 from specmesh.inference.service.growth import DraftShape
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2
-from specmesh.serving.codec.wire import (
-    read_choices,
-    read_distributions,
-    write_growth,
-    write_sampling,
-    write_stop,
-    write_tree,
-    write_tree_shape,
-)
+from specmesh.serving.codec.draft_rules import write_growth, write_stop, write_tree_shape
+from specmesh.serving.codec.wire import read_choices, read_distributions, write_sampling, write_tree
 from specmesh.serving.errors import error_info
 
 NEVER = Cancellation()

@@ -36,7 +36,7 @@ from specmesh.mesh.v1alpha1 import (
     verifier_pb2,
     verifier_pb2_grpc,
 )
-from specmesh.serving.codec.wire import read_growth, read_stop
+from specmesh.serving.codec.draft_rules import read_growth, read_stop
 from specmesh.v1 import model_pb2
 
 GREEDY = Sampling(temperature=0)

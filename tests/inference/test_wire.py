@@ -20,22 +20,24 @@ from specmesh.decoding.trees.growth import TreeGrowth
 from specmesh.decoding.trees.shape import TreeShape
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, tokens_pb2
+from specmesh.serving.codec.draft_rules import (
+    read_growth,
+    read_stop,
+    read_tree_shape,
+    write_growth,
+    write_stop,
+    write_tree_shape,
+)
 from specmesh.serving.codec.wire import (
     check_tokens,
     read_choices,
     read_distributions,
-    read_growth,
     read_sampling,
-    read_stop,
     read_tree,
-    read_tree_shape,
     write_choices,
     write_distributions,
-    write_growth,
     write_sampling,
-    write_stop,
     write_tree,
-    write_tree_shape,
 )
 from specmesh.v1 import sampling_pb2
 

@@ -29,7 +29,7 @@ from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing
 from specmesh.orchestrator.answers import answer as answers
 from specmesh.serving.caller import identified
 from specmesh.serving.errors import error_info, invalid_field
-from specmesh.serving.rpc.interceptors import ObservedRequest
+from specmesh.serving.rpc.observed_request import ObservedRequest
 from specmesh.v1 import events_pb2, generation_pb2_grpc
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import session_pb2 as sessions

@@ -21,9 +21,10 @@ from specmesh.mesh.v1alpha1.drafter_pb2_grpc import (
 )
 from specmesh.serving.errors import error_info
 from specmesh.serving.rpc.intake import MAX_METADATA_BYTES
-from specmesh.serving.rpc.interceptors import CallInterceptor, ObservedRequest
+from specmesh.serving.rpc.interceptors import CallInterceptor
 from specmesh.serving.rpc.late_handlers import LateHandlers
 from specmesh.serving.rpc.many import answer_many
+from specmesh.serving.rpc.observed_request import ObservedRequest
 from specmesh.serving.settings import ServerSettings
 
 VERIFY = "/specmesh.mesh.v1alpha1.VerifierService/Verify"

@@ -31,14 +31,9 @@ from specmesh.inference.service.growth import (
 from specmesh.inference.service.levels import write_levels
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2, drafter_pb2_grpc
+from specmesh.serving.codec.draft_rules import read_growth, read_stop, read_tree_shape
 from specmesh.serving.codec.kept_sampling import kept_sampling
-from specmesh.serving.codec.wire import (
-    MAX_TREE_NODES,
-    read_growth,
-    read_stop,
-    read_tree,
-    read_tree_shape,
-)
+from specmesh.serving.codec.wire import MAX_TREE_NODES, read_tree
 from specmesh.serving.rpc.interceptors import exchange
 from specmesh.serving.rpc.many import Send, answer_many
 

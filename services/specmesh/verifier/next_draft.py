@@ -18,7 +18,8 @@ from specmesh.inference.service.accounts import CostMeter
 from specmesh.inference.service.growth import MAX_CHOICES, MAX_DEPTH, DraftShape, GrowingDraft
 from specmesh.inference.service.levels import write_levels
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
-from specmesh.serving.codec.wire import MAX_TREE_NODES, read_growth, read_stop
+from specmesh.serving.codec.draft_rules import read_growth, read_stop
+from specmesh.serving.codec.wire import MAX_TREE_NODES
 
 log = logging.getLogger(__name__)
 

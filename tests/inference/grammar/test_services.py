@@ -32,12 +32,8 @@ from specmesh.mesh.v1alpha1 import (
     verifier_pb2,
     verifier_pb2_grpc,
 )
-from specmesh.serving.codec.wire import (
-    read_distributions,
-    write_sampling,
-    write_tree,
-    write_tree_shape,
-)
+from specmesh.serving.codec.draft_rules import write_tree_shape
+from specmesh.serving.codec.wire import read_distributions, write_sampling, write_tree
 from specmesh.serving.errors import error_info, invalid_field
 from specmesh.v1 import model_pb2
 

@@ -30,7 +30,8 @@ from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.commands import Command, Commit, Draft, Verify
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Verified
-from specmesh.serving.codec.wire import write_growth, write_sampling, write_stop, write_tree
+from specmesh.serving.codec.draft_rules import write_growth, write_stop
+from specmesh.serving.codec.wire import write_sampling, write_tree
 from specmesh.tools.profile.measure.replicas import OpenLine, Replicas
 from specmesh.tools.profile.rounds import Drafting, ProfiledRound, Way
 

@@ -12,7 +12,7 @@ from specmesh.serving.identity.certificates import Certificate
 from specmesh.serving.identity.on_behalf import identity_behind, named_caller
 from specmesh.serving.identity.roles import GATEWAY, Proven, may_call, role_of, trust_domain_of
 from specmesh.serving.identity.watched import Watched
-from specmesh.serving.rpc.interceptors import Context, ObservedRequest
+from specmesh.serving.rpc.observed_request import Context, ObservedRequest
 
 AUTHORIZATION = "authorization"
 

@@ -15,7 +15,7 @@ import grpc.aio
 
 from specmesh.serving import conventions as names
 from specmesh.serving.metrics import SERVER_CALL_DURATION
-from specmesh.serving.rpc.interceptors import Context, ObservedRequest
+from specmesh.serving.rpc.observed_request import Context, ObservedRequest
 
 _server_duration = SERVER_CALL_DURATION.instrument()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from specmesh.serving.errors import UnavailableStatus
-from specmesh.serving.rpc.interceptors import ObservedRequest
+from specmesh.serving.rpc.observed_request import ObservedRequest
 
 
 class RequestGate:

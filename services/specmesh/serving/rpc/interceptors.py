@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from collections.abc import (
@@ -21,62 +20,37 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
     nullcontext,
-    suppress,
 )
 from contextvars import ContextVar
-from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, TypeAlias
-from uuid import uuid4
 
 import grpc.aio
 
-from specmesh.decoding.errors import InvalidField
 from specmesh.serving.errors import (
     ServiceError,
     UnimplementedStatus,
-    internal_status,
-    to_status,
 )
 from specmesh.serving.rpc.intake import Arrival, HeldMessage, Intake, check_metadata
+from specmesh.serving.rpc.observed_request import Context, ObservedRequest
+from specmesh.serving.rpc.reported_errors import Refusal, ReportingErrors
 from specmesh.serving.rpc.stalls import Stalls
 
 log = logging.getLogger(__name__)
 
-Context = grpc.aio.ServicerContext[Any, Any]
 Continuation: TypeAlias = Callable[
     [grpc.HandlerCallDetails], Awaitable["grpc.RpcMethodHandler[Any, Any] | None"]
 ]
 
 STALL_SECONDS = 30.0
 """The time for which a message may wait for a client that doesn't read."""
-TELLING_SECONDS = 1.0
-"""The time for which a handler waits for such a client to read an error. Then the handler ends; the
-client still gets the error when it reads."""
-
 INFRASTRUCTURE = "/grpc."
 """The prefix of methods of gRPC's own services (health, reflection), which get no layers."""
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedRequest:
-    """One request being answered: a call, or one of many on an open call."""
-
-    method: str
-    """The full name, such as "specmesh.mesh.v1alpha1.VerifierService/Verify"."""
-    context: Context
-    trace_context: Mapping[str, str] | None = None
-    """The request's own W3C trace context; None if the call's metadata has it."""
 
 
 Layer = Callable[[ObservedRequest], AbstractContextManager[None]]
 """A context manager around the answering of a request, until its last message is sent."""
 Guard = Callable[[ObservedRequest], AbstractAsyncContextManager[None]]
 """A context manager around a whole call, which refuses it by an error."""
-
-_ENDING = (grpc.aio.AbortError, grpc.aio.InternalError)
-"""A status is already set, or the peer is gone: gRPC ends the call, as it does if the peer has
-cancelled."""
 
 _exchange: ContextVar[
     Callable[[Mapping[str, str], Context | None], AbstractAsyncContextManager[None]]
@@ -245,58 +219,3 @@ def _nested(layers: Sequence[Layer]) -> Layer:
             yield
 
     return around
-
-
-class Refusal(grpc.RpcMethodHandler):  # type: ignore[type-arg] # generic only in its stubs
-    """A handler that answers a call of any kind with ``error``, and reads nothing.
-
-    It gets no layers: the method may not exist, and metrics would get a series for every name that
-    somebody invents.
-    """
-
-    request_streaming = response_streaming = True
-    request_deserializer = response_serializer = None
-    unary_unary = unary_stream = stream_unary = None
-
-    def __init__(self, error: ServiceError) -> None:
-        self._error = error
-        self.stream_stream: Any = self._refuse
-
-    async def _refuse(self, requests: object, context: Context) -> None:  # noqa: ARG002
-        async with ReportingErrors(ObservedRequest("", context)):
-            raise self._error
-
-
-class ReportingErrors(AbstractAsyncContextManager[None]):
-    """Ends the call with the status of a ``ServiceError`` or ``InvalidField``; logs any other error
-    and hides it from the peer."""
-
-    def __init__(self, request: ObservedRequest) -> None:
-        self._request = request
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        if not isinstance(error, Exception) or isinstance(error, _ENDING):
-            return False
-        await _abort(self._request.context, self._status_of(error))
-        return True
-
-    def _status_of(self, error: Exception) -> grpc.Status:
-        if isinstance(error, ServiceError | InvalidField):
-            return to_status(error)
-        request_id = uuid4().hex
-        told = {"method": self._request.method, "request_id": request_id}
-        log.error("call failed", exc_info=error, extra=told)
-        return internal_status(request_id)
-
-
-async def _abort(context: Context, status: grpc.Status) -> None:
-    """End the call with ``status``. gRPC sends it once the client has read all earlier messages;
-    wait at most ``TELLING_SECONDS`` for that."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(TELLING_SECONDS):
-            await context.abort_with_status(status)

@@ -8,7 +8,7 @@ from typing import Any
 import grpc.aio
 
 from specmesh.serving.errors import UnavailableStatus
-from specmesh.serving.rpc.interceptors import Refusal
+from specmesh.serving.rpc.reported_errors import Refusal
 
 _STARTING = Refusal(UnavailableStatus("STARTING", "this replica is still loading its model"))
 

@@ -27,7 +27,8 @@ from specmesh.serving.errors import (
     to_status,
 )
 from specmesh.serving.rpc.intake import MAX_REQUEST_BYTES, HeldMessage
-from specmesh.serving.rpc.interceptors import Context, exchange
+from specmesh.serving.rpc.interceptors import exchange
+from specmesh.serving.rpc.observed_request import Context
 
 Response = TypeVar("Response")
 

@@ -13,7 +13,7 @@ from opentelemetry.trace import Span, SpanKind
 
 from specmesh.serving.conventions import CANCELLED, GRPC, RPC_METHOD, RPC_STATUS, RPC_SYSTEM
 from specmesh.serving.rpc.call_metrics import SERVER_FAULTS, status_of
-from specmesh.serving.rpc.interceptors import Context, ObservedRequest
+from specmesh.serving.rpc.observed_request import Context, ObservedRequest
 from specmesh.serving.telemetry.pipeline import record_error, tracer
 
 

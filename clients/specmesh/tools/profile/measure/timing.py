@@ -21,13 +21,8 @@ from specmesh.decoding.trees.shape import TreeShape
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
-from specmesh.serving.codec.wire import (
-    write_growth,
-    write_sampling,
-    write_stop,
-    write_tree,
-    write_tree_shape,
-)
+from specmesh.serving.codec.draft_rules import write_growth, write_stop, write_tree_shape
+from specmesh.serving.codec.wire import write_sampling, write_tree
 from specmesh.simulation.costs import Contention, Hop
 from specmesh.simulation.law import ForwardShape
 from specmesh.tools.profile.law import KNOTS, Fit, Sample, coefficients, fit

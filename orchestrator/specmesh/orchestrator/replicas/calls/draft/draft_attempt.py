@@ -22,13 +22,8 @@ from specmesh.orchestrator.strategies.commands import Draft
 from specmesh.orchestrator.strategies.events import Drafted
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 from specmesh.serving import conventions as names
-from specmesh.serving.codec.wire import (
-    write_growth,
-    write_sampling,
-    write_stop,
-    write_tree,
-    write_tree_shape,
-)
+from specmesh.serving.codec.draft_rules import write_growth, write_stop, write_tree_shape
+from specmesh.serving.codec.wire import write_sampling, write_tree
 from specmesh.serving.telemetry.pipeline import ClientSpan
 from specmesh.v1 import model_pb2, sampling_pb2
 

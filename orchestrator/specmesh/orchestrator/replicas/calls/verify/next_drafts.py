@@ -10,7 +10,7 @@ from specmesh.orchestrator.replicas.calls.draft.drafts import read_part
 from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.orchestrator.strategies.events import Drafted
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
-from specmesh.serving.codec.wire import write_growth, write_stop
+from specmesh.serving.codec.draft_rules import write_growth, write_stop
 
 
 def write_next_draft(
