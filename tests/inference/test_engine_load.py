@@ -125,21 +125,21 @@ async def test_failed_forwards_lose_nothing_but_the_call_that_makes_them_fail(
 ):
     """What they wrote to the cache before they failed harms nobody."""
     model, oracle = load(cache_tokens=64 * BLOCK_TOKENS), Oracle(load())
-    pack, compute, parts, failed = model.pack, model._forwards.logits, [], []
+    pack, compute, parts, failed = model.pack, model._passes.logits, [], []
 
     def see(packed, copies):
         parts[:] = packed
         return pack(packed, copies)
 
-    def fail_midway(batch, is_unwanted):
-        logits = compute(batch, is_unwanted)
+    def fail_midway(batch, wanted, is_unwanted):
+        logits = compute(batch, wanted, is_unwanted)
         if len(parts) > 1 or list(batch.token_ids).count(GUILTY) > 20:
             failed.append(len(parts))
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return logits
 
     monkeypatch.setattr(model, "pack", see)
-    monkeypatch.setattr(model._forwards, "logits", fail_midway)
+    monkeypatch.setattr(model._passes, "logits", fail_midway)
     request = verifier_pb2.VerifyRequest(
         prefix=tokens_pb2.Prefix(token_ids=[GUILTY] * 40), sampling=write_sampling(SAMPLING)
     )
