@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.cuda import linear
 from specmesh.inference.models.cuda.graph_passes import _attend
 from specmesh.inference.models.cuda.linear import replace_linears
 from specmesh.inference.models.cuda.paged_attention import _keys_at_once
@@ -56,3 +58,9 @@ def test_keys_and_values_fit_in_the_shared_memory_of_small_gpus(head_dim, itemsi
     keys = _keys_at_once(itemsize, head_dim)
     assert keys in {16, 32, 64}
     assert 2 * keys * head_dim * itemsize <= 32 << 10
+
+
+def test_a_model_with_wrong_products_of_one_vector_is_refused(monkeypatch, load_target):
+    monkeypatch.setattr(linear, "matvec", lambda weight, vector: weight @ vector * 1.1)
+    with pytest.raises(ModelNotLoadable, match="computes different logits"):
+        load_target()
