@@ -6,10 +6,12 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
-from specmesh.bench.rounding import Differences, DrawnTokens, app, measure
+from specmesh.bench.rounding import Differences, DrawnTokens, _logits, _Text, app, measure
 from specmesh.decoding.sampling import Sampling, coupled
+from specmesh.inference.models.cuda.device_logits import DeviceLogits
 
 PROMPTS = ([5, 6, 7], list(range(8, 40)), [30])
 NUM_TOKENS = 17
@@ -52,6 +54,24 @@ def test_a_rounding_at_the_boundary_changes_tokens_whose_scores_are_far_apart(sa
     assert found.cut > 50  # the token drawn is one of these two half the time, more or less
     assert found.reordered == 0
     assert min(margins) > 1e-3
+
+
+def test_logits_that_the_next_forward_overwrites_are_read_before(load, monkeypatch):
+    model = load("llama", chunk_tokens=32)
+    texts = [_Text(list(range(40)) * 2, (5, 6), 1), _Text([9, 8] * 40, (7, 8), 2)]
+    expected = [row for _, _, row in _logits(model, texts, 2)]
+    model = load("llama", chunk_tokens=32)  # without what was cached
+    memory = torch.zeros(4, model.description.vocab_size)
+    compute = model.compute
+
+    def overwrite(*arguments):
+        logits = compute(*arguments)
+        memory[: len(logits)] = torch.from_numpy(logits)
+        return DeviceLogits(memory[: len(logits)])
+
+    monkeypatch.setattr(model, "compute", overwrite)
+    found = [row for _, _, row in _logits(model, texts, 2)]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_every_shape_goes_through_every_place(load, monkeypatch):

@@ -64,7 +64,7 @@ def part(rng: np.random.Generator, free: list[int], width: int, length: int) -> 
     )
 
 
-@pytest.mark.parametrize("heads", [(1, 5, 64), (8, 4, 128)], ids=str)
+@pytest.mark.parametrize("heads", [(1, 5, 64), (8, 4, 128), (3, 3, 80), (1, 8, 256)], ids=str)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_trees_attend_over_blocks_and_leave_their_keys_and_values(batch, dtype, heads):

@@ -7,7 +7,7 @@ import pytest
 from specmesh.decoding.prefix import SALT_BYTES, PrefixChain
 from specmesh.inference.engine.blocks import recent_chains
 from specmesh.inference.engine.blocks.pool import BlockPool
-from specmesh.inference.engine.blocks.recent_chains import RecentChains
+from specmesh.inference.engine.blocks.recent_chains import LOOK_BACK, RecentChains
 
 
 def found(chains: RecentChains, tokens: range, salt: bytes = b"") -> list[int] | None:
@@ -40,6 +40,16 @@ def test_a_chain_replaces_those_that_it_continues():
     assert found(chains, range(16)) == list(range(16))
     chains.add(PrefixChain(range(200, 220)))  # there is room for it beside the latest
     assert found(chains, range(80)) == list(range(80))
+
+
+@pytest.mark.parametrize(("num_more", "is_kept"), [(LOOK_BACK - 1, False), (LOOK_BACK, True)])
+def test_a_chain_that_is_continued_by_many_blocks_stays(num_more, is_kept):
+    short, long = range(16), range(16 * (1 + num_more))
+    chains = RecentChains(len(short) + len(long))
+    for tokens in (range(5000, 5016), short, long):
+        chains.add(PrefixChain(tokens))
+    # There is room for one more beside the long one: if the short one stays, the first must go.
+    assert (found(chains, range(5000, 5016)) is None) == is_kept
 
 
 def test_the_oldest_are_forgotten_beyond_the_budget(monkeypatch):

@@ -171,7 +171,8 @@ def _score(
     while missing := [number for number in range(len(trees)) if number not in found]:
         requests = [ForwardRequest(sequences[number], trees[number]) for number in missing]
         scored = zip(missing, model.forward(requests), strict=True)
-        found |= {number: logits for number, logits in scored if logits is not None}
+        # The next forward may overwrite what stays on the device.
+        found |= {number: np.asarray(logits) for number, logits in scored if logits is not None}
     return [found[number] for number in range(len(trees))]
 
 

@@ -21,8 +21,8 @@ from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, c
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.decoding.winners import OwnTokens
 
-NONE_FOUND: Mapping[int, int] = MappingProxyType({})
 NO_DISTRIBUTIONS: Mapping[int, Distribution] = MappingProxyType({})
+_NONE_FOUND: Mapping[int, int] = MappingProxyType({})
 
 
 class NodeLogits(Protocol):
@@ -102,7 +102,7 @@ def verify(
         return _follow_accepted(
             tree, logits, sampling, position, draft_distributions, num_bonus_candidates
         )
-    found = NONE_FOUND if own is None else own.found
+    found = _NONE_FOUND if own is None else own.found
     return _follow_chosen(tree, logits, sampling, position, found)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from specmesh.decoding.acceptance import verify
@@ -13,6 +12,7 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.decoding.winners import OwnTokens
 from specmesh.inference.model import Cancellation, ForwardRequest, Interrupted
+from specmesh.inference.models.cuda import device_logits
 from specmesh.inference.models.cuda.device_logits import DeviceLogits
 
 PREFIX = list(range(1, 40))
@@ -79,7 +79,7 @@ def test_a_long_prefix_that_is_not_complete_finds_nothing_yet(load):
 
 
 def test_a_row_that_is_not_finite_is_left_to_the_host(model):
-    with __import__("torch").no_grad():
+    with torch.no_grad():
         model._model.get_output_embeddings().weight[5] = float("nan")
     own = OwnTokens.of(SAMPLINGS["greedy"], len(PREFIX))
     sequence = model.open(PREFIX, Cancellation(), 0)
@@ -97,6 +97,27 @@ def test_logits_are_read_as_rows_slices_or_whole(model):
     assert len(logits[2:5]) == 3
     np.testing.assert_array_equal(logits[2:5][1], whole[3])
     np.testing.assert_array_equal(logits[-1], whole[5])
+
+
+def test_logits_that_there_is_no_memory_to_read_are_a_lack_of_memory(model, monkeypatch):
+    (logits,) = model.forward([ForwardRequest(model.open(PREFIX, Cancellation(), 0), EMPTY)])
+
+    def fail(_):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(device_logits, "on_host", fail)
+    with pytest.raises(MemoryError):
+        logits[0]
+    with pytest.raises(MemoryError):
+        np.asarray(logits)
+
+
+def test_a_long_pass_computes_no_logits_but_those_wanted(model):
+    counts = []
+    head = model._model.get_output_embeddings()
+    head.register_forward_hook(lambda _, __, out: counts.append(out.shape[1]))
+    model.forward([ForwardRequest(model.open(PREFIX, Cancellation(), 8), TREE)])
+    assert counts == [len(TREE) + 1]
 
 
 def test_a_cancelled_pass_does_not_begin(model):
@@ -141,5 +162,4 @@ def test_layers_that_cannot_be_compiled_run_as_they_are(monkeypatch, load_target
     model = load_target()
     assert "layers are not compiled" in caplog.text
     sequence = model.open(PREFIX, Cancellation(), 0)
-    assert asyncio.iscoroutinefunction(model.forward) is False
     assert model.forward([ForwardRequest(sequence, EMPTY)])[0].shape[0] == 1

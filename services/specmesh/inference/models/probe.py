@@ -3,9 +3,9 @@
 A model may give its attention arguments that ours ignores (a cap on scores, sinks), mask by its own
 rule, not pass our arguments on to its attention, mix adjacent tokens of a batch, or choose the
 position encoding of all tokens by the farthest position. Such a model must not be served. The check
-compares logits, not names, in a forward pass like those in service: a tree beside another session.
-There is only time for a few tokens. Far into a context, the check covers one position: the end of
-the context, where it puts the other session.
+compares logits, not names, in forward passes like those in service: a token alone, and a tree
+beside another session. There is only time for a few tokens. Far into a context, the check covers
+one position: the end of the context, where it puts the other session.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def check_same(name: str, model: Any, served: _Served, plain: Logits) -> None:
     """
     who = f"{name!r}: {type(model).__name__}"
     one, other = plain
-    expected = np.concatenate([one[_PREFIX_TOKENS - 1 :], other[_COMMON_TOKENS:]])
+    expected = np.concatenate([one[:1], one[_PREFIX_TOKENS - 1 :], other[_COMMON_TOKENS:]])
     known = np.isfinite(expected)  # float16 overflows easily
     try:
         rows, others, far = (each[known] for each in _logits_beside(model.config, served))
@@ -96,8 +96,12 @@ def check_same(name: str, model: Any, served: _Served, plain: Logits) -> None:
 
 def _logits_beside(config: Any, served: _Served) -> list[Logits]:
     """Return the logits of one session in three batches: beside another session, beside one with
-    other tokens, and beside the first at the end of the context, attending to nothing before it."""
+    other tokens, and beside the first at the end of the context, attending to nothing before it.
+    Before them come those of its first token alone, for which there may be other kernels."""
     prefix, tree = _session(config)
+    start = served.open(prefix[:1], Cancellation(), 0)
+    alone = np.asarray(served.compute(served.pack([start.plan(EMPTY, 1)], ())))
+    start.release()
     session = served.open(prefix, Cancellation(), len(tree))
     part = session.plan(tree, len(prefix))
     tokens = [_tokens(config, first, _NEIGHBOUR_TOKENS) for first in (100, 200)]
@@ -107,7 +111,10 @@ def _logits_beside(config: Any, served: _Served) -> list[Logits]:
     neighbours = [near, replace(near, token_ids=tokens[1]), replace(near, positions=end)]
     # The session's tokens come second, so their index in the row differs from their position.
     batches = [served.pack([each, part], ()) for each in neighbours]
-    logits = [np.asarray(served.compute(batch))[len(near.rows) :] for batch in batches]
+    logits = [
+        np.concatenate([alone, np.asarray(served.compute(batch))[len(near.rows) :]])
+        for batch in batches
+    ]
     for sequence in (session, beside):
         sequence.release()
     return logits

@@ -201,9 +201,9 @@ class TransformersModel:
         if not planned:
             return results
         batch = self.pack([part for _, _, part in planned], self._memory.ordered)
+        wanted = [Wanted.of(requests[each.number], each) for each in planned]
         began = time.perf_counter()
         # Requests without a part in it also wait for it.
-        wanted = [Wanted.of(requests[each.number], each) for each in planned]
         logits = self._run(batch, wanted, [each.sequence.cancellation for each in requests])
         duration_ms = (time.perf_counter() - began) * 1e3
         record_forward(duration_ms, kind_of(planned), len(planned), len(batch.token_ids))

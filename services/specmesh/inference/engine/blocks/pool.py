@@ -121,7 +121,8 @@ class BlockPool:
         return table
 
     def publish(self, table: BlockTable, chain: PrefixChain) -> None:
-        """Share the full blocks of ``table``, which stays open, with tables opened from now on.
+        """Share the contents of ``table``, which stays open, with tables opened from now on, if any
+        of its full blocks are not shared yet.
 
         The KV of all tokens of ``chain`` must have been computed, and must not be written again.
         """

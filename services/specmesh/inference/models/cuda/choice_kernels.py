@@ -10,9 +10,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-_GREEDY = tl.constexpr(1)
-_COUPLED = tl.constexpr(2)
-"""The kinds of rows whose tokens are wanted, as in ``wanted.py``."""
+from specmesh.inference.models.cuda.wanted import COUPLED, GREEDY
+
+_GREEDY, _COUPLED = tl.constexpr(GREEDY), tl.constexpr(COUPLED)
 
 
 @triton.jit

@@ -9,12 +9,14 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from specmesh.inference.models.cuda.static_batch import on_host
+from specmesh.inference.models.device_errors import telling_apart
 
 
 class DeviceLogits:
     """Rows of logits ``[rows, vocab]``, copied to the host row by row as they are read.
 
-    They are valid until the next forward pass.
+    They are valid until the next forward pass. To read them raises ``MemoryError`` and
+    ``DeviceLost`` as that does.
     """
 
     def __init__(self, rows: Tensor) -> None:
@@ -34,8 +36,13 @@ class DeviceLogits:
     def __getitem__(self, index: slice) -> DeviceLogits: ...
     def __getitem__(self, index: int | slice) -> NDArray[np.float32] | DeviceLogits:
         rows = self._rows[index]
-        return DeviceLogits(rows) if isinstance(index, slice) else on_host(rows.float())
+        return DeviceLogits(rows) if isinstance(index, slice) else _read(rows)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Return all rows on the host."""
-        return on_host(self._rows.float()).astype(dtype or np.float32, copy=bool(copy))
+        return _read(self._rows).astype(dtype or np.float32, copy=bool(copy))
+
+
+def _read(rows: Tensor) -> NDArray[np.float32]:
+    with telling_apart():
+        return on_host(rows.float())

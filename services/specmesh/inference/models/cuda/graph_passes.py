@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -53,16 +54,20 @@ class GraphPasses:
         self._kv_heads = self._store.kv.shape[2]
         self._shared_heads = model.config.num_attention_heads // self._kv_heads
         replace_linears(model)
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()  # of the weights that were joined: other processes may need it
         model.set_attn_implementation(GRAPH_ATTENTION)
         for module in model.modules():
             layer = getattr(module, "layer_idx", None)
             if layer is not None:
                 module.paged_kv = self._store.kv[2 * layer : 2 * layer + 2]
-        layers = compile_layers(model, self._warm_up)
+                module.paged_heads = model.config.num_attention_heads
         self._end_piece = _nothing
-        if len(layers) >= _FIRST_PIECE:
-            call_before(layers[len(layers) // _FIRST_PIECE], self._before_second_piece)
-        self._graphs = self._captured() if self._device.type == "cuda" else []
+        with self._current():
+            layers = compile_layers(model, self._warm_up)
+            if len(layers) >= _FIRST_PIECE:
+                call_before(layers[len(layers) // _FIRST_PIECE], self._before_second_piece)
+            self._graphs = self._captured() if self._device.type == "cuda" else []
 
     def pack(self, parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Layout:
         """Implement ``ForwardPasses``."""
@@ -75,27 +80,39 @@ class GraphPasses:
         """Implement ``ForwardPasses``; a pass that has begun does not stop."""
         if is_unwanted():
             raise Interrupted
-        self._memory.carry_out(batch.copies)
+        with self._current():
+            self._memory.carry_out(batch.copies)
+            return self._logits(batch, wanted)
+
+    def _current(self) -> AbstractContextManager[Any]:
+        """Make its device the current one, on which kernels start and graphs are captured."""
+        return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
+
+    def _logits(self, batch: Layout, wanted: Sequence[Wanted]) -> DeviceLogits:
         rows = rows_of(wanted, len(batch.rows))
         graph = next((each for each in self._graphs if each.batch.holds(batch)), None)
         if graph is not None:
             passed = graph(batch, rows)
         else:
-            passed = self._run(batch_for(batch, rows, self._kv_heads, self._device))
+            static = batch_for(batch, rows, self._kv_heads, self._device)
+            passed = self._run(static, max(1, len(batch.rows)))
         hand_out(on_host(passed.tokens).tolist(), wanted)
         return DeviceLogits(passed.logits[: len(batch.rows)])
 
     @torch.inference_mode()
-    def _run(self, batch: StaticBatch) -> _Passed:
+    def _run(self, batch: StaticBatch, num_rows: int | None = None) -> _Passed:
+        """Run ``batch``; return the first ``num_rows`` of its rows, by default all."""
+        rows = slice(num_rows)
         out = self._model(
             input_ids=batch.token_ids.long()[None],
             position_ids=batch.positions.long()[None],
             use_cache=False,
-            logits_to_keep=batch.rows.long(),
+            logits_to_keep=batch.rows[rows].long(),
             paged=batch.attended,
         )
         logits = out.logits[0]
-        return _Passed(logits, own_tokens(logits, batch.kinds, batch.keys, batch.temperatures))
+        wanted = (each[rows] for each in (batch.kinds, batch.keys, batch.temperatures))
+        return _Passed(logits, own_tokens(logits, *wanted))
 
     def _warm_up(self) -> None:
         for num_tokens in (1, CAPTURED_TOKENS[-1]):
@@ -129,7 +146,7 @@ class GraphPasses:
 
 
 class _Passed(NamedTuple):
-    """The logits of a pass ``[tokens, vocab]``, and the own tokens of its rows ``[tokens]``."""
+    """The logits of a pass ``[rows, vocab]``, and the own tokens of its rows ``[rows]``."""
 
     logits: Tensor
     tokens: Tensor
@@ -168,8 +185,16 @@ def _attend(
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attend as transformers' attention functions do: map ``[1, heads, tokens, head_dim]`` to ``[1,
-    tokens, heads, head_dim]``."""
+    tokens, heads, head_dim]``. Raises ``ValueError`` for heads that are not the configuration's,
+    whose keys and values would lie in the slots of others."""
     assert attention_mask is None
+    kv_heads, head_dim = module.paged_kv.shape[2:]
+    for states, heads in ((query, module.paged_heads), (key, kv_heads), (value, kv_heads)):
+        if states.shape[1] != heads or states.shape[3] != head_dim:
+            raise ValueError(
+                f"a layer has {states.shape[1]} heads of {states.shape[3]} numbers, "
+                f"but the model's configuration says {heads} of {head_dim}"
+            )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     attended = paged_attention(
         query,

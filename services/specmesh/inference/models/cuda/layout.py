@@ -52,8 +52,8 @@ def lay_out(parts: Sequence[BatchPart], copies: Sequence[Copy], tile_tokens: int
     table_start = first = 0
     for number, part in enumerate(parts):
         width = len(part.token_ids)
-        own, bits = _attended(part.attention_mask, width, part.length)
-        spans.append(own)
+        leading, bits = _attended(part.attention_mask, width, part.length)
+        spans.append(leading)
         if bits is not None:
             masked.append((first, bits))
         tiles += [

@@ -37,7 +37,8 @@ def replace_linears(model: Any) -> None:
 
 @torch.library.custom_op("specmesh::matvec", mutates_args=(), device_types="cuda")
 def matvec(weight: Tensor, vector: Tensor) -> Tensor:
-    """Return the product of ``weight`` ``[rows, columns]`` and ``vector`` ``[columns]``."""
+    """Return the product of ``weight`` ``[rows, columns]`` and ``vector`` ``[columns]``, both
+    contiguous."""
     from specmesh.inference.models.cuda import matvec_kernel
 
     rows, columns = weight.shape
@@ -68,7 +69,7 @@ class _Single(nn.Module):
         self.weight, self.bias = layer.weight, layer.bias
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Map ``[1, tokens, in_features]`` to ``[1, tokens, out_features]``."""
+        """Map ``[..., in_features]`` to ``[..., out_features]``."""
         return _product(input, self.weight, self.bias)
 
 
@@ -108,14 +109,16 @@ class _Columns(nn.Module):
         self._joint, self._number = joint, number
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Map ``[1, tokens, in_features]`` to ``[1, tokens, out_features]``."""
+        """Map ``[..., in_features]`` to ``[..., out_features]``."""
         return self._joint.output(input, self._number)
 
 
 def _product(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
-    if input.shape[1] != 1:
+    """Map ``[..., in_features]`` to ``[..., out_features]``."""
+    if any(size != 1 for size in input.shape[:-1]):
         return linear(input, weight, bias)
-    output: Tensor = matvec(weight, input.reshape(-1)).view(1, 1, -1)
+    vector = input.reshape(-1).contiguous()
+    output: Tensor = matvec(weight, vector).view(*input.shape[:-1], -1)
     return output if bias is None else output + bias
 
 

@@ -19,7 +19,10 @@ _PROGRAMS = 512
 """A few for each multiprocessor of a large GPU, so that all of them read."""
 _MOST_SPLITS = 16
 _KEYS = {2: 64, 4: 32}
-"""The keys that a program reads at once, by the bytes of a number."""
+"""The most keys that a program reads at once, by the bytes of a number."""
+_KEY_BYTES = 1 << 14
+"""The most bytes of keys that a program reads at once: small GPUs have 99 KiB of shared memory,
+which also holds the queries and the values."""
 
 
 @dataclass(eq=False)
@@ -52,6 +55,11 @@ def _num_splits(num_tokens: int, kv_heads: int) -> int:
     return min(_MOST_SPLITS, 1 << max(0, wanted.bit_length() - 1))
 
 
+def _keys_at_once(itemsize: int, width: int) -> int:
+    """Return the number of keys, each of ``width`` numbers, that a program reads at once."""
+    return min(_KEYS[itemsize], max(16, _KEY_BYTES // (itemsize * width)))
+
+
 @torch.library.custom_op(
     "specmesh::paged_attention", mutates_args=("held", "counters"), device_types="cuda"
 )
@@ -73,11 +81,15 @@ def paged_attention(
     head_dim]``, which go to their slots of ``held``. Returns ``[1, tokens, heads, head_dim]``."""
     from specmesh.inference.models.cuda import attention_kernel
 
+    query, key, value = (
+        each if each.stride(3) == 1 else each.contiguous() for each in (query, key, value)
+    )
     _, heads, num_tokens, head_dim = query.shape
     keys, values = held.unbind(0)
     kv_heads = keys.shape[1]
     shared = heads // kv_heads
     splits = _num_splits(num_tokens, kv_heads)
+    block_d = max(16, 1 << (head_dim - 1).bit_length())
     partial = query.new_empty((splits, num_tokens, heads, head_dim), dtype=torch.float32)
     sums = query.new_empty((splits, num_tokens, heads, 2), dtype=torch.float32)
     out = query.new_empty((1, num_tokens, heads, head_dim))
@@ -97,8 +109,8 @@ def paged_attention(
         WORDS=bits.shape[1],
         BLOCK_TOKENS=BLOCK_TOKENS,
         BLOCK_M=_tile_rows(num_tokens, shared),
-        BLOCK_N=_KEYS[query.dtype.itemsize],
-        BLOCK_D=max(16, 1 << (head_dim - 1).bit_length()),
+        BLOCK_N=_keys_at_once(query.dtype.itemsize, block_d),
+        BLOCK_D=block_d,
         num_warps=4,
         num_stages=3,
     )
