@@ -7,10 +7,12 @@ other number.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch._inductor.config
 import torch.fx.experimental._config
 from torch import nn
 
@@ -27,10 +29,7 @@ def compile_layers(model: Any, warm_up: Callable[[], None]) -> list[nn.Module]:
     for layer in layers:
         layer.compile(dynamic=True, fullgraph=True)
     try:
-        # Or sizes that happen to be equal in the first pass must be equal in all.
-        with torch.fx.experimental._config.patch(  # type: ignore[attr-defined]
-            use_duck_shape=False
-        ):
+        with _of_one_layer():
             warm_up()
     except Exception:
         log.warning("layers are not compiled", exc_info=True, extra={"layers": sorted(names)})
@@ -38,6 +37,15 @@ def compile_layers(model: Any, warm_up: Callable[[], None]) -> list[nn.Module]:
             layer._compiled_call_impl = None
         return []
     return layers
+
+
+@contextmanager
+def _of_one_layer() -> Iterator[None]:
+    """Compile in this process, for each processor would get one more with torch of its own; and
+    without taking sizes that are equal in the first pass to be equal in all."""
+    shapes: Any = torch.fx.experimental._config
+    with torch._inductor.config.patch(compile_threads=1), shapes.patch(use_duck_shape=False):
+        yield
 
 
 def call_before(layer: nn.Module, action: Callable[[], None]) -> None:
