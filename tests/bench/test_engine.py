@@ -155,6 +155,7 @@ def test_random_weights_are_timed_against_the_memory(bench):
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
     assert list(found["token_ms"]) == ["1", "2"]
+    assert found["device_ms"] == {}  # only a GPU has captured passes
     one = found["token_ms"]["1"]
     assert found["floor_ms"] == pytest.approx(
         found["weight_bytes"] / found["copy_bytes_per_s"] * 1e3

@@ -125,7 +125,7 @@ async def test_failed_forwards_lose_nothing_but_the_call_that_makes_them_fail(
 ):
     """What they wrote to the cache before they failed harms nobody."""
     model, oracle = load(cache_tokens=64 * BLOCK_TOKENS), Oracle(load())
-    pack, compute, parts, failed = model.pack, model._passes.logits, [], []
+    pack, compute, parts, failed = model.pack, model.passes.logits, [], []
 
     def see(packed, copies):
         parts[:] = packed
@@ -139,7 +139,7 @@ async def test_failed_forwards_lose_nothing_but_the_call_that_makes_them_fail(
         return logits
 
     monkeypatch.setattr(model, "pack", see)
-    monkeypatch.setattr(model._passes, "logits", fail_midway)
+    monkeypatch.setattr(model.passes, "logits", fail_midway)
     request = verifier_pb2.VerifyRequest(
         prefix=tokens_pb2.Prefix(token_ids=[GUILTY] * 40), sampling=write_sampling(SAMPLING)
     )

@@ -92,8 +92,9 @@ class TransformersModel:
             heads.attach(model, self._memory)
         self.pool = self._memory.pool
         """The users of each block of the store."""
-        self._passes = passes_of(model, self._memory, divider, with_graphs=with_graphs)
-        self.pack = self._passes.pack
+        self.passes = passes_of(model, self._memory, divider, with_graphs=with_graphs)
+        """What runs its forward passes."""
+        self.pack = self.passes.pack
 
     @classmethod
     def load(
@@ -252,7 +253,7 @@ class TransformersModel:
         ``MemoryError`` if memory runs out; ``DeviceLost`` if no forward pass will succeed any more.
         """
         with telling_apart():
-            logits: Logits = self._passes.logits(batch, wanted, is_unwanted)
+            logits: Logits = self.passes.logits(batch, wanted, is_unwanted)
             if self.heads is not None:
                 with torch.inference_mode():
                     self._hidden = self.heads.read(batch)

@@ -21,6 +21,7 @@ from specmesh.inference.engine.engine import Engine
 
 _COPY_BYTES = 1 << 31
 _COPIES = 10
+_REPLAYS = 10
 _WIDTH_ROUNDS = 15
 _MAX_QUEUE = 1024
 _WARM_UP_TOKENS = 4
@@ -45,15 +46,18 @@ class OnDevice:
     """What was measured.
 
     ``copy_bytes_per_s`` counts bytes read and written. The floor of a pass of one token is
-    ``weight_bytes``, each read once at that speed. ``generate_ms`` is a token of transformers'
-    generate with one stream, ``token_ms`` one of ours by the number of streams, ``width_ms`` a
-    verification by its width, and ``load_s`` the time to compile, capture and check.
+    ``weight_bytes``, each read once at that speed. ``device_ms`` are captured passes by their
+    numbers of tokens, one after the other, as the device alone computes them. ``generate_ms`` is a
+    token of transformers' generate with one stream, ``token_ms`` one of ours by the number of
+    streams, ``width_ms`` a verification by its width, and ``load_s`` the time to compile, capture
+    and check.
     """
 
     device_name: str
     weight_bytes: int
     copy_bytes_per_s: float
     load_s: float
+    device_ms: Mapping[int, float]
     generate_ms: float
     token_ms: Mapping[int, float]
     width_ms: Mapping[int, float]
@@ -78,13 +82,14 @@ def measure(plan: DevicePlan) -> OnDevice:
     began = time.perf_counter()
     served = TransformersModel.of(model, description, cache_bytes=_cache_bytes(plan, model))
     load_s = time.perf_counter() - began
+    device_ms = _device_ms(served)
     engine = Engine(lambda: served, _MAX_QUEUE)
     try:
         token_ms, width_ms = asyncio.run(_ours(plan, engine, prompts))
     finally:
         engine.stop()
     name = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else "cpu"
-    return OnDevice(name, weight_bytes, copied, load_s, generate_ms, token_ms, width_ms)
+    return OnDevice(name, weight_bytes, copied, load_s, device_ms, generate_ms, token_ms, width_ms)
 
 
 async def _ours(
@@ -146,6 +151,28 @@ def _generate_ms(plan: DevicePlan, model: Any, prompt: Sequence[int]) -> float:
             times.append(time.perf_counter() - began)
         found.append((times[1] - times[0]) / (plan.num_tokens - 1) * 1e3)
     return median(found[1:])  # the first round warms up
+
+
+def _device_ms(served: Any) -> dict[int, float]:
+    """Return the time of each captured pass, without its launch; nothing where there is none."""
+    import torch
+
+    from specmesh.inference.models.cuda.graph_passes import GraphPasses
+
+    times: dict[int, float] = {}
+    if not isinstance(served.passes, GraphPasses):
+        return times
+    for num_tokens, recording in served.passes.recordings.items():
+        events: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
+        begin, end = events
+        recording.replay()
+        begin.record()
+        for _ in range(_REPLAYS):
+            recording.replay()
+        end.record()
+        end.synchronize()
+        times[num_tokens] = begin.elapsed_time(end) / _REPLAYS
+    return times
 
 
 def _copy_bytes_per_s(device: Any) -> float:

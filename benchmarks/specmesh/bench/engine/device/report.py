@@ -25,6 +25,7 @@ def as_json(plan: DevicePlan, found: OnDevice) -> dict[str, Any]:
         "over_generate": found.generate_ms / one,
         "speedup_over_one_stream": {str(n): n * one / ms for n, ms in found.token_ms.items()},
         "width_ms": {str(width): ms for width, ms in found.width_ms.items()},
+        "device_ms": {str(n): ms for n, ms in found.device_ms.items()},
         "token_ms": {str(n): ms for n, ms in found.token_ms.items()},
     }
 
@@ -42,6 +43,12 @@ def show(plan: DevicePlan, found: OnDevice, console: Console) -> None:
         f"generate {found.generate_ms:.2f} ms ([bold]{found.generate_ms / one:.2f}x[/bold])",
         highlight=False,
     )
+    if found.device_ms:
+        passes = make_table(
+            "Captured passes on the device alone", "tokens", *map(str, found.device_ms)
+        )
+        passes.add_row("ms", *(f"{ms:.2f}" for ms in found.device_ms.values()))
+        console.print(passes)
     streams = make_table("Concurrent streams", "streams", *map(str, found.token_ms))
     streams.add_row("ms per token", *(f"{ms:.2f}" for ms in found.token_ms.values()))
     streams.add_row("tokens/s", *(f"{n / ms * 1e3:.0f}" for n, ms in found.token_ms.items()))

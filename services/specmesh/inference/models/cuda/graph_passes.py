@@ -84,6 +84,11 @@ class GraphPasses:
             self._memory.carry_out(batch.copies)
             return self._logits(batch, wanted)
 
+    @property
+    def recordings(self) -> dict[int, Recording[Any]]:
+        """The captured passes, by their numbers of tokens."""
+        return {graph.batch.num_tokens: graph.recording for graph in self._graphs}
+
     def _current(self) -> AbstractContextManager[Any]:
         """Make its device the current one, on which kernels start and graphs are captured."""
         return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
@@ -159,14 +164,14 @@ class _Graph:
         self, batch: StaticBatch, run: Callable[[Callable[[], None]], _Passed], pool: Any
     ) -> None:
         self.batch = batch
-        self._recording = Recording(run, pool)
+        self.recording = Recording(run, pool)
 
     def __call__(self, layout: Layout, wanted: WantedRows) -> _Passed:
         """Return what the pass of ``layout`` computes, followed by the same of padding; the next
         pass overwrites it."""
         self.batch.fill(layout, wanted)
-        self._recording.replay()
-        return self._recording.result
+        self.recording.replay()
+        return self.recording.result
 
 
 def _nothing() -> None:
