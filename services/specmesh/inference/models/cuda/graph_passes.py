@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
+from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.inference.engine.batch import BatchPart, Copy
 from specmesh.inference.engine.kv_memory import KVMemory
 from specmesh.inference.model import Interrupted, reason_of
@@ -28,7 +29,7 @@ from specmesh.inference.models.cuda.layout import Layout, lay_out
 from specmesh.inference.models.cuda.linear import replace_linears
 from specmesh.inference.models.cuda.paged_attention import Attended, paged_attention, tile_tokens
 from specmesh.inference.models.cuda.recording import Recording
-from specmesh.inference.models.cuda.static_batch import StaticBatch, batch_for, on_host
+from specmesh.inference.models.cuda.static_batch import MIN_BLOCKS, StaticBatch, batch_for, on_host
 from specmesh.inference.models.cuda.wanted import Wanted, WantedRows, hand_out, rows_of
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class GraphPasses:
         self._device = model.device
         self._kv_heads = self._store.kv.shape[2]
         self._shared_heads = model.config.num_attention_heads // self._kv_heads
+        self._context_blocks = -(-model.config.max_position_embeddings // BLOCK_TOKENS)
         replace_linears(model)
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # of the weights that were joined: other processes may need it
@@ -130,7 +132,8 @@ class GraphPasses:
         graphs: list[_Graph] = []
         try:
             for num_tokens in reversed(CAPTURED_TOKENS):  # the largest takes what all share
-                batch = StaticBatch(num_tokens, self._kv_heads, self._device)
+                num_blocks = max(MIN_BLOCKS, num_tokens * self._context_blocks)
+                batch = StaticBatch(num_tokens, self._kv_heads, self._device, num_blocks=num_blocks)
                 graphs.insert(0, _Graph(batch, partial(self._run_in_pieces, batch), pool))
         except torch.OutOfMemoryError:
             raise

@@ -16,7 +16,7 @@ from specmesh.inference.models.cuda.wanted import WantedRows
 MIN_WORDS = 8
 """The words of bits for each token, enough for trees of 256 nodes."""
 MIN_BLOCKS = 1 << 16
-"""The blocks in all tables together: a million tokens of context."""
+"""The least number of blocks in all tables together: a million tokens of context."""
 
 
 class StaticBatch:
