@@ -163,3 +163,19 @@ def test_layers_that_cannot_be_compiled_run_as_they_are(monkeypatch, load_target
     assert "layers are not compiled" in caplog.text
     sequence = model.open(PREFIX, Cancellation(), 0)
     assert model.forward([ForwardRequest(sequence, EMPTY)])[0].shape[0] == 1
+
+
+def test_hundreds_of_requests_share_a_pass(load):
+    model = load("llama")
+    assert model.max_batch == 256
+    prefixes = [[number % 59 + 1, *PREFIX[: number % 30]] for number in range(model.max_batch)]
+    owns = [OwnTokens.of(SAMPLINGS["greedy"], len(prefix)) for prefix in prefixes]
+    sequences = [model.open(prefix, Cancellation(), 0) for prefix in prefixes]
+    requests = [
+        ForwardRequest(sequence, EMPTY, own) for sequence, own in zip(sequences, owns, strict=True)
+    ]
+    while any(logits is None for logits in model.forward(requests)):
+        pass
+    for prefix, own in list(zip(prefixes, owns, strict=True))[::50]:
+        (alone,) = model.forward([ForwardRequest(model.open(prefix, Cancellation(), 0), EMPTY)])
+        assert own.found == {0: int(alone[0].argmax())}

@@ -1,8 +1,7 @@
 """Any decoder-only model that ``AutoModelForCausalLM`` loads, scoring trees of tokens.
 
-The model's own code runs, with specmesh's attention (see ``attention.py``) and with linear layers
-in the processor's preferred layout. One forward pass takes tokens of many sequences: chunks of long
-prefixes, trees, single tokens.
+The model's own code runs, with specmesh's attention and linear layers (see ``forward_passes.py``).
+One forward pass takes tokens of many sequences: chunks of long prefixes, trees, single tokens.
 """
 
 from __future__ import annotations
@@ -46,6 +45,9 @@ FREE_SHARE = 0.8
 """The share of the memory that a loaded model leaves free on its GPU that goes to KV by default."""
 
 MAX_BATCH = 64
+GPU_BATCH = 256
+"""The most requests of a forward pass; on a GPU, 256 single tokens take a third longer than 64."""
+
 CHUNK_TOKENS = 256
 
 
@@ -55,8 +57,6 @@ class TransformersModel:
     With ``ranks`` it is this rank's part of a model: only rank 0 gets requests, the other ranks
     ``follow`` it. With ``heads``, sequences keep the hidden states from which heads begin.
     """
-
-    max_batch = MAX_BATCH
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class TransformersModel:
         self.description = description
         self.heads = heads
         """The heads trained for this model, if they were loaded."""
+        self.max_batch = GPU_BATCH if with_graphs else MAX_BATCH
         self._model = model
         self._chunk_tokens = chunk_tokens
         self._ranks = ranks
@@ -261,7 +262,7 @@ class TransformersModel:
 
 
 def _prepare(model: Any, ranks: Ranks | None, divider: Divider | None) -> None:
-    """Replace the model's attention, linear layers and norms by our own."""
+    """Replace the model's linear layers and norms by our own."""
     if divider is not None:
         divider.divide(model)
     if ranks is None:  # a divided layer has transformers' hooks, which packing would lose
@@ -271,8 +272,7 @@ def _prepare(model: Any, ranks: Ranks | None, divider: Divider | None) -> None:
 
 
 def _can_have_graphs(model: Any) -> bool:
-    """Return whether ``model`` can run as CUDA graphs, if nothing else takes part in its forward
-    passes."""
+    """Return whether ``model`` can run as CUDA graphs, unless others take part in its passes."""
     return bool(model.device.type == "cuda")
 
 
