@@ -198,3 +198,52 @@ async def test_each_message_has_its_own_time(opened, first_s: float, comes: bool
         await asyncio.wait_for(inbox.each(lambda message: soon(next_s), soon(first_s)), 5)
     assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert time.monotonic() - began >= (next_s if comes else first_s) * 0.9
+
+
+CORE = grpc.aio.AioRpcError(
+    grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), "Internal error from Core"
+)
+"""How gRPC ends a call whose peer is gone while a request is sent, on both sides of it."""
+
+
+@pytest.mark.parametrize("reader_first", [True, False])
+async def test_a_call_that_breaks_while_a_request_is_sent_is_unavailable(opened, reader_first):
+    call, asked = opened
+
+    async def write(request: object) -> None:
+        await asyncio.sleep(0)
+        call.messages.put_nowait("broken")
+        if reader_first:
+            await settled()
+        raise CORE
+
+    async def read_core() -> object:
+        await call.messages.get()
+        raise CORE
+
+    await settled()  # its first read is under way
+    call.messages.put_nowait("a message")
+    call.read, call.write = read_core, write
+    asked.receiver = inbox = Inbox()
+    await asyncio.sleep(0)
+    asked.write(None)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await asyncio.wait_for(inbox.each(lambda message: soon(), soon()), 10)
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_an_internal_error_of_the_peer_stays_one(opened):
+    call, asked = opened
+
+    async def fail() -> object:
+        await call.messages.get()
+        raise CORE
+
+    await settled()
+    call.messages.put_nowait("a message")
+    call.read = fail
+    asked.receiver = inbox = Inbox()
+    call.messages.put_nowait("the end")
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await asyncio.wait_for(inbox.each(lambda message: soon(), soon()), 10)
+    assert raised.value.code() is grpc.StatusCode.INTERNAL

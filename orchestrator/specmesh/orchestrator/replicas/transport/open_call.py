@@ -34,6 +34,8 @@ class OpenCall(Generic[Request, Response]):
         self._opened = False
         self._cancelled = False
         self._end: BaseException | None = None
+        self._unsent: BaseException | None = None
+        """The error of a request that could not be sent."""
         self._reading = asyncio.create_task(self._read_all())
         self._writing: asyncio.Task[None] | None = None
 
@@ -64,6 +66,7 @@ class OpenCall(Generic[Request, Response]):
 
     def _broke(self, end: BaseException) -> None:
         """Record that a request could not be sent."""
+        self._unsent = end
         asyncio.get_running_loop().call_soon(self._ended, end)
 
     async def _write(self, request: Request) -> None:
@@ -98,7 +101,9 @@ class OpenCall(Generic[Request, Response]):
             end = _closed()
         except Exception as error:
             end = error.with_traceback(None)  # as above
-        self._ended(end)
+        if self._writing is not None and not self._writing.done():
+            await asyncio.wait((self._writing,))  # it knows better why, if it has failed
+        self._ended(self._unsent or end)
 
 
 def _closed() -> grpc.aio.AioRpcError:
