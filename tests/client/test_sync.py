@@ -221,6 +221,7 @@ def run_program(program):
 PREAMBLE = """
 import os, signal, subprocess, sys, threading
 from specmesh.client import Client
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
 """
 
 INTERRUPTED = """
