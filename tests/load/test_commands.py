@@ -125,7 +125,7 @@ def test_two_generators_on_one_core_say_that_they_were_the_bottleneck(stub):
             check=False,
         )
 
-    crowded = ("--rate", "2000", "--duration", "400ms", "--processes", "2", "--timeout", "30s")
+    crowded = ("--rate", "8000", "--duration", "200ms", "--processes", "2", "--timeout", "30s")
     found, said = run(stub, *crowded, start=on_one_core)
     made = found["result"]["generator"]
     assert made["lag_ms"]["max"] > 200.0
