@@ -63,7 +63,7 @@ numbers: $(READY) ## run the tests of numbers as older processors would: INSTRUC
 GPU_PYTEST := $(BIN)/python -m pytest --device cuda --numprocesses $(or $(PROCESSES),8) -m "not slow"
 
 # To compile each of hundreds of tiny models would take seconds; vLLM has an environment of its own.
-gpu-test: $(READY) ## run the engine's tests with models on a GPU, in 2 minutes: PROCESSES=8
+gpu-test: $(READY) ## run the engine's tests with models on a GPU: PROCESSES=8
 	$(GPU_PYTEST) --dist loadfile --no-loadscope-reorder tests/gpu tests/conformance \
 		tests/decoding/test_noise.py tests/decoding/test_documented_numbers.py
 	TORCH_COMPILE_DISABLE=1 $(GPU_PYTEST) --dist worksteal --ignore-glob "*/test_vllm*" tests/inference

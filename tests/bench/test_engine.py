@@ -175,5 +175,17 @@ def test_models_beside_one_another_are_timed_alone_and_together(bench):
     assert all(each["alone_ms"] > 0 and each["together_ms"] > 0 for each in both)
 
 
-def test_models_beside_it_need_one_with_random_weights(bench):
-    assert bench("engine", "--beside", "tiny").exit_code == 2
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--beside", "tiny"),
+        ("--random", "tiny", "--model", "folder"),
+        ("--random", "tiny", "--backend", "vllm"),
+        ("--random", "tiny", "--device", "nowhere"),
+        ("--random", "tiny", "--beside", "tiny", "--device", "nowhere"),
+    ],
+)
+def test_what_cannot_be_measured_with_random_weights_is_refused(bench, wrong):
+    done = bench("engine", *wrong)
+    assert done.exit_code == 2
+    assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""What was measured, below the results: numbers that are told and hardly asserted."""
+"""Figures that tests measure and hardly assert, printed below the results."""
 
 from __future__ import annotations
 

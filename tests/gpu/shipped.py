@@ -29,7 +29,7 @@ def load(name: str, device: str, dtype: str = "float32", **options: Any) -> Tran
 
 @cache
 def held(name: str, device: str, dtype: str = "float32") -> TransformersModel:
-    """The same, loaded once."""
+    """Return the shipped model ``name``, loaded once for all tests."""
     return load(name, device, dtype)
 
 

@@ -33,7 +33,7 @@ BATCHES = {
     "trees beside tokens": [(9, 150), (1, 33), (40, 90)],
     "a wide pass": [(70, 300), (50, 50)],
 }
-"""By name, the new tokens and all tokens of each sequence."""
+"""The numbers of new tokens and of all tokens of each sequence, by name."""
 
 
 def tree_mask(rng: np.random.Generator, width: int, length: int) -> np.ndarray:

@@ -36,7 +36,7 @@ KINDS = pytest.mark.parametrize("kind", SAMPLINGS)
 
 @cache
 def own_texts(name: str, kind: str) -> list[tuple[int, ...]]:
-    """What the model says on the CPU after each prompt, in float32."""
+    """Return the texts of the model on the CPU, in float32, one for each prompt."""
     return say(held(name, "cpu"), asked(name, kind))
 
 
@@ -53,7 +53,7 @@ def rows_along(model: LanguageModel, name: str, kind: str) -> list[np.ndarray]:
 
 
 def scores(row: np.ndarray, sampling: Sampling, position: int) -> np.ndarray:
-    """What the chosen token has the highest of, in nats."""
+    """Return the scores in nats; the token with the highest is chosen."""
     if not sampling.temperature:
         return row.astype(np.float64)
     noise = gumbel(sampling.seed, position, Purpose.COUPLED, np.arange(row.size))

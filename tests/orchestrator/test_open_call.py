@@ -203,7 +203,7 @@ async def test_each_message_has_its_own_time(opened, first_s: float, comes: bool
 CORE = grpc.aio.AioRpcError(
     grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), "Internal error from Core"
 )
-"""How gRPC ends a call whose peer is gone while a request is sent, on both sides of it."""
+"""The error that gRPC raises from reads and writes if a peer is gone while a request is sent."""
 
 
 @pytest.mark.parametrize("reader_first", [True, False])

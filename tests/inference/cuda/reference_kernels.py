@@ -1,4 +1,4 @@
-"""What the kernels compute, in plain operations on a CPU: importing this lets models that are laid
+"""The kernels in plain operations on a CPU: importing this lets models that are laid
 out for a GPU run without one."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the kernels are told: spans and bits say what the mask says."""
+"""Spans and bits, which the kernels read, say what the mask says."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def part(width: int, length: int, mask: np.ndarray | None, first_block: int = 0)
 
 
 def masks_of(layout: Layout) -> list[np.ndarray]:
-    """What each sequence's tokens attend to, read as the kernel does."""
+    """Return each sequence's mask, read from the layout as the kernel reads it."""
     masks = []
     for number, (_, length, num_new, first) in enumerate(layout.sequences.tolist()):
         mask = np.zeros((num_new, length), np.bool_)

@@ -1,4 +1,4 @@
-"""What a model's modules are replaced by on a GPU, for inputs of any shape."""
+"""Modules that replace a model's own on a GPU take inputs of any shape."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_layers_with_one_input_take_others():
 
 @pytest.mark.parametrize("wrong", ["query heads", "key heads", "key numbers", "value numbers"])
 def test_heads_that_the_configuration_does_not_say_are_refused(wrong):
-    """What they leave would lie where the KV of others is."""
+    """Their keys and values would lie in the slots of others."""
     module = SimpleNamespace(paged_kv=torch.zeros(2, 32, 2, 8), paged_heads=4)
     shapes = {"query": [1, 4, 1, 8], "key": [1, 2, 1, 8], "value": [1, 2, 1, 8]}
     name, dimension = wrong.split()

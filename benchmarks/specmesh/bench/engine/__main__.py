@@ -91,8 +91,11 @@ def main(
     """
     if beside and random is None:
         raise typer.BadParameter("needs --random", param_hint="--beside")
+    if random is not None and (model is not None or backend is TimedBackend.VLLM):
+        raise typer.BadParameter("excludes --model and --backend vllm", param_hint="--random")
     if random is not None and beside:
-        _beside([random, *beside], dtype.value, device, seed, json_=json_)
+        with _exit_status():
+            _beside([random, *beside], dtype.value, device, seed, json_=json_)
         return
     if random is not None:
         device_plan = DevicePlan(
@@ -104,7 +107,8 @@ def main(
             rounds=rounds,
             seed=seed,
         )
-        _on_device(device_plan, json_=json_)
+        with _exit_status():
+            _on_device(device_plan, json_=json_)
         return
     plan = EnginePlan(
         model=str(models.path(models.TARGET)) if model is None else model,

@@ -47,7 +47,6 @@ FREE_SHARE = 0.8
 MAX_BATCH = 64
 GPU_BATCH = 256
 """The most requests of a forward pass; on a GPU, 256 single tokens take a third longer than 64."""
-
 CHUNK_TOKENS = 256
 
 
@@ -130,6 +129,7 @@ class TransformersModel:
             return cls.of(
                 loaded.model,
                 description,
+                name=name,
                 cache_bytes=cache_bytes,
                 chunk_tokens=chunk_tokens,
                 ranks=ranks,
@@ -143,15 +143,16 @@ class TransformersModel:
         model: Any,
         description: ModelDescription,
         *,
+        name: str | None = None,
         cache_bytes: int | None = None,
         chunk_tokens: int = CHUNK_TOKENS,
         ranks: Ranks | None = None,
         heads_for: Callable[[Any, str], TensorHeads] | None = None,
         divide: Callable[[], Divider] | None = None,
     ) -> TransformersModel:
-        """Serve ``model``, which is on its device; its modules are replaced by faster ones. The
-        options are those of ``load``. Raises ``ModelNotLoadable``."""
-        name = description.name
+        """Serve ``model``, which is on its device, with faster modules; errors call it ``name``.
+        The options are those of ``load``. Raises ``ModelNotLoadable``."""
+        name = name or description.name
         heads = None
         if heads_for is not None:  # before the output layer is packed
             heads = heads_for(model, description.weights_digest)

@@ -14,6 +14,7 @@ from typing import Any
 
 from specmesh.bench.engine.asking import GREEDY
 from specmesh.bench.engine.device.shapes import ModelShape, describe, random_model
+from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.tools.kit.processes import processes
 
 _PREFIX_TOKENS = 256
@@ -61,7 +62,7 @@ def _load(shape: ModelShape, dtype: str, device: str, seed: int) -> None:
     from specmesh.inference.models.transformers_model import TransformersModel, kv_shape
 
     model = random_model(shape, dtype, device, seed)
-    cache_bytes = _CACHE_TOKENS // 16 * kv_shape(model).block_bytes
+    cache_bytes = _CACHE_TOKENS // BLOCK_TOKENS * kv_shape(model).block_bytes
     description = describe(model, shape, dtype)
     _models.append(TransformersModel.of(model, description, cache_bytes=cache_bytes))
 

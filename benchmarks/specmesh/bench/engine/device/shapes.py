@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from specmesh.inference.model import ModelDescription
+from specmesh.inference.model import ModelDescription, ModelNotLoadable, reason_of
 
 
 class ModelShape(StrEnum):
@@ -77,17 +77,21 @@ _CONFIGS: dict[ModelShape, tuple[str, dict[str, Any]]] = {
 
 
 def random_model(shape: ModelShape, dtype: str, device: str, seed: int) -> Any:
-    """Return a model of ``shape`` with random weights of ``dtype`` on ``device``."""
+    """Return a model of ``shape`` with random weights of ``dtype`` on ``device``. Raises
+    ``ModelNotLoadable`` if there is no such device, or no room on it."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     kind, sizes = _CONFIGS[shape]
     config = AutoConfig.for_model(kind, **sizes)
     torch.manual_seed(seed)
-    with torch.device(device):
-        model: Any = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            config, dtype=getattr(torch, dtype), attn_implementation="sdpa"
-        )
+    try:
+        with torch.device(device):
+            model: Any = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+                config, dtype=getattr(torch, dtype), attn_implementation="sdpa"
+            )
+    except (AssertionError, ImportError, RuntimeError) as error:
+        raise ModelNotLoadable(f"cannot make {shape} on {device!r}: {reason_of(error)}") from error
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
     return model.eval()
