@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from functools import partial
 
 import pytest
 from opentelemetry.context import Context
@@ -178,6 +180,21 @@ async def test_second_calls_are_few_when_all_replicas_are_slow(connect):
     num_calls = sum(len(verifier.requests) for verifier in verifiers)
     assert num_calls <= 60 + MAX_HEDGES + 60 * HEDGES_PER_CALL
     assert len(mesh.verifiers.usable()) == 2
+
+
+async def test_replica_is_charged_only_if_the_hedge_was_clearly_faster(connect):
+    """Where all replicas are slow, or the orchestrator was paused, chance decides who wins."""
+    for hedge_s, charged in ((0.0, True), (0.3, False)):
+        verifiers = [Verifier(), Verifier()]
+        mesh = (await connect(verifiers)).mesh
+        learn(mesh)
+        faults = deque([hang, partial(asyncio.sleep, hedge_s)])
+        for verifier in verifiers:
+            verifier.always = lambda faults=faults: faults.popleft()()
+        assert await verified(calls_on(mesh)) == ANSWER
+        assert not faults
+        spared = [mesh.verifiers.outliers.may_be_healthy(each.address, "") for each in verifiers]
+        assert spared.count(False) == charged
 
 
 def test_budget_is_a_share_of_the_calls():

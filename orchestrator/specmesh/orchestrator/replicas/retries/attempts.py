@@ -160,7 +160,7 @@ class Attempts:
         self._pool.answered(peer, began, pace)
 
     def overtaken(self, peer: Peer, began: float) -> None:
-        """Record that the hedge of an attempt at ``peer`` answered first."""
+        """Record that the hedge of an attempt at ``peer`` answered far sooner."""
         self._charges.append((peer, began, EjectionReason.LATENCY))
 
     def failed(self, peer: Peer, began: float, error: grpc.aio.AioRpcError) -> None:
