@@ -17,6 +17,7 @@ from tests.serving.conftest import redis_server, start_redis
 
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
+from specmesh.orchestrator.replicas.latencies import patience
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
 from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
@@ -32,6 +33,15 @@ from specmesh.serving.store.session_store import SessionStore
 from specmesh.v1 import generation_pb2_grpc
 
 __all__ = ["redis_server", "start_redis"]
+
+
+@pytest.fixture(autouse=True)
+def _no_hedges_by_chance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine pauses calls for longer than they may be late: only tests of lateness have
+    second calls, in modules with ``HEDGES``."""
+    if not getattr(request.module, "HEDGES", False):
+        monkeypatch.setattr(patience, "LATE_FLOOR_SECONDS", 10.0)
+        monkeypatch.setattr(patience, "LATE_UNKNOWN_SECONDS", 10.0)
 
 
 async def draft(

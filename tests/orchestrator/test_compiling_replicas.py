@@ -20,6 +20,8 @@ from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.serving.errors import ResourceExhaustedStatus
 
+HEDGES = True
+
 PROMPT = tuple(range(1, 41))
 PLAIN = Sampling(temperature=0.8, seed=5)
 HELD = replace(PLAIN, grammar=Grammar.of_choices(["a"]))

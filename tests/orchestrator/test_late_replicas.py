@@ -22,6 +22,8 @@ from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.retries.hedging import HEDGES_PER_CALL, MAX_HEDGES, HedgeBudget
 from specmesh.orchestrator.strategies.commands import Verify
 
+HEDGES = True
+
 PROMPT = tuple(range(1, 41))
 SAMPLING = Sampling(temperature=0.8, seed=5)
 SAID = target_only(PROMPT, 3, SAMPLING)

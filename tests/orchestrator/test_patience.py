@@ -14,6 +14,8 @@ from specmesh.orchestrator.replicas.latencies.patience import (
     CallPatience,
 )
 
+HEDGES = True
+
 
 def patience(**seconds_by_replica: float) -> CallPatience:
     """After a window of calls of 8 tokens at each replica, in turns."""

@@ -15,7 +15,6 @@ from tests.orchestrator.peers import Hold, Verifier
 from tests.ports import free_port
 from tests.serving.acl import as_documented
 
-from specmesh.orchestrator.replicas.latencies import patience
 from specmesh.orchestrator.replicas.prefixes import shared_holders
 from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix, salt_of
@@ -48,7 +47,6 @@ async def share() -> AsyncIterator[Share]:
 def _patient(monkeypatch) -> None:
     """A busy machine may answer late."""
     monkeypatch.setattr(shared_holders, "PATIENCE_SECONDS", 10.0)
-    monkeypatch.setattr(patience, "LATE_UNKNOWN_SECONDS", 10.0)
 
 
 async def first_turn_at(verifiers: list[Verifier], connect: Any, serve: Any, own: Any) -> Answer:
@@ -223,7 +221,6 @@ async def test_redis_that_hangs_holds_up_one_answer_and_is_used_again_once_it_is
     assert probe is not None
     assert asked.search([]) is None  # one is enough to learn that nothing has changed
     monkeypatch.setattr(shared_holders, "PATIENCE_SECONDS", 10.0)
-    monkeypatch.setattr(patience, "LATE_UNKNOWN_SECONDS", 10.0)
     assert await probe.result() == {}
     assert own._searches  # it was not waited for
     redis.resume()
