@@ -67,7 +67,8 @@ def test_the_readme_and_the_architecture_stay_short():
 
 @pytest.mark.parametrize("name", [*STRATEGIES, *SCORERS])
 def test_the_tables_of_strategies_and_scorers_have_a_row_for_each(name):
-    assert re.search(rf"^\| [^|]*`{name}`[^|]*\|", STRATEGY_PAGE, re.MULTILINE)
+    row = re.search(rf"^\| [^|]*`{name}`[^|]*\|", STRATEGY_PAGE, re.MULTILINE)
+    assert row, f"docs/strategies.md has no table with a row for {name}"
 
 
 @pytest.mark.parametrize("page", [README, DOCS / "sdk.md"], ids=lambda page: page.name)

@@ -5,13 +5,20 @@ import typer
 
 from specmesh import models
 from specmesh.cli.local.model_options import PairOptions, check_revisions
-from specmesh.cli.local.models import EngineBackend, RealModels
+from specmesh.cli.local.models import DRAFTER_BACKENDS, EngineBackend, RealModels
+from specmesh.inference.backends.registry import backends, names
 
 
 def test_heads_are_shipped_for_the_shipped_target_in_our_own_engine_alone():
     assert PairOptions().real_models(1).heads == models.heads()
     assert PairOptions(target="other").real_models(1).heads is None
     assert PairOptions().real_models(1, backend=EngineBackend.VLLM).heads is None
+
+
+def test_every_drafter_without_a_model_is_offered():
+    assert [name for name in names("drafter") if backends()[name].reads == "tokenizer"] == [
+        *DRAFTER_BACKENDS
+    ]
 
 
 def test_each_process_is_told_what_computes_its_model():

@@ -1,5 +1,7 @@
 """Races of several rows run together, against those run one by one."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from tests.decoding.test_race import SHAPES, logits_of
 
 from specmesh.decoding.acceptance import verify
+from specmesh.decoding.grammar import Grammar, GrammarKind
 from specmesh.decoding.logits_row import SMALL
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
@@ -83,6 +86,31 @@ def test_a_broken_row_is_left_for_its_request_to_refuse(bad):
 )
 def test_nothing_is_asked_for_where_the_best_of_all_tokens_does_not_help(settings):
     assert OwnTokens.of(Sampling(**settings), 3) is None
+
+
+HEEDED = {"temperature", "top_p", "seed", "mode"}
+"""The fields that do not keep a token from being found before the others are applied."""
+OF_OTHERS = {"num_prompt_tokens", "end_token_ids"}
+"""Fields that have no effect by themselves."""
+SOME = {
+    "top_k": 5,
+    "logit_bias": ((3, 1.0),),
+    "banned_sequences": ((3, 4),),
+    "min_tokens": 2,
+    "grammar": Grammar(GrammarKind.JSON_OBJECT),
+}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [each for each in fields(Sampling) if each.name not in HEEDED | OF_OTHERS],
+    ids=lambda field: field.name,
+)
+def test_every_other_field_counts_wherever_tokens_are_found_and_replicas_are_chosen(field):
+    of_its_type = 0.5 if isinstance(field.default, float) else (3,)
+    sampling = Sampling(**{field.name: SOME.get(field.name, of_its_type)})
+    assert OwnTokens.of(sampling, 3) is None
+    assert sampling.needs_processing or field.name == "top_k"
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.9, 0.3])

@@ -5,6 +5,7 @@ from pathlib import Path
 from string import Formatter
 
 import pytest
+from tests.decoding.test_sampling import WRONG
 from tests.fuzz import names_a_field
 
 from specmesh.orchestrator.admission import request_limits as most
@@ -67,6 +68,11 @@ def test_documented_limit_is_the_one_that_is_checked(field):
 def test_every_limit_is_documented():
     named = {name for said in CHECKED.values() for _, name, _, _ in Formatter().parse(said)}
     assert named - {None} == set(most.__all__)
+
+
+def test_every_range_of_sampling_is_documented():
+    for name, _ in WRONG:
+        assert f"`sampling.{name}`" in " ".join(TABLE)
 
 
 def test_documented_fields_exist():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -52,6 +52,11 @@ _RANGES: Mapping[str, _Range] = {
     "presence_penalty": _Range(-2, 2, 0),
     "frequency_penalty": _Range(-2, 2, 0),
 }
+_LATER_CUTS: Mapping[str, Callable[[LogitsRow, float], LogitsRow]] = {
+    "min_p": LogitsRow.min_p,
+    "typical_p": most_typical,
+}
+"""The parameters that leave out tokens after top-k and top-p, in the order in which they do."""
 _MOST_ENTRIES: Mapping[str, int] = {
     "logit_bias": MAX_LISTED_TOKENS,
     "allowed_token_ids": MAX_LISTED_TOKENS,
@@ -156,7 +161,7 @@ class Sampling:
     @property
     def cuts_at_most_nucleus(self) -> bool:
         """True if no parameter but ``top_p`` leaves out tokens when logits are warped."""
-        return not self.top_k and not self.min_p and self.typical_p == 1
+        return not self.top_k and not self._cuts_later
 
     @property
     def without_processing(self) -> Sampling:
@@ -166,7 +171,11 @@ class Sampling:
     @property
     def needs_processing(self) -> bool:
         """True if a parameter is set that came with ``MODEL_FEATURE_LOGIT_PROCESSING``."""
-        return self.changes_logits or self.min_p > 0 or self.typical_p < 1
+        return self.changes_logits or self._cuts_later
+
+    @property
+    def _cuts_later(self) -> bool:
+        return any(getattr(self, name) != _RANGES[name].neutral for name in _LATER_CUTS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,10 +222,9 @@ def _cut(row: LogitsRow, sampling: Sampling, *, guessed: bool = False) -> Logits
         row = row.top_k(sampling.top_k)
     if sampling.top_p < 1:
         row = nucleus(row, sampling.top_p, guessed=guessed)
-    if sampling.min_p > 0:
-        row = row.min_p(sampling.min_p)
-    if sampling.typical_p < 1:
-        row = most_typical(row, sampling.typical_p)
+    for name, cut in _LATER_CUTS.items():
+        if (value := getattr(sampling, name)) != _RANGES[name].neutral:
+            row = cut(row, value)
     return row
 
 

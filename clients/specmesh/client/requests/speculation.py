@@ -17,10 +17,10 @@ from specmesh.v1 import speculation_pb2
 class Filter:
     """The rule by which the strategy ``filter`` keeps draft tokens without asking the target.
 
-    ``scorer`` (log-probability, margin, entropy or calibrated) scores each draft token. A token is
-    kept if its score is above ``threshold``, or above all but the share ``escalation_rate`` of
-    recent scores, or above all but a share that follows the load of the target's replicas within
-    ``follow_load`` (lowest, highest). At most one of the three may be set; by default the
+    ``scorer``, one of those in docs/strategies.md, scores each draft token. A token is kept if its
+    score is above ``threshold``, or above all but the share ``escalation_rate`` of recent scores,
+    or above all but a share that follows the load of the target's replicas within ``follow_load``
+    (lowest, highest). At most one of the three may be set; by default the
     confidence service chooses. Only a ``threshold`` makes an answer reproducible by its seed:
     shares depend on the tokens of all sessions.
     """
