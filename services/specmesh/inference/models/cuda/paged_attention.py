@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specmesh.decoding.prefix import BLOCK_TOKENS
-
 _TILE_ROWS = 32
 """The rows of a tile's matrices in a pass of few tokens; others have more, since keys are read once
 for each tile."""
@@ -107,7 +105,6 @@ def paged_attention(
         SHARED=shared,
         HEAD_DIM=head_dim,
         WORDS=bits.shape[1],
-        BLOCK_TOKENS=BLOCK_TOKENS,
         BLOCK_M=_tile_rows(num_tokens, shared),
         BLOCK_N=_keys_at_once(query.dtype.itemsize, block_d),
         BLOCK_D=block_d,
