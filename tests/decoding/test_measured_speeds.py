@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specmesh.decoding.predict.measured_speeds import (
+    APART,
     HALF_LIFE_S,
     LONGEST,
     MOST,
@@ -20,8 +21,8 @@ ALONE_S = 0.01
 class Crowd:
     """Answers that use one strategy, which yields ``gain`` times what the target alone does."""
 
-    def __init__(self, gain: float, num_answers: int = 1) -> None:
-        self.speeds = MeasuredSpeeds()
+    def __init__(self, gain: float, num_answers: int = 1, *, shares_host: bool = True) -> None:
+        self.speeds, self.shares_host = MeasuredSpeeds(), shares_host
         self.gain, self.num_answers, self.load = gain, num_answers, num_answers
         self.now = 0.0
 
@@ -31,7 +32,13 @@ class Crowd:
         seconds = ALONE_S if timing else ALONE_S / self.gain
         self.now += seconds / self.num_answers
         strategy, expected = ("autoregressive", None) if timing else ("heads", EXPECTED)
-        self.speeds.add(strategy, 1, seconds, expected=expected, load=self.load, now=self.now)
+        self.speeds.add(
+            *(strategy, 1, seconds),
+            expected=expected,
+            load=self.load,
+            shares_host=self.shares_host,
+            now=self.now,
+        )
 
     def until(self, *, timing: bool) -> int:
         """Commit until the target is timed or no longer; return the number of tokens."""
@@ -73,11 +80,26 @@ def test_timings_become_rare_once_a_strategy_does_as_expected():
     assert num_timed < 0.02 * num_between[-1]
 
 
+def test_drafters_on_hosts_of_their_own_are_compared_less_often():
+    near, apart = Crowd(EXPECTED), Crowd(EXPECTED, shares_host=False)
+    assert apart.until(timing=True) == pytest.approx(APART * near.until(timing=True), rel=0.01)
+
+
+def test_what_is_better_than_expected_says_nothing_of_its_kin():
+    for gain, of_kin in ((2.0 * EXPECTED, 1.0), (0.5 * EXPECTED, 0.5)):
+        crowd = Crowd(gain)
+        crowd.until(timing=True)
+        crowd.until(timing=False)
+        kin = frozenset({"heads", "dsi"})
+        assert crowd.speeds.correction("dsi", kin) == pytest.approx(of_kin, rel=0.1)
+        assert crowd.speeds.correction("heads", kin) == crowd.speeds.correction("heads")
+
+
 def test_the_more_a_strategy_gains_the_rarer_is_a_timing():
     """It would cost the more."""
     speeds = MeasuredSpeeds()
     for _ in range(2_000):
-        speeds.add("dsi", 1, ALONE_S / 8, expected=8.0, load=1.0, now=0.0)
+        speeds.add("dsi", 1, ALONE_S / 8, expected=8.0, load=1.0, shares_host=True, now=0.0)
     assert not speeds.times_alone
 
 
@@ -101,7 +123,9 @@ def test_a_correction_is_forgotten_so_that_the_strategy_is_tried_again():
     crowd.until(timing=False)
     found = crowd.speeds.correction("heads")
     late = crowd.now + HALF_LIFE_S
-    crowd.speeds.add("autoregressive", 1, ALONE_S, expected=None, load=1.0, now=late)
+    crowd.speeds.add(
+        "autoregressive", 1, ALONE_S, expected=None, load=1.0, shares_host=True, now=late
+    )
     assert crowd.speeds.correction("heads") == pytest.approx(found**0.5)
 
 

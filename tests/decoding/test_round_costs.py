@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from specmesh.decoding.predict.closed_forms import expected_tokens, walltime_factor
+from specmesh.decoding.predict.closed_forms import walltime_factor
 from specmesh.decoding.predict.round_costs import RoundCosts
 
 RATES = st.floats(0, 1)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.decoding.test_lookahead import decode as decode_chains
 
 from specmesh.decoding.drafting import Drawn, TopK
+from specmesh.decoding.predict.acceptance_rate import MeshAcceptance
 from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
 from specmesh.decoding.predict.round_costs import RoundCosts
 from specmesh.decoding.trees.growth import Guess, is_last, next_level
@@ -224,3 +225,17 @@ def test_a_tree_is_no_larger_than_what_is_known_to_pay_unless_a_request_asks_for
     assert AdaptiveTree().plan(costs).growth.max_nodes == 3
     assert AdaptiveTree(width=9).plan(costs).growth.max_nodes == 9
     assert AdaptiveTree(lookahead=5).plan(costs).growth.max_nodes == DEFAULT_WIDTH
+
+
+def test_trees_for_which_others_wait_are_as_deep_as_suits_everyone():
+    """Heads draft for all answers together, and the deepest tree holds up all of them."""
+    mesh, depths = MeshAcceptance(), []
+    for num_held in (1.0, 32.0):
+        costs = RoundCosts(10.0, 3.0, 0.0, alone_s=10.0, num_held=num_held)
+        answers = [mesh.rate() for _ in range(2)]
+        for accepted, acceptance in zip((True, False), answers, strict=True):
+            acceptance.learn([accepted] * 100)
+        mesh.rate().learn([n % 5 > 0 for n in range(400)])
+        plans = [AdaptiveTree(acceptance=each).plan(costs) for each in answers]
+        depths.append([plan.depth if plan else 0 for plan in plans])
+    assert depths == [[4, 0], [2, 2]]

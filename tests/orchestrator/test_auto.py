@@ -29,7 +29,7 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.orchestrator.answers.request_report import RequestReport
 from specmesh.orchestrator.strategies.auto import strategy as module
 from specmesh.orchestrator.strategies.auto.choice import Choice
-from specmesh.orchestrator.strategies.auto.strategy import CHOICES, Auto
+from specmesh.orchestrator.strategies.auto.strategy import CHOICES, UNSETTLED_TOKENS, Auto
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.commands import Cancel, Commit, Draft, Finish, Verify
 from specmesh.orchestrator.strategies.events import Capacity, Failed
@@ -260,3 +260,17 @@ def test_rounds_are_measured_from_the_second_commit_of_a_stretch_on():
     for strategy.now in (1.0, 1.5, 2.5):
         _, check = strategy.handle(verified(check.task, says=7))
     assert seen == [("autoregressive", 1, 0.5), ("autoregressive", 1, 1.0)]
+
+
+def test_rounds_with_drafts_are_measured_once_the_change_to_them_is_over(monkeypatch):
+    """Until then other answers still change, and drafts have just begun."""
+    seen = []
+    goal = Goal(200)
+    goal.acceptance.speeds.add = lambda *args, **_: seen.append(args)
+    choice = Choice("heads", "the test wants it", expected=1.5)
+    monkeypatch.setattr(module, "choose", lambda *_: choice)
+    strategy = Auto(goal)
+    (check,) = strategy.start(MEASURED)
+    for strategy.now in range(1, UNSETTLED_TOKENS + 4):
+        _, check = strategy.handle(verified(check.task, says=7))
+    assert seen == [("heads", 1, 1)] * 2

@@ -149,5 +149,21 @@ def test_a_strategy_that_turned_out_slower_gives_way():
     for now in range(2_000):
         timing = acceptance.speeds.times_alone
         strategy, expected = ("autoregressive", None) if timing else ("dsi", 3.0)
-        acceptance.speeds.add(strategy, 1, 0.04, expected=expected, load=1.0, now=now * 0.04)
+        acceptance.speeds.add(
+            *(strategy, 1, 0.04),
+            expected=expected,
+            load=1.0,
+            shares_host=True,
+            now=now * 0.04,
+        )
     assert chosen(capacity, acceptance) not in {"dsi", "autoregressive"}
+
+
+def test_the_drafts_of_a_crowd_wait_for_the_drafter_to_be_done_with_the_first():
+    alone, crowd = (replace(FLAT, drafter_s=0.012, num_sharing=each) for each in (1.0, 32.0))
+    waits = replace(alone, drafter_queue_s=0.012 * 31 / 32)
+    assert expected_rates(crowd, rates(0.8)) == expected_rates(waits, rates(0.8))
+    assert (
+        expected_rates(crowd, rates(0.8))["exhaustive"]
+        < expected_rates(alone, rates(0.8))["exhaustive"]
+    )

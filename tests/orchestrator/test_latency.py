@@ -236,7 +236,9 @@ async def test_capacity_is_what_is_ready_and_how_fast_it_was(connect):
     drafters = [Drafter("small"), Drafter("tiny"), Drafter("small")]
     mesh = (await connect([Verifier(), Verifier()], drafters)).mesh
     calls = calls_on(mesh)
-    unknown = Capacity(num_verifiers=2, drafters=("small", "tiny"), knows_price=False)
+    unknown = Capacity(
+        num_verifiers=2, drafters=("small", "tiny"), knows_price=False, shares_host=True
+    )
     assert calls.capacity() == unknown
     drafters[0].level_ms = drafters[2].level_ms = 2.0
     drafters[1].level_ms = 0.5

@@ -206,6 +206,7 @@ async def test_kinds_are_of_ready_peers(connect):
     await drafters[0].set_health(NOT_SERVING)
     await until(lambda: not pool.peers[0].ready, pool.peers[0])
     assert pool.kinds == ["tiny"]
+    assert pool.hosts == {"127.0.0.1"}
 
 
 async def test_waiting_ends_when_a_peer_comes_up(connect):

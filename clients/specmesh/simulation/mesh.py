@@ -10,7 +10,7 @@ from specmesh.orchestrator.replicas.latencies.mesh_latencies import Latencies
 from specmesh.orchestrator.replicas.latencies.observations import TimedDraft, TimedVerification
 from specmesh.orchestrator.strategies.events import Capacity
 from specmesh.simulation.clock import Clock
-from specmesh.simulation.costs import MeshCosts
+from specmesh.simulation.costs import Contention, MeshCosts
 from specmesh.simulation.law import ForwardShape, Law
 from specmesh.simulation.servers import SimulatedJob, SimulatedServer
 
@@ -98,7 +98,10 @@ class SimulatedMesh:
         if not self.model.measures:
             return replace(self._known, num_verifiers=num_verifiers, drafters=tuple(kinds))
         names, num_answers = [str(kind) for kind in kinds], len(self.on_change)
-        return self.latencies.capacity(num_verifiers, names, self._known.heads_depth, num_answers)
+        return self.latencies.capacity(
+            *(num_verifiers, names, self._known.heads_depth, num_answers),
+            shares_host=self._known.shares_host,
+        )
 
     def verified(self, verification: TimedVerification) -> None:
         """Let the orchestrator learn from an answered verification."""
@@ -159,6 +162,7 @@ def _known(model: MeshModel) -> Capacity:
         heads_sibling_s=_token_s(costs.heads) if costs.heads else 0.0,
         heads_depth=model.heads_depth if costs.heads else 0,
         hop_s=costs.draft_hop.ms(0) / 1e3,
+        shares_host=costs.contention != Contention() or bool(costs.cores),
     )
 
 

@@ -90,7 +90,8 @@ class Capacity:
     number of those that share the forwards of a replica, 1 if none do. ``knows_price`` is
     False until ``target_token_s`` has been measured, which takes forwards of different sizes. Until
     then the costs of heads are unknown: a tree of theirs is verified whatever has been learnt
-    meanwhile, by a whole crowd at a time.
+    meanwhile, by a whole crowd at a time. ``shares_host`` is True if a drafter has the host of a
+    verifier, and so may slow it down.
     """
 
     num_verifiers: int = 1
@@ -111,6 +112,7 @@ class Capacity:
     hop_s: float = 0.0
     drafter_queue_s: float = 0.0
     knows_price: bool = True
+    shares_host: bool = False
 
     @property
     def drafter_costs(self) -> RoundCosts | None:

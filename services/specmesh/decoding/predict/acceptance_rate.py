@@ -57,6 +57,11 @@ class AcceptanceRate:
         """The weight of the trials, without those that are assumed."""
         return max(0.0, self._tried - _PRIOR_TRIALS)
 
+    @property
+    def common(self) -> AcceptanceRate:
+        """The rate of all answers, which is this one."""
+        return self
+
     def num_worth(self, cost: float) -> float:
         """Return the number of consecutive draft tokens that are all accepted with a probability of
         at least ``cost``.
@@ -120,6 +125,11 @@ class AnswersRate(AcceptanceRate):
         self._everyone = everyone
         self._num_assumed = num_assumed
         self._accepted = self._tried = 0.0
+
+    @property
+    def common(self) -> AcceptanceRate:
+        """The rate of all answers."""
+        return self._everyone
 
     @property
     def alpha(self) -> float:

@@ -24,6 +24,9 @@ SHORTEST, LONGEST = 8.0, 128.0
 """The time between two timings over that of a timing: until a strategy does as expected, and once
 it has done so for long. It is longer in proportion to the speed-up, since the more is gained the
 less likely it is none, and the more a timing costs."""
+APART: Final = 2.0
+"""The factor on ``SHORTEST`` where no drafter has the host of a verifier, whose processor or GPU it
+would take."""
 SURPRISE: Final = 0.1
 """The difference from what is known, as a logarithm, from which on a speed is a surprise."""
 LEAST, MOST = 0.25, 1.25
@@ -123,13 +126,15 @@ class MeasuredSpeeds:
         """Rounds of the latest timing, and those with drafts since then."""
         self._known: dict[str, _Known] = {}
         self._now = 0.0
+        self._shortest = SHORTEST
 
     def correction(self, strategy: str, kin: frozenset[str] = frozenset()) -> float:
-        """Return the factor on the speed that is expected of ``strategy``. As long as that is
-        unknown, it is the best of the strategy's ``kin`` if it is one of them, else 1."""
+        """Return the factor on the speed that is expected of ``strategy``: as long as that is
+        unknown 1, or for one of ``kin`` the best of theirs if all of these are lower."""
         if strategy in self._known or strategy not in kin:
             return math.exp(self._log_of(strategy))
-        return math.exp(max((self._log_of(each) for each in kin & self._known.keys()), default=0.0))
+        logs = [self._log_of(each) for each in kin & self._known.keys()]
+        return min(1.0, math.exp(max(logs, default=0.0)))
 
     def add(
         self,
@@ -139,15 +144,17 @@ class MeasuredSpeeds:
         *,
         expected: float | None,
         load: float,
+        shares_host: bool,
         now: float,
     ) -> None:
         """Record that an answer got ``num_tokens`` in ``seconds`` up to ``now``.
 
         ``expected`` is the speed that was expected of ``strategy`` over that of the target alone,
         without any correction; None stands for the target alone. ``load`` is the number of answers
-        that share a replica or wait for it.
+        that share a replica or wait for it. ``shares_host`` is as in ``Capacity``.
         """
         self._now = now
+        self._shortest = SHORTEST if shares_host else APART * SHORTEST
         if seconds <= 0:
             return
         if self.times_alone:
@@ -161,7 +168,7 @@ class MeasuredSpeeds:
             drafting = self._drafting.of(strategy, seconds, now)
             drafting.add(num_tokens, seconds, load, expected)
             known = self._known.get(strategy)
-            if self._drafting.num_timings >= (known.period if known else SHORTEST):
+            if self._drafting.num_timings >= (known.period if known else self._shortest):
                 self.times_alone, self._alone = True, _Speeds()
 
     def _compare(self, alone: _MeasuredSpeed) -> None:
@@ -179,7 +186,7 @@ class MeasuredSpeeds:
 
     def _learn(self, strategy: str, log: float, num_tokens: int) -> None:
         """Learn from a correction that ``num_tokens`` have shown."""
-        period = SHORTEST
+        period = self._shortest
         if known := self._known.get(strategy):
             former = self._log_of(strategy)
             if abs(log - former) <= SURPRISE:
@@ -190,7 +197,7 @@ class MeasuredSpeeds:
 
     def _postpone(self, strategy: str) -> None:
         """Time the target less often, since ``strategy`` could not be compared with it."""
-        period = self._known[strategy].period if strategy in self._known else SHORTEST
+        period = self._known[strategy].period if strategy in self._known else self._shortest
         known = _Known(self._log_of(strategy), self._now, min(LONGEST, 2 * period))
         self._known[strategy] = known
 

@@ -55,7 +55,11 @@ class Calls:
         verifiers = mesh.verifiers.usable(self._request.need)
         heads_depth = max([peer.heads_depth for peer in verifiers], default=0)
         return mesh.latencies.capacity(
-            len(verifiers), mesh.drafters.kinds, heads_depth, mesh.admission.num_running
+            len(verifiers),
+            mesh.drafters.kinds,
+            heads_depth,
+            mesh.admission.num_running,
+            shares_host=not mesh.verifiers.hosts.isdisjoint(mesh.drafters.hosts),
         )
 
     @contextmanager

@@ -91,10 +91,17 @@ class Latencies:
             self._drafter_queue_s[kind].add(draft.cost.queue_s)
 
     def capacity(
-        self, num_verifiers: int, kinds: Sequence[str], heads_depth: int, num_answers: int
+        self,
+        num_verifiers: int,
+        kinds: Sequence[str],
+        heads_depth: int,
+        num_answers: int,
+        *,
+        shares_host: bool = False,
     ) -> Capacity:
         """Return what each of ``num_answers`` may count on in a mesh of so many usable verifiers,
-        drafters of the models ``kinds``, and heads of that depth.
+        drafters of the models ``kinds``, and heads of that depth. ``shares_host`` is as in
+        ``Capacity``.
 
         Answers ask after each observation, and to compute it anew takes as long as all else that
         is done for a token, though one of many observations hardly changes it.
@@ -102,13 +109,18 @@ class Latencies:
         if self._num_new >= (1 if self._num_seen < FIRST else max(FEW, num_answers // FEW)):
             self._capacities.clear()
             self._num_seen, self._num_new = self._num_seen + self._num_new, 0
-        asked = (num_verifiers, tuple(kinds), heads_depth, num_answers)
+        asked = (num_verifiers, tuple(kinds), heads_depth, num_answers, shares_host)
         if (capacity := self._capacities.get(asked)) is None:
             capacity = self._capacities[asked] = self._capacity(*asked)
         return capacity
 
     def _capacity(
-        self, num_verifiers: int, kinds: Sequence[str], heads_depth: int, num_answers: int
+        self,
+        num_verifiers: int,
+        kinds: Sequence[str],
+        heads_depth: int,
+        num_answers: int,
+        shares_host: bool,
     ) -> Capacity:
         hop_s = self.hop_s.value or 0.0
         if not self.price.period_s:  # a call has its replica to itself
@@ -132,6 +144,7 @@ class Latencies:
             hop_s=hop_s,
             drafter_queue_s=(self._drafter_queue_s[kinds[0]].value or 0.0) if kinds else 0.0,
             knows_price=self.price.is_known,
+            shares_host=shares_host,
         )
 
     def forget(self, replica: str) -> None:

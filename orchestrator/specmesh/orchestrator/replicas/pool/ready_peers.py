@@ -19,6 +19,8 @@ class ReadyPeers:
         """One for each process: one found at several addresses is called at the first of them."""
         self.kinds = list(dict.fromkeys(each.kind for each in self.peers))
         """Their distinct models, in the order of their addresses."""
+        self.hosts = frozenset(each.address.rpartition(":")[0] for each in self.peers)
+        """Their addresses without ports; of Unix sockets the scheme."""
         self._able: dict[tuple[object, ...], _Able] = {}
         """Those with the model and the features of each need so far."""
 

@@ -113,6 +113,11 @@ class Pool:
         return self._ready.kinds
 
     @property
+    def hosts(self) -> frozenset[str]:
+        """The hosts of the ready peers."""
+        return self._ready.hosts
+
+    @property
     def replicas(self) -> list[Peer]:
         """The peers, with each process at one of its addresses only."""
         return distinct(sorted(self.peers, key=lambda peer: not peer.ready))

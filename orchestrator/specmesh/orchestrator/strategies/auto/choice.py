@@ -11,7 +11,7 @@ than the target alone to be used at all. Where none is, the target works alone, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from specmesh.decoding.predict.acceptance_rate import (
@@ -97,6 +97,9 @@ def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[st
         alpha = acceptance.alpha(DRAFTER)
         levels = _rate(acceptance, TREE_LEVELS, alpha + (1 - alpha) * SECOND_CHOICES)
         others = _rate(acceptance, OTHER_OUTCOMES, OTHERS)
+        # Drafts of a crowd begin together, while the drafter works on the first of them.
+        queue_s = costs.level_s * (1 - 1 / capacity.num_sharing)
+        costs = replace(costs, queue_s=max(costs.queue_s, queue_s))
         drafter = DrafterRates(costs, max(1, capacity.num_verifiers), alpha, levels, others)
         rates = {
             SPECULATIVE: drafter.speculative,

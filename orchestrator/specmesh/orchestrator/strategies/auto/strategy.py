@@ -43,6 +43,8 @@ CHOICES: Final[Mapping[str, type[Strategy]]] = {
 """The strategies that are chosen among, by their names."""
 LEAST_TOKENS: Final = 8
 """Tokens after which the choice is made again: a change costs what was drafted."""
+UNSETTLED_TOKENS: Final = 8
+"""Tokens after a change whose speed does not count: drafts begin anew, and others still change."""
 TIMING: Final = Choice(
     ALONE, "the target alone is timed, to compare it with drafts", tentative=True
 )
@@ -105,11 +107,14 @@ class Auto(Strategy):
     def _measure(self, num_tokens: int) -> None:
         """Record the time of a round that has committed ``num_tokens``."""
         choice, capacity = self._choice, self._capacity
-        if self._since is not None and (choice.expected or choice.strategy == ALONE):
+        num_before = self._num_tokens - num_tokens - self._num_before
+        counts = choice.strategy == ALONE or (choice.expected and num_before > UNSETTLED_TOKENS)
+        if self._since is not None and counts:
             self._goal.acceptance.speeds.add(
                 *(choice.strategy, num_tokens, self.now - self._since),
                 expected=choice.expected,
                 load=max(capacity.num_sharing, capacity.num_waiting),
+                shares_host=capacity.shares_host,
                 now=self.now,
             )
         self._since = self.now
