@@ -60,6 +60,12 @@ BENCHMARKS = (
         "Time the inference engine against transformers' generate.",
     ),
     Program(
+        "bench vllm",
+        "specmesh.bench.peer",
+        "local",
+        "Compare a mesh with vLLM, which decodes the same prompts by itself.",
+    ),
+    Program(
         "bench rounding",
         "specmesh.bench.rounding",
         "inference",

@@ -1,0 +1,118 @@
+"""The turns of vLLM and of the mesh, with each of its strategies."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from statistics import median
+
+from specmesh.bench.peer import vllm_alone
+from specmesh.bench.peer.plan import PeerPlan
+from specmesh.bench.peer.vllm_alone import Answers
+from specmesh.cli.local.mesh import LocalMesh, MeshOptions
+from specmesh.client import AsyncClient
+from specmesh.tools.kit.experiment import GREEDY, Experiment, Speculation
+from specmesh.tools.kit.processes import processes
+
+VLLM = "vllm"
+
+Side = Callable[[int, float], Awaitable[Answers]]
+"""Answers the first prompts, as many as there are streams, at a temperature."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCell:
+    """The speeds at one load, in tokens per second of all answers together, by round."""
+
+    temperature: float
+    streams: int
+    vllm: Sequence[float]
+    strategies: Mapping[str, Sequence[float]]
+    num_different: int | None
+    """Number of texts of the target alone that differ from vLLM's; None unless greedy."""
+
+    def ratio(self, strategy: str) -> float:
+        """Return the speed of a strategy over that of vLLM: the median over the rounds."""
+        pairs = zip(self.strategies[strategy], self.vllm, strict=True)
+        return median(own / vllm for own, vllm in pairs)
+
+
+async def measure(
+    plan: PeerPlan,
+    options: MeshOptions,
+    directory: Path,
+    report: Callable[[str], None],
+    advance: Callable[[], None],
+) -> list[PeerCell]:
+    """Measure all cells; ``advance`` is called after each round. Raises StartError, SpecmeshError,
+    and BrokenProcessPool if vLLM's process dies."""
+    prompts = plan.prompts()
+    loop = asyncio.get_running_loop()
+    with processes(1) as pool:
+        await loop.run_in_executor(pool, vllm_alone.start, plan)
+
+        async def vllm(streams: int, temperature: float) -> Answers:
+            asked = prompts[:streams], plan.num_tokens, temperature
+            return await loop.run_in_executor(pool, vllm_alone.answer, *asked)
+
+        async with (
+            LocalMesh(options, directory, report) as mesh,
+            AsyncClient(mesh.address) as client,
+        ):
+            sides: dict[str, Side] = {VLLM: vllm}
+            for name in plan.strategies:
+                sides[name] = partial(_by_mesh, client, _experiment(plan, name))
+            return [
+                await measure_cell(sides, plan.rounds, temperature, streams, advance)
+                for temperature, streams in product(plan.temperatures, plan.streams)
+            ]
+
+
+async def measure_cell(
+    sides: Mapping[str, Side],
+    rounds: int,
+    temperature: float,
+    streams: int,
+    advance: Callable[[], None],
+) -> PeerCell:
+    """Let all sides answer in turns, vLLM and the target alone first; ``advance`` is called after
+    each round."""
+    speeds: dict[str, list[float]] = {name: [] for name in sides}
+    names, texts = list(sides), dict[str, Sequence[Sequence[int]]]()
+    for number in range(rounds + 1):
+        first = number % len(names)
+        for name in (*names[first:], *names[:first]):
+            answers = await sides[name](streams, temperature)
+            texts[name] = answers.token_ids
+            if number:  # The first round reads the prompts.
+                num_tokens = sum(map(len, answers.token_ids))
+                speeds[name].append(num_tokens / answers.seconds)
+        advance()
+    own, others = texts[names[1]], texts[VLLM]
+    differ = [ours != theirs for ours, theirs in zip(own, others, strict=True)]
+    vllm = speeds.pop(VLLM)
+    num_different = sum(differ) if temperature == GREEDY else None
+    return PeerCell(temperature, streams, vllm, speeds, num_different)
+
+
+def _experiment(plan: PeerPlan, strategy: str) -> Experiment:
+    return Experiment(
+        prompts=plan.prompts(), speculations=[Speculation(strategy)], num_tokens=plan.num_tokens
+    )
+
+
+async def _by_mesh(
+    client: AsyncClient, experiment: Experiment, streams: int, temperature: float
+) -> Answers:
+    (speculation,) = experiment.speculations
+    began = time.perf_counter()
+    runs = await asyncio.gather(
+        *(experiment.timed(client, each, speculation, temperature) for each in range(streams))
+    )
+    seconds = time.perf_counter() - began
+    return Answers([list(run.result.token_ids) for run in runs], seconds)

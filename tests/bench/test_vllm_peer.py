@@ -1,0 +1,27 @@
+"""``specmesh bench vllm`` in vLLM's environment: both sides answer, and say the same."""
+
+import json
+import subprocess
+
+from tests.forks import surroundings
+from tests.vllm import PYTHON, START_SECONDS, needs_vllm
+
+pytestmark = needs_vllm
+
+
+def test_the_mesh_and_vllm_answer_the_same():
+    done = subprocess.run(
+        (
+            *(PYTHON, "-m", "specmesh.bench.peer", "--json", "--temperature", "0"),
+            *("--streams", "2", "--rounds", "1", "--tokens", "8"),
+        ),
+        env=surroundings(),
+        capture_output=True,
+        text=True,
+        timeout=2 * START_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (cell,) = json.loads(done.stdout)["cells"]
+    assert cell["different_texts"] == 0
+    assert cell["strategies"].keys() == {"autoregressive", "auto"}
