@@ -2,6 +2,7 @@
 
 from statistics import median
 
+from tests.client.spans import VERIFIER, cancel, cancelled_call, client, generate, round_
 from tests.traces.otlp import answer
 
 from specmesh.bench.traces.multiply import multiplied
@@ -52,3 +53,14 @@ def test_the_orchestrators_own_time_is_found_and_named():
     assert found.orchestrator_p50_share == 0  # the made-up rounds are all verification
     assert sum(part.p50_share for part in found.parts) > 0.99
     assert {part.part for part in found.parts} >= {PathActivity.QUEUE, PathActivity.OWN}
+    assert found.stops is None
+
+
+def test_it_tells_how_soon_useless_work_stops():
+    spans = [
+        *(client(0, 100), generate(0, 100), round_(0, 100), cancel(20, 22)),
+        *cancelled_call("verify", VERIFIER, (10, 21.5), (11, 27)),
+    ]
+    stops = path_findings([Trace.of(spans)], None).stops
+    assert stops is not None
+    assert (stops.count, stops.p99_ms, stops.orchestrator_p99_ms) == (1, 7, 1.5)

@@ -166,6 +166,11 @@ def _print_path(found: PathFindings) -> None:
     )
     for name, share in found.orchestrator_spans.items():
         console.print(f"  {share:6.2%}  {name}")
+    if (stops := found.stops) is not None:
+        console.print(
+            f"From a rejection to the end of the last work that it made useless: "
+            f"p50 {stops.p50_ms:.1f} ms,\np99 {stops.p99_ms:.1f} ms ({stops.count} rejections)."
+        )
     if found.orchestrator is not None:
         ran, waited = found.orchestrator.ran, found.orchestrator.waited
         console.print(f"It ran {ran:.0%} of the time, and waited {waited:.0%} for a core.")

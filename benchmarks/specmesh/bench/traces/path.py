@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from specmesh.bench.traces.core_use import CoreUse
+from specmesh.traces.analysis.cancellation import StopTimes, cancellations, stop_times
 from specmesh.traces.analysis.path_parts import PathActivity, Stretch, by_service
 from specmesh.traces.analysis.stats import Percentiles
 from specmesh.traces.trace import Trace
@@ -45,6 +46,9 @@ class PathFindings:
     """Longest stretch of its own time, in all answers."""
     orchestrator: CoreUse | None
     """Its use of cores, on or off the critical path."""
+    stops: StopTimes | None
+    """From a rejection until the last server had stopped working on what it made useless; None if
+    nothing was cancelled."""
     parts: tuple[ServicePart, ...]
     """Activities, the largest first."""
 
@@ -74,6 +78,7 @@ def path_findings(traces: Sequence[Trace], orchestrator: CoreUse | None) -> Path
         orchestrator_spans=dict(sorted(by_span.items(), key=lambda item: -item[1])),
         longest_ms=max((each.ms for stretches in own for each in stretches), default=0.0),
         orchestrator=orchestrator,
+        stops=stop_times(cancellations(span for trace in traces for span in trace.spans)),
         parts=tuple(_parts(paths, lengths)),
     )
 
