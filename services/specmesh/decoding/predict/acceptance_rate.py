@@ -129,7 +129,7 @@ class AnswersRate(AcceptanceRate):
     @property
     def common(self) -> AcceptanceRate:
         """The rate of all answers."""
-        return self._everyone
+        return self._everyone.common
 
     @property
     def alpha(self) -> float:
