@@ -24,7 +24,6 @@ from specmesh.orchestrator.replicas.pool.examination import is_healthy
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.retries.attempts import Attempts
 from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of, waits_for_grammar
-from specmesh.orchestrator.replicas.retries.hedging import is_clearly_faster
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.commands import Verify
 from specmesh.orchestrator.strategies.events import Verified
@@ -271,9 +270,7 @@ class VerifyCall:
             hedge = decisive if decisive is self._hedge else None
             overtaken = self._first if hedge is not None else None
             if hedge is not None and overtaken is not None:
-                now = self._loop.time()
-                if is_clearly_faster(now - hedge.began, now - overtaken.began):
-                    self._attempts.overtaken(overtaken.peer, overtaken.began)
+                self._attempts.overtaken(overtaken.peer, overtaken.began, hedge.began)
             _hedges.add(1, {names.HEDGE_WON: overtaken is not None})
         for attempt in self._under_way:
             self._forget(attempt)
