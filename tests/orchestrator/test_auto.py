@@ -271,6 +271,10 @@ def test_rounds_with_drafts_are_measured_once_the_change_to_them_is_over(monkeyp
     monkeypatch.setattr(module, "choose", lambda *_: choice)
     strategy = Auto(goal)
     (check,) = strategy.start(MEASURED)
-    for strategy.now in range(1, UNSETTLED_TOKENS + 4):
+    for strategy.now in range(1, 4):
         _, check = strategy.handle(verified(check.task, says=7))
-    assert seen == [("heads", 1, 1)] * 2
+    assert seen == [("heads", 1, 1)] * 2  # an answer's first strategy has replaced none
+    strategy._num_before = 3
+    for strategy.now in range(4, UNSETTLED_TOKENS + 6):
+        _, check = strategy.handle(verified(check.task, says=7))
+    assert seen == [("heads", 1, 1)] * 4

@@ -47,7 +47,7 @@ async def verified(calls: Calls) -> tuple[tuple[int, ...], int]:
 def learn(mesh: ReplicaPools, seconds: float = 0.002) -> None:
     """As after some calls."""
     for peer in mesh.verifiers.peers:
-        for num_tokens in (1, 8, 64):
+        for num_tokens in (1, 8, len(PROMPT), 64):
             for _ in range(20):
                 mesh.latencies.verifications.add(peer.address, num_tokens, seconds)
 
@@ -184,19 +184,47 @@ async def test_second_calls_are_few_when_all_replicas_are_slow(connect):
     assert len(mesh.verifiers.usable()) == 2
 
 
-async def test_replica_is_charged_only_if_the_hedge_was_clearly_faster(connect):
-    """Where all replicas are slow, or the orchestrator was paused, chance decides who wins."""
-    for hedge_s, charged in ((0.0, True), (0.3, False)):
+async def test_replica_is_not_charged_if_the_hedge_is_late_as_well(connect):
+    """Where all replicas are slow, chance decides which of the two answers first."""
+    for hedge_s, charged in ((0.0, True), (0.6, False)):
         verifiers = [Verifier(), Verifier()]
         mesh = (await connect(verifiers)).mesh
-        learn(mesh)
+        learn(mesh, 0.2)
         faults = deque([hang, partial(asyncio.sleep, hedge_s)])
         for verifier in verifiers:
             verifier.always = lambda faults=faults: faults.popleft()()
         assert await verified(calls_on(mesh)) == ANSWER
         assert not faults
-        spared = [mesh.verifiers.outliers.may_be_healthy(each.address, "") for each in verifiers]
-        assert spared.count(False) == charged
+        assert num_charged(mesh) == charged
+
+
+async def test_hung_replica_is_charged_though_the_hedge_has_to_read_the_prompt(connect):
+    verifiers = [Verifier(), Verifier()]
+    mesh = (await connect(verifiers)).mesh
+    learn(mesh)
+    holder, other = mesh.verifiers.peers
+    for _ in range(20):
+        mesh.latencies.verifications.add(holder.address, 512, 0.4)
+    prefix = CommittedPrefix("s", range(600))
+    prefix.seen_by(holder.identity, prefix.length)
+    deadline = asyncio.get_running_loop().time() + 30
+    request = RequestContext(mesh, prefix, SAMPLING, vocab_size=VOCAB_SIZE, deadline=deadline)
+    for verifier in verifiers:
+        verifier.always = hang if verifier.address == holder.address else reads
+    await verified(Calls(request))
+    assert num_charged(mesh) == 1
+    assert mesh.verifiers.outliers.healthy(other.address)
+
+
+async def reads() -> None:
+    """Read a long prompt."""
+    await asyncio.sleep(0.3)
+
+
+def num_charged(mesh: ReplicaPools) -> int:
+    """The replicas to which a failure was charged."""
+    outliers = mesh.verifiers.outliers
+    return sum(not outliers.may_be_healthy(each.address, "") for each in mesh.verifiers.peers)
 
 
 def test_budget_is_a_share_of_the_calls():

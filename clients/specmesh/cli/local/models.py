@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 DRAFTER_BACKENDS = ("ngram", "prompt-lookup", "random")
-"""Drafters without a model, which use the target's tokenizer: as ``inference/backends`` registers
-them, which takes half a second to import."""
+"""Drafters without a model, which use the target's tokenizer. Listed here because importing
+``inference/backends``, which registers them, takes half a second."""
 
 
 class EngineBackend(StrEnum):

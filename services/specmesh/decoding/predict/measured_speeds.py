@@ -26,7 +26,7 @@ it has done so for long. It is longer in proportion to the speed-up, since the m
 less likely it is none, and the more a timing costs."""
 APART: Final = 2.0
 """The factor on ``SHORTEST`` where no drafter has the host of a verifier, whose processor or GPU it
-would take."""
+would compete for."""
 SURPRISE: Final = 0.1
 """The difference from what is known, as a logarithm, from which on a speed is a surprise."""
 LEAST, MOST = 0.25, 1.25
@@ -129,8 +129,8 @@ class MeasuredSpeeds:
         self._shortest = SHORTEST
 
     def correction(self, strategy: str, kin: frozenset[str] = frozenset()) -> float:
-        """Return the factor on the speed that is expected of ``strategy``: as long as that is
-        unknown 1, or for one of ``kin`` the best of theirs if all of these are lower."""
+        """Return the factor on the speed that is expected of ``strategy``. If that is unknown it is
+        1; for one of ``kin``, if all that are known of these are below 1, the highest of them."""
         if strategy in self._known or strategy not in kin:
             return math.exp(self._log_of(strategy))
         logs = [self._log_of(each) for each in kin & self._known.keys()]

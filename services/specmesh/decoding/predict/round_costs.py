@@ -11,6 +11,8 @@ from specmesh.decoding.predict.returns import LONGEST_SHARE, SLACK
 _QUICK: Final = LONGEST_SHARE / SLACK
 """A call that is back within this share of a period is in time for the next forward, since the
 replica waits that long for those that are about to return (``Returns``)."""
+_SEVERAL: Final = 1.5
+"""Answers that are held from which on there usually are several."""
 _EARLY: Final = 0.1
 """For a later forward a draft must be ready earlier by this share of a period."""
 
@@ -61,6 +63,11 @@ class RoundCosts:
         """The time that a draft of one token takes from this answer and others, none of which
         draft."""
         return max(0.0, self.round_s(1) - self.alone_s) + (self.num_held - 1) * self.level_s
+
+    @property
+    def holds_others(self) -> bool:
+        """True if other answers usually wait while a level is drafted."""
+        return self.num_held >= _SEVERAL
 
     def marginal_s(self, depth: int) -> float:
         """Return the time that another level with one token, in a draft of ``depth`` levels, takes

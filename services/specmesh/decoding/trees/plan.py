@@ -121,8 +121,7 @@ class AdaptiveTree:
             return self._tree(self._limit, below=0.0, price=0.0)
         if self._fills:
             costs = replace(costs, token_s=0.0, sibling_s=0.0)
-        holds_others = costs.num_held > 1
-        acceptance = self._acceptance.common if holds_others else self._acceptance
+        acceptance = self._acceptance.common if costs.holds_others else self._acceptance
         depth = costs.best_depth(acceptance.alpha, self._limit)
         if not self._lookahead and not depth:
             if not self._exploration.tries(costs.explored_s / costs.alone_s):
@@ -132,7 +131,7 @@ class AdaptiveTree:
         rate = self._tokens_per_s(costs)
         below = min(1.0, rate * costs.marginal_s(depth) / self._acceptance.alpha)
         # Answers whose heads draft together all wait for the deepest tree.
-        deepest = depth if holds_others else costs.deepest(depth, self._limit)
+        deepest = depth if costs.holds_others else costs.deepest(depth, self._limit)
         price = min(1.0, rate * (costs.token_s + costs.sibling_s))
         return self._tree(deepest, below, price, costs.most_tokens)
 

@@ -142,8 +142,8 @@ class Outliers:
         now: float,
         cause: EjectionReason = EjectionReason.ERRORS,
     ) -> EjectionReason | None:
-        """Record that a call begun at ``began`` failed through no fault of its own, or that its
-        hedge answered first. Returns the reason if this ejects the replica."""
+        """Record that a call begun at ``began`` failed through no fault of its own, or that a
+        hedge overtook it in good time. Returns the reason if this ejects the replica."""
         record = self._record(replica)
         record.num_in_a_row += 1
         record.failures.append(True)

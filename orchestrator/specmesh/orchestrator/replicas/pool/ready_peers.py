@@ -19,8 +19,8 @@ class ReadyPeers:
         """One for each process: one found at several addresses is called at the first of them."""
         self.kinds = list(dict.fromkeys(each.kind for each in self.peers))
         """Their distinct models, in the order of their addresses."""
-        self.hosts = frozenset(each.address.rpartition(":")[0] for each in self.peers)
-        """Their addresses without ports; of Unix sockets the scheme."""
+        self.hosts = frozenset(_host(each.address) for each in self.peers)
+        """The hosts of their addresses, by which containers of one machine seem apart."""
         self._able: dict[tuple[object, ...], _Able] = {}
         """Those with the model and the features of each need so far."""
 
@@ -53,6 +53,10 @@ class _Able(NamedTuple):
     def of(cls, peers: Iterable[Peer]) -> Self:
         listed = list(peers)
         return cls(listed, min((each.kv_capacity_tokens for each in listed), default=math.inf))
+
+
+def _host(address: str) -> str:
+    return "unix" if address.startswith("unix") else address.rpartition(":")[0]
 
 
 def distinct(peers: Iterable[Peer]) -> list[Peer]:

@@ -17,7 +17,6 @@ from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.retries.blame import Blame
 from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
-from specmesh.orchestrator.replicas.retries.hedging import is_clearly_faster
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.serving.errors import FailedPreconditionStatus, retry_after_s
 from specmesh.serving.metrics import QUARANTINES
@@ -160,11 +159,9 @@ class Attempts:
         self.close()
         self._pool.answered(peer, began, pace)
 
-    def overtaken(self, peer: Peer, began: float, hedge_began: float) -> None:
-        """Record that the hedge of an attempt at ``peer`` has just answered first."""
-        now = asyncio.get_running_loop().time()
-        if is_clearly_faster(now - hedge_began, now - began):
-            self._charges.append((peer, began, EjectionReason.LATENCY))
+    def overtaken(self, peer: Peer, began: float) -> None:
+        """Charge ``peer``, whose late attempt was overtaken by a hedge in good time."""
+        self._charges.append((peer, began, EjectionReason.LATENCY))
 
     def failed(self, peer: Peer, began: float, error: grpc.aio.AioRpcError) -> None:
         """Record a failed attempt. Raises its error if a retry would be useless or harmful."""

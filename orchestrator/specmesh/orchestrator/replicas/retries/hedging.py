@@ -10,16 +10,6 @@ HEDGES_PER_CALL = 0.05
 """Added to the budget by each answered call."""
 MAX_HEDGES = 10.0
 """Most hedges that the budget can hold."""
-CLEARLY_FASTER = 2.0
-"""A hedge that wins charges its rival's replica only if the rival had run this many times as long.
-Where all replicas are slow, or the orchestrator was paused, which of the two answers first is
-chance."""
-
-
-def is_clearly_faster(hedge_s: float, rival_s: float) -> bool:
-    """Return whether a hedge that answered after ``hedge_s`` shows that its rival, unanswered after
-    ``rival_s``, went to a replica that hangs or is slow."""
-    return rival_s >= CLEARLY_FASTER * hedge_s
 
 
 class HedgeBudget:

@@ -44,7 +44,8 @@ CHOICES: Final[Mapping[str, type[Strategy]]] = {
 LEAST_TOKENS: Final = 8
 """Tokens after which the choice is made again: a change costs what was drafted."""
 UNSETTLED_TOKENS: Final = 8
-"""Tokens after a change whose speed does not count: drafts begin anew, and others still change."""
+"""The first tokens after a change, whose speed does not count: drafts begin anew, and other answers
+still change."""
 TIMING: Final = Choice(
     ALONE, "the target alone is timed, to compare it with drafts", tentative=True
 )
@@ -107,8 +108,9 @@ class Auto(Strategy):
     def _measure(self, num_tokens: int) -> None:
         """Record the time of a round that has committed ``num_tokens``."""
         choice, capacity = self._choice, self._capacity
-        num_before = self._num_tokens - num_tokens - self._num_before
-        counts = choice.strategy == ALONE or (choice.expected and num_before > UNSETTLED_TOKENS)
+        unsettled = UNSETTLED_TOKENS if self._num_before else 0
+        is_settled = self._num_tokens - num_tokens >= self._num_before + unsettled
+        counts = choice.strategy == ALONE or (choice.expected and is_settled)
         if self._since is not None and counts:
             self._goal.acceptance.speeds.add(
                 *(choice.strategy, num_tokens, self.now - self._since),

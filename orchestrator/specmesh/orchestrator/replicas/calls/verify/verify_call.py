@@ -79,7 +79,7 @@ class VerifyCall:
         self._hedge: VerifyAttempt | None = None
         self._has_hedged = False
         """True if the first attempt has been hedged."""
-        self._late_s = self._late_at = inf
+        self._late_s = self._late_at = self._hedge_late_at = inf
         self._waiting: asyncio.Task[None] | None = None
         """Waits until a replica can be tried."""
         self._is_over = False
@@ -183,6 +183,7 @@ class VerifyCall:
         self._has_hedged = True
         try:
             self._hedge = attempt = self._attempt(self._attempts.reserve_another(late))
+            self._hedge_late_at = attempt.began + self._lateness(attempt.peer)
             attempt.send(hedge=True)
         except Exception as error:
             self._finish(error)
@@ -267,10 +268,11 @@ class VerifyCall:
         self._late_at = inf
         if self._has_hedged:
             self._has_hedged = False
-            hedge = decisive if decisive is self._hedge else None
-            overtaken = self._first if hedge is not None else None
-            if hedge is not None and overtaken is not None:
-                self._attempts.overtaken(overtaken.peer, overtaken.began, hedge.began)
+            is_hedge = decisive is not None and decisive is self._hedge
+            overtaken = self._first if is_hedge else None
+            # Where the hedge is late too, all replicas are slow, and chance decides.
+            if overtaken is not None and self._loop.time() <= self._hedge_late_at:
+                self._attempts.overtaken(overtaken.peer, overtaken.began)
             _hedges.add(1, {names.HEDGE_WON: overtaken is not None})
         for attempt in self._under_way:
             self._forget(attempt)
