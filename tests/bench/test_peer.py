@@ -1,6 +1,7 @@
 """The mesh beside vLLM: what is compared, what is told, and where there is no vLLM."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -9,19 +10,23 @@ from specmesh.bench.peer.plan import PROMPT_TOKENS, PeerPlan
 from specmesh.bench.peer.report import as_json, tables
 from specmesh.bench.peer.rounds import VLLM, PeerCell, measure_cell
 from specmesh.bench.peer.vllm_alone import Answers
-from specmesh.models import TARGET, path
+from specmesh.inference.model import ModelNotLoadable
+from specmesh.models import DRAFTER, TARGET, path
 
 PLAN = PeerPlan(
     target=str(path(TARGET)),
+    drafters=(),
+    backend="transformers",
     strategies=("autoregressive", "auto"),
     temperatures=(0.0, 0.8),
     streams=(1, 32),
     num_tokens=16,
     rounds=3,
     threads=2,
+    mesh_threads=1,
 )
 CELL = PeerCell(
-    0.0, 8, (100.0, 200.0, 50.0), {"autoregressive": (50, 110, 20), "auto": (90, 210, 60)}, 1
+    0.0, 8, (100.0, 200.0, 50.0), {"autoregressive": (50, 110, 20), "auto": (90, 210, 60)}, 1, 0
 )
 
 
@@ -71,7 +76,9 @@ def test_ratios_are_those_of_rounds_and_not_of_medians():
     console = Console(width=80, record=True)
     for table in tables(PLAN, [CELL]):
         console.print(table)
-    assert "90, 1.05 x" in console.export_text()
+    text = console.export_text()
+    assert "90, 1.05 x" in text
+    assert "1 of 8 texts differ" in text
 
 
 def test_where_there_is_no_vllm_it_says_how_to_get_it(bench):
@@ -80,7 +87,16 @@ def test_where_there_is_no_vllm_it_says_how_to_get_it(bench):
     assert "make setup-vllm" in done.stderr
 
 
-def test_a_strategy_that_changes_the_text_is_refused(bench):
-    done = bench("vllm", "--strategy", "filter")
-    assert done.exit_code == 2
-    assert "is not one of" in done.stderr
+def test_a_model_without_a_tokenizer_is_named():
+    with pytest.raises(ModelNotLoadable, match="tokenizer of /nowhere"):
+        replace(PLAN, target="/nowhere").prompts()
+
+
+def test_a_strategy_that_the_models_cannot_run_is_refused(bench):
+    for wrong in (
+        ("filter",),
+        ("heads", "--backend", "transformers", "--target", str(path(DRAFTER))),
+    ):
+        done = bench("vllm", "--strategy", *wrong)
+        assert done.exit_code == 2
+        assert "is not one of" in done.stderr

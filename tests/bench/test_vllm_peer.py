@@ -6,6 +6,8 @@ import subprocess
 from tests.forks import surroundings
 from tests.vllm import PYTHON, START_SECONDS, needs_vllm
 
+from specmesh.bench.peer.plan import PROMPT_TOKENS
+
 pytestmark = needs_vllm
 
 
@@ -24,4 +26,5 @@ def test_the_mesh_and_vllm_answer_the_same():
     assert done.returncode == 0, done.stderr
     (cell,) = json.loads(done.stdout)["cells"]
     assert cell["different_texts"] == 0
+    assert cell["vllm_cached_tokens"] == 2 * (PROMPT_TOKENS - 1)
     assert cell["strategies"].keys() == {"autoregressive", "auto"}

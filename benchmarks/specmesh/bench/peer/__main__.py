@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from tempfile import mkdtemp
@@ -23,9 +24,8 @@ from specmesh.cli.local.models import EngineBackend
 from specmesh.cli.runner import run
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.vllm.versions import check_versions
-from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.serving.process.typer_app import App
-from specmesh.tools.kit.experiment import AUTOREGRESSIVE, TEMPERATURES
+from specmesh.tools.kit.experiment import AUTOREGRESSIVE, TEMPERATURES, lossless
 from specmesh.tools.kit.options import Json, Temperatures, Tokens
 from specmesh.tools.kit.progress import progress
 
@@ -76,18 +76,21 @@ def main(
     """Compare a mesh with vLLM, which decodes the same prompts in one process and by itself.
 
     It must run in vLLM's environment: .venv-vllm/bin/specmesh bench vllm, after make setup-vllm.
-    Both take turns at the same cores. The default takes some five minutes on two cores.
+    Both take turns at the same cores. By default vLLM has all of them, and each process of the mesh
+    one thread. The default takes some five minutes on two cores.
     """
-    strategies = _known(strategy or USUAL_STRATEGIES)
     models = pair.real_models(mesh_threads, backend=backend)
     plan = PeerPlan(
         target=models.target,
-        strategies=strategies,
-        temperatures=temperature or TEMPERATURES,
+        drafters=models.drafter_names,
+        backend=backend,
+        strategies=_able(strategy or USUAL_STRATEGIES, lossless(models)),
+        temperatures=sorted(set(temperature or TEMPERATURES)),
         streams=sorted(set(streams or STREAMS)),
         num_tokens=tokens,
         rounds=rounds,
         threads=threads or max(1, len(available())),
+        mesh_threads=mesh_threads,
     )
     options = MeshOptions(models=models, threads=mesh_threads, drain_s=1.0)
     console = Console(stderr=True, highlight=False)
@@ -102,6 +105,9 @@ def main(
         with progress("rounds", plan.num_rounds, console) as advance:
             try:
                 cells = await measure(plan, options, directory, console.print, advance)
+            except ModelNotLoadable as error:
+                typer.echo(f"specmesh: {error}", err=True)
+                return ExitStatus.FAILED
             except BrokenProcessPool:
                 typer.echo("specmesh: vLLM's process was killed; is there enough memory?", err=True)
                 return ExitStatus.FAILED
@@ -115,11 +121,12 @@ def main(
     run(work())
 
 
-def _known(strategies: list[str] | tuple[str, ...]) -> list[str]:
-    """Return the strategies, the target alone first. Raises BadParameter."""
+def _able(strategies: Sequence[str], able: Sequence[str]) -> list[str]:
+    """Return the strategies, the target alone first. Raises BadParameter unless the mesh's models
+    are ``able`` to run all of them."""
     for name in strategies:
-        if name not in LOSSLESS:
-            known = ", ".join(LOSSLESS)
+        if name not in able:
+            known = ", ".join(able)
             raise typer.BadParameter(f"{name!r} is not one of: {known}", param_hint="--strategy")
     return list(dict.fromkeys((AUTOREGRESSIVE, *strategies)))
 

@@ -30,6 +30,7 @@ def as_json(plan: PeerPlan, cells: Sequence[PeerCell]) -> dict[str, Any]:
                     for name, speeds in cell.strategies.items()
                 },
                 "different_texts": cell.num_different,
+                "vllm_cached_tokens": cell.num_cached_tokens,
             }
             for cell in cells
         ],
@@ -51,4 +52,8 @@ def tables(plan: PeerPlan, cells: Sequence[PeerCell]) -> Iterator[WholeTable]:
                         for name, speeds in cell.strategies.items()
                     ),
                 )
+        told = [cell for cell in cells if cell.temperature == temperature]
+        if any(cell.num_different for cell in told):
+            differ = sum(cell.num_different or 0 for cell in told)
+            table.caption = f"{differ} of {sum(cell.streams for cell in told)} texts differ"
         yield table

@@ -35,6 +35,8 @@ class PeerCell:
     strategies: Mapping[str, Sequence[float]]
     num_different: int | None
     """Number of texts of the target alone that differ from vLLM's; None unless greedy."""
+    num_cached_tokens: int | None
+    """Tokens of all prompts that vLLM had kept in the last round."""
 
     def ratio(self, strategy: str) -> float:
         """Return the speed of a strategy over that of vLLM: the median over the rounds."""
@@ -49,8 +51,8 @@ async def measure(
     report: Callable[[str], None],
     advance: Callable[[], None],
 ) -> list[PeerCell]:
-    """Measure all cells; ``advance`` is called after each round. Raises StartError, SpecmeshError,
-    and BrokenProcessPool if vLLM's process dies."""
+    """Measure all cells; ``advance`` is called after each round. Raises ModelNotLoadable,
+    StartError, SpecmeshError, and BrokenProcessPool if vLLM's process dies."""
     prompts = plan.prompts()
     loop = asyncio.get_running_loop()
     with processes(1) as pool:
@@ -66,7 +68,10 @@ async def measure(
         ):
             sides: dict[str, Side] = {VLLM: vllm}
             for name in plan.strategies:
-                sides[name] = partial(_by_mesh, client, _experiment(plan, name))
+                experiment = Experiment(
+                    prompts=prompts, speculations=[Speculation(name)], num_tokens=plan.num_tokens
+                )
+                sides[name] = partial(_by_mesh, client, experiment)
             return [
                 await measure_cell(sides, plan.rounds, temperature, streams, advance)
                 for temperature, streams in product(plan.temperatures, plan.streams)
@@ -83,27 +88,23 @@ async def measure_cell(
     """Let all sides answer in turns, vLLM and the target alone first; ``advance`` is called after
     each round."""
     speeds: dict[str, list[float]] = {name: [] for name in sides}
-    names, texts = list(sides), dict[str, Sequence[Sequence[int]]]()
+    names, latest = list(sides), dict[str, Answers]()
     for number in range(rounds + 1):
         first = number % len(names)
         for name in (*names[first:], *names[:first]):
             answers = await sides[name](streams, temperature)
-            texts[name] = answers.token_ids
+            latest[name] = answers
             if number:  # The first round reads the prompts.
                 num_tokens = sum(map(len, answers.token_ids))
                 speeds[name].append(num_tokens / answers.seconds)
         advance()
-    own, others = texts[names[1]], texts[VLLM]
-    differ = [ours != theirs for ours, theirs in zip(own, others, strict=True)]
+    by_vllm, own = latest[VLLM], latest[names[1]]
+    texts = zip(own.token_ids, by_vllm.token_ids, strict=True)
+    differ = [ours != theirs for ours, theirs in texts]
     vllm = speeds.pop(VLLM)
     num_different = sum(differ) if temperature == GREEDY else None
-    return PeerCell(temperature, streams, vllm, speeds, num_different)
-
-
-def _experiment(plan: PeerPlan, strategy: str) -> Experiment:
-    return Experiment(
-        prompts=plan.prompts(), speculations=[Speculation(strategy)], num_tokens=plan.num_tokens
-    )
+    cached = by_vllm.num_cached_tokens
+    return PeerCell(temperature, streams, vllm, speeds, num_different, cached)
 
 
 async def _by_mesh(

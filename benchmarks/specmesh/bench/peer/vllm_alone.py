@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from specmesh.bench.peer.plan import PROMPT_TOKENS, PeerPlan
+from specmesh.inference.model import ModelNotLoadable
 
-CACHE_BYTES = 1 << 30
+CACHE_BYTES = 2 << 30
 ENVIRONMENT = {
     "VLLM_CONFIGURE_LOGGING": "0",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in process
@@ -29,16 +30,19 @@ class Answers:
 
     token_ids: Sequence[Sequence[int]]
     seconds: float
+    num_cached_tokens: int | None = None
+    """Tokens of the prompts that vLLM had kept; None from a mesh."""
 
 
 def start(plan: PeerPlan) -> None:
-    """Load the target: float32, without compiling, which takes minutes on CPUs."""
+    """Load the target: float32, without compiling, which takes minutes on CPUs. Raises
+    ``ModelNotLoadable``."""
     logging.disable(logging.WARNING)  # vLLM logs a lot as it loads.
     os.environ.update(ENVIRONMENT, OMP_NUM_THREADS=str(plan.threads))
     from vllm import LLM
 
-    _engine.append(
-        LLM(
+    try:
+        engine = LLM(
             plan.target,
             dtype="float32",
             enforce_eager=True,
@@ -47,7 +51,9 @@ def start(plan: PeerPlan) -> None:
             kv_cache_memory_bytes=CACHE_BYTES,
             generation_config="vllm",
         )
-    )
+    except Exception as error:  # of many types, some of which cannot be sent to another process
+        raise ModelNotLoadable(f"vLLM cannot load {plan.target}: {error}") from None
+    _engine.append(engine)
 
 
 def answer(prompts: Sequence[Sequence[int]], num_tokens: int, temperature: float) -> Answers:
@@ -59,4 +65,8 @@ def answer(prompts: Sequence[Sequence[int]], num_tokens: int, temperature: float
     began = time.perf_counter()
     found = _engine[0].generate(asked, params, use_tqdm=False)
     seconds = time.perf_counter() - began
-    return Answers([list(each.outputs[0].token_ids) for each in found], seconds)
+    return Answers(
+        [list(each.outputs[0].token_ids) for each in found],
+        seconds,
+        sum(each.num_cached_tokens or 0 for each in found),
+    )

@@ -2,7 +2,7 @@
 
 A tile is some tokens of one sequence with all query heads that share a KV head, so that keys and
 values are read once for all of them: a row of the tile is one such head of one token. Several
-programs share the keys of a tile, and the last of them to end merges what they have found (see
+programs share the keys of a tile, and the last of them to finish merges what they have found (see
 ``softmax_kernel``). Triton inlines all functions and takes named tuples apart: both are free.
 
 ``tiles`` ``[tiles, 3]`` are a sequence, its first token in the tile and the number of tokens, 0 for
@@ -138,7 +138,8 @@ def _sequence(sequence_ptr, tables_ptr):
 
 @triton.jit
 def _range(length, split, num_splits, BLOCK_N: tl.constexpr):
-    """Return the first key of a program, the end of its keys, and the number of programs."""
+    """Return the first key of a program, the end of its keys, and the number of programs
+    that have keys."""
     # At least two blocks of keys for each program: starting one takes as long as reading them.
     per_split = tl.maximum(tl.cdiv(tl.cdiv(length, BLOCK_N), num_splits), 2) * BLOCK_N
     num_used = tl.cdiv(length, per_split)

@@ -1,7 +1,8 @@
 """The softmax over a range of keys in Triton, and how programs merge those of several ranges.
 
 Each program has a softmax of its own over its range (Dao et al., "Flash-Decoding for long-context
-inference", 2023). The last of them to end merges all by the logarithms of their sums.
+inference", 2023). The last of them to finish merges all by their highest scores
+and sums of weights.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Softmax(NamedTuple):
 class Results(NamedTuple):
     """Where results go: to ``out`` ``[num_tokens, num_heads, head_dim]``; those of each range to
     ``partial`` ``[ranges, num_tokens, num_heads, head_dim]`` and ``sums`` ``[ranges, num_tokens,
-    num_heads, 2]``, of which the tile's ``counter`` has the number that are there."""
+    num_heads, 2]``. ``counter`` is how many ranges of the tile are there."""
 
     out_ptr: Any
     partial_ptr: Any
@@ -52,7 +53,7 @@ class Results(NamedTuple):
 @triton.jit
 def no_keys(ROWS: tl.constexpr, WIDTH: tl.constexpr):
     """Return the softmax over no keys, for ``ROWS`` rows of ``WIDTH`` dimensions."""
-    highest = tl.full([ROWS], -1e30, tl.float32)  # minus infinity less itself would not be a number
+    highest = tl.full([ROWS], -1e30, tl.float32)  # not -inf, since -inf - -inf is NaN
     sums = tl.zeros([ROWS], tl.float32)
     return Softmax(highest, sums, tl.zeros([ROWS, WIDTH], tl.float32))
 
@@ -71,13 +72,13 @@ def add(softmax, scores, values):
 
 
 @triton.jit
-def finish(softmax, results, rows, dims, split, num_splits, HEAD_DIM: tl.constexpr):
-    """Write the results, if this is the only program of its tile, or the last of ``num_splits`` to
-    end; else leave the softmax of range ``split`` to that one."""
+def finish(softmax, results, rows, dims, split, num_used, HEAD_DIM: tl.constexpr):
+    """Write the results, if this is the only program of its tile, or the last of ``num_used`` to
+    finish; else leave the softmax of range ``split`` to that one."""
     numbers = rows.tokens * results.num_heads + rows.heads
     places = numbers[:, None].to(tl.int64) * HEAD_DIM + dims.indexes[None, :]
     shown = rows.used[:, None] & dims.inside[None, :]
-    if num_splits > 1:
+    if num_used > 1:
         stride = results.num_tokens * results.num_heads
         sums_ptr = results.sums_ptr + (split * stride + numbers) * 2
         tl.store(sums_ptr, softmax.highest, rows.used)
@@ -85,11 +86,11 @@ def finish(softmax, results, rows, dims, split, num_splits, HEAD_DIM: tl.constex
         tl.store(results.partial_ptr + split * stride * HEAD_DIM + places, softmax.attended, shown)
         tl.debug_barrier()  # what all threads have stored comes before the arrival
         arrived = tl.atomic_add(results.counter_ptr, 1, sem="acq_rel")
-        if arrived == num_splits - 1:
+        if arrived == num_used - 1:
             tl.debug_barrier()  # and the arrival before what any thread loads
             tl.store(results.counter_ptr, 0)
             softmax = no_keys(shown.shape[0], shown.shape[1])
-            for other in range(0, num_splits):
+            for other in range(0, num_used):
                 sums_ptr = results.sums_ptr + (other * stride + numbers) * 2
                 partial_ptr = results.partial_ptr + other * stride * HEAD_DIM
                 softmax = _merge(softmax, sums_ptr, partial_ptr, places, rows.used, shown)
