@@ -5,7 +5,7 @@ import pytest
 from specmesh.inference.grammar import grammars
 
 
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def patient_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine takes longer to compile a grammar than a draft waits for it."""
     monkeypatch.setattr(grammars, "DRAFT_SECONDS", 10.0)

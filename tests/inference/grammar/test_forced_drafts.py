@@ -13,6 +13,8 @@ from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2
 from specmesh.serving.codec.wire import read_distributions, write_sampling
 
+pytestmark = pytest.mark.usefixtures("patient_drafts")
+
 PREFIX = [3, *range(300, 339)]
 
 

@@ -23,6 +23,8 @@ from specmesh.inference.grammar.answer_mask import AnswerMask
 from specmesh.inference.grammar.states import RecentStates
 from specmesh.inference.service.growth import DraftShape, GrowingDraft
 
+pytestmark = pytest.mark.usefixtures("patient_drafts")
+
 VOCAB = 40
 PREFIX = [1, 2, 3]
 SAMPLINGS = [

@@ -37,6 +37,8 @@ from specmesh.serving.codec.wire import read_distributions, write_sampling, writ
 from specmesh.serving.errors import error_info, invalid_field
 from specmesh.v1 import model_pb2
 
+pytestmark = pytest.mark.usefixtures("patient_drafts")
+
 NEVER = Cancellation()
 SCHEMA = Grammar(
     GrammarKind.JSON_SCHEMA,
