@@ -16,17 +16,17 @@ def placement(verifiers, drafter, rest):
     [
         ([], 2, 1, placement([[], []], [], [])),
         ([3], 1, 1, placement([[3]], [3], [3])),
-        ([0, 1], 1, 1, placement([[0]], [1], [0])),
-        ([0, 1], 3, 1, placement([[0], [0], [0]], [1], [0])),
-        ([0, 1], 1, 2, placement([[0]], [1], [0])),
+        ([0, 1], 1, 1, placement([[0]], [1], [1])),
+        ([0, 1], 3, 1, placement([[0], [0], [0]], [1], [1])),
+        ([0, 1], 1, 2, placement([[0]], [1], [1])),
         ([0, 1, 2], 1, 1, placement([[0]], [2], [1])),
         ([0, 1, 2, 3], 2, 1, placement([[0], [1]], [3], [2])),
-        ([0, 1, 2, 3], 3, 1, placement([[0], [1], [2]], [3], [0, 1, 2])),
+        ([0, 1, 2, 3], 3, 1, placement([[0], [1], [2]], [3], [3])),
         ([0, 1, 2, 3, 4, 5, 6], 2, 2, placement([[0, 1], [2, 3]], [6], [4, 5])),
-        ([0, 1, 2, 3], 2, 2, placement([[0, 1, 2], [0, 1, 2]], [3], [0, 1, 2])),
+        ([0, 1, 2, 3], 2, 2, placement([[0, 1, 2], [0, 1, 2]], [3], [3])),
     ],
 )
-def test_a_drafter_gets_a_core_of_its_own_and_verifiers_the_next(
+def test_verifiers_get_the_first_cores_a_drafter_the_last_and_the_others_what_is_left_or_that(
     cores, num_verifiers, threads, expected
 ):
     assert place(cores, num_verifiers, threads) == expected

@@ -1,8 +1,8 @@
 """The placement of processes on cores.
 
-A drafter works while the target does, so it gets a core of its own. Each verifier gets ``threads``
+A drafter works while the target does, so it gets another core. Each verifier gets ``threads``
 cores as far as they suffice, and the orchestrator, Redis and the client get the rest. Without a
-rest they share the verifiers' cores: they work while a verifier waits, and vice versa.
+rest they share the drafter's core: with many answers the target never waits, and a drafter does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def place(cores: Sequence[int], num_verifiers: int, threads: int) -> Placement:
         return Placement((anywhere,) * num_verifiers, anywhere, anywhere)
     *others, last = cores
     needed = num_verifiers * threads
-    rest = frozenset(others[needed:] or others)
+    rest = frozenset(others[needed:] or [last])
     if len(others) < needed:
         return Placement((frozenset(others),) * num_verifiers, frozenset({last}), rest)
     slices = (others[n * threads : (n + 1) * threads] for n in range(num_verifiers))
