@@ -9,7 +9,7 @@ from rich.console import Console
 from specmesh.bench.peer.plan import PROMPT_TOKENS, PeerPlan
 from specmesh.bench.peer.report import as_json, tables
 from specmesh.bench.peer.rounds import VLLM, PeerCell, measure_cell
-from specmesh.bench.peer.vllm_alone import Answers
+from specmesh.bench.peer.vllm_alone import TimedAnswers
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.models import DRAFTER, TARGET, path
 
@@ -42,7 +42,7 @@ async def test_all_sides_take_turns_and_the_first_round_does_not_count():
     def side(name, seconds):
         async def answer(streams, temperature):
             asked.append(name)
-            return Answers([[1, 2]] * streams, seconds if len(asked) > 3 else 100.0)
+            return TimedAnswers([[1, 2]] * streams, seconds if len(asked) > 3 else 100.0)
 
         return answer
 
@@ -58,7 +58,7 @@ async def test_all_sides_take_turns_and_the_first_round_does_not_count():
 async def test_texts_are_compared_only_where_they_must_be_the_same():
     def side(token):
         async def answer(streams, _):
-            return Answers([[token]] * streams, 1.0)
+            return TimedAnswers([[token]] * streams, 1.0)
 
         return answer
 

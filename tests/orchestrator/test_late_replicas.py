@@ -44,10 +44,10 @@ async def verified(calls: Calls) -> tuple[tuple[int, ...], int]:
     return verdict.accepted_nodes, verdict.next_token
 
 
-def learn(mesh: ReplicaPools, seconds: float = 0.002) -> None:
-    """As after some calls."""
+def learn(mesh: ReplicaPools, seconds: float = 0.002, sizes: tuple[int, ...] = (1, 8, 64)) -> None:
+    """As after some calls of so many tokens."""
     for peer in mesh.verifiers.peers:
-        for num_tokens in (1, 8, len(PROMPT), 64):
+        for num_tokens in sizes:
             for _ in range(20):
                 mesh.latencies.verifications.add(peer.address, num_tokens, seconds)
 
@@ -189,7 +189,7 @@ async def test_replica_is_not_charged_if_the_hedge_is_late_as_well(connect):
     for hedge_s, charged in ((0.0, True), (0.6, False)):
         verifiers = [Verifier(), Verifier()]
         mesh = (await connect(verifiers)).mesh
-        learn(mesh, 0.2)
+        learn(mesh, 0.2, (len(PROMPT),))
         faults = deque([hang, partial(asyncio.sleep, hedge_s)])
         for verifier in verifiers:
             verifier.always = lambda faults=faults: faults.popleft()()

@@ -13,7 +13,7 @@ from statistics import median
 
 from specmesh.bench.peer import vllm_alone
 from specmesh.bench.peer.plan import PeerPlan
-from specmesh.bench.peer.vllm_alone import Answers
+from specmesh.bench.peer.vllm_alone import TimedAnswers
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.client import AsyncClient
 from specmesh.tools.kit.experiment import GREEDY, Experiment, Speculation
@@ -21,8 +21,8 @@ from specmesh.tools.kit.processes import processes
 
 VLLM = "vllm"
 
-Side = Callable[[int, float], Awaitable[Answers]]
-"""Answers the first prompts, as many as there are streams, at a temperature."""
+Side = Callable[[int, float], Awaitable[TimedAnswers]]
+"""TimedAnswers the first prompts, as many as there are streams, at a temperature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ async def measure(
     with processes(1) as pool:
         await loop.run_in_executor(pool, vllm_alone.start, plan)
 
-        async def vllm(streams: int, temperature: float) -> Answers:
+        async def vllm(streams: int, temperature: float) -> TimedAnswers:
             asked = prompts[:streams], plan.num_tokens, temperature
             return await loop.run_in_executor(pool, vllm_alone.answer, *asked)
 
@@ -88,7 +88,7 @@ async def measure_cell(
     """Let all sides answer in turns, vLLM and the target alone first; ``advance`` is called after
     each round."""
     speeds: dict[str, list[float]] = {name: [] for name in sides}
-    names, latest = list(sides), dict[str, Answers]()
+    names, latest = list(sides), dict[str, TimedAnswers]()
     for number in range(rounds + 1):
         first = number % len(names)
         for name in (*names[first:], *names[:first]):
@@ -109,11 +109,11 @@ async def measure_cell(
 
 async def _by_mesh(
     client: AsyncClient, experiment: Experiment, streams: int, temperature: float
-) -> Answers:
+) -> TimedAnswers:
     (speculation,) = experiment.speculations
     began = time.perf_counter()
     runs = await asyncio.gather(
         *(experiment.timed(client, each, speculation, temperature) for each in range(streams))
     )
     seconds = time.perf_counter() - began
-    return Answers([list(run.result.token_ids) for run in runs], seconds)
+    return TimedAnswers([list(run.result.token_ids) for run in runs], seconds)

@@ -25,8 +25,8 @@ _engine: list[Any] = []  # The ``vllm.LLM`` of this process.
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """Answers that were made together, and the time until the last of them was complete."""
+class TimedAnswers:
+    """TimedAnswers that were made together, and the time until the last of them was complete."""
 
     token_ids: Sequence[Sequence[int]]
     seconds: float
@@ -56,7 +56,7 @@ def start(plan: PeerPlan) -> None:
     _engine.append(engine)
 
 
-def answer(prompts: Sequence[Sequence[int]], num_tokens: int, temperature: float) -> Answers:
+def answer(prompts: Sequence[Sequence[int]], num_tokens: int, temperature: float) -> TimedAnswers:
     """Answer all ``prompts`` at the same time."""
     from vllm import SamplingParams
 
@@ -65,7 +65,7 @@ def answer(prompts: Sequence[Sequence[int]], num_tokens: int, temperature: float
     began = time.perf_counter()
     found = _engine[0].generate(asked, params, use_tqdm=False)
     seconds = time.perf_counter() - began
-    return Answers(
+    return TimedAnswers(
         [list(each.outputs[0].token_ids) for each in found],
         seconds,
         sum(each.num_cached_tokens or 0 for each in found),
