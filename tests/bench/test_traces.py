@@ -5,9 +5,11 @@ from statistics import median
 from tests.client.spans import VERIFIER, cancel, cancelled_call, client, generate, round_
 from tests.traces.otlp import answer
 
+from specmesh.bench.traces.__main__ import _prompts
 from specmesh.bench.traces.multiply import multiplied
 from specmesh.bench.traces.path import path_findings
 from specmesh.bench.traces.store import QUERIES, fill, time_lists, time_shows
+from specmesh.cli.local.models import WaitingModels
 from specmesh.traces.analysis.path_parts import PathActivity
 from specmesh.traces.spans import spans_from
 from specmesh.traces.store.limits import MIN_BYTES, StoreLimits
@@ -64,3 +66,10 @@ def test_it_tells_how_soon_useless_work_stops():
     stops = path_findings([Trace.of(spans)], None).stops
     assert stops is not None
     assert (stops.count, stops.p99_ms, stops.orchestrator_p99_ms) == (1, 7, 1.5)
+
+
+def test_prompts_of_many_answers_stay_within_the_vocabulary():
+    assert (
+        max(map(max, _prompts(1_000, real=False)))
+        < WaitingModels(target_ms=1, drafter_ms=1, acceptance=1).vocab_size
+    )

@@ -35,6 +35,8 @@ from specmesh.traces.trace import Trace
 app = App(no_args_is_help=True)
 
 _PROMPT_TOKENS = 16
+_VOCABULARY = 256
+"""The tokens of waiting models."""
 _SAMPLE_STRATEGIES = ("dsi", "speculative", "autoregressive", "branch-prediction")
 _MIB = 1024 * 1024
 
@@ -120,7 +122,8 @@ def _say(line: str) -> None:
 
 def _prompts(count: int, real: bool) -> Sequence[Prompt]:
     if not real:
-        return [tuple(range(number, number + _PROMPT_TOKENS)) for number in range(count)]
+        firsts = (number % (_VOCABULARY - _PROMPT_TOKENS) for number in range(count))
+        return [tuple(range(first, first + _PROMPT_TOKENS)) for first in firsts]
     shipped = read_prompts(None)
     return [shipped[number % len(shipped)] for number in range(count)]
 
