@@ -69,7 +69,5 @@ def test_it_tells_how_soon_useless_work_stops():
 
 
 def test_prompts_of_many_answers_stay_within_the_vocabulary():
-    assert (
-        max(map(max, _prompts(1_000, real=False)))
-        < WaitingModels(target_ms=1, drafter_ms=1, acceptance=1).vocab_size
-    )
+    models = WaitingModels(target_ms=1, drafter_ms=1, acceptance=1)
+    assert max(map(max, _prompts(1_000, real=False))) < models.vocab_size
