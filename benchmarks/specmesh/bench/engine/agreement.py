@@ -69,7 +69,7 @@ def margins_nats(plan: EnginePlan, flips: Sequence[Flip]) -> list[float]:
 
     torch.set_num_threads(plan.threads)
     model = load_plain(plan.model, "float32", plan.device)
-    prompts = Prompts(plan).mixed(max(flip.prompt for flip in flips) + 1)
+    prompts = Prompts(plan.model, plan.seed).mixed(max(flip.prompt for flip in flips) + 1)
     margins = []
     for flip in flips:
         tokens = torch.tensor([[*prompts[flip.prompt], *flip.before]], device=model.device)

@@ -36,7 +36,7 @@ def generate_batches(plan: EnginePlan, batch_size: int) -> Iterator[Turn]:
 
     torch.set_num_threads(plan.threads)
     model = load_plain(plan.model, plan.dtype, plan.device)
-    prompts = Prompts(plan)
+    prompts = Prompts(plan.model, plan.seed)
     _generate(model, prompts.warm_up(batch_size), _WARM_UP_TOKENS)
     timed = prompts.mixed(plan.num_answers(batch_size))
     for turn in plan.turns(batch_size):

@@ -44,7 +44,7 @@ class SharedPrefix:
 
 def answer_streams(plan: EnginePlan, num_streams: int) -> Iterator[Turn]:
     """Yield greedy answers to the prompts, in order, by that many concurrent clients."""
-    prompts = Prompts(plan)
+    prompts = Prompts(plan.model, plan.seed)
     with serving(plan) as engine:
         warm_up = prompts.warm_up(num_streams)
         asyncio.run(answer_all(engine, warm_up, _WARM_UP_TOKENS, num_streams))
@@ -95,7 +95,7 @@ def width_ms(plan: EnginePlan) -> dict[int, float]:
 
 
 async def _width_ms(plan: EnginePlan) -> dict[int, float]:
-    text = Prompts(plan).of_length(WIDTH_PREFIX_TOKENS + WIDTHS[-1])
+    text = Prompts(plan.model, plan.seed).of_length(WIDTH_PREFIX_TOKENS + WIDTHS[-1])
     prefix, drafts = text[:WIDTH_PREFIX_TOKENS], text[WIDTH_PREFIX_TOKENS:]
     times: dict[int, list[float]] = {width: [] for width in WIDTHS}
     with serving(plan) as engine:
@@ -115,7 +115,7 @@ def shared_prefix(plan: EnginePlan) -> SharedPrefix:
 
 
 async def _shared_prefix(plan: EnginePlan) -> SharedPrefix:
-    prompts = Prompts(plan)
+    prompts = Prompts(plan.model, plan.seed)
     ttft_ms, cached = [], []
     with serving(plan) as engine:
         model = await engine.ready()

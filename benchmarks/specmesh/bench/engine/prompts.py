@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from specmesh.bench.engine.plan import COMMON_TOKENS, OWN_TOKENS, PROMPT_TOKENS, EnginePlan
+from specmesh.bench.engine.plan import COMMON_TOKENS, OWN_TOKENS, PROMPT_TOKENS
 from specmesh.models import heldout_prompts
 
 
 class Prompts:
     """Stretches of one long text from random positions, so that hardly any two begin alike."""
 
-    def __init__(self, plan: EnginePlan) -> None:
+    def __init__(self, model: str, seed: int) -> None:
         from transformers import AutoTokenizer
 
-        tokenizer: Any = AutoTokenizer.from_pretrained(plan.model)
+        tokenizer: Any = AutoTokenizer.from_pretrained(model)
         texts = [prompt.text for prompt in heldout_prompts()]
         ids = tokenizer("\n".join(texts), add_special_tokens=False, verbose=False)["input_ids"]
         self._text: npt.NDArray[np.int64] = np.array(ids, dtype=np.int64)
-        self._seed = plan.seed
+        self._seed = seed
 
     def mixed(self, count: int) -> list[list[int]]:
         """Return ``count`` prompts of many lengths; a smaller count gives the first ones of a

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from specmesh.bench.engine.prompts import Prompts
 from specmesh.inference.model import ModelNotLoadable
-from specmesh.models import heldout_prompts
+from specmesh.tools.kit.experiment import SEED
 
 PROMPT_TOKENS = 129
 """A block of vLLM's on CPUs, which it keeps from one round to the next as the mesh does, and the
@@ -39,16 +39,9 @@ class PeerPlan:
         return len(self.temperatures) * len(self.streams) * (self.rounds + 1)
 
     def prompts(self) -> list[list[int]]:
-        """Return a prompt for each stream: stretches of the shipped held-out prompts, no two of
-        which begin at the same token. Raises ``ModelNotLoadable``."""
-        from transformers import AutoTokenizer
-
+        """Return a prompt for each stream. Raises ``ModelNotLoadable``."""
         try:
-            tokenizer: Any = AutoTokenizer.from_pretrained(self.target)
+            prompts = Prompts(self.target, SEED)
         except (OSError, ValueError) as error:
             raise ModelNotLoadable(f"cannot load the tokenizer of {self.target}: {error}") from None
-        text = "\n".join(prompt.text for prompt in heldout_prompts())
-        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        number = max(self.streams)
-        step = max(1, (len(ids) - PROMPT_TOKENS) // number)
-        return [ids[n * step : n * step + PROMPT_TOKENS] for n in range(number)]
+        return prompts.several(PROMPT_TOKENS, max(self.streams))

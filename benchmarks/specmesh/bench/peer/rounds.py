@@ -22,7 +22,7 @@ from specmesh.tools.kit.processes import processes
 VLLM = "vllm"
 
 Side = Callable[[int, float], Awaitable[TimedAnswers]]
-"""TimedAnswers the first prompts, as many as there are streams, at a temperature."""
+"""Answers the first prompts, as many as there are streams, at a temperature."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ _engine: list[Any] = []  # The ``vllm.LLM`` of this process.
 
 @dataclass(frozen=True, slots=True)
 class TimedAnswers:
-    """TimedAnswers that were made together, and the time until the last of them was complete."""
+    """Answers that were made together, and the time until the last of them was complete."""
 
     token_ids: Sequence[Sequence[int]]
     seconds: float

@@ -116,7 +116,7 @@ async def _in(process: ProcessPoolExecutor, function: Callable[..., T], *argumen
 
 
 def _load(plan: EnginePlan) -> SessionsLoad:
-    prompts = Prompts(plan)
+    prompts = Prompts(plan.model, plan.seed)
     count = max(plan.streams)
     lengths = np.random.default_rng([plan.seed, 5]).integers(*PROMPT_TOKENS, count, endpoint=True)
     return SessionsLoad(plan, prompts.several(NUM_TEXT_TOKENS, count), lengths.tolist())
