@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +67,25 @@ def test_all_slow_together_is_nobodys_fault():
     outliers = Outliers()
     for _ in range(5):
         assert not any(answer(outliers, r, MIN_PACES, pace=50.0)[-1] for r in ALL)
+
+
+@pytest.mark.parametrize("num_others", [1, 4, 9])
+def test_all_slow_for_a_while_is_nobodys_fault_however_the_calls_are_spread(num_others: int):
+    outliers = Outliers()
+    replicas = [*"a", *("b" for _ in range(num_others))]
+    paces = [1.0] * 200 + [50.0] * 64 + [1.0] * 200  # until such times are what is usual
+    for number, pace in enumerate(paces):
+        assert not answer(outliers, replicas[number % len(replicas)], 1, pace)[0]
+
+
+@pytest.mark.parametrize("num_others", [1, 4, 50])
+def test_slow_replica_is_left_out_however_few_calls_it_gets(num_others: int):
+    outliers = Outliers()
+    causes = []
+    for _ in range(MIN_PACES):
+        answer(outliers, "b", num_others)
+        causes += answer(outliers, "a", 1, pace=SLOW + 0.1)
+    assert causes == [*[None] * (MIN_PACES - 1), EjectionReason.LATENCY]
 
 
 def test_replica_is_tried_by_one_call_a_while_and_taken_back_by_its_answer():

@@ -12,17 +12,20 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from math import ceil
 from statistics import median
 
 WINDOW = 20
-"""Number of a replica's latest outcomes and paces that count."""
+"""Number of a replica's latest outcomes that count."""
 MAX_FAILURES = 5
 """Failures in the window that are tolerated; one more and the replica is ejected."""
 MAX_IN_A_ROW = 2
 """Consecutive failures that are tolerated; one more ejects the replica."""
 MIN_PACES = 10
-"""Paces without which a replica is not judged slow."""
+"""Paces of a replica, and of the others in the same time, without which it is not judged slow."""
+MAX_PACES = 1024
+"""Number of the latest paces, of all replicas together, that may count."""
 SLOW = 4.0
 """A replica is slow if its median pace is this many times that of the others."""
 BASE_SECONDS = 1.0
@@ -45,7 +48,6 @@ class EjectionReason(Enum):
 @dataclass(slots=True)
 class _Record:
     failures: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    paces: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     num_answers: int = 0
     num_in_a_row: int = 0
     """Failures since the last answer."""
@@ -67,6 +69,8 @@ class Outliers:
     def __init__(self, *, last_stays: bool = True) -> None:
         self._staying = STAYING if last_stays else 0.0
         self._records: dict[str, _Record] = {}
+        self._paces: deque[tuple[str, float]] = deque(maxlen=MAX_PACES)
+        """The latest paces with their replicas, in the order of their answers."""
         self._num_ejected = 0
 
     @property
@@ -105,6 +109,7 @@ class Outliers:
         """Forget a replica that is gone, since another may get its name."""
         self._num_ejected -= self.is_ejected(replica)
         self._records.pop(replica, None)
+        self._forget_paces(replica)
 
     def answered(
         self,
@@ -124,13 +129,13 @@ class Outliers:
         record.num_in_a_row, record.suspect = 0, None
         record.failures.append(False)
         if pace is not None:
-            record.paces.append(pace)
+            self._paces.append((replica, pace))
         if record.ejected_at is not None:
             if began >= record.ejected_at:
                 self._probed(replica, record, among, pace, now)
             return None
-        # Computing a median takes as long as everything else, so not every call computes one.
-        if record.num_answers % MIN_PACES == 0 and self._is_slow(record, replica, among):
+        # To compare paces takes as long as everything else, so not every call does.
+        if record.num_answers % MIN_PACES == 0 and self._is_slow(replica, among):
             return self._eject(record, replica, among, now, EjectionReason.LATENCY)
         return None
 
@@ -184,17 +189,36 @@ class Outliers:
         record = self._record(replica)
         return record.ejected_at is None or now >= record.probe_at
 
-    def _is_slow(self, record: _Record, replica: str, among: Sequence[str]) -> bool:
-        return bool(record.paces) and self._slower(median(record.paces), replica, among)
+    def _is_slow(self, replica: str, among: Sequence[str]) -> bool:
+        """Return whether the replica's paces are far above those of the others in the same time:
+        when all become slow at once, the paces of before would tell nothing but that."""
+        others = self._others(replica, among)
+        if not others:
+            return False
+        own_paces: list[float] = []
+        other_paces: list[float] = []
+        for name, pace in reversed(self._paces):
+            if name == replica:
+                own_paces.append(pace)
+            elif name in others:
+                other_paces.append(pace)
+            if len(own_paces) >= MIN_PACES <= len(other_paces):
+                return median(own_paces) > SLOW * median(other_paces)
+        return False
 
-    def _slower(self, pace: float, replica: str, among: Sequence[str]) -> bool:
-        """Return whether ``pace`` is far above that of the other replicas in use."""
-        others = [
-            median(other.paces)
-            for other in (self._record(name) for name in among if name != replica)
-            if len(other.paces) >= MIN_PACES and other.ejected_at is None
-        ]
-        return bool(others) and pace > SLOW * median(others)
+    def _others(self, replica: str, among: Sequence[str]) -> set[str]:
+        """Return the other replicas that are in use."""
+        return {name for name in among if name != replica and not self.is_ejected(name)}
+
+    def _is_slow_probe(self, replica: str, pace: float, among: Sequence[str]) -> bool:
+        """Return whether ``pace`` is far above the latest ones of the other replicas in use."""
+        others = self._others(replica, among)
+        latest = list(islice((p for name, p in reversed(self._paces) if name in others), MIN_PACES))
+        return len(latest) == MIN_PACES and pace > SLOW * median(latest)
+
+    def _forget_paces(self, replica: str) -> None:
+        kept = (each for each in self._paces if each[0] != replica)
+        self._paces = deque(kept, maxlen=MAX_PACES)
 
     def _eject(
         self, record: _Record, replica: str, among: Sequence[str], now: float, cause: EjectionReason
@@ -222,10 +246,10 @@ class Outliers:
         self, replica: str, record: _Record, among: Sequence[str], pace: float | None, now: float
     ) -> None:
         """Record that an ejected replica answered its probe; it returns unless it is still slow."""
-        if pace is not None and self._slower(pace, replica, among):
+        if pace is not None and self._is_slow_probe(replica, pace, among):
             self._extend(record, now)
             return
         record.ejected_at, record.returned_at = None, now
         self._num_ejected -= 1
         record.failures.clear()
-        record.paces.clear()
+        self._forget_paces(replica)
