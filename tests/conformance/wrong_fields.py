@@ -7,9 +7,10 @@ from typing import Any
 
 from tests.conformance.engines import Engine
 
-from specmesh.mesh.v1alpha1 import tokens_pb2
+from specmesh.mesh.v1alpha1 import tokens_pb2, verifier_pb2
 from specmesh.v1 import sampling_pb2
 from specmesh.v1.model_pb2 import (
+    MODEL_FEATURE_FURTHER_TOKENS,
     MODEL_FEATURE_LOGPROBS,
     MODEL_FEATURE_NODE_LOGPROBS,
     MODEL_FEATURE_REJECTION_MODE,
@@ -132,6 +133,12 @@ def wrong_verifications(engine: Engine) -> Wrong:
         wrong["too_many_logprobs"] = ({"num_top_logprobs": 21}, "num_top_logprobs")
     if engine.can(MODEL_FEATURE_NODE_LOGPROBS):
         wrong["too_many_of_nodes"] = ({"num_node_logprobs": 21}, "num_node_logprobs")
+    if engine.can(MODEL_FEATURE_FURTHER_TOKENS):
+        further = "num_further_tokens"
+        wrong["too_many_further"] = ({further: 256}, further)
+        wrong["further_below_a_tree"] = ({further: 1, **tree([7], [0])}, further)
+        next_draft = {"next_draft": verifier_pb2.NextDraft(depth=1)}
+        wrong["further_and_a_draft"] = ({further: 1, **next_draft}, further)
     return wrong
 
 

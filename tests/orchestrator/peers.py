@@ -201,12 +201,30 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
         """How many levels its heads draft; 0 if they are broken."""
         self.heads_agreement = 0.6
         self.logits: Callable[[list[int]], np.ndarray] = target_logits
+        self.decodes_on = False
+        """Whether it sends further tokens."""
+        self.further_faults: deque[Fault] = deque()
+        """Played one a further token, before it is sent."""
 
     def _register(self, server: grpc.aio.Server) -> None:
         verifier_pb2_grpc.add_VerifierServiceServicer_to_server(self, server)
 
     async def Verify(self, request, context):  # noqa: N802
-        prefix = await self._receive(request)
+        return self._verdict(await self._receive(request), request)
+
+    async def _responses(self, request, context):
+        """The verdict, and further tokens."""
+        response = await self.Verify(request, context)
+        prefix = self._resolve(request.prefix) if self.decodes_on else []
+        for _ in range(request.num_further_tokens if self.decodes_on else 0):
+            response.has_more = True
+            yield response
+            await self._play(self.further_faults.popleft() if self.further_faults else passing)
+            prefix = self._resolve(tokens_pb2.Prefix(token_ids=[*prefix, response.next_token_id]))
+            response = self._verdict(prefix, request)
+        yield response
+
+    def _verdict(self, prefix, request) -> verifier_pb2.VerifyResponse:
         tree = read_tree(request.tree, self.info.vocab_size)
         ends = [[*prefix, *tree.tokens_on(tree.path(node))] for node in range(len(tree) + 1)]
         logits = np.stack([self.logits(end) for end in ends])
@@ -251,16 +269,20 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
     async def VerifyEach(self, request_iterator, context):  # noqa: N802
         self.num_open_calls += 1
         async for message in request_iterator:
-            async with exchange(message.trace_context):
-                response = await self.Verify(message.request, context)
-                yield verifier_pb2.VerifyEachResponse(response=response)
+            async with (
+                exchange(message.trace_context),
+                aclosing(self._responses(message.request, context)) as responses,
+            ):
+                async for response in responses:
+                    yield verifier_pb2.VerifyEachResponse(response=response)
 
     def VerifyMany(self, request_iterator, context):  # noqa: N802
         self.num_open_calls += 1
 
         async def each(request, send):
-            response = await self.Verify(request, context)
-            send(verifier_pb2.VerifyEachResponse(response=response))
+            async with aclosing(self._responses(request, context)) as responses:
+                async for response in responses:
+                    send(verifier_pb2.VerifyEachResponse(response=response))
 
         return answer_many(request_iterator, context, each, verifier_pb2.VerifyManyResponse)
 

@@ -190,7 +190,7 @@ class World:
                         self._pending[command.task] = self._draft(self._named(command), tokens)
                     else:
                         self._check_parallelism(command)
-                        self._pending[command.task] = [self._verify(command, tokens)]
+                        self._pending[command.task] = self._verify(command, tokens)
                 case Assess():
                     sent = True
                     assert command.task not in self._given
@@ -212,13 +212,22 @@ class World:
                     self._resume()
                     return
 
-    def _verify(self, command: Verify, tokens: list[int]) -> Event:
-        if self._dice.random() < self._chances.broken_check:
-            return Failed(command.task)
-        verdict, tried = self._verdict(tokens, command)
-        accepted = command.tree.tokens_on(verdict.accepted_nodes)
-        drafted = self._next_draft(command, [*tokens, *accepted, verdict.next_token])
-        return Verified(command.task, verdict, drafted, tried)
+    def _verify(self, command: Verify, tokens: list[int]) -> list[Event]:
+        """The verdict, and as many further tokens as there is room for."""
+        events: list[Event] = []
+        num_further = self._dice.randint(0, command.num_further)
+        if num_further:
+            assert not command.tree.token_ids
+            assert command.next_draft is None
+        for left in range(num_further, -1, -1):
+            if self._dice.random() < self._chances.broken_check:
+                return [*events, Failed(command.task)]
+            verdict, tried = self._verdict(tokens, command)
+            accepted = command.tree.tokens_on(verdict.accepted_nodes)
+            tokens = [*tokens, *accepted, verdict.next_token]
+            drafted = self._next_draft(command, tokens)
+            events.append(Verified(command.task, verdict, drafted, tried, more=left > 0))
+        return events
 
     def _verdict(
         self, tokens: list[int], command: Verify

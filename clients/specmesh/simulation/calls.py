@@ -7,8 +7,10 @@ orchestrator would learn from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
+from specmesh.decoding.acceptance import Verdict
 from specmesh.orchestrator.replicas.latencies.observations import (
     ReplicaCost,
     TimedDraft,
@@ -27,6 +29,24 @@ itself."""
 
 Answer = Drafted | Verified | Assessed | Released | Failed
 """The answer to a call."""
+
+
+@dataclass(slots=True)
+class _Decoded:
+    """A verification so far: the ``context`` of the next forward, and how many further tokens may
+    come."""
+
+    context: Context
+    num_further: int
+    num_answers: int = 0
+
+    def goes_on(self, verdict: Verdict, job: SimulatedJob) -> bool:
+        """Record a verdict; return whether a further token follows."""
+        more = self.num_further > self.num_answers and not job.others_wait
+        self.num_answers += 1
+        if more:  # then nothing was drafted
+            self.context = self.context.after((verdict.next_token,))
+        return more
 
 
 class SimulatedCalls:
@@ -56,9 +76,14 @@ class SimulatedCalls:
         context = context.after(command.path)
         hop_s = self._mesh.model.costs.verify_hop.ms(len(command.tree)) / 2e3
 
+        decoded = _Decoded(context, command.num_further)
+
         def begin() -> None:
             began_s = self._mesh.clock.now
-            job.work, job.step = self._verification(job, command, context, hop_s, began_s), None
+            work = self._verification(job, command, decoded, hop_s, began_s)
+            if decoded.num_answers:
+                work = self._decoding(job, command, decoded, hop_s)
+            job.work, job.step = work, None
 
         def retry() -> None:  # as in a real mesh
             begin()
@@ -70,9 +95,14 @@ class SimulatedCalls:
         self._after(hop_s, lambda: self._mesh.verify(job))
 
     def _verification(
-        self, job: SimulatedJob, command: Verify, context: Context, hop_s: float, began_s: float
+        self,
+        job: SimulatedJob,
+        command: Verify,
+        decoded: _Decoded,
+        hop_s: float,
+        began_s: float,
     ) -> Iterator[Step]:
-        num_drafted = len(command.tree)
+        num_drafted, context = len(command.tree), decoded.context
         yield Step(num_drafted + 1, context.length)
         cost = _cost(job, job.forward.seconds, num_drafted + 1)
         verdict = self._models.verdict(context, command)
@@ -96,7 +126,28 @@ class SimulatedCalls:
             of_heads = heads_s, num_levels, num_nodes
             self._mesh.verified(TimedVerification(seconds, num_drafted, cost, *of_heads))
 
-        self._answer(Verified(command.task, verdict, drafted), hop_s, last=True, learn=learn)
+        more = decoded.goes_on(verdict, job)
+        verified = Verified(command.task, verdict, drafted, more=more)
+        self._answer(verified, hop_s, last=not more, learn=learn)
+        if more:
+            yield from self._decoding(job, command, decoded, hop_s)
+
+    def _decoding(
+        self, job: SimulatedJob, command: Verify, decoded: _Decoded, hop_s: float
+    ) -> Iterator[Step]:
+        """Decode the further tokens of ``command``."""
+        more = True
+        while more:
+            began_s = self._mesh.clock.now
+            yield Step(1, decoded.context.length)
+            verdict = self._models.verdict(decoded.context, command)
+            more = decoded.goes_on(verdict, job)
+            cost = _cost(job, job.forward.seconds, 1)._replace(queue_s=0.0)
+            seconds = self._mesh.clock.now - began_s
+            timed = TimedVerification(seconds, 0, cost, is_further=True)
+            learn = partial(self._mesh.verified, timed)
+            verified = Verified(command.task, verdict, more=more)
+            self._answer(verified, hop_s, last=not more, learn=learn)
 
     def _next_draft(self, command: Verify, context: Context) -> DraftedLevels:
         """Return the draft of the target's heads after ``context``."""

@@ -155,6 +155,7 @@ def _known(model: MeshModel) -> Capacity:
     drafter = costs.drafters[0] if costs.drafters else None
     return Capacity(
         target_s=(costs.target.ms(_ONE) + costs.verify_hop.ms(0)) / 1e3,
+        target_decoding_s=costs.target.ms(_ONE) / 1e3,
         target_token_s=_token_s(costs.target),
         drafter_s=drafter.ms(_ONE) / 1e3 if drafter else None,
         drafter_sibling_s=_token_s(drafter) if drafter else 0.0,

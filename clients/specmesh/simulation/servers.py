@@ -52,6 +52,8 @@ class SimulatedJob:
     """Time from then to its first forward."""
     forward: SharedForward = SharedForward()
     """The latest of its forwards that was made."""
+    others_wait: bool = False
+    """True once other jobs wait for room: a job that need not go on makes way for them."""
 
 
 class SimulatedServer:
@@ -222,7 +224,9 @@ class SimulatedServer:
         if not any(job.step and job.step.heads for job in ended):
             self._returns.computed(int(size.tokens), seconds)
         num_answered = 0
+        crowded = len(ended) + len(self._between) + len(self._waiting) > self._max_batch
         for job in ended:
+            job.others_wait |= crowded
             job.forward = forward
             self._seen.add(job.request)
             job.step = next(job.work, None)

@@ -45,6 +45,12 @@ class OwnTokens:
             return None
         return cls(greedy, sampling.temperature, sampling.seed, position)
 
+    def below(self, node: int, depth: int) -> OwnTokens:
+        """Return the same for a tree below ``node``, which is ``depth`` tokens below the prefix:
+        what was found after ``node`` is found after that tree's node 0."""
+        found = {0: self.found[node]} if node in self.found else {}
+        return OwnTokens(self.greedy, self.temperature, self.seed, self.position + depth, found)
+
 
 def find_together(asked: Sequence[OwnTokens], rows: Sequence[NDArray[np.floating[Any]]]) -> None:
     """Find the tokens after node 0 of those ``asked`` for, in coupled mode, each in one of ``rows``

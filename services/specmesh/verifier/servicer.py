@@ -4,39 +4,35 @@ answers."""
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Any, Literal
 
 import grpc.aio
 
-from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS, logprobs_along, logprobs_of_nodes
+from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS
 from specmesh.decoding.processing.masks import TokenMask
 from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.decoding.winners import OwnTokens
 from specmesh.inference.engine.engine import Engine
-from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
-from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.grammar.grammars import Grammars
-from specmesh.inference.model import ForwardRequest, LanguageModel, Logits
+from specmesh.inference.model import LanguageModel
 from specmesh.inference.service.accounts import add_cost, record_cost, round_to_blocks
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.codec.kept_sampling import kept_sampling
-from specmesh.serving.codec.verdicts import write_verdict
 from specmesh.serving.codec.wire import read_distributions, read_tree
 from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import exchange
 from specmesh.serving.rpc.many import Send, answer_many
-from specmesh.verifier.next_draft import RequestedDraft, draft_below, read_next_draft
+from specmesh.verifier.next_draft import read_next_draft
+from specmesh.verifier.verification import Verification
 
-VerifyJob = Job[verifier_pb2.VerifyResponse]
-VerifySteps = Steps[verifier_pb2.VerifyResponse]
+MAX_FURTHER_TOKENS = 255
+"""The most tokens that a call may ask for after its verdict."""
 
 Context = grpc.aio.ServicerContext[verifier_pb2.VerifyRequest, verifier_pb2.VerifyResponse]
 EachContext = grpc.aio.ServicerContext[
@@ -69,33 +65,42 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         context: Context,  # noqa: ARG002
     ) -> verifier_pb2.VerifyResponse:
         """Return the verdict on one draft."""
-        return await self._respond(request)
+        async with aclosing(self._responses(request, further=False)) as responses:
+            return await anext(responses)
 
     async def VerifyEach(  # noqa: N802
         self,
         request_iterator: AsyncIterator[verifier_pb2.VerifyEachRequest],
         context: EachContext,  # noqa: ARG002
     ) -> AsyncIterator[verifier_pb2.VerifyEachResponse]:
-        """Answer each request of the call in turn, as ``Verify`` does."""
+        """Answer each request of the call in turn, as ``Verify`` does, and with further tokens."""
         async for message in request_iterator:
-            async with exchange(message.trace_context):
-                response = await self._respond(message.request)
-                yield verifier_pb2.VerifyEachResponse(response=response)
+            async with (
+                exchange(message.trace_context),
+                aclosing(self._responses(message.request)) as responses,
+            ):
+                async for response in responses:
+                    yield verifier_pb2.VerifyEachResponse(response=response)
 
     def VerifyMany(  # noqa: N802
         self,
         request_iterator: AsyncIterator[Any],  # of HeldMessage
         context: ManyContext,
     ) -> AsyncIterator[verifier_pb2.VerifyManyResponse]:
-        """Answer the requests of the call concurrently, each as ``Verify`` does."""
+        """Answer the requests of the call concurrently, each as ``VerifyEach`` does."""
         return answer_many(request_iterator, context, self._each, verifier_pb2.VerifyManyResponse)
 
     async def _each(
         self, request: verifier_pb2.VerifyRequest, send: Send[verifier_pb2.VerifyEachResponse]
     ) -> None:
-        send(verifier_pb2.VerifyEachResponse(response=await self._respond(request)))
+        async with aclosing(self._responses(request)) as responses:
+            async for response in responses:
+                send(verifier_pb2.VerifyEachResponse(response=response))
 
-    async def _respond(self, request: verifier_pb2.VerifyRequest) -> verifier_pb2.VerifyResponse:
+    async def _responses(
+        self, request: verifier_pb2.VerifyRequest, *, further: bool = True
+    ) -> AsyncGenerator[verifier_pb2.VerifyResponse, None]:
+        """Yield the verdict on the draft of ``request``, and then any ``further`` tokens."""
         sampling = kept_sampling(request.sampling)
         tree = read_tree(request.tree, self._model.description.vocab_size)
         self._check_shape(tree)
@@ -103,80 +108,40 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         num_bonus_candidates = _num_bonus_candidates(request)
         num_top_logprobs = _num_logprobs(request, "num_top_logprobs")
         num_node_logprobs = _num_logprobs(request, "num_node_logprobs")
+        num_further = _num_further(request) * further
         next_draft = read_next_draft(request, sampling)
         prefix = await self._prefixes.resolve(request.prefix)
         self._check_room(len(prefix), tree)
         began = time.perf_counter()
         mask = await self._mask(sampling, prefix)
         grammar_ms = 0.0 if mask is None else (time.perf_counter() - began) * 1e3
-        processor = LogitProcessor(sampling, prefix, mask)
-
-        own = OwnTokens.of(sampling, len(prefix))
-
-        def judge(logits: Logits) -> Verdict:
-            rows = processor.rows(logits, tree)
-            verdict = verify(
-                *(tree, rows, sampling, len(prefix)),
-                *(distributions, num_bonus_candidates, own),
-            )
-            if num_top_logprobs is not None:
-                path = (verdict.accepted_nodes, verdict.next_token)
-                found = logprobs_along(tree, logits, *path, num_top_logprobs)
-                verdict = replace(verdict, logprobs=found)
-            if num_node_logprobs is not None:
-                found = logprobs_of_nodes(tree, logits, num_node_logprobs)
-                verdict = replace(verdict, node_logprobs=found)
-            return verdict
-
-        def work(job: VerifyJob) -> VerifySteps:
-            return self._verify(job, prefix, tree, own, judge, processor, next_draft)
-
-        response = await self._engine.run(work)
-        record_cost(_total_cost(response))
-        round_to_blocks(response.cost, len(prefix))
-        response.cost.grammar_ms = grammar_ms
-        return response
-
-    def _verify(
-        self,
-        job: VerifyJob,
-        prefix: Sequence[int],
-        tree: TokenTree,
-        own: OwnTokens | None,
-        judge: Callable[[Logits], Verdict],
-        processor: LogitProcessor,
-        next_draft: RequestedDraft | None,
-    ) -> VerifySteps:
-        began = time.perf_counter()
-        model = self._model
-        room = len(tree)
-        if next_draft is not None and isinstance(model, TargetWithHeads):
-            room = model.room(len(prefix), tree, next_draft.shape.num_nodes)
-        sequence = model.open(prefix, job.cancellation, room)
-        accepted: Sequence[int] = ()
-        try:
-            logits = yield ForwardRequest(sequence, tree, own)
-            forward_ms = (time.perf_counter() - began) * 1e3
-            verdict = judge(logits)
-            accepted = verdict.accepted_nodes
-            cost = cost_pb2.ComputeCost(
-                queue_ms=job.queue_ms,
-                forward_ms=forward_ms,
-                num_cached_tokens=sequence.num_cached_tokens,
-                num_computed_tokens=sequence.num_computed_tokens,
-                num_batch_calls=sequence.latest_forward.num_calls,
-                num_batch_tokens=sequence.latest_forward.num_rows,
-            )
-            response = write_verdict(verdict, cost)
-        finally:
-            sequence.close(accepted)  # before heads draft: other calls may need its KV cache
-        if next_draft is not None and isinstance(model, TargetWithHeads):
-            path = (*tree.tokens_on(accepted), verdict.next_token)
-            end = accepted[-1] if accepted else 0
-            drafted = yield from draft_below(model, sequence, end, processor, path, next_draft)
-            if drafted is not None:
-                response.next_draft.CopyFrom(drafted)
-        yield response
+        verification = Verification(
+            model=self._model,
+            prefix=prefix,
+            tree=tree,
+            sampling=sampling,
+            processor=LogitProcessor(sampling, prefix, mask),
+            distributions=distributions,
+            num_bonus_candidates=num_bonus_candidates,
+            num_top_logprobs=num_top_logprobs,
+            num_node_logprobs=num_node_logprobs,
+            next_draft=next_draft,
+            num_further=num_further,
+        )
+        if not num_further:
+            response = await self._engine.run(verification.steps)
+            _finish_first(response, len(prefix), grammar_ms)
+            yield response
+            return
+        is_first = True
+        async with aclosing(self._engine.stream(verification.steps)) as responses:
+            async for response in responses:
+                if is_first:
+                    _finish_first(response, len(prefix), grammar_ms)
+                    is_first = False
+                else:
+                    record_cost(response.cost)
+                yield response
 
     async def _mask(self, sampling: Sampling, prefix: Sequence[int]) -> TokenMask | None:
         if sampling.grammar is None:
@@ -209,6 +174,15 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             )
 
 
+def _finish_first(
+    response: verifier_pb2.VerifyResponse, num_prefix_tokens: int, grammar_ms: float
+) -> None:
+    """Complete the cost of a call's first response, and record it."""
+    record_cost(_total_cost(response))
+    round_to_blocks(response.cost, num_prefix_tokens)
+    response.cost.grammar_ms = grammar_ms
+
+
 def _total_cost(response: verifier_pb2.VerifyResponse) -> cost_pb2.ComputeCost:
     """Return the cost of the verdict and of the next draft."""
     if not response.HasField("next_draft"):
@@ -223,6 +197,16 @@ def _num_bonus_candidates(request: verifier_pb2.VerifyRequest) -> int:
     if request.num_bonus_candidates > MAX_BONUS_CANDIDATES:
         raise InvalidField("num_bonus_candidates", f"must be in [0, {MAX_BONUS_CANDIDATES}]")
     return request.num_bonus_candidates
+
+
+def _num_further(request: verifier_pb2.VerifyRequest) -> int:
+    num_further = request.num_further_tokens
+    if num_further > MAX_FURTHER_TOKENS:
+        raise InvalidField("num_further_tokens", f"must be in [0, {MAX_FURTHER_TOKENS}]")
+    if num_further and (request.tree.token_ids or request.HasField("next_draft")):
+        reason = "must be 0 with a tree or a next_draft"
+        raise InvalidField("num_further_tokens", reason)
+    return num_further
 
 
 def _num_logprobs(

@@ -224,10 +224,13 @@ class Driver:
                 self._rounds.committed(command)
                 self._calls.commit(command.token_ids)
 
+    def _command_context(self) -> CommandContext:
+        """Return the context of a command that is given now."""
+        cause = Cause(*self._handled, self._now)
+        return self._calls.command_context(self._rounds.context, cause)
+
     def _call(self, command: Draft | Verify | Assess) -> None:
-        context = self._calls.command_context(
-            self._rounds.context, Cause(*self._handled, self._now)
-        )
+        context = self._command_context()
         task = command.task
         match command:
             case Verify():
@@ -249,14 +252,20 @@ class Driver:
             error = raised
         self._ended(command.task, error)
 
-    def _verified(self, task: TaskId, outcome: Verified | Exception) -> None:
-        """Handle the outcome of a verification, unless it was dropped."""
+    def _verified(self, task: TaskId, outcome: Verified | Exception) -> CommandContext | None:
+        """Handle the outcome of a verification, unless it was dropped; return the context of the
+        next one of the same call, if that goes on."""
         if isinstance(outcome, Exception):
             self._ended(task, outcome)
-            return
+            return None
         self._look()  # first, for it may lead to the cancellation of the call
-        if self._running.pop(task, None) is not None:
-            self._arrived(outcome)
+        if task not in self._running:
+            return None
+        if not outcome.more:
+            del self._running[task]
+        self._arrived(outcome)
+        goes_on = outcome.more and task in self._running and not self._outcome.done()
+        return self._command_context() if goes_on else None
 
     def _brought(self, event: Answered) -> None:
         """Handle what a call has brought, unless it was dropped."""

@@ -57,7 +57,9 @@ class RequestStats:
                 if event.next_draft is not None:
                     self.num_drafted_tokens += len(event.next_draft.token_ids)
                 # Positions committed in the meantime were counted when they were committed.
-                positions = [p for p in self._positions.pop(event.task) if p >= self._length]
+                asked = self._positions.pop(event.task, range(0))
+                positions = [p for p in asked if p >= self._length]
+                self.num_target_tokens += event.more  # the next token, in time
                 self.num_verified_tokens += len(positions)
                 self._counted.update(positions)
             case Failed():

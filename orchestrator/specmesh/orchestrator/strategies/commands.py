@@ -94,6 +94,10 @@ class Verify:
     ``drafting_on`` says that a drafter may have drafted a token at the bonus token's position when
     the verdict arrives, so that the verdict should contain ``Verdict.bonus``. ``next_draft``
     requests ``Verified.next_draft``, which replicas without heads omit.
+
+    ``num_further`` asks for up to that many further tokens behind an empty tree: each comes as one
+    more ``Verified``, with the verdict on an empty tree behind all tokens before it. The strategy
+    commits the tokens of each, or cancels the task.
     """
 
     task: TaskId
@@ -102,6 +106,7 @@ class Verify:
     distributions: Mapping[int, Distribution] = field(default_factory=dict)
     drafting_on: bool = False
     next_draft: NextDraft | None = None
+    num_further: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,13 +35,15 @@ class Drafted:
 @dataclass(frozen=True, slots=True)
 class Verified:
     """The target's verdict on a tree, and what its heads drafted below ``verdict.next_token``,
-    which is node 0; None if no draft was requested or the replica has no heads."""
+    which is node 0; None if no draft was requested or the replica has no heads. If there is
+    ``more``, the task goes on with a further token (``Verify.num_further``)."""
 
     task: TaskId
     verdict: Verdict
     next_draft: Drafted | None = None
     tried: tuple[int, ...] | None = None
     """The only nodes that were sent to the replica, if it verifies chains only; None means all."""
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class Capacity:
     different drafters, the preferred one first. ``target_s`` is the time of one verification, heads
     excluded, and ``drafter_s`` that of one drafted level with one token, in seconds; None until
     measured. ``drafter_sibling_s`` is the time that each further token adds to such a level.
-    ``target_alone_s`` is the time of a verification if none had draft tokens; ``target_token_s``
+    ``target_alone_s`` is the time of a verification if none had draft tokens, and
+    ``target_decoding_s`` that of a further token of such a call; ``target_token_s``
     the time that one more token takes from all answers together that wait for its replica, and
     ``target_first_s`` what the first one takes besides; what more than ``most_tokens`` in a
     verification take is not known yet;
@@ -102,6 +105,7 @@ class Capacity:
     target_token_s: float = 0.0
     target_first_s: float = 0.0
     target_alone_s: float | None = None
+    target_decoding_s: float | None = None
     most_tokens: float = math.inf
     period_s: float = 0.0
     heads_s: float | None = None
@@ -158,6 +162,12 @@ class Capacity:
         """The time of a verification if none had draft tokens; None until it is known."""
         return self.target_s if self.target_alone_s is None else self.target_alone_s
 
+    @property
+    def decoding_s(self) -> float | None:
+        """The time that a token takes the target alone, which decodes on without a call for each;
+        None until it is known."""
+        return self.alone_s if self.target_decoding_s is None else self.target_decoding_s
+
     def _costs(self, level_s: float | None, sibling_s: float) -> RoundCosts | None:
         if self.target_s is None or self.alone_s is None or level_s is None:
             return None
@@ -166,6 +176,7 @@ class Capacity:
             level_s,
             self.target_token_s,
             self.alone_s,
+            saved_s=self.alone_s - (self.decoding_s or 0.0),
             first_s=self.target_first_s,
             most_tokens=self.most_tokens,
             sibling_s=sibling_s,

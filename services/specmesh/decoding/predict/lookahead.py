@@ -85,7 +85,7 @@ class AdaptiveLookahead:
             return DraftPlan(1)
         depth = costs.best_depth(self._acceptance.alpha, self._limit)
         if not depth:
-            cost = costs.explored_s / costs.alone_s if costs.alone_s else math.inf
+            cost = costs.explored_s / costs.decoding_s if costs.alone_s else math.inf
             self._exploring = self._exploration.tries(cost)
             return DraftPlan(1 if self._exploring else 0)
         below = self._tokens_per_s(costs) * costs.marginal_s(depth) / self._acceptance.alpha
@@ -96,7 +96,7 @@ class AdaptiveLookahead:
         """Return the rate of the rounds so far, or that of the target alone, one token per
         verification, if that is higher."""
         seconds = self._num_rounds * costs.target_s + self._num_drafted * costs.level_s
-        return max(self._num_tokens / seconds if seconds else 0.0, 1 / costs.alone_s)
+        return max(self._num_tokens / seconds if seconds else 0.0, 1 / costs.decoding_s)
 
     def observe(self, outcome: DraftOutcome) -> None:
         """Learn from a round that was verified."""

@@ -22,7 +22,8 @@ class RoundCosts:
     """The times of one round in seconds.
 
     A verification takes ``target_s`` as drafts usually are, and ``alone_s`` if no call has any
-    draft tokens. Drafting another level with one token takes ``level_s``, and each further token of
+    draft tokens. The target alone saves ``saved_s`` of that where it decodes on without a call for
+    each token. Drafting another level with one token takes ``level_s``, and each further token of
     a level ``sibling_s``. A call takes ``hop_s`` besides, and a draft waits for ``queue_s``. One
     more draft token takes ``token_s`` in its verification: the sum of the times by which it delays
     this answer and all others that wait for the same replica. The first one takes ``first_s``
@@ -44,6 +45,7 @@ class RoundCosts:
     level_s: float
     token_s: float
     alone_s: float
+    saved_s: float = 0.0
     period_s: float = 0.0
     first_s: float = 0.0
     hop_s: float = 0.0
@@ -52,6 +54,11 @@ class RoundCosts:
     num_waiting: float = 1.0
     num_held: float = 1.0
     most_tokens: float = math.inf
+
+    @property
+    def decoding_s(self) -> float:
+        """The time of a token of the target alone."""
+        return self.alone_s - self.saved_s
 
     def of_width(self, num_tokens: int) -> RoundCosts:
         """Return the times of drafts with ``num_tokens`` in each level, as if these were one."""
@@ -62,7 +69,7 @@ class RoundCosts:
     def explored_s(self) -> float:
         """The time that a draft of one token takes from this answer and others, none of which
         draft."""
-        return max(0.0, self.round_s(1) - self.alone_s) + (self.num_held - 1) * self.level_s
+        return max(0.0, self.round_s(1) - self.decoding_s) + (self.num_held - 1) * self.level_s
 
     @property
     def holds_others(self) -> bool:
@@ -103,7 +110,7 @@ class RoundCosts:
         the target alone is as fast."""
         if not self.alone_s:
             return 0
-        best, best_rate = 0, 1.0 / self.alone_s
+        best, best_rate = 0, 1.0 / self.decoding_s
         tokens = another = 1.0
         for depth in range(1, int(min(limit, self.most_tokens)) + 1):
             another *= alpha
@@ -131,15 +138,16 @@ class RoundCosts:
     def can_gain(self, alpha: float) -> bool:
         """Return whether there is a draft that, if it took no time, would yield more tokens in a
         given time than the target alone."""
-        if alpha * self.alone_s <= self.token_s + min(0.0, self.first_s):
+        first_s = self.first_s + self.saved_s
+        if alpha * self.decoding_s <= self.token_s + min(0.0, first_s):
             return False
-        if self.first_s <= 0 or alpha >= 1:
+        if first_s <= 0 or alpha >= 1:
             return True
         # The n-th token yields alpha^n and takes the share `token` of the time of a token alone.
-        token = self.token_s / self.alone_s
+        token = self.token_s / self.decoding_s
         num = math.floor(math.log(token) / math.log(alpha)) if token else math.inf
         gained = alpha * (1 - alpha**num) / (1 - alpha) - (num * token if token else 0.0)
-        return gained * self.alone_s > self.first_s
+        return gained * self.decoding_s > first_s
 
     def deepest(self, depth: int, limit: int) -> int:
         """Return the number of levels, up to ``limit``, that a draft may have which is worth

@@ -58,10 +58,12 @@ class LogitProcessor:
             self._penalties.apply(processed, path)
         return self._masked(processed, logits, path)
 
-    def rows(self, logits: Logits, tree: TokenTree) -> Logits | ProcessedRows:
-        """Return the rows ``[len(tree) + 1, vocab]`` after the nodes of ``tree``, each processed
-        when it is read."""
-        return ProcessedRows(self, logits, tree) if self.changes_logits else logits
+    def rows(
+        self, logits: Logits, tree: TokenTree, path: Sequence[int] = ()
+    ) -> Logits | ProcessedRows:
+        """Return the rows ``[len(tree) + 1, vocab]`` after the nodes of ``tree``, which hangs from
+        the prefix and then ``path``, each processed when it is read."""
+        return ProcessedRows(self, logits, tree, path) if self.changes_logits else logits
 
     def forced(self, path: Sequence[int] = ()) -> int | None:
         """Return the token that comes behind the prefix and then ``path`` whatever the logits are,
@@ -95,7 +97,10 @@ class LogitProcessor:
 class ProcessedRows:
     """The processed logits after each node of a tree. A verdict reads few of them."""
 
-    def __init__(self, processor: LogitProcessor, logits: Logits, tree: TokenTree) -> None:
+    def __init__(
+        self, processor: LogitProcessor, logits: Logits, tree: TokenTree, path: Sequence[int]
+    ) -> None:
+        self._path = path
         self._processor = processor
         self._logits = logits
         self._tree = tree
@@ -107,4 +112,4 @@ class ProcessedRows:
     def __getitem__(self, node: int) -> Logits:
         """Return the row after ``node``."""
         path = self._tree.tokens_on(self._tree.path(node))
-        return self._processor.row(self._logits[node], path)
+        return self._processor.row(self._logits[node], (*self._path, *path))

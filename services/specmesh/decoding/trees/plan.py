@@ -124,7 +124,7 @@ class AdaptiveTree:
         acceptance = self._acceptance.common if costs.holds_others else self._acceptance
         depth = costs.best_depth(acceptance.alpha, self._limit)
         if not self._lookahead and not depth:
-            if not self._exploration.tries(costs.explored_s / costs.alone_s):
+            if not self._exploration.tries(costs.explored_s / costs.decoding_s):
                 return None
             stop = DraftStop(0.0, self._calibration.latest)
             return TreePlan(1, TreeGrowth(1, 0.0), stop, trial=True)
@@ -172,4 +172,4 @@ class AdaptiveTree:
         """Return the rate of the rounds so far, or that of the target alone if that is higher."""
         seconds = self._num_rounds * costs.target_s + self._num_levels * costs.level_s
         seconds += (self._num_nodes - self._num_levels) * costs.sibling_s
-        return max(self._num_tokens / seconds if seconds else 0.0, 1 / costs.alone_s)
+        return max(self._num_tokens / seconds if seconds else 0.0, 1 / costs.decoding_s)

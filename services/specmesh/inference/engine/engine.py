@@ -68,6 +68,8 @@ class Engine:
         """The reason, once it is broken."""
         self._broken.set_running_or_notify_cancel()
         self._running: list[Job[Any]] = []
+        self._lacks_room = False
+        """True if jobs were left waiting when the latest forward pass began."""
         self._pulse = Pulse(longest_s)
         self._first_tokens = FirstTokens()
         self.max_queue = max_queue
@@ -185,6 +187,7 @@ class Engine:
         self._gather(model.max_batch)
         running[:] = [job for job in running if not job.ended_if_cancelled()]
         self._waiting.admit(running, model.max_batch)
+        self._lacks_room = len(self._waiting) > 0
         if running:
             running[:] = self._forward(model, running)
 
@@ -195,6 +198,7 @@ class Engine:
         if not isinstance(results, BaseException):
             forward_s = time.perf_counter() - began_s
             self._first_tokens.find([job.request for job in running], results)
+            self._tell_if_crowded(running, model.max_batch)
             left = [job for job, each in zip(running, results, strict=True) if job.go_on(each)]
             self._doorbell.forward_ended(_num_rows(running, results), forward_s)
             self._doorbell.answered(len(running) - len(left), time.perf_counter())
@@ -208,6 +212,13 @@ class Engine:
         )
         del results  # frees what the failed forward pass held in memory
         return self._apart(model, running)
+
+    def _tell_if_crowded(self, running: list[Job[Any]], max_batch: int) -> None:
+        """Tell the running jobs if others wait for their room, so that those who need not go on
+        make way."""
+        if self._lacks_room or len(running) + len(self._waiting) > max_batch:
+            for job in running:
+                job.others_wait = True
 
     def _apart(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
         """Run a forward pass for each job alone, after one for all has failed."""

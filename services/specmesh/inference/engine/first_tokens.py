@@ -40,17 +40,25 @@ class FirstTokens:
         """Find the first of their ``own`` tokens for those ``requests`` that want some, in coupled
         mode, and whose rows of logits are in ``results``. A token may be left for its request to
         find: that of a single request, and those of a small vocabulary."""
-        asked = [
-            (own, rows[0])
-            for own, rows in zip((request.own for request in requests), results, strict=True)
-            if own is not None
-            and not own.greedy
-            and not own.found
-            and rows is not None
-            and len(rows)
-        ]
+        asked: Asked = []
+        further: list[tuple[OwnTokens, int, OwnTokens]] = []
+        for request, rows in zip(requests, results, strict=True):
+            own = request.own
+            if own is None or own.greedy or rows is None or not len(rows):
+                continue
+            node = len(request.tree) + 1 - len(rows)
+            if node in own.found:
+                continue
+            if node:  # those before it were scored earlier
+                below = own.below(node, request.tree.depth(node))
+                further.append((own, node, below))
+                own = below
+            asked.append((own, rows[0]))
         if len(asked) > 1 and asked[0][1].size > SMALL:
             self._find_all(asked)
+            for own, node, below in further:
+                if below.found:
+                    own.found[node] = below.found[0]
 
     def _find_all(self, asked: Asked) -> None:
         num_parts = -(-len(asked) // _AT_ONCE)

@@ -56,6 +56,8 @@ class Job(Generic[T]):
         self.cancellation = Cancellation()
         self.queue_ms = 0.0
         """The time in ms that the job waited for its first step."""
+        self.others_wait = False
+        """True once other jobs wait for room: a job that need not go on makes way for them."""
 
     # On the event loop.
 

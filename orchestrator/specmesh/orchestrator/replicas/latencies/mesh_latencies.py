@@ -69,11 +69,12 @@ class Latencies:
             self.heads.add(
                 verification.num_heads_levels, verification.num_heads_nodes, verification.heads_s
             )
-        target_s = max(0.0, verification.seconds - verification.heads_s)
-        self.target_s.add(target_s)
-        if cost.forward_s > 0:
-            self.hop_s.add(max(0.0, target_s - cost.queue_s - cost.forward_s))
-        self.target_load.add(cost.load)
+        if not verification.is_further:
+            target_s = max(0.0, verification.seconds - verification.heads_s)
+            self.target_s.add(target_s)
+            if cost.forward_s > 0:
+                self.hop_s.add(max(0.0, target_s - cost.queue_s - cost.forward_s))
+            self.target_load.add(cost.load)
         num_read = cost.num_computed_tokens - verification.num_drafted - 1
         if num_read < LEAST_TOKENS:
             num_rows = cost.num_batch_tokens or verification.num_drafted + 1
@@ -130,6 +131,7 @@ class Latencies:
             drafters=tuple(kinds) or (0,),
             target_s=self.target_s.value,
             target_alone_s=self.price.alone_s(hop_s),
+            target_decoding_s=self.price.alone_s(0.0),
             drafter_s=self.drafter(kinds[0]).level_s if kinds else None,
             drafter_sibling_s=self.drafter(kinds[0]).sibling_s if kinds else 0.0,
             target_token_s=self.price.token_s,

@@ -49,6 +49,8 @@ class TimedVerification(NamedTuple):
     """Levels that they drafted."""
     num_heads_nodes: int = 0
     """Tokens of all these levels."""
+    is_further: bool = False
+    """True if it is a further token of a call, for which the replica waited for nobody."""
 
 
 @dataclass(frozen=True, slots=True)

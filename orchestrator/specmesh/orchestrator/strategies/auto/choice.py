@@ -116,7 +116,7 @@ def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[st
         rates["heads"] = heads.heads
         if drafter is not None:
             rates[HEADS_AND_DRAFTER] = heads.with_drafter(drafter)
-    return {name: rate * (capacity.alone_s or 0.0) for name, rate in rates.items()}
+    return {name: rate * (capacity.decoding_s or 0.0) for name, rate in rates.items()}
 
 
 def _is_unknown(capacity: Capacity, acceptance: MeshAcceptance) -> bool:
@@ -138,7 +138,7 @@ def _alone(capacity: Capacity, acceptance: MeshAcceptance) -> Choice:
     """Return the target alone, or now and then a stretch that tries a token per verification."""
     costs = capacity.heads_costs or capacity.drafter_costs
     assert costs is not None
-    if acceptance.exploration.tries(costs.explored_s / costs.alone_s):
+    if acceptance.exploration.tries(costs.explored_s / costs.decoding_s):
         tries = HEADS_AND_DRAFTER if capacity.heads_depth else SPECULATIVE
         return Choice(tries, "it is time to see whether drafts pay again", lookahead=1)
     return Choice(ALONE, "no draft is expected to pay")

@@ -42,7 +42,8 @@ class StrategyStretch:
         if not isinstance(event, Capacity):
             if event.task <= self._after:
                 return []
-            if not isinstance(event, Drafted) or event.last:
+            goes_on = isinstance(event, Drafted) and not event.last
+            if not (goes_on or (isinstance(event, Verified) and event.more)):
                 self._ended(event.task)
             event = self._own(event)
         return self._sent(self._strategy.handle(event))

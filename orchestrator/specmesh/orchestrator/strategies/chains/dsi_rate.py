@@ -35,7 +35,7 @@ def dsi_rate(costs: RoundCosts, num_verifiers: int, alpha: float) -> float:
     call_s = costs.hop_s + costs.queue_s
     first_s = call_s + costs.level_s + costs.first_s + costs.token_s
     if alpha <= least or not costs.can_gain(alpha) or first_s >= costs.alone_s:
-        return 1 / costs.alone_s
+        return 1 / costs.decoding_s
     level_s = max(costs.level_s, costs.alone_s / 1e3)
     lookahead = min_lookahead(costs.alone_s, level_s, num_verifiers)
     # With several replicas, a verification leaves as soon as a rejection is likely.

@@ -61,7 +61,7 @@ class Reach:
         costs, alpha = self.capacity.drafter_costs, chain.acceptance.alpha
         if self._given is not None or costs is None or not costs.alone_s:
             return True
-        if dsi_rate(costs, self._parallelism, alpha) * costs.alone_s > PAYS:
+        if dsi_rate(costs, self._parallelism, alpha) * costs.decoding_s > PAYS:
             return True
         return self._has_own_replica and costs.best_depth(alpha, MAX_LOOKAHEAD) > 0
 

@@ -9,6 +9,7 @@ from specmesh.orchestrator.strategies.base import Goal, Strategy
 from specmesh.orchestrator.strategies.commands import Cancel, Command, Draft, GiveUp, TaskId, Verify
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed, Verified
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
+from specmesh.orchestrator.strategies.kit.further import num_further
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 from specmesh.orchestrator.strategies.kit.progress import Progress
 
@@ -17,8 +18,8 @@ class DraftThenVerify(Strategy):
     """Base of strategies that alternate drafts and verifications; they decide how far to draft.
 
     One task runs at a time, and it starts from the committed tokens: a draft, or the verification
-    of all its tokens. A failed draft costs its round the speculation, not the answer; a failed
-    verification fails the answer.
+    of all its tokens. Where no draft pays, the target decodes on until one does. A failed draft
+    costs its round the speculation, not the answer; a failed verification fails the answer.
     """
 
     def __init__(self, goal: Goal) -> None:
@@ -49,7 +50,7 @@ class DraftThenVerify(Strategy):
     def start(self, capacity: Capacity) -> Sequence[Command]:
         """Return the first draft."""
         self._capacity = capacity
-        return [self._begin_round()]
+        return self._begin_round()
 
     def handle(self, event: Event) -> Sequence[Command]:
         """Return the verification once a draft has ended, and the next draft after a verdict."""
@@ -71,21 +72,27 @@ class DraftThenVerify(Strategy):
                 self._capacity = event
         return []
 
-    def _begin_round(self) -> Command:
+    def _begin_round(self, *, goes_on: bool = False) -> list[Command]:
+        """Return the next draft, or a verification of nothing unless one ``goes_on`` already."""
         room = self._progress.draftable - len(self._progress.token_ids)
-        self._growth = GrowingTree(self._task + 1)
         draft = self._draft(self._task + 1, room) if room > 0 else None
+        if draft is None and goes_on:
+            return []
+        self._growth = GrowingTree(self._task + 1)
         if draft is None:
-            return self._verify()
+            return [self._verify(num_further(self._capacity, self._progress.remaining))]
+        cancelled: list[Command] = [Cancel(self._task)] if goes_on else []
         self._task = draft.task
         self._verifying = False
-        return draft
+        return [*cancelled, draft]
 
-    def _verify(self) -> Verify:
+    def _verify(self, num_further: int = 0) -> Verify:
         self._task += 1
         self._verifying = True
         drafted = self._verified = self._growth.whole
-        return Verify(self._task, (), drafted.tree, drafted.distributions)
+        return Verify(
+            *(self._task, (), drafted.tree, drafted.distributions), num_further=num_further
+        )
 
     def _conclude(self, verified: Verified) -> list[Command]:
         verdict = verified.verdict
@@ -93,4 +100,6 @@ class DraftThenVerify(Strategy):
         self._learn(self._growth, verified)
         tokens = (*self._verified.tree.tokens_on(accepted), verdict.next_token)
         commands = self._progress.commit(tokens, len(accepted), recovered=verdict.recovered)
-        return commands if self._progress.ended else [*commands, self._begin_round()]
+        if self._progress.ended:
+            return commands
+        return [*commands, *self._begin_round(goes_on=verified.more)]

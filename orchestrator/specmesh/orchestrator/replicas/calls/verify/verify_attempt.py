@@ -96,23 +96,12 @@ class VerifyAttempt:
         """Tokens of the call that the replica was sent."""
         self.num_held_tokens = 0
         """Tokens before them, which it is believed to hold."""
+        self.is_further = False
+        """True if it awaits a further token, for which no request was sent."""
 
     def send(self, *, hedge: bool) -> None:
         """Send the verification. The judge is told nothing before this returns."""
-
-        def describe() -> Mapping[str, AttributeValue]:
-            return {
-                names.DRAFT_TOKENS: len(self._command.tree),
-                names.HEDGE: hedge,
-                **self._context.cause.attributes(),
-                **self.peer.attributes,
-            }
-
-        self._call = call = ClientSpan(
-            *(METHOD, self.peer.address, describe, self._context.parent),
-            recorded=self._request.recorded,
-        )
-        call.span.update_name(names.VERIFY_SPAN)
+        self._call = call = self._begun(hedge=hedge)
         self._asked = self._verification()
         request = self._message(self._asked)
         self.num_sent_tokens = len(request.prefix.token_ids) + self.num_tree_tokens
@@ -122,6 +111,24 @@ class VerifyAttempt:
             self._sent = self.peer.verifications.begin(message, self)
         except grpc.aio.AioRpcError as error:  # the replica has just left
             asyncio.get_running_loop().call_soon(self.ended, error)
+
+    def _begun(self, *, hedge: bool) -> ClientSpan:
+        """Return the span of the verification that begins now."""
+
+        def describe() -> Mapping[str, AttributeValue]:
+            return {
+                names.DRAFT_TOKENS: len(self._command.tree),
+                names.HEDGE: hedge,
+                **self._context.cause.attributes(),
+                **self.peer.attributes,
+            }
+
+        call = ClientSpan(
+            *(METHOD, self.peer.address, describe, self._context.parent),
+            recorded=self._request.recorded,
+        )
+        call.span.update_name(names.VERIFY_SPAN)
+        return call
 
     def arrived(self, message: verifier_pb2.VerifyEachResponse) -> None:
         """Handle the response; see ``Receiver``."""
@@ -150,8 +157,21 @@ class VerifyAttempt:
             self._close(error)
             self._judge.broke(error)
             return
-        self._close()
+        if verified.more:
+            self._end_span()
+        else:
+            self._close()
         self._judge.answered(self, verified, response)
+
+    def go_on(self, command: Verify, context: CommandContext) -> None:
+        """Await the next of several responses: that to ``command``, as if it was sent now."""
+        self.began = asyncio.get_running_loop().time()
+        self._command, self._context = command, context
+        self._asked = self._verification()
+        self.num_sent_tokens, self.num_held_tokens = 1, context.num_committed - 1
+        self.num_tokens, self.num_tree_tokens = context.num_committed, 0
+        self.is_further = True
+        self._call = self._begun(hedge=False)
 
     def _fail(self, error: BaseException) -> None:
         self._close(error)
@@ -169,9 +189,13 @@ class VerifyAttempt:
         sent, self._sent = self._sent, None  # it refers to this attempt
         if sent is not None:
             sent.close(error)
-        if self._call is not None:
-            self._call.end(error)
+        self._end_span(error)
         self.reservation.release()
+
+    def _end_span(self, error: BaseException | None = None) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.end(error)
 
     def _verification(self) -> VerificationRequest:
         """Return what the answer is checked against."""
@@ -205,6 +229,9 @@ class VerifyAttempt:
             next_draft=write_next_draft(command, shared.sampling, shared.epoch)
             if peer.can(model_pb2.MODEL_FEATURE_HEADS)
             else None,
+            num_further_tokens=command.num_further
+            if peer.can(model_pb2.MODEL_FEATURE_FURTHER_TOKENS)
+            else 0,
         )
 
     def _read(self, response: verifier_pb2.VerifyResponse) -> Verified:
@@ -215,7 +242,8 @@ class VerifyAttempt:
         except InvalidField as error:
             log.warning("bad verdict", extra={**self.peer.log_fields, "reason": str(error)})
             raise call_error(grpc.StatusCode.INTERNAL, f"bad verdict: {error}") from error
-        verified = Verified(self._command.task, verdict, self._draft(response))
+        more = response.has_more and self._command.num_further > 0
+        verified = Verified(self._command.task, verdict, self._draft(response), more=more)
         if self._request.recorded and self._call is not None:
             self._describe(self._call.span, response, verified)
         if self._chain is None:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import grpc.aio
 from opentelemetry.context import Context
 
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
@@ -36,8 +37,9 @@ COMPILE_SECONDS = 1.0
 """The longest for which a replica may have a request's first call wait for the grammar to be
 compiled, as would any other. Until then such a call is not late."""
 
-Done: TypeAlias = Callable[[Verified | Exception], None]
-"""Receives the verdict of a verification, or the error of one that has none."""
+Done: TypeAlias = Callable[[Verified | Exception], CommandContext | None]
+"""Receives the verdict of a verification, or the error of one that has none. If there is more to
+come and it is wanted, returns the context of the next verdict: all tokens so far are committed."""
 
 _hedges = HEDGES.instrument()
 
@@ -131,8 +133,11 @@ class VerifyCall:
                 request.logprobs.learn(num_committed, self._command, verified.verdict)
         except Exception as error:
             self._finish(error, attempt)
+            return
+        self._mesh.hedges.earn()
+        if verified.more:
+            self._pass_on(verified, attempt)
         else:
-            self._mesh.hedges.earn()
             self._finish(verified, attempt)
 
     def failed(self, attempt: VerifyAttempt, error: grpc.aio.AioRpcError) -> None:
@@ -174,6 +179,10 @@ class VerifyCall:
         except Exception as error:
             self._loop.call_soon(self._finish, error)
             return
+        self._await(attempt)
+
+    def _await(self, attempt: VerifyAttempt) -> None:
+        """Await the answer to the first ``attempt``."""
         self._late_s = self._lateness(attempt.peer)
         self._late_at = attempt.began + self._late_s
         self._mesh.alarm.add(self)
@@ -197,11 +206,14 @@ class VerifyCall:
         except Exception:
             reservation.release()
             raise
+        attempt.given_up_at = self._given_up_at(attempt)
+        return attempt
+
+    def _given_up_at(self, attempt: VerifyAttempt) -> float:
         given_up_s = self._latencies.verifications.given_up_after(
             attempt.num_tokens, attempt.peer.num_outstanding - 1, self._attempts.num_late
         )
-        attempt.given_up_at = min(self._request.deadline, attempt.began + given_up_s)
-        return attempt
+        return min(self._request.deadline, attempt.began + given_up_s)
 
     def _reserve(self) -> Reservation:
         """Reserve a replica. While another verification of the request is under way, any free
@@ -245,6 +257,24 @@ class VerifyCall:
             self._waiting = None
             if not self._is_over:  # a wait may end in spite of its cancellation
                 self._try()
+
+    def _pass_on(self, verified: Verified, attempt: VerifyAttempt) -> None:
+        """Pass on a verdict of several, and await the next one of the same ``attempt``."""
+        if self._is_over:
+            return
+        self._end_race(attempt)
+        self._first = attempt
+        context = self._done(verified)
+        if self._is_over or context is None:
+            return
+        self._context = context
+        self._command = command = Verify(
+            self._command.task, (), EMPTY, num_further=self._command.num_further - 1
+        )
+        attempt.go_on(command, context)
+        self._attempts.began = attempt.began
+        attempt.given_up_at = self._given_up_at(attempt)
+        self._await(attempt)
 
     def _finish(self, outcome: Verified | Exception, decisive: VerifyAttempt | None = None) -> None:
         """Pass on the outcome, which an attempt may have been ``decisive`` for."""

@@ -50,6 +50,7 @@ class VerifyLearning:
                     heads_s=response.next_draft.cost.forward_ms / 1e3,
                     num_heads_levels=num_levels(response.next_draft),
                     num_heads_nodes=len(response.next_draft.token_ids),
+                    is_further=attempt.is_further,
                 )
             )
         num_computed = cost.num_computed_tokens or attempt.num_sent_tokens

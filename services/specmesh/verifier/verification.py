@@ -1,0 +1,160 @@
+"""One verification as a job of the engine, and the tokens that the target decodes after it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from specmesh.decoding.acceptance import NO_DISTRIBUTIONS, Verdict, verify
+from specmesh.decoding.logprobs import logprobs_along, logprobs_of_nodes
+from specmesh.decoding.processing.processor import LogitProcessor
+from specmesh.decoding.sampling import Distribution, Sampling
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
+from specmesh.decoding.winners import OwnTokens
+from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
+from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
+from specmesh.inference.engine.job import Job, Steps
+from specmesh.inference.model import ForwardRequest, LanguageModel, Logits, SequenceState
+from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
+from specmesh.serving.codec.verdicts import write_verdict
+from specmesh.verifier.next_draft import RequestedDraft, draft_below
+
+VerifyJob = Job[verifier_pb2.VerifyResponse]
+VerifySteps = Steps[verifier_pb2.VerifyResponse]
+_MoreSteps = Generator[ForwardRequest | verifier_pb2.VerifyResponse, Logits, None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The verification of ``tree`` behind ``prefix``, and up to ``num_further`` further tokens,
+    which come only behind an empty tree. The other fields are as in ``VerifyRequest``; the logits
+    go through ``processor``."""
+
+    model: LanguageModel
+    prefix: Sequence[int]
+    tree: TokenTree
+    sampling: Sampling
+    processor: LogitProcessor
+    distributions: Mapping[int, Distribution] = field(default_factory=lambda: NO_DISTRIBUTIONS)
+    num_bonus_candidates: int = 0
+    num_top_logprobs: int | None = None
+    num_node_logprobs: int | None = None
+    next_draft: RequestedDraft | None = None
+    num_further: int = 0
+
+    def steps(self, job: VerifyJob) -> VerifySteps:
+        """Yield the responses of the verification, and the forward passes that it needs."""
+        began = time.perf_counter()
+        own = OwnTokens.of(self.sampling, len(self.prefix))
+        sequence, num_further = self._open(job)
+        kept: list[int] = []
+        try:
+            logits = yield ForwardRequest(sequence, self.tree, own)
+            forward_ms = (time.perf_counter() - began) * 1e3
+            verdict = self._judge(logits, own)
+            kept += verdict.accepted_nodes
+            cost = _cost(sequence, forward_ms)
+            cost.queue_ms = job.queue_ms
+            cost.num_cached_tokens = sequence.num_cached_tokens
+            cost.num_computed_tokens = sequence.num_computed_tokens
+            response = write_verdict(verdict, cost)
+            if num_further:
+                yield from self._decode_on(job, sequence, own, response, num_further, kept)
+        finally:
+            sequence.close(kept)  # before heads draft: other calls may need its KV cache
+        if num_further:
+            return
+        if self.next_draft is not None and isinstance(self.model, TargetWithHeads):
+            path = (*self.tree.tokens_on(kept), verdict.next_token)
+            below = kept[-1] if kept else 0, self.processor, path, self.next_draft
+            drafted = yield from draft_below(self.model, sequence, *below)
+            if drafted is not None:
+                response.next_draft.CopyFrom(drafted)
+        yield response
+
+    def _open(self, job: VerifyJob) -> tuple[SequenceState, int]:
+        """Return the sequence, and how many further tokens there is room for: none where memory is
+        short, so that they never cost a call its place."""
+        num_further = self.num_further
+        if limit := self.model.description.context_tokens:
+            num_further = min(num_further, limit - len(self.prefix))
+        if num_further > 0:
+            try:
+                return self.model.open(self.prefix, job.cancellation, num_further), num_further
+            except (NoRoom, TooLarge):
+                pass
+        room = len(self.tree)
+        if self.next_draft is not None and isinstance(self.model, TargetWithHeads):
+            nodes = self.next_draft.shape.num_nodes
+            room = self.model.room(len(self.prefix), self.tree, nodes)
+        return self.model.open(self.prefix, job.cancellation, room), 0
+
+    def _decode_on(
+        self,
+        job: VerifyJob,
+        sequence: SequenceState,
+        own: OwnTokens | None,
+        response: verifier_pb2.VerifyResponse,
+        num_further: int,
+        kept: list[int],
+    ) -> _MoreSteps:
+        """Yield ``response``, which is the first, and up to ``num_further`` others. The tokens form
+        a chain; ``kept`` gets the nodes that have been through a forward pass."""
+        end_of_text_ids = self.model.description.end_of_text_ids
+        tokens: list[int] = []
+        while True:
+            tokens.append(response.next_token_id)
+            response.has_more = not (
+                len(tokens) > num_further or job.others_wait or tokens[-1] in end_of_text_ids
+            )
+            yield response
+            if not response.has_more:
+                return
+            began = time.perf_counter()
+            logits = yield ForwardRequest(sequence, TokenTree.chain(tokens), own)
+            forward_ms = (time.perf_counter() - began) * 1e3
+            kept.append(len(tokens))
+            verdict = self._judge_next(logits, own, tokens)
+            cost = _cost(sequence, forward_ms)
+            cost.num_computed_tokens = 1
+            response = write_verdict(verdict, cost)
+
+    def _judge(self, logits: Logits, own: OwnTokens | None) -> Verdict:
+        rows = self.processor.rows(logits, self.tree)
+        verdict = verify(
+            *(self.tree, rows, self.sampling, len(self.prefix)),
+            *(self.distributions, self.num_bonus_candidates, own),
+        )
+        verdict = self._with_logprobs(verdict, self.tree, logits)
+        if self.num_node_logprobs is None:
+            return verdict
+        found = logprobs_of_nodes(self.tree, logits, self.num_node_logprobs)
+        return replace(verdict, node_logprobs=found)
+
+    def _judge_next(self, logits: Logits, own: OwnTokens | None, tokens: Sequence[int]) -> Verdict:
+        """Return the verdict on an empty tree behind the prefix and ``tokens``, a chain after whose
+        last one ``logits`` ``[1, vocab]`` are."""
+        depth = len(tokens)
+        rows = self.processor.rows(logits, EMPTY, tokens)
+        verdict = verify(
+            *(EMPTY, rows, self.sampling, len(self.prefix) + depth),
+            num_bonus_candidates=self.num_bonus_candidates,
+            own=None if own is None else own.below(depth, depth),
+        )
+        return self._with_logprobs(verdict, EMPTY, logits)
+
+    def _with_logprobs(self, verdict: Verdict, tree: TokenTree, logits: Logits) -> Verdict:
+        if self.num_top_logprobs is None:
+            return verdict
+        path = verdict.accepted_nodes, verdict.next_token
+        return replace(verdict, logprobs=logprobs_along(tree, logits, *path, self.num_top_logprobs))
+
+
+def _cost(sequence: SequenceState, forward_ms: float) -> cost_pb2.ComputeCost:
+    """Return the cost of the latest forward pass of ``sequence``, which took that time."""
+    return cost_pb2.ComputeCost(
+        forward_ms=forward_ms,
+        num_batch_calls=sequence.latest_forward.num_calls,
+        num_batch_tokens=sequence.latest_forward.num_rows,
+    )

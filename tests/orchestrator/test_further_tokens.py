@@ -1,0 +1,153 @@
+"""The target decodes on by itself between two calls, and nothing is lost where that ends early."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from tests.orchestrator.answers import NUM_TOKENS, alone, collect, request
+from tests.orchestrator.model import features_but
+from tests.orchestrator.peers import Hold, Verifier, hang, passing, raising
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.trees.tree import EMPTY
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import Cancel, Commit, Draft, Verify
+from specmesh.orchestrator.strategies.events import Capacity, Verified
+from specmesh.orchestrator.strategies.kit.further import MOST_TOKENS, num_further
+from specmesh.orchestrator.strategies.speculative import Speculative
+from specmesh.serving.errors import UnavailableStatus
+from specmesh.v1 import events_pb2, model_pb2
+from specmesh.v1 import generation_pb2 as pb
+
+HEDGES = True
+
+AWAY = UnavailableStatus("DRAINING", "going")
+MODES = pytest.mark.parametrize(
+    "sampling", [{"temperature": 0}, {"temperature": 0.9, "seed": 4}], ids=["greedy", "coupled"]
+)
+
+
+def decoding(**changes: object) -> Verifier:
+    """A replica that decodes on, and says how fast it is."""
+    verifier = Verifier(**changes)
+    verifier.decodes_on = True
+    verifier.cost.forward_ms = 2.0
+    return verifier
+
+
+def asked(sampling: dict[str, object], **fields: object) -> pb.GenerateRequest:
+    return request(sampling=sampling, speculation={"strategy": "autoregressive"}, **fields)
+
+
+@MODES
+async def test_few_calls_bring_many_tokens(connect, serve, sampling):
+    verifier = decoding()
+    stub = await serve(await connect([verifier]))
+    message = asked(sampling)
+    answer = await collect(stub.Generate(message))
+    assert answer.tokens == alone(message.sampling)
+    # The first call does not know how fast the replica is, the second goes as far as a call goes.
+    assert [each.num_further_tokens for each in verifier.requests] == [0, MOST_TOKENS, 5]
+    stats = answer.finished.stats
+    assert stats.num_verify_calls == stats.num_target_tokens == NUM_TOKENS
+    assert set(answer.kinds) == {events_pb2.TOKEN_KIND_BONUS}
+
+
+async def test_log_probabilities_come_with_each(connect, serve):
+    tokens = {}
+    for decodes_on in (False, True):
+        verifier = decoding()
+        verifier.decodes_on = decodes_on
+        stub = await serve(await connect([verifier]))
+        message = asked({"temperature": 0.9, "seed": 4}, num_top_logprobs=2)
+        answer = await collect(stub.Generate(message))
+        tokens[decodes_on] = [each for chunk in answer.chunks for each in chunk.logprobs]
+    assert len(tokens[True]) == NUM_TOKENS
+    assert tokens[True] == tokens[False]
+
+
+@MODES
+async def test_replica_that_breaks_meanwhile_is_replaced_by_another(connect, serve, sampling):
+    verifiers = [decoding(), decoding()]
+    stub = await serve(await connect(verifiers))
+    for verifier in verifiers:
+        verifier.further_faults += [*[passing] * 7, *raising(AWAY)] * 3
+    message = asked(sampling)
+    assert (await collect(stub.Generate(message))).tokens == alone(message.sampling)
+    assert min(len(verifier.requests) for verifier in verifiers) >= 1
+
+
+async def test_replica_that_hangs_meanwhile_is_hedged(connect, serve):
+    verifiers = [decoding(), decoding()]
+    stub = await serve(await connect(verifiers))
+    message = asked({"temperature": 0})
+    await collect(stub.Generate(message))  # what calls take is known now
+    for verifier in verifiers:
+        verifier.further_faults += [*[passing] * 9, hang]
+    began = asyncio.get_running_loop().time()
+    answer = await collect(stub.Generate(asked({"temperature": 0}, cache_salt="another")))
+    assert answer.tokens == alone(message.sampling)
+    assert asyncio.get_running_loop().time() - began < 5
+
+
+async def test_nothing_goes_on_behind_the_end_of_an_answer(connect, serve):
+    verifier = decoding()
+    mesh = await connect([verifier])
+    stub = await serve(mesh)
+    tokens = alone(asked({"temperature": 0}).sampling)
+    last = tokens[5]
+    assert last not in tokens[:5]
+    hold = Hold()
+    verifier.further_faults += [*[passing] * 4, hold]
+    stopping = {"max_tokens": NUM_TOKENS, "stop_token_ids": [last]}
+    answer = await collect(stub.Generate(asked({"temperature": 0}, stopping=stopping)))
+    assert answer.tokens == tokens[:6]
+    await asyncio.wait_for(verifier.cancelled.wait(), 10)
+    assert [peer.num_outstanding for peer in mesh.mesh.verifiers.peers] == [0]
+
+
+async def test_an_older_replica_is_asked_for_each_token(connect, serve):
+    features = features_but(model_pb2.MODEL_FEATURE_FURTHER_TOKENS)
+    verifier = decoding(features=features)
+    stub = await serve(await connect([verifier]))
+    message = asked({"temperature": 0})
+    assert (await collect(stub.Generate(message))).tokens == alone(message.sampling)
+    assert [each.num_further_tokens for each in verifier.requests] == [0] * NUM_TOKENS
+
+
+async def test_more_than_was_asked_for_is_not_awaited(connect, serve):
+    verifier = Verifier()
+
+    def promise(message):
+        message.has_more = True
+
+    verifier.corrupt = promise
+    stub = await serve(await connect([verifier]))
+    message = asked({"temperature": 0}, stopping={"max_tokens": 1})
+    assert (await collect(stub.Generate(message))).tokens == alone(message.sampling)[:1]
+
+
+def test_target_decodes_on_until_a_draft_pays():
+    slow = Capacity(target_s=0.01, drafter_s=0.1)
+    strategy = Speculative(Goal(max_tokens=100))
+    (verify,) = strategy.start(slow)
+    assert verify == Verify(1, (), EMPTY, num_further=MOST_TOKENS)
+    verified = Verified(1, Verdict((), 7, recovered=False), more=True)
+    for _ in range(3):
+        assert strategy.handle(verified) == [Commit((7,), 0)]
+    assert strategy.handle(replace(slow, drafter_s=0.0001)) == []
+    commit, cancel, draft = strategy.handle(verified)
+    assert (commit, cancel) == (Commit((7,), 0), Cancel(1))
+    assert isinstance(draft, Draft)
+    assert strategy.handle(verified) == []  # it was on its way
+
+
+@pytest.mark.parametrize(("forward_s", "expected"), [(None, 0), (5.0, 0), (0.1, 10), (0.001, 32)])
+def test_a_call_goes_on_for_about_a_second(forward_s, expected):
+    assert num_further(Capacity(target_s=forward_s), 100) == expected
+
+
+def test_a_call_goes_on_no_further_than_the_answer():
+    assert num_further(Capacity(target_s=0.01), 4) == 3
