@@ -3,7 +3,7 @@
 import itertools
 
 from specmesh.bench.engine.plan import PROMPT_TOKENS, EnginePlan
-from specmesh.bench.engine.vllm.measure import Verification
+from specmesh.bench.engine.vllm.measure import VerificationTimes
 from specmesh.bench.engine.vllm.report import as_json
 from specmesh.bench.engine.vllm.sessions import (
     NUM_DRAFT_TOKENS,
@@ -34,7 +34,7 @@ def test_without_drafts_a_session_meets_each_place_in_a_block():
 
 def test_what_is_reported_of_a_verification():
     plan = EnginePlan("m", "float32", "cpu", 1, streams=(1,), num_tokens=4, rounds=1, seed=0)
-    one = Verification(vllm_ms=11.0, called_ms=12.5, ours_ms=22.0, own_step_ms=10.0)
+    one = VerificationTimes(vllm_ms=11.0, called_ms=12.5, ours_ms=22.0, own_step_ms=10.0)
     waits = PrefixWaits(1024, 250.0, 14.0, 120.0, 240.0, 130.0, 260.0)
     told = as_json(plan, {1: {0: one}}, waits)
     found = told["verifications"]["1"]["0"]

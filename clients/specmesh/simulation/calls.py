@@ -6,18 +6,24 @@ orchestrator would learn from them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from specmesh.decoding.acceptance import Verdict
 from specmesh.orchestrator.replicas.latencies.observations import (
     ReplicaCost,
     TimedDraft,
     TimedVerification,
 )
 from specmesh.orchestrator.strategies.commands import Assess, Draft, TaskId, Verify
-from specmesh.orchestrator.strategies.events import Assessed, Drafted, Failed, Released, Verified
+from specmesh.orchestrator.strategies.events import (
+    Assessed,
+    Drafted,
+    Failed,
+    Released,
+    Verified,
+    following,
+)
 from specmesh.simulation.levels import DraftedLevels
 from specmesh.simulation.mesh import SimulatedMesh
 from specmesh.simulation.models import HEADS, Context, VirtualModels
@@ -31,22 +37,24 @@ Answer = Drafted | Verified | Assessed | Released | Failed
 """The answer to a call."""
 
 
+_TASK_BITS = 32
+"""Task ids fit these bits."""
+
+
 @dataclass(slots=True)
-class _Decoded:
-    """A verification so far: the ``context`` of the next forward, and how many further tokens may
-    come."""
+class _Current:
+    """The verification that a task has come to: that of ``command`` after ``context``."""
 
+    command: Verify
     context: Context
-    num_further: int
-    num_answers: int = 0
+    number: int = 0
+    """The verdicts before it."""
 
-    def goes_on(self, verdict: Verdict, job: SimulatedJob) -> bool:
-        """Record a verdict; return whether a further token follows."""
-        more = self.num_further > self.num_answers and not job.others_wait
-        self.num_answers += 1
-        if more:  # then nothing was drafted
-            self.context = self.context.after((verdict.next_token,))
-        return more
+    def go_on(self, verified: Verified, path: Sequence[int]) -> None:
+        """Go on with what follows ``verified``, a verdict with the tokens ``path``."""
+        self.command = following(self.command, verified)
+        self.context = self.context.after(path)
+        self.number += 1
 
 
 class SimulatedCalls:
@@ -73,17 +81,12 @@ class SimulatedCalls:
 
     def verify(self, command: Verify, context: Context) -> None:
         """Have the tree of ``command`` verified; ``context`` is what its path starts from."""
-        context = context.after(command.path)
         hop_s = self._mesh.model.costs.verify_hop.ms(len(command.tree)) / 2e3
-
-        decoded = _Decoded(context, command.num_further)
+        current = _Current(command, context.after(command.path))
 
         def begin() -> None:
             began_s = self._mesh.clock.now
-            work = self._verification(job, command, decoded, hop_s, began_s)
-            if decoded.num_answers:
-                work = self._decoding(job, command, decoded, hop_s)
-            job.work, job.step = work, None
+            job.work, job.step = self._verifications(job, current, hop_s, began_s), None
 
         def retry() -> None:  # as in a real mesh
             begin()
@@ -94,67 +97,60 @@ class SimulatedCalls:
         self._jobs[command.task] = job
         self._after(hop_s, lambda: self._mesh.verify(job))
 
-    def _verification(
-        self,
-        job: SimulatedJob,
-        command: Verify,
-        decoded: _Decoded,
-        hop_s: float,
-        began_s: float,
+    def goes_on(self, verified: Verified) -> bool:
+        """Return whether the task that was ``verified`` goes on with a further verdict."""
+        return verified.more and verified.task in self._jobs
+
+    def _verifications(
+        self, job: SimulatedJob, current: _Current, hop_s: float, began_s: float
     ) -> Iterator[Step]:
-        num_drafted, context = len(command.tree), decoded.context
-        yield Step(num_drafted + 1, context.length)
-        cost = _cost(job, job.forward.seconds, num_drafted + 1)
-        verdict = self._models.verdict(context, command)
-        accepted = command.tree.tokens_on(verdict.accepted_nodes)
-        drafted: Drafted | None = None
-        heads_s, num_levels, num_nodes = 0.0, 0, 0
-        if command.next_draft is not None and self._mesh.model.costs.heads is not None:
-            levels = self._next_draft(command, context.after((*accepted, verdict.next_token)))
-            for level in range(levels.depth):
-                if levels.ended:
-                    break
-                yield Step(levels.width, starts=level == 0, heads=True)
-                heads_s += job.forward.seconds
-                levels.grow()
-            num_levels = levels.num_levels
-            drafted = levels.event(last=True)
-            num_nodes = len(drafted.token_ids)
-
-        def learn() -> None:
-            seconds = self._mesh.clock.now - began_s
-            of_heads = heads_s, num_levels, num_nodes
-            self._mesh.verified(TimedVerification(seconds, num_drafted, cost, *of_heads))
-
-        more = decoded.goes_on(verdict, job)
-        verified = Verified(command.task, verdict, drafted, more=more)
-        self._answer(verified, hop_s, last=not more, learn=learn)
-        if more:
-            yield from self._decoding(job, command, decoded, hop_s)
-
-    def _decoding(
-        self, job: SimulatedJob, command: Verify, decoded: _Decoded, hop_s: float
-    ) -> Iterator[Step]:
-        """Decode the further tokens of ``command``."""
-        more = True
+        """Verify the ``current`` tree, and those with which its task goes on."""
+        is_further, more = False, True
         while more:
-            began_s = self._mesh.clock.now
-            yield Step(1, decoded.context.length)
-            verdict = self._models.verdict(decoded.context, command)
-            more = decoded.goes_on(verdict, job)
-            cost = _cost(job, job.forward.seconds, 1)._replace(queue_s=0.0)
-            seconds = self._mesh.clock.now - began_s
-            timed = TimedVerification(seconds, 0, cost, is_further=True)
-            learn = partial(self._mesh.verified, timed)
-            verified = Verified(command.task, verdict, more=more)
+            command, context = current.command, current.context
+            num_drafted = len(command.tree)
+            yield Step(num_drafted + 1, context.length)
+            cost = _cost(job, job.forward.seconds, num_drafted + 1)
+            verdict = self._models.verdict(context, command)
+            path = (*command.tree.tokens_on(verdict.accepted_nodes), verdict.next_token)
+            drafted: Drafted | None = None
+            heads_s, num_levels, num_nodes = 0.0, 0, 0
+            if command.next_draft is not None and self._mesh.model.costs.heads is not None:
+                levels = self._next_draft(current, context.after(path))
+                for level in range(levels.depth):
+                    if levels.ended:
+                        break
+                    yield Step(levels.width, starts=level == 0, heads=True)
+                    heads_s += job.forward.seconds
+                    levels.grow()
+                num_levels = levels.num_levels
+                drafted = replace(levels.event(last=True), task=command.task)
+                num_nodes = len(drafted.token_ids)
+            more = command.num_further > 0 and not job.others_wait
+            verified = Verified(command.task, verdict, drafted, more=more)
+            timed = TimedVerification(
+                *(self._mesh.clock.now - began_s, num_drafted, cost),
+                *(heads_s, num_levels, num_nodes),
+                is_further=is_further,
+            )
+            learn = partial(self._learn, timed, began_s)
             self._answer(verified, hop_s, last=not more, learn=learn)
+            began_s, is_further, job.queue_s = self._mesh.clock.now, True, 0.0
+            current.go_on(verified, path)
 
-    def _next_draft(self, command: Verify, context: Context) -> DraftedLevels:
-        """Return the draft of the target's heads after ``context``."""
-        asked = command.next_draft
+    def _learn(self, timed: TimedVerification, began_s: float) -> None:
+        """Learn from an answer that arrives now, to a call that ``began_s``."""
+        if not timed.is_further:
+            timed = timed._replace(seconds=self._mesh.clock.now - began_s)
+        self._mesh.verified(timed)
+
+    def _next_draft(self, current: _Current, context: Context) -> DraftedLevels:
+        """Return the draft of the target's heads after ``context``, with noise of its own."""
+        asked = current.command.next_draft
         assert asked is not None
+        task = current.command.task + (current.number << _TASK_BITS)
         draft = Draft(
-            *(command.task, (), min(asked.depth, self._mesh.model.heads_depth)),
+            *(task, (), min(asked.depth, self._mesh.model.heads_depth)),
             num_choices=asked.num_choices,
             drafter=HEADS,
             stop=asked.stop,

@@ -21,7 +21,7 @@ from specmesh.orchestrator.strategies.commands import (
     StopReason,
     Verify,
 )
-from specmesh.orchestrator.strategies.events import Capacity, Event
+from specmesh.orchestrator.strategies.events import Capacity, Event, Verified
 from specmesh.simulation.calls import SimulatedCalls
 from specmesh.simulation.mesh import SimulatedMesh
 from specmesh.simulation.models import VirtualModels
@@ -78,6 +78,8 @@ class SimulatedRequest:
         self.stats.handled(event)
         self._strategy.now = self._mesh.clock.now
         self._perform(self._strategy.handle(event))
+        if isinstance(event, Verified) and self._calls.goes_on(event):
+            self.stats.goes_on(event)
 
     def _handle_unwanted(self, event: Event) -> None:
         """Feed an event that the driver would drop, without counting it."""

@@ -18,9 +18,15 @@ from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
+from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.grammar.grammars import Grammars
 from specmesh.inference.model import LanguageModel
-from specmesh.inference.service.accounts import add_cost, record_cost, round_to_blocks
+from specmesh.inference.service.accounts import (
+    FurtherVerdicts,
+    add_cost,
+    record_cost,
+    round_to_blocks,
+)
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.codec.kept_sampling import kept_sampling
@@ -28,11 +34,12 @@ from specmesh.serving.codec.wire import read_distributions, read_tree
 from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import exchange
 from specmesh.serving.rpc.many import Send, answer_many
+from specmesh.verifier.drafting_on import DraftingOn
 from specmesh.verifier.next_draft import read_next_draft
 from specmesh.verifier.verification import Verification
 
-MAX_FURTHER_TOKENS = 255
-"""The most tokens that a call may ask for after its verdict."""
+MAX_FURTHER = 255
+"""The most verdicts that a call may ask for after its first."""
 
 Context = grpc.aio.ServicerContext[verifier_pb2.VerifyRequest, verifier_pb2.VerifyResponse]
 EachContext = grpc.aio.ServicerContext[
@@ -73,7 +80,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         request_iterator: AsyncIterator[verifier_pb2.VerifyEachRequest],
         context: EachContext,  # noqa: ARG002
     ) -> AsyncIterator[verifier_pb2.VerifyEachResponse]:
-        """Answer each request of the call in turn, as ``Verify`` does, and with further tokens."""
+        """Answer each request of the call in turn: as ``Verify``, and with further verdicts."""
         async for message in request_iterator:
             async with (
                 exchange(message.trace_context),
@@ -100,7 +107,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     async def _responses(
         self, request: verifier_pb2.VerifyRequest, *, further: bool = True
     ) -> AsyncGenerator[verifier_pb2.VerifyResponse, None]:
-        """Yield the verdict on the draft of ``request``, and then any ``further`` tokens."""
+        """Yield the verdict on the draft of ``request``, and then any ``further`` ones."""
         sampling = kept_sampling(request.sampling)
         tree = read_tree(request.tree, self._model.description.vocab_size)
         self._check_shape(tree)
@@ -125,22 +132,24 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             num_bonus_candidates=num_bonus_candidates,
             num_top_logprobs=num_top_logprobs,
             num_node_logprobs=num_node_logprobs,
-            next_draft=next_draft,
             num_further=num_further,
         )
+        steps = verification.steps
+        if next_draft is not None and isinstance(self._model, TargetWithHeads):
+            steps = DraftingOn(verification, self._model, next_draft).steps
         if not num_further:
-            response = await self._engine.run(verification.steps)
+            response = await self._engine.run(steps)
             _finish_first(response, len(prefix), grammar_ms)
             yield response
             return
-        is_first = True
-        async with aclosing(self._engine.stream(verification.steps)) as responses:
+        verdicts = FurtherVerdicts()
+        async with aclosing(self._engine.stream(steps)) as responses:
             async for response in responses:
-                if is_first:
+                if verdicts.number == 0:
                     _finish_first(response, len(prefix), grammar_ms)
-                    is_first = False
+                    verdicts.begin()
                 else:
-                    record_cost(response.cost)
+                    verdicts.record(_total_cost(response))
                 yield response
 
     async def _mask(self, sampling: Sampling, prefix: Sequence[int]) -> TokenMask | None:
@@ -200,12 +209,11 @@ def _num_bonus_candidates(request: verifier_pb2.VerifyRequest) -> int:
 
 
 def _num_further(request: verifier_pb2.VerifyRequest) -> int:
-    num_further = request.num_further_tokens
-    if num_further > MAX_FURTHER_TOKENS:
-        raise InvalidField("num_further_tokens", f"must be in [0, {MAX_FURTHER_TOKENS}]")
-    if num_further and (request.tree.token_ids or request.HasField("next_draft")):
-        reason = "must be 0 with a tree or a next_draft"
-        raise InvalidField("num_further_tokens", reason)
+    num_further = request.num_further_verdicts
+    if num_further > MAX_FURTHER:
+        raise InvalidField("num_further_verdicts", f"must be in [0, {MAX_FURTHER}]")
+    if num_further and request.tree.token_ids and not request.HasField("next_draft"):
+        raise InvalidField("num_further_verdicts", "must be 0 with a tree and no next_draft")
     return num_further
 
 

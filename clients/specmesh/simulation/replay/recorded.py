@@ -213,6 +213,7 @@ class _Reader:
         both = [
             call.duration_ms - server.duration_ms
             for call, server in self._answered(names.VERIFY_SPAN)
+            if not call.text(names.FURTHER_OF)  # which was never sent
         ]
         return max(median(both), 0.0) / 2e3
 

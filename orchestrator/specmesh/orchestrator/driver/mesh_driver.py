@@ -264,8 +264,10 @@ class Driver:
         if not outcome.more:
             del self._running[task]
         self._arrived(outcome)
-        goes_on = outcome.more and task in self._running and not self._outcome.done()
-        return self._command_context() if goes_on else None
+        if not outcome.more or task not in self._running or self._outcome.done():
+            return None
+        self._stats.goes_on(outcome)
+        return self._command_context()
 
     def _brought(self, event: Answered) -> None:
         """Handle what a call has brought, unless it was dropped."""

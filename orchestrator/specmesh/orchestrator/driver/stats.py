@@ -43,6 +43,14 @@ class RequestStats:
         self._positions[command.task] = range(first, first + len(command.tree))
         self.num_target_tokens += len(command.tree) + 1
 
+    def goes_on(self, verified: Verified) -> None:
+        """Count the verification with which a task goes on after one that was ``verified``, whose
+        tokens are committed."""
+        drafted = verified.next_draft
+        num_drafted = 0 if drafted is None else len(drafted.token_ids)
+        self._positions[verified.task] = range(self._length, self._length + num_drafted)
+        self.num_target_tokens += num_drafted + 1
+
     def cancelled(self, command: Cancel) -> None:
         """Forget a task that is cancelled."""
         self._positions.pop(command.task, None)
@@ -57,9 +65,7 @@ class RequestStats:
                 if event.next_draft is not None:
                     self.num_drafted_tokens += len(event.next_draft.token_ids)
                 # Positions committed in the meantime were counted when they were committed.
-                asked = self._positions.pop(event.task, range(0))
-                positions = [p for p in asked if p >= self._length]
-                self.num_target_tokens += event.more  # the next token, in time
+                positions = [p for p in self._positions.pop(event.task) if p >= self._length]
                 self.num_verified_tokens += len(positions)
                 self._counted.update(positions)
             case Failed():

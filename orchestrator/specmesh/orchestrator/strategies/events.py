@@ -10,7 +10,8 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.predict.round_costs import RoundCosts
 from specmesh.decoding.sampling import Distribution
-from specmesh.orchestrator.strategies.commands import TaskId
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
+from specmesh.orchestrator.strategies.commands import TaskId, Verify
 
 DrafterName = str | int
 """The driver's name of a drafter, which keeps it while other drafters come and go."""
@@ -36,7 +37,7 @@ class Drafted:
 class Verified:
     """The target's verdict on a tree, and what its heads drafted below ``verdict.next_token``,
     which is node 0; None if no draft was requested or the replica has no heads. If there is
-    ``more``, the task goes on with a further token (``Verify.num_further``)."""
+    ``more``, the task goes on with a further verdict (``Verify.num_further``)."""
 
     task: TaskId
     verdict: Verdict
@@ -44,6 +45,18 @@ class Verified:
     tried: tuple[int, ...] | None = None
     """The only nodes that were sent to the replica, if it verifies chains only; None means all."""
     more: bool = False
+
+
+def following(command: Verify, verified: Verified) -> Verify:
+    """Return the verification with which the task of ``command`` goes on after that verdict."""
+    drafted = verified.next_draft
+    return replace(
+        command,
+        path=(),
+        tree=EMPTY if drafted is None else TokenTree(drafted.token_ids, drafted.parents),
+        distributions={} if drafted is None else drafted.distributions,
+        num_further=command.num_further - 1,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +91,7 @@ class Capacity:
     excluded, and ``drafter_s`` that of one drafted level with one token, in seconds; None until
     measured. ``drafter_sibling_s`` is the time that each further token adds to such a level.
     ``target_alone_s`` is the time of a verification if none had draft tokens, and
-    ``target_decoding_s`` that of a further token of such a call; ``target_token_s``
+    ``target_decoding_s`` that of a further one of such a call; ``target_token_s``
     the time that one more token takes from all answers together that wait for its replica, and
     ``target_first_s`` what the first one takes besides; what more than ``most_tokens`` in a
     verification take is not known yet;

@@ -8,7 +8,8 @@ check; its verdict is the answer's first token and brings the first tree.
 The form of a tree is decided as in ``tree.py``, from the time that heads take per level, but one
 round earlier, since a tree is requested before the outcome of the previous one is known. A replica
 without heads, or whose heads fail, answers without a tree, and the next verification has nothing to
-check.
+check. One call brings several verdicts: the replica goes on to verify its own trees, all of one
+form, so that no forward waits for a request.
 
 Rejection mode: children are drawn without replacement. The number of a node's children follows from
 what they are drawn from and from tokens at earlier positions, and a drawn token is always verified
@@ -19,6 +20,7 @@ it was requested. This keeps the rule in ``base.py``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar, Final
 
 from specmesh.decoding.predict.acceptance_rate import HEADS_CHAIN, HEADS_LEVELS
 from specmesh.decoding.trees.best_chain import BestChain
@@ -31,11 +33,14 @@ from specmesh.orchestrator.strategies.chain_ahead import trials_of
 from specmesh.orchestrator.strategies.commands import Command, GiveUp, NextDraft, TaskId, Verify
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed, Verified
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
+from specmesh.orchestrator.strategies.kit.further import num_further
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 from specmesh.orchestrator.strategies.kit.progress import Progress
 from specmesh.orchestrator.strategies.tree import NUM_CHOICES
 
 NOTHING = DraftTree(EMPTY, {}, {})
+MOST_ALIKE: Final = 8
+"""The most trees of one form in a row: the next one may be of another."""
 
 
 class Heads(Strategy):
@@ -45,6 +50,8 @@ class Heads(Strategy):
     needs_drafter = asks_drafter = False
     needs_heads = True
     options = frozenset({"lookahead", "width"})
+    _goes_on_alone: ClassVar[bool] = True
+    """True if nothing but the heads' own trees is verified."""
 
     def __init__(self, goal: Goal) -> None:
         self._progress = Progress(goal)
@@ -95,6 +102,9 @@ class Heads(Strategy):
             return commands
         drafted = self._fitting(event.next_draft)
         self._first_choices = BestChain.of(drafted.tree, {}).tree.token_ids
+        if event.more:  # The replica verifies it already.
+            self._tree, self._drafted, self._plan = drafted.tree, drafted, self._next_plan
+            return commands
         return [*commands, *self._go_on(said, drafted)]
 
     def _outcome(self, said: tuple[int, ...], tried: tuple[int, ...] | None) -> TreeOutcome:
@@ -114,9 +124,25 @@ class Heads(Strategy):
         """Verify ``whole``, all or part of which the heads have ``drafted``."""
         self._check, self._tree = self._new_task(), whole.tree
         self._drafted, self._plan = drafted, self._next_plan
+        next_draft = self._next_draft()
         return Verify(
-            *(self._check, (), whole.tree, whole.distributions), next_draft=self._next_draft()
+            *(self._check, (), whole.tree, whole.distributions),
+            next_draft=next_draft,
+            num_further=self._num_further(whole, next_draft),
         )
+
+    def _num_further(self, whole: DrawnTree, next_draft: NextDraft | None) -> int:
+        """Return how many further trees the replica may verify by itself: as many as fit the
+        answer, whatever is accepted, since it can't cut them."""
+        if not self._goes_on_alone:
+            return 0
+        if next_draft is None:
+            return 0 if whole.tree.token_ids else num_further(self._capacity, self._room + 1)
+        most_nodes = next_draft.depth
+        if next_draft.growth is not None:
+            most_nodes = next_draft.growth.max_nodes
+        left = self._room - max(whole.tree.depths) - 1 - most_nodes
+        return num_further(self._capacity, min(MOST_ALIKE, left // (next_draft.depth + 1)) + 1)
 
     def _new_task(self) -> TaskId:
         self._last_task += 1

@@ -7,8 +7,9 @@ import time
 from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.inference.model import SequenceState
 from specmesh.mesh.v1alpha1 import cost_pb2
+from specmesh.serving import conventions as names
 from specmesh.serving import metrics
-from specmesh.serving.telemetry.pipeline import annotate
+from specmesh.serving.telemetry.pipeline import annotate, is_recorded, tracer
 
 _queue_time = metrics.CALL_QUEUE.instrument()
 _forward_time = metrics.CALL_FORWARD.instrument()
@@ -19,15 +20,51 @@ _cached = metrics.CACHED_TOKENS.tally()
 def record_cost(cost: cost_pb2.ComputeCost) -> None:
     """Record the cost of a call that is ending. Call it on the event loop and inside the call's
     span."""
-    queue_ms, forward_ms = cost.queue_ms, cost.forward_ms
-    cached, computed = cost.num_cached_tokens, cost.num_computed_tokens
     annotate(
-        queue_ms=queue_ms, forward_ms=forward_ms, cached_tokens=cached, computed_tokens=computed
+        queue_ms=cost.queue_ms,
+        forward_ms=cost.forward_ms,
+        cached_tokens=cost.num_cached_tokens,
+        computed_tokens=cost.num_computed_tokens,
     )
-    _queue_time.record(queue_ms / 1e3)
-    _forward_time.record(forward_ms / 1e3)
-    _computed.add(computed)
-    _cached.add(cached)
+    _count(cost)
+
+
+def _count(cost: cost_pb2.ComputeCost) -> None:
+    _queue_time.record(cost.queue_ms / 1e3)
+    _forward_time.record(cost.forward_ms / 1e3)
+    _computed.add(cost.num_computed_tokens)
+    _cached.add(cost.num_cached_tokens)
+
+
+class FurtherVerdicts:
+    """Records the cost of the further verdicts of a call, each on a span below the call's own."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        """Verdicts so far."""
+        self._is_recorded = is_recorded()
+        self._since_ns = 0
+
+    def begin(self) -> None:
+        """Record that the first verdict has come."""
+        self.number = 1
+        self._since_ns = time.time_ns()
+
+    def record(self, cost: cost_pb2.ComputeCost) -> None:
+        """Record the ``cost`` of a verdict that comes now."""
+        if self._is_recorded:
+            now_ns = time.time_ns()
+            attributes = {
+                names.FURTHER: self.number,
+                names.QUEUE_MS: cost.queue_ms,
+                names.FORWARD_MS: cost.forward_ms,
+            }
+            tracer.start_span(
+                names.VERDICT_SPAN, attributes=attributes, start_time=self._since_ns
+            ).end(now_ns)
+            self._since_ns = now_ns
+        self.number += 1
+        _count(cost)
 
 
 def round_to_blocks(cost: cost_pb2.ComputeCost, num_prefix_tokens: int) -> None:

@@ -36,7 +36,7 @@ _STOP_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class VerificationTimes:
     """The median milliseconds of a verification of several sessions together, by program."""
 
     vllm_ms: float
@@ -52,7 +52,7 @@ class Verification:
         return self.vllm_ms / self.own_step_ms
 
 
-Verifications = Mapping[int, Mapping[int, Verification]]
+Verifications = Mapping[int, Mapping[int, VerificationTimes]]
 """Verifications by number of sessions, then of draft tokens."""
 
 
@@ -82,7 +82,7 @@ async def measure(plan: EnginePlan, console: Console) -> tuple[Verifications, Pr
         await _in(calls, programs.start_calls, load, address)
         status.update("verifications while a prefix is read")
         waits = await _in(calls, measure_waits, load, address)
-        found: dict[int, dict[int, Verification]] = {}
+        found: dict[int, dict[int, VerificationTimes]] = {}
         for number in plan.streams:
             found[number] = {}
             for drafted in NUM_DRAFT_TOKENS:
@@ -99,14 +99,14 @@ async def _side_by_side(
     *,
     decoding: ProcessPoolExecutor,
     **verifying: ProcessPoolExecutor,
-) -> Verification:
+) -> VerificationTimes:
     own: list[float] = []
     times: dict[str, list[float]] = {name: [] for name in verifying}
     for _ in range(ROUNDS[drafted] // TURN_ROUNDS):
         own += await _in(decoding, programs.turn, number, 0, TURN_ROUNDS)
         for name, process in verifying.items():
             times[name] += await _in(process, programs.turn, number, drafted, TURN_ROUNDS)
-    return Verification(
+    return VerificationTimes(
         own_step_ms=median(own), **{f"{name}_ms": median(found) for name, found in times.items()}
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from specmesh.bench.engine.plan import PROMPT_TOKENS, EnginePlan
-from specmesh.bench.engine.vllm.measure import Verification, Verifications
+from specmesh.bench.engine.vllm.measure import Verifications, VerificationTimes
 from specmesh.bench.engine.vllm.sessions import NUM_DRAFT_TOKENS, ROUNDS
 from specmesh.bench.engine.vllm.waiting import PrefixWaits
 from specmesh.tools.kit.tables import make_table
@@ -36,7 +36,7 @@ def as_json(plan: EnginePlan, found: Verifications, waits: PrefixWaits) -> dict[
 _SETTING = {"model", "dtype", "device", "threads", "streams", "seed"}
 
 
-def _fields(each: Verification) -> dict[str, float]:
+def _fields(each: VerificationTimes) -> dict[str, float]:
     return {
         **asdict(each),
         "of_own_step": each.of_own_step,

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import grpc
 import grpc.aio
-from opentelemetry.trace import Span
+from opentelemetry.trace import Span, format_span_id
 from opentelemetry.util.types import AttributeValue
 
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
@@ -96,12 +96,19 @@ class VerifyAttempt:
         """Tokens of the call that the replica was sent."""
         self.num_held_tokens = 0
         """Tokens before them, which it is believed to hold."""
-        self.is_further = False
-        """True if it awaits a further token, for which no request was sent."""
+        self._num_verdicts = 0
+        self._first_span_id = ""
+
+    @property
+    def is_further(self) -> bool:
+        """True if it awaits a further verdict, for which no request was sent."""
+        return self._num_verdicts > 0
 
     def send(self, *, hedge: bool) -> None:
         """Send the verification. The judge is told nothing before this returns."""
         self._call = call = self._begun(hedge=hedge)
+        if self._request.recorded:
+            self._first_span_id = format_span_id(call.span.get_span_context().span_id)
         self._asked = self._verification()
         request = self._message(self._asked)
         self.num_sent_tokens = len(request.prefix.token_ids) + self.num_tree_tokens
@@ -119,6 +126,7 @@ class VerifyAttempt:
             return {
                 names.DRAFT_TOKENS: len(self._command.tree),
                 names.HEDGE: hedge,
+                **self._further(),
                 **self._context.cause.attributes(),
                 **self.peer.attributes,
             }
@@ -129,6 +137,12 @@ class VerifyAttempt:
         )
         call.span.update_name(names.VERIFY_SPAN)
         return call
+
+    def _further(self) -> Mapping[str, AttributeValue]:
+        """Return which further verification of which one that was sent this is."""
+        if not self._num_verdicts:
+            return {}
+        return {names.FURTHER: self._num_verdicts, names.FURTHER_OF: self._first_span_id}
 
     def arrived(self, message: verifier_pb2.VerifyEachResponse) -> None:
         """Handle the response; see ``Receiver``."""
@@ -168,9 +182,11 @@ class VerifyAttempt:
         self.began = asyncio.get_running_loop().time()
         self._command, self._context = command, context
         self._asked = self._verification()
-        self.num_sent_tokens, self.num_held_tokens = 1, context.num_committed - 1
-        self.num_tokens, self.num_tree_tokens = context.num_committed, 0
-        self.is_further = True
+        self.num_tree_tokens = len(command.tree)
+        self.num_held_tokens = context.num_committed - 1
+        self.num_sent_tokens = 1 + self.num_tree_tokens
+        self.num_tokens = self.num_held_tokens + self.num_sent_tokens
+        self._num_verdicts += 1
         self._call = self._begun(hedge=False)
 
     def _fail(self, error: BaseException) -> None:
@@ -229,8 +245,8 @@ class VerifyAttempt:
             next_draft=write_next_draft(command, shared.sampling, shared.epoch)
             if peer.can(model_pb2.MODEL_FEATURE_HEADS)
             else None,
-            num_further_tokens=command.num_further
-            if peer.can(model_pb2.MODEL_FEATURE_FURTHER_TOKENS)
+            num_further_verdicts=command.num_further
+            if peer.can(model_pb2.MODEL_FEATURE_FURTHER_VERDICTS)
             else 0,
         )
 

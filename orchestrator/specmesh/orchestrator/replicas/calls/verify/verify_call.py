@@ -8,34 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from math import inf
 from typing import TypeAlias
 
 import grpc.aio
-from opentelemetry.context import Context
 
-from specmesh.decoding.trees.tree import EMPTY
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.calls.verify.verify_attempt import VerifyAttempt
 from specmesh.orchestrator.replicas.calls.verify.verify_learning import VerifyLearning
-from specmesh.orchestrator.replicas.pool.examination import is_healthy
+from specmesh.orchestrator.replicas.calls.verify.verify_replicas import attempts_at
 from specmesh.orchestrator.replicas.pool.reservation import Reservation
-from specmesh.orchestrator.replicas.retries.attempts import Attempts
 from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of, waits_for_grammar
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.commands import Verify
-from specmesh.orchestrator.strategies.events import Verified
+from specmesh.orchestrator.strategies.events import Verified, following
 from specmesh.serving import conventions as names
 from specmesh.serving.errors import DeadlineExceededStatus
 from specmesh.serving.metrics import HEDGES
-from specmesh.v1 import model_pb2
-
-COMPILE_SECONDS = 1.0
-"""The longest for which a replica may have a request's first call wait for the grammar to be
-compiled, as would any other. Until then such a call is not late."""
 
 Done: TypeAlias = Callable[[Verified | Exception], CommandContext | None]
 """Receives the verdict of a verification, or the error of one that has none. If there is more to
@@ -71,12 +62,7 @@ class VerifyCall:
         self._context = context
         self._done = done
         self._loop = asyncio.get_running_loop()
-        self._attempts = Attempts(
-            *(self._pool, request.prefix, request.deadline),
-            request.need.of_tokens(context.num_committed + len(command.path) + len(command.tree)),
-            is_healthy=partial(_is_healthy, request, context.parent),
-            wanted=_wanted(command),
-        )
+        self._attempts = attempts_at(request, command, context)
         self._first: VerifyAttempt | None = None
         self._hedge: VerifyAttempt | None = None
         self._has_hedged = False
@@ -183,7 +169,7 @@ class VerifyCall:
 
     def _await(self, attempt: VerifyAttempt) -> None:
         """Await the answer to the first ``attempt``."""
-        self._late_s = self._lateness(attempt.peer)
+        self._late_s = self._learning.late_after(attempt)
         self._late_at = attempt.began + self._late_s
         self._mesh.alarm.add(self)
 
@@ -192,8 +178,8 @@ class VerifyCall:
         self._has_hedged = True
         try:
             self._hedge = attempt = self._attempt(self._attempts.reserve_another(late))
-            self._hedge_late_at = attempt.began + self._lateness(attempt.peer)
             attempt.send(hedge=True)
+            self._hedge_late_at = attempt.began + self._learning.late_after(attempt)
         except Exception as error:
             self._finish(error)
 
@@ -221,17 +207,6 @@ class VerifyCall:
         if any(each.wanted for each in self._slots):
             return self._attempts.reserve()
         return self._attempts.reserve(self._latencies.prefill.tokens_a_call)
-
-    def _lateness(self, peer: Peer) -> float:
-        """Return the seconds after which an attempt at ``peer`` is late."""
-        late_s = self._latencies.verifications.late_after(
-            self._request.prefix.num_to_send(peer.identity, self._context.num_committed)
-            + len(self._command.path)
-            + len(self._command.tree)
-        )
-        if self._request.sampling.grammar is not None and self._learning.num_cached_tokens is None:
-            late_s += COMPILE_SECONDS
-        return late_s
 
     def _may_hedge(self, peer: Peer) -> bool:
         if not self._attempts.can_reserve_another(peer):
@@ -268,10 +243,10 @@ class VerifyCall:
         if self._is_over or context is None:
             return
         self._context = context
-        self._command = command = Verify(
-            self._command.task, (), EMPTY, num_further=self._command.num_further - 1
-        )
-        attempt.go_on(command, context)
+        self._mesh.admission.num_tokens_in_flight -= len(self._command.tree)
+        self._command = following(self._command, verified)
+        self._mesh.admission.num_tokens_in_flight += len(self._command.tree)
+        attempt.go_on(self._command, context)
         self._attempts.began = attempt.began
         attempt.given_up_at = self._given_up_at(attempt)
         self._await(attempt)
@@ -314,17 +289,3 @@ class VerifyCall:
             self._first = None
         else:
             self._hedge = None
-
-
-async def _is_healthy(request: RequestContext, parent: Context, peer: Peer) -> bool:
-    patience = request.mesh.latencies.verifications
-    latest_s = patience.given_up_after(1, peer.num_outstanding, 0)
-    deadline = min(request.deadline, asyncio.get_running_loop().time() + latest_s)
-    return await is_healthy(peer, request.vocab_size, deadline, parent)
-
-
-def _wanted(command: Verify) -> model_pb2.ModelFeature.ValueType | None:
-    """Return the feature that is preferred among equally busy replicas; None if any will do."""
-    if command.next_draft:
-        return model_pb2.MODEL_FEATURE_HEADS
-    return None if command.tree.is_chain else model_pb2.MODEL_FEATURE_TREES

@@ -12,6 +12,10 @@ from specmesh.orchestrator.replicas.calls.verify.next_drafts import num_levels
 from specmesh.orchestrator.replicas.calls.verify.verify_attempt import VerifyAttempt
 from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost, TimedVerification
 
+COMPILE_SECONDS = 1.0
+"""The longest for which a replica may have a request's first call wait for the grammar to be
+compiled, as would any other. Until then such a call is not late."""
+
 
 class VerifyLearning:
     """Tells latencies and admission control what verifications take."""
@@ -34,6 +38,13 @@ class VerifyLearning:
             self.num_cached_tokens = response.cost.num_cached_tokens
         self._admit(response, cost, now - began, now)
         return self._observe(attempt, response, cost, now - attempt.began)
+
+    def late_after(self, attempt: VerifyAttempt) -> float:
+        """Return the seconds after which an answer to ``attempt`` is late."""
+        late_s = self._latencies.verifications.late_after(attempt.num_sent_tokens)
+        if self._request.sampling.grammar is not None and self.num_cached_tokens is None:
+            late_s += COMPILE_SECONDS
+        return late_s
 
     def _observe(
         self,

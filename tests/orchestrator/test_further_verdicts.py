@@ -15,7 +15,7 @@ from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.commands import Cancel, Commit, Draft, Verify
 from specmesh.orchestrator.strategies.events import Capacity, Verified
-from specmesh.orchestrator.strategies.kit.further import MOST_TOKENS, num_further
+from specmesh.orchestrator.strategies.kit.further import MOST, num_further
 from specmesh.orchestrator.strategies.speculative import Speculative
 from specmesh.serving.errors import UnavailableStatus
 from specmesh.v1 import events_pb2, model_pb2
@@ -49,7 +49,7 @@ async def test_few_calls_bring_many_tokens(connect, serve, sampling):
     answer = await collect(stub.Generate(message))
     assert answer.tokens == alone(message.sampling)
     # The first call does not know how fast the replica is, the second goes as far as a call goes.
-    assert [each.num_further_tokens for each in verifier.requests] == [0, MOST_TOKENS, 5]
+    assert [each.num_further_verdicts for each in verifier.requests] == [0, MOST, 5]
     stats = answer.finished.stats
     assert stats.num_verify_calls == stats.num_target_tokens == NUM_TOKENS
     assert set(answer.kinds) == {events_pb2.TOKEN_KIND_BONUS}
@@ -109,12 +109,12 @@ async def test_nothing_goes_on_behind_the_end_of_an_answer(connect, serve):
 
 
 async def test_an_older_replica_is_asked_for_each_token(connect, serve):
-    features = features_but(model_pb2.MODEL_FEATURE_FURTHER_TOKENS)
+    features = features_but(model_pb2.MODEL_FEATURE_FURTHER_VERDICTS)
     verifier = decoding(features=features)
     stub = await serve(await connect([verifier]))
     message = asked({"temperature": 0})
     assert (await collect(stub.Generate(message))).tokens == alone(message.sampling)
-    assert [each.num_further_tokens for each in verifier.requests] == [0] * NUM_TOKENS
+    assert [each.num_further_verdicts for each in verifier.requests] == [0] * NUM_TOKENS
 
 
 async def test_more_than_was_asked_for_is_not_awaited(connect, serve):
@@ -133,7 +133,7 @@ def test_target_decodes_on_until_a_draft_pays():
     slow = Capacity(target_s=0.01, drafter_s=0.1)
     strategy = Speculative(Goal(max_tokens=100))
     (verify,) = strategy.start(slow)
-    assert verify == Verify(1, (), EMPTY, num_further=MOST_TOKENS)
+    assert verify == Verify(1, (), EMPTY, num_further=MOST)
     verified = Verified(1, Verdict((), 7, recovered=False), more=True)
     for _ in range(3):
         assert strategy.handle(verified) == [Commit((7,), 0)]
