@@ -9,6 +9,7 @@ from tests.client.spans import ORCHESTRATOR, VERIFIER, call, generate, span
 from specmesh.traces.analysis.breakdown import breakdown
 from specmesh.traces.analysis.verdicts import answering, ended_with_the_first
 from specmesh.traces.spans import SpanKind
+from specmesh.traces.summary import summarise
 from specmesh.traces.trace import Trace
 
 MS = 1_000_000
@@ -67,3 +68,7 @@ def test_what_is_lost_leaves_the_others_as_they_are():
 def test_the_clock_of_a_replica_is_right_though_its_call_outlasts_the_first_verification():
     trace = Trace.of(several())
     assert not trace.corrections
+
+
+def test_no_span_is_missing():
+    assert summarise(several()).num_missing == 0

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from specmesh.serving import conventions as names
 from specmesh.traces.analysis.completeness import gaps
+from specmesh.traces.analysis.verdicts import answering
 from specmesh.traces.spans import Span, SpanKind, root_of
 
 ANSWERING = "specmesh.v1.GenerationService/"
@@ -67,7 +68,7 @@ def summarise(spans: Sequence[Span]) -> TraceSummary:
         acceptance=answered.maybe_number(names.ACCEPTANCE),
         num_tokens=_count(answered.maybe_number(names.OUTPUT_TOKENS)),
         num_spans=len(spans),
-        num_missing=len(gaps(spans)),
+        num_missing=len(gaps(answering(spans))),
         nodes=tuple(sorted({span.node.label for span in spans})),
     )
 
