@@ -15,12 +15,13 @@ from specmesh.bench.capacity.figures import (
     Counters,
     Pauses,
     RoundFigures,
-    calls_of,
+    Served,
     medians,
     messages_per_token,
     most_at_once,
     per_call,
     per_token,
+    served_by,
 )
 from specmesh.bench.capacity.load import failure_of
 from specmesh.bench.capacity.placement import Role, plan_cores
@@ -29,11 +30,11 @@ from specmesh.tools.kit.processor_time import processor_s
 
 BEFORE = Counters(
     processor_s={"orchestrator": 1.0, "verifier": 2.0, "drafter": 3.0},
-    calls={"verifier": 10, "drafter": 20},
+    served={"verifier": Served(5, 10), "drafter": Served(20, 20)},
 )
 AFTER = Counters(
     processor_s={"orchestrator": 1.6, "verifier": 2.2, "drafter": 3.0},
-    calls={"verifier": 60, "drafter": 20},
+    served={"verifier": Served(25, 60), "drafter": Served(20, 20)},
 )
 ROUND = RoundFigures(
     tokens_per_s=100.0,
@@ -52,6 +53,8 @@ rpc_server_call_duration_seconds_count{rpc_method="a.Verifier/VerifyEach",status
 rpc_server_call_duration_seconds_count{rpc_method="a.Verifier/VerifyEach",status="CANCELLED"} 9.0
 rpc_server_call_duration_seconds_count{rpc_method="a.Verifier/Verify",status="OK"} 1.0
 rpc_server_call_duration_seconds_count{rpc_method="a.Models/GetModel",status="OK"} 5.0
+# TYPE specmesh_forward_duration_seconds histogram
+specmesh_forward_duration_seconds_count 90.0
 """
 
 
@@ -64,15 +67,15 @@ def test_processor_time_is_per_token_and_per_call_and_the_orchestrator_s_per_cal
     assert found == pytest.approx({"orchestrator": 12_000, "verifier": 4000})
 
 
-def test_a_verification_is_two_messages_a_draft_three_and_a_chunk_one():
-    drafted = replace(AFTER, calls={"verifier": 60, "drafter": 30})
-    assert messages_per_token(BEFORE, AFTER, chunks=40, tokens=100) == 1.4
-    assert messages_per_token(BEFORE, drafted, chunks=40, tokens=100) == 1.7
+def test_a_verdict_is_a_message_as_is_a_request_and_a_chunk_and_a_draft_is_two():
+    drafted = replace(AFTER, served={**AFTER.served, "drafter": Served(30, 30)})
+    assert messages_per_token(BEFORE, AFTER, chunks=40, tokens=100) == 1.1
+    assert messages_per_token(BEFORE, drafted, chunks=40, tokens=100) == 1.4
 
 
-def test_calls_are_those_of_the_role_s_own_methods_whatever_their_status():
-    assert calls_of(Role.VERIFIER, METRICS) == 40
-    assert calls_of(Role.DRAFTER, METRICS) == 0
+def test_requests_are_those_of_the_role_s_own_methods_whatever_their_status():
+    assert served_by(Role.VERIFIER, METRICS) == Served(40, 90)
+    assert served_by(Role.DRAFTER, METRICS).requests == 0
 
 
 def test_answers_overlap_from_their_first_to_their_last_chunk():

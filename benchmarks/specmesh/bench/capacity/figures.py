@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from specmesh.bench.capacity.placement import Role
 
-_CALLS = "rpc_server_call_duration_seconds_count"
+_REQUESTS = "rpc_server_call_duration_seconds_count"
+_ANSWERS = "specmesh_forward_duration_seconds_count"
 _METHODS = {Role.VERIFIER: "Verify", Role.DRAFTER: "Draft"}
-_MESSAGES = {Role.VERIFIER: 2, Role.DRAFTER: 3}
-"""Messages of a call on an open call: a draft is a request, the draft, and its end."""
+
+
+class Served(NamedTuple):
+    """The requests that a process with a model has got, and its answers: verdicts, of which a
+    request may have several, or drafts."""
+
+    requests: int = 0
+    answers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +29,7 @@ class Counters:
     """The counters of a mesh's processes so far, by role."""
 
     processor_s: Mapping[Role, float]
-    calls: Mapping[Role, int]
-    """Verifications and drafts, by the role that answered them."""
+    served: Mapping[Role, Served]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,18 +60,21 @@ class RoundFigures:
     floor_us_per_message: float
 
 
-def calls_of(role: Role, text: str) -> int:
-    """Return how many verifications or drafts a process has answered, by its metrics in the text
-    format of Prometheus."""
-    return round(
-        sum(
-            sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if sample.name == _CALLS
-            and sample.labels.get("rpc_method", "").rpartition("/")[2].startswith(_METHODS[role])
-        )
-    )
+def served_by(role: Role, text: str) -> Served:
+    """Return what a process has served, by its metrics in the text format of Prometheus."""
+    samples = [
+        sample
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name in {_REQUESTS, _ANSWERS}
+    ]
+    requests = [
+        sample.value
+        for sample in samples
+        if sample.labels.get("rpc_method", "").rpartition("/")[2].startswith(_METHODS[role])
+    ]
+    answers = [sample.value for sample in samples if sample.name == _ANSWERS]
+    return Served(round(sum(requests)), round(sum(answers)))
 
 
 def per_token(before: Counters, after: Counters, tokens: int) -> dict[Role, float]:
@@ -73,10 +83,10 @@ def per_token(before: Counters, after: Counters, tokens: int) -> dict[Role, floa
 
 
 def per_call(before: Counters, after: Counters) -> dict[Role, float | None]:
-    """Return the processor time of each role in µs per call, the orchestrator's for each call that
-    it made to the others."""
-    answered = {role: after.calls[role] - before.calls[role] for role in _METHODS}
-    calls = {**answered, Role.ORCHESTRATOR: sum(answered.values())}
+    """Return the processor time of each role in µs per answer, the orchestrator's for each answer
+    that it got of the others."""
+    answers = {role: _served(before, after, role).answers for role in _METHODS}
+    calls = {**answers, Role.ORCHESTRATOR: sum(answers.values())}
     return {
         role: _used_us(before, after, role) / calls[role] if calls[role] else None for role in Role
     }
@@ -84,11 +94,17 @@ def per_call(before: Counters, after: Counters) -> dict[Role, float | None]:
 
 def messages_per_token(before: Counters, after: Counters, chunks: int, tokens: int) -> float:
     """Return how many messages the orchestrator sent to, or got from, models and clients for each
-    token."""
-    with_models = sum(
-        number * (after.calls[role] - before.calls[role]) for role, number in _MESSAGES.items()
-    )
+    token. A draft is a request, the draft, and its end."""
+    verified = _served(before, after, Role.VERIFIER)
+    drafted = _served(before, after, Role.DRAFTER)
+    with_models = verified.requests + verified.answers + 3 * drafted.requests
     return (with_models + chunks) / max(1, tokens)
+
+
+def _served(before: Counters, after: Counters, role: Role) -> Served:
+    """Return what a role served between the two."""
+    then, now = before.served[role], after.served[role]
+    return Served(now.requests - then.requests, now.answers - then.answers)
 
 
 def most_at_once(intervals: Sequence[tuple[float, float]]) -> int:

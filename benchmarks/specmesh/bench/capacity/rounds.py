@@ -17,11 +17,12 @@ from specmesh.bench.capacity.figures import (
     Counters,
     Pauses,
     RoundFigures,
-    calls_of,
+    Served,
     messages_per_token,
     most_at_once,
     per_call,
     per_token,
+    served_by,
 )
 from specmesh.bench.capacity.floor import Floor
 from specmesh.bench.capacity.load import StreamLoad, StreamsSeen, read_streams
@@ -69,12 +70,12 @@ async def measure_round(sides: Sides, load: StreamLoad) -> tuple[RoundFigures, C
     mesh, generators = sides.mesh, sides.generators
     # A scrape takes some milliseconds, so it comes before the first look at the processor time and
     # after the last.
-    calls = await _calls(mesh)
-    before = Counters(processor_s=_processor_s(mesh), calls=calls)
+    served = await _served(mesh)
+    before = Counters(processor_s=_processor_s(mesh), served=served)
     async with _peak_resident(mesh.pids[Role.ORCHESTRATOR]) as resident_bytes:
         seen = await generators.read(load, mesh.address)
     used_s = _processor_s(mesh)
-    after = Counters(processor_s=used_s, calls=await _calls(mesh))
+    after = Counters(processor_s=used_s, served=await _served(mesh))
     floor_us = await sides.floor.us_per_message(generators.pool, load)
     tokens = sum(each.tokens for each in seen)
     seconds = max(each.ended_s for each in seen) - min(each.began_s for each in seen)
@@ -97,8 +98,8 @@ def _processor_s(mesh: CapacityMesh) -> dict[Role, float]:
     return {role: sum(map(processor_s, pids)) for role, pids in mesh.pids.items()}
 
 
-async def _calls(mesh: CapacityMesh) -> dict[Role, int]:
-    """Return how many calls each role has answered. Raises ProcessLookupError."""
+async def _served(mesh: CapacityMesh) -> dict[Role, Served]:
+    """Return what each role has served. Raises ProcessLookupError."""
     try:
         async with aiohttp.ClientSession(raise_for_status=True) as session:
             return {
@@ -108,9 +109,9 @@ async def _calls(mesh: CapacityMesh) -> dict[Role, int]:
         raise ProcessLookupError(f"a process does not tell its metrics: {error}") from error
 
 
-async def _scraped(session: aiohttp.ClientSession, mesh: CapacityMesh, role: Role) -> int:
+async def _scraped(session: aiohttp.ClientSession, mesh: CapacityMesh, role: Role) -> Served:
     async with session.get(f"http://{mesh.metrics[role]}/metrics") as response:
-        return calls_of(role, await response.text())
+        return served_by(role, await response.text())
 
 
 def _pauses(seen: Sequence[StreamsSeen]) -> Pauses:
