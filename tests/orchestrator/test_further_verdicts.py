@@ -12,6 +12,8 @@ from tests.orchestrator.peers import Hold, Verifier, hang, passing, raising
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.trees.tree import EMPTY
+from specmesh.orchestrator.replicas.latencies.mesh_latencies import Latencies
+from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost, TimedVerification
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.commands import Cancel, Commit, Draft, Verify
 from specmesh.orchestrator.strategies.events import Capacity, Verified
@@ -151,3 +153,37 @@ def test_a_call_goes_on_for_about_a_second(forward_s, expected):
 
 def test_a_call_goes_on_no_further_than_the_answer():
     assert num_further(Capacity(target_s=0.01), 4) == 3
+
+
+@pytest.mark.parametrize(("behind_s", "expected"), [(0.0, 32), (0.001, 32), (0.02, 5), (10.0, 1)])
+def test_verdicts_wait_a_tenth_of_a_second_at_most_where_the_orchestrator_is_behind(
+    behind_s, expected
+):
+    assert num_further(Capacity(target_s=0.001, behind_s=behind_s), 100) == expected
+
+
+def test_only_further_verdicts_tell_how_far_behind_the_orchestrator_is():
+    latencies = Latencies()
+    cost = ReplicaCost(forward_s=0.01, num_computed_tokens=1, num_batch_calls=1)
+    latencies.verified(TimedVerification(0.5, 0, cost, behind_s=0.4))
+    assert latencies.capacity(1, (), 0, 1).behind_s == 0
+    latencies.verified(TimedVerification(0.5, 0, cost, is_further=True, behind_s=0.03))
+    capacity = latencies.capacity(1, (), 0, 1)
+    assert capacity.behind_s == 0.03
+    assert capacity.target_s == 0.5  # of the call that was sent
+
+
+async def test_fewer_are_asked_for_where_they_wait(connect, serve):
+    """Here all time is spent outside the replica, which says that it needs hardly any."""
+    verifier = decoding()
+    verifier.cost.forward_ms = 0.1
+    stub = await serve(await connect([verifier]))
+
+    async def slow():
+        await asyncio.sleep(0.05)
+
+    verifier.further_faults += [slow] * 100
+    await collect(stub.Generate(asked({"temperature": 0})))
+    await collect(stub.Generate(asked({"temperature": 0})))
+    assert verifier.requests[1].num_further_verdicts == MOST
+    assert 1 <= verifier.requests[-2].num_further_verdicts <= 2

@@ -99,6 +99,8 @@ class Capacity:
     ``heads_s`` is the time of one level with one token that the target's heads draft, None if it is
     unknown or there are no heads; ``heads_sibling_s`` what each further token adds;
     ``heads_depth`` the most levels that they draft, 0 without heads.
+    ``behind_s`` is the time by which each further verdict of a call falls behind its replica, more
+    and more of it waiting because the orchestrator can't keep up.
     ``hop_s`` is the time of a call besides queue and forward, there and back, and
     ``drafter_queue_s`` the time for which a draft waits.
     ``num_waiting`` is the number of answers, this one included, that wait for a replica one after
@@ -126,6 +128,7 @@ class Capacity:
     heads_depth: int = 0
     num_waiting: float = 1.0
     num_sharing: float = 1.0
+    behind_s: float = 0.0
     hop_s: float = 0.0
     drafter_queue_s: float = 0.0
     knows_price: bool = True

@@ -38,6 +38,8 @@ class Latencies:
         self.price = TokenPrice()
         self.hop_s = RunningMedian()
         """Seconds of a verification besides those in its replica."""
+        self._behind_s = RunningMedian()
+        """Seconds by which each verdict of a call has fallen behind its replica."""
         self.heads = DraftTimes()
         """What drafting takes the target's heads."""
         self.prefill = PrefillCost()
@@ -75,6 +77,8 @@ class Latencies:
             if cost.forward_s > 0:
                 self.hop_s.add(max(0.0, target_s - cost.queue_s - cost.forward_s))
             self.target_load.add(cost.load)
+        else:
+            self._behind_s.add(verification.behind_s)
         num_read = cost.num_computed_tokens - verification.num_drafted - 1
         if num_read < LEAST_TOKENS:
             num_rows = cost.num_batch_tokens or verification.num_drafted + 1
@@ -144,6 +148,7 @@ class Latencies:
             num_waiting=self.price.num_waiting,
             num_sharing=self.price.num_sharing,
             hop_s=hop_s,
+            behind_s=self._behind_s.value or 0.0,
             drafter_queue_s=(self._drafter_queue_s[kinds[0]].value or 0.0) if kinds else 0.0,
             knows_price=self.price.is_known,
             shares_host=shares_host,

@@ -11,6 +11,9 @@ MOST: Final = 32
 replica may be another."""
 LONGEST_S: Final = 1.0
 """The longest time for which a call goes on: a replica that drains waits for its calls."""
+LONGEST_BACKLOG_S: Final = 0.1
+"""The longest time for which verdicts may wait where the orchestrator can't keep up: without
+requests, nothing else would hold replicas back."""
 
 
 def num_further(capacity: Capacity, num_tokens: int) -> int:
@@ -18,4 +21,8 @@ def num_further(capacity: Capacity, num_tokens: int) -> int:
     None while the speed is unknown: the first call may read a long prompt."""
     if not capacity.decoding_s:
         return 0
-    return max(0, min(MOST, num_tokens - 1, int(LONGEST_S / capacity.decoding_s)))
+    most = min(MOST, num_tokens - 1, int(LONGEST_S / capacity.decoding_s))
+    if capacity.behind_s:
+        # At least one, which tells whether it has caught up.
+        most = min(most, max(1, int(LONGEST_BACKLOG_S / capacity.behind_s)))
+    return max(0, most)

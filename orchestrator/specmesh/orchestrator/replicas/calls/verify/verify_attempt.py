@@ -96,13 +96,17 @@ class VerifyAttempt:
         """Tokens of the call that the replica was sent."""
         self.num_held_tokens = 0
         """Tokens before them, which it is believed to hold."""
-        self._num_verdicts = 0
+        self.num_verdicts = 0
+        """Verdicts of the call before the one that is awaited."""
+        self.sent_at = self.began
+        self.made_s = 0.0
+        """The time that the replica has taken for the call so far."""
         self._first_span_id = ""
 
     @property
     def is_further(self) -> bool:
         """True if it awaits a further verdict, for which no request was sent."""
-        return self._num_verdicts > 0
+        return self.num_verdicts > 0
 
     def send(self, *, hedge: bool) -> None:
         """Send the verification. The judge is told nothing before this returns."""
@@ -140,9 +144,9 @@ class VerifyAttempt:
 
     def _further(self) -> Mapping[str, AttributeValue]:
         """Return which further verification of which one that was sent this is."""
-        if not self._num_verdicts:
+        if not self.num_verdicts:
             return {}
-        return {names.FURTHER: self._num_verdicts, names.FURTHER_OF: self._first_span_id}
+        return {names.FURTHER: self.num_verdicts, names.FURTHER_OF: self._first_span_id}
 
     def arrived(self, message: verifier_pb2.VerifyEachResponse) -> None:
         """Handle the response; see ``Receiver``."""
@@ -186,7 +190,7 @@ class VerifyAttempt:
         self.num_held_tokens = context.num_committed - 1
         self.num_sent_tokens = 1 + self.num_tree_tokens
         self.num_tokens = self.num_held_tokens + self.num_sent_tokens
-        self._num_verdicts += 1
+        self.num_verdicts += 1
         self._call = self._begun(hedge=False)
 
     def _fail(self, error: BaseException) -> None:

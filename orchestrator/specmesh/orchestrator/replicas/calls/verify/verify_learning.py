@@ -36,8 +36,13 @@ class VerifyLearning:
         cost = read_cost(response.cost, attempt.num_held_tokens + attempt.num_sent_tokens)
         if self.num_cached_tokens is None:
             self.num_cached_tokens = response.cost.num_cached_tokens
-        self._admit(response, cost, now - began, now)
-        return self._observe(attempt, response, cost, now - attempt.began)
+        made_s = cost.queue_s + cost.forward_s + response.next_draft.cost.forward_ms / 1e3
+        attempt.made_s += made_s
+        seconds = now - began
+        if attempt.is_further:  # what waits before it is not read counts as well
+            seconds = max(seconds, now - attempt.sent_at - attempt.made_s + made_s)
+        self._admit(response, cost, seconds, now)
+        return self._observe(attempt, response, cost, now)
 
     def late_after(self, attempt: VerifyAttempt) -> float:
         """Return the seconds after which an answer to ``attempt`` is late."""
@@ -51,9 +56,10 @@ class VerifyLearning:
         attempt: VerifyAttempt,
         response: verifier_pb2.VerifyResponse,
         cost: ReplicaCost,
-        seconds: float,
+        now: float,
     ) -> float:
-        seconds = cost.without_grammar(seconds)
+        seconds = cost.without_grammar(now - attempt.began)
+        behind_s = max(0.0, now - attempt.sent_at - attempt.made_s) / (attempt.num_verdicts + 1)
         if self._request.num_node_logprobs is None:  # a text that is scored is no draft
             self._latencies.verified(
                 TimedVerification(
@@ -62,6 +68,7 @@ class VerifyLearning:
                     num_heads_levels=num_levels(response.next_draft),
                     num_heads_nodes=len(response.next_draft.token_ids),
                     is_further=attempt.is_further,
+                    behind_s=behind_s,
                 )
             )
         num_computed = cost.num_computed_tokens or attempt.num_sent_tokens
