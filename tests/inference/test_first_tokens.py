@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specmesh.decoding.sampling import Sampling, choose
-from specmesh.decoding.trees.tree import EMPTY
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.decoding.winners import OwnTokens
 from specmesh.inference.engine import first_tokens
 from specmesh.inference.engine.first_tokens import FirstTokens
@@ -48,6 +48,18 @@ def test_first_tokens_are_those_that_each_request_would_find(num_cores, count):
         requests, rows = requests_of(count), rows_of(count)
         finder.find(requests, rows)
         assert found(requests) == expected(rows)
+
+
+@pytest.mark.parametrize("size", [4096, SIZE])
+def test_tokens_further_down_a_chain_are_found_as_well(size):
+    tree, count = TokenTree.chain([1, 2, 3]), 20
+    owns = [OwnTokens.of(Sampling(seed=number), 5) for number in range(count)]
+    requests = [ForwardRequest(None, tree, own) for own in owns]
+    rows = rows_of(count, size)  # those after the last node
+    FirstTokens().find(requests, rows)
+    for number, (own, row) in enumerate(zip(owns, rows, strict=True)):
+        assert own.found == {3: choose(row[0], Sampling(seed=number), 8)}
+        assert own.below(3, 3).found == {0: own.found[3]}
 
 
 def test_requests_without_a_first_token_or_without_logits_are_passed_over(num_cores):

@@ -104,15 +104,14 @@ def test_how_long_calls_queue_does_not_make_their_tokens_seem_slow():
 
 def test_what_the_target_would_take_without_drafts_is_told():
     price = price_of((1, rows, 0.01 + 0.001 * rows, 0.0) for rows in [3, 5, 7] * 16)
-    assert price.alone_s(hop_s=0.0) == pytest.approx(0.011)
-    assert price.alone_s(hop_s=0.004) == pytest.approx(0.015)
+    assert price.decoding_s == pytest.approx(0.011)
 
 
 def test_without_drafts_calls_that_cannot_share_a_forward_would_wait_for_each_other():
     price = price_of(
         (1, rows, 0.01 + 0.001 * rows, 3 * (0.01 + 0.001 * rows)) for rows in [3, 5] * 32
     )
-    assert price.alone_s(hop_s=0.002) == pytest.approx(4 * 0.011 + 0.002)
+    assert price.decoding_s == pytest.approx(4 * 0.011)
 
 
 def test_without_drafts_calls_that_can_share_a_forward_would_all_do_so():
@@ -120,7 +119,7 @@ def test_without_drafts_calls_that_can_share_a_forward_would_all_do_so():
     forwards = [(8, rows, 0.01 + 0.001 * rows, 0.01 + 0.001 * rows) for rows in (16, 24)]
     price = price_of(forward for forward in forwards * 256 for _ in range(8))
     assert price.num_sharing == pytest.approx(16, rel=0.02)
-    assert price.alone_s(hop_s=0.0) == pytest.approx(0.01 + 0.001 * 16)
+    assert price.decoding_s == pytest.approx(0.01 + 0.001 * 16)
 
 
 def gpu_s(rows: int) -> float:
@@ -147,8 +146,8 @@ def test_the_first_tokens_of_a_crowd_are_cheaper_where_a_forward_is_still_flat()
         for rows in (200, 400 + number, 800 - number):
             for _ in range(200):
                 price.add(200, rows, gpu_s(rows), 0.0)
-    assert price.alone_s(hop_s=0.0) == pytest.approx(0.005, rel=0.05)
-    one_each_s = price.alone_s(hop_s=0.0) + price.first_s + price.token_s
+    assert price.decoding_s == pytest.approx(0.005, rel=0.05)
+    one_each_s = price.decoding_s + price.first_s + price.token_s
     assert one_each_s == pytest.approx(gpu_s(400), rel=0.06)
     assert price.first_s < 0
 
@@ -177,12 +176,12 @@ def test_a_quick_first_row_does_not_make_further_ones_seem_dear():
 
 def test_nor_does_it_make_the_target_alone_seem_slow():
     price = price_of((1, rows, CONCAVE[rows], 0.0) for rows in [3, 4, 5, 5, 1] * 16)
-    assert price.alone_s(hop_s=0.0) == pytest.approx(0.0105, rel=0.06)
+    assert price.decoding_s == pytest.approx(0.0105, rel=0.06)
 
 
 def test_a_target_that_mostly_works_alone_takes_what_it_takes():
     price = price_of((1, rows, CONCAVE[rows], 0.0) for rows in [3, 4, 5, *[1] * 12] * 16)
-    assert price.alone_s(hop_s=0.0) == pytest.approx(0.0105, rel=0.06)
+    assert price.decoding_s == pytest.approx(0.0105, rel=0.06)
 
 
 def test_replicas_that_are_shared_now_and_then_do_not_flip_to_and_fro():
@@ -199,7 +198,7 @@ def test_replicas_that_are_shared_now_and_then_do_not_flip_to_and_fro():
 
 def test_before_anything_is_known_tokens_are_free():
     price = price_of([(4, 20, 0.02, 0.0)])
-    assert (price.token_s, price.alone_s(hop_s=0.0)) == (0.0, None)
+    assert (price.token_s, price.decoding_s) == (0.0, None)
     assert Capacity(target_s=0.02, target_alone_s=None).alone_s == 0.02
 
 

@@ -118,7 +118,7 @@ def test_the_first_forward_takes_the_time_to_first_token_and_later_ones_less():
 
 def test_a_hop_is_paid_there_and_back():
     answered = answer("autoregressive", mesh_of(1.0, (), hop_s=0.25))
-    num_calls = 3  # of up to two tokens each, since a call goes on for about a second
+    num_calls = 2  # of up to three tokens each, since a call goes on for about two seconds
     assert answered.duration_s == pytest.approx(5 * 1.0 + num_calls * 2 * 0.25)
 
 

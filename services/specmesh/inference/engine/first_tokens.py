@@ -14,6 +14,10 @@ from specmesh.inference.model import ForwardRequest, Logits
 
 _AT_ONCE = 8
 """The number of rows whose arrays stay in a processor's cache."""
+_SMALL_AT_ONCE = 16
+"""The same for rows of up to ``SMALL`` tokens."""
+_LEAST_ROWS, _LEAST_TOKENS = 8, 2048
+"""Fewer rows of up to ``SMALL`` tokens, or shorter ones, are searched faster one by one."""
 _MOST_HELPERS = 3
 """More threads would wait for each other, since each short call needs the interpreter."""
 
@@ -54,14 +58,15 @@ class FirstTokens:
                 further.append((own, node, below))
                 own = below
             asked.append((own, rows[0]))
-        if len(asked) > 1 and asked[0][1].size > SMALL:
+        if _pays(asked):
             self._find_all(asked)
             for own, node, below in further:
                 if below.found:
                     own.found[node] = below.found[0]
 
     def _find_all(self, asked: Asked) -> None:
-        num_parts = -(-len(asked) // _AT_ONCE)
+        at_once = _AT_ONCE if asked[0][1].size > SMALL else _SMALL_AT_ONCE
+        num_parts = -(-len(asked) // at_once)
         parts = [asked[number::num_parts] for number in range(num_parts)]
         left = deque(parts)
         self._ask_for_help(left)
@@ -86,6 +91,13 @@ class FirstTokens:
     @cached_property
     def _helpers(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._num_helpers, "first-tokens")
+
+
+def _pays(asked: Asked) -> bool:
+    """Return whether to search these rows together takes less than to search each alone."""
+    num_rows = len(asked)
+    size = asked[0][1].size if asked else 0
+    return num_rows > 1 and (size > SMALL or (num_rows >= _LEAST_ROWS and size >= _LEAST_TOKENS))
 
 
 def _work_off(parts: deque[Asked]) -> None:

@@ -140,7 +140,7 @@ def is_recorded(context: Context | None = None) -> bool:
 
 class ClientSpan:
     """A CLIENT span around a call, and the W3C trace context that the call must carry. The call's
-    duration is recorded, too.
+    duration is recorded, too, if it is ``measured``.
 
     ``method`` is the full name, "specmesh.mesh.v1alpha1.VerifierService/Verify", ``address`` the
     callee's "host:port". ``describe`` returns attributes; it is called if the span is recorded.
@@ -159,7 +159,9 @@ class ClientSpan:
         parent: Context | None = None,
         *,
         recorded: bool | None = None,
+        measured: bool = True,
     ) -> None:
+        self._is_measured = measured
         self._method = method
         self._parent = parent
         self.carrier: dict[str, str] = {}
@@ -193,8 +195,9 @@ class ClientSpan:
             else:
                 _record_client_failure(self.span, error)
             self.span.end()
-        seconds = time.perf_counter() - self._began
-        _client_duration.record(seconds, _call_attributes(self._method, status))
+        if self._is_measured:
+            seconds = time.perf_counter() - self._began
+            _client_duration.record(seconds, _call_attributes(self._method, status))
 
 
 @lru_cache(maxsize=1024)

@@ -127,15 +127,15 @@ class Latencies:
         num_answers: int,
         shares_host: bool,
     ) -> Capacity:
-        hop_s = self.hop_s.value or 0.0
+        hop_s, decoding_s = self.hop_s.value or 0.0, self.price.decoding_s
         if not self.price.period_s:  # a call has its replica to itself
             num_verifiers = min(num_verifiers, max(1, num_verifiers // max(1, num_answers)))
         return Capacity(
             num_verifiers=num_verifiers,
             drafters=tuple(kinds) or (0,),
             target_s=self.target_s.value,
-            target_alone_s=self.price.alone_s(hop_s),
-            target_decoding_s=self.price.alone_s(0.0),
+            target_alone_s=_rounded(decoding_s and hop_s + decoding_s),
+            target_decoding_s=_rounded(decoding_s),
             drafter_s=self.drafter(kinds[0]).level_s if kinds else None,
             drafter_sibling_s=self.drafter(kinds[0]).sibling_s if kinds else 0.0,
             target_token_s=self.price.token_s,
@@ -158,6 +158,11 @@ class Latencies:
         """Forget a process that is gone: its successor may be faster or slower."""
         for patience in (self.verifications, *self._drafts.values()):
             patience.forget(replica)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    """Return ``seconds`` rounded to hide small changes."""
+    return float(f"{seconds:.1e}") if seconds else None
 
 
 def _draft_patience() -> CallPatience:

@@ -136,12 +136,13 @@ class TokenPrice:
         """The answers that share a replica, rounded; 1 if they wait for it one after the other."""
         return float(f"{self._num_at_once:.1e}") if self._can_share else 1.0
 
-    def alone_s(self, hop_s: float) -> float | None:
-        """Return the seconds of a verification with a call of ``hop_s`` if no call had any draft
-        tokens; None until forwards have been seen. Calls that share forwards then all return in
-        time for the next one, the others wait for each other."""
+    @property
+    def decoding_s(self) -> float | None:
+        """The seconds of a verification at its replica if no call had any draft tokens; None until
+        forwards have been seen. Calls that share forwards then all return in time for the next one,
+        the others wait for each other."""
         bare_s = self._bare_s
-        return float(f"{hop_s + bare_s * self._num_forwards:.1e}") if bare_s else None
+        return bare_s * self._num_forwards if bare_s else None
 
     @property
     def _can_share(self) -> bool:

@@ -6,10 +6,10 @@ from typing import Final
 
 from specmesh.orchestrator.strategies.events import Capacity
 
-MOST: Final = 32
+MOST: Final = 64
 """The most further verdicts of a call. After that the request of the next one costs little, and the
 replica may be another."""
-LONGEST_S: Final = 1.0
+LONGEST_S: Final = 2.0
 """The longest time for which a call goes on: a replica that drains waits for its calls."""
 LONGEST_BACKLOG_S: Final = 0.1
 """The longest time for which verdicts may wait where the orchestrator can't keep up: without

@@ -138,6 +138,7 @@ class VerifyAttempt:
         call = ClientSpan(
             *(METHOD, self.peer.address, describe, self._context.parent),
             recorded=self._request.recorded,
+            measured=not self.is_further,  # those are part of the call that was sent
         )
         call.span.update_name(names.VERIFY_SPAN)
         return call
@@ -191,7 +192,8 @@ class VerifyAttempt:
         self.num_sent_tokens = 1 + self.num_tree_tokens
         self.num_tokens = self.num_held_tokens + self.num_sent_tokens
         self.num_verdicts += 1
-        self._call = self._begun(hedge=False)
+        if self._request.recorded:
+            self._call = self._begun(hedge=False)
 
     def _fail(self, error: BaseException) -> None:
         self._close(error)
