@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.conformance.engines import Engine
 
-from specmesh.mesh.v1alpha1 import tokens_pb2, verifier_pb2
+from specmesh.mesh.v1alpha1 import tokens_pb2
 from specmesh.v1 import sampling_pb2
 from specmesh.v1.model_pb2 import (
     MODEL_FEATURE_FURTHER_VERDICTS,
@@ -137,8 +137,6 @@ def wrong_verifications(engine: Engine) -> Wrong:
         further = "num_further_verdicts"
         wrong["too_many_further"] = ({further: 256}, further)
         wrong["further_below_a_tree"] = ({further: 1, **tree([7], [0])}, further)
-        next_draft = {"next_draft": verifier_pb2.NextDraft(depth=1)}
-        wrong["further_and_a_draft"] = ({further: 1, **next_draft}, further)
     return wrong
 
 

@@ -102,9 +102,9 @@ async def test_orchestrator_tells_of_requests_and_of_its_mesh(told):
     assert said.value("specmesh_requests_running") == 0
     assert said.value("specmesh_tokens_in_flight") == 0
     assert said.value("specmesh_requests_room") >= 1
-    calls = said.value("specmesh_spec_decode_num_verify_calls_total")
+    assert said.value("specmesh_spec_decode_num_verify_calls_total") > 0
     verified = "rpc_client_call_duration_seconds_count"
-    assert said.value(verified, rpc_method=VERIFY, rpc_response_status_code="OK") >= calls
+    assert said.value(verified, rpc_method=VERIFY, rpc_response_status_code="OK") > 0
     # Replicas come and go, and series stay for ever.
     assert not [each for each in said.all(verified) if "server_address" in each.labels]
     appended = "db_client_operation_duration_seconds_count"

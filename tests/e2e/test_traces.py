@@ -20,6 +20,7 @@ from tests.e2e.processes import Process, Processes
 from specmesh.client import AsyncClient, telemetry
 from specmesh.traces.analysis.cancellation import cancellations, stop_times
 from specmesh.traces.analysis.token_tree import token_tree
+from specmesh.traces.analysis.verdicts import answering
 from specmesh.traces.receiver import TraceReceiver
 from specmesh.traces.spans import Span, SpanKind, servers_of
 from specmesh.traces.trace import Trace
@@ -33,6 +34,8 @@ CANCEL_MS = 250.0
 GENERATE = "specmesh.v1.GenerationService/Generate"
 DRAFT = "specmesh.mesh.v1alpha1.DrafterService/Draft"
 VERIFY = "specmesh.mesh.v1alpha1.VerifierService/Verify"
+VERDICT = "specmesh.verdict"
+"""A further one of a call, where nothing was drafted."""
 
 PARENTS = {
     (GENERATE, SpanKind.SERVER): "specmesh.generate",
@@ -42,6 +45,7 @@ PARENTS = {
     ("specmesh.verify", SpanKind.CLIENT): "specmesh.round",
     (DRAFT, SpanKind.SERVER): "specmesh.draft",
     (VERIFY, SpanKind.SERVER): "specmesh.verify",
+    (VERDICT, SpanKind.INTERNAL): VERIFY,
 }
 SERVICES = {
     "specmesh.generate": "specmesh-client",
@@ -52,6 +56,7 @@ SERVICES = {
     "specmesh.verify": "specmesh-orchestrator",
     DRAFT: "specmesh-drafter",
     VERIFY: "specmesh-verifier",
+    VERDICT: "specmesh-verifier",
 }
 
 
@@ -115,6 +120,7 @@ def is_complete(spans):
 
     A call that was cancelled early may never have reached its server.
     """
+    spans = answering(spans)
     ids, parents = {s.span_id for s in spans}, {s.parent_span_id for s in spans}
     calls = [s for s in spans if s.kind is SpanKind.CLIENT and not is_cancelled(s)]
     return (
@@ -176,9 +182,10 @@ async def test_one_trace_holds_the_whole_answer(traced, prompts):
             assert (span.parent_span_id, span.kind) == ("", SpanKind.CLIENT)
         else:
             assert by_id[span.parent_span_id].name == PARENTS[span.name, span.kind], span
-    assert set(names) == set(SERVICES)
+    assert set(names) | {VERDICT} == set(SERVICES)
     assert len(names[GENERATE]) == len(names["specmesh.generate"]) == 1
-    assert len(names[VERIFY]) == result.stats.num_verify_calls == len(names["specmesh.round"])
+    num_verdicts = len(names[VERIFY]) + len(names[VERDICT])
+    assert num_verdicts == result.stats.num_verify_calls == len(names["specmesh.round"])
     accepted = sum(int(span.number("specmesh.accepted.tokens")) for span in names["specmesh.round"])
     assert accepted == result.stats.num_accepted_tokens
     for call in (*names["specmesh.draft"], *names["specmesh.verify"]):
