@@ -69,7 +69,7 @@ def test_equal_simulations_have_equal_results_and_lone_drafts_pay_if_tokens_cost
     alone, speculative = (
         tokens_per_s(Task(cell, name)) for name in ("autoregressive", "speculative")
     )
-    assert alone == pytest.approx(1000 / 41, rel=0.02)
+    assert alone == pytest.approx(1000 / 40, rel=0.02)  # hardly any token waits for a call
     assert speculative > 2 * alone
     assert speculative == tokens_per_s(Task(cell, "speculative"))
 
