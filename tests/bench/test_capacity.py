@@ -15,7 +15,7 @@ from specmesh.bench.capacity.figures import (
     Counters,
     Pauses,
     RoundFigures,
-    Served,
+    ServedCalls,
     medians,
     messages_per_token,
     most_at_once,
@@ -30,11 +30,11 @@ from specmesh.tools.kit.processor_time import processor_s
 
 BEFORE = Counters(
     processor_s={"orchestrator": 1.0, "verifier": 2.0, "drafter": 3.0},
-    served={"verifier": Served(5, 10), "drafter": Served(20, 20)},
+    served={"verifier": ServedCalls(5, 10), "drafter": ServedCalls(20, 20)},
 )
 AFTER = Counters(
     processor_s={"orchestrator": 1.6, "verifier": 2.2, "drafter": 3.0},
-    served={"verifier": Served(25, 60), "drafter": Served(20, 20)},
+    served={"verifier": ServedCalls(25, 60), "drafter": ServedCalls(20, 20)},
 )
 ROUND = RoundFigures(
     tokens_per_s=100.0,
@@ -68,13 +68,13 @@ def test_processor_time_is_per_token_and_per_call_and_the_orchestrator_s_per_cal
 
 
 def test_a_verdict_is_a_message_as_is_a_request_and_a_chunk_and_a_draft_is_two():
-    drafted = replace(AFTER, served={**AFTER.served, "drafter": Served(30, 30)})
+    drafted = replace(AFTER, served={**AFTER.served, "drafter": ServedCalls(30, 30)})
     assert messages_per_token(BEFORE, AFTER, chunks=40, tokens=100) == 1.1
     assert messages_per_token(BEFORE, drafted, chunks=40, tokens=100) == 1.4
 
 
 def test_requests_are_those_of_the_role_s_own_methods_whatever_their_status():
-    assert served_by(Role.VERIFIER, METRICS) == Served(40, 90)
+    assert served_by(Role.VERIFIER, METRICS) == ServedCalls(40, 90)
     assert served_by(Role.DRAFTER, METRICS).requests == 0
 
 

@@ -10,7 +10,7 @@ from tests.conformance.engines import Engine
 from specmesh.mesh.v1alpha1 import tokens_pb2
 from specmesh.v1 import sampling_pb2
 from specmesh.v1.model_pb2 import (
-    MODEL_FEATURE_FURTHER_VERDICTS,
+    MODEL_FEATURE_FURTHER_TOKENS,
     MODEL_FEATURE_LOGPROBS,
     MODEL_FEATURE_NODE_LOGPROBS,
     MODEL_FEATURE_REJECTION_MODE,
@@ -133,8 +133,8 @@ def wrong_verifications(engine: Engine) -> Wrong:
         wrong["too_many_logprobs"] = ({"num_top_logprobs": 21}, "num_top_logprobs")
     if engine.can(MODEL_FEATURE_NODE_LOGPROBS):
         wrong["too_many_of_nodes"] = ({"num_node_logprobs": 21}, "num_node_logprobs")
-    if engine.can(MODEL_FEATURE_FURTHER_VERDICTS):
-        further = "num_further_verdicts"
+    if engine.can(MODEL_FEATURE_FURTHER_TOKENS):
+        further = "num_further_tokens"
         wrong["too_many_further"] = ({further: 256}, further)
         wrong["further_below_a_tree"] = ({further: 1, **tree([7], [0])}, further)
     return wrong

@@ -170,7 +170,8 @@ async def traced():
 
 
 async def test_one_trace_holds_the_whole_answer(traced, prompts):
-    result = await answer(traced.client, prompts[0], temperature=0, max_tokens=24)
+    drafting = {"temperature": 0, "max_tokens": 24, "lookahead": 4}
+    result = await answer(traced.client, prompts[0], **drafting)
     spans = await traced.trace_of(result.session_id)
     by_id = {span.span_id: span for span in spans}
     names = defaultdict(list)

@@ -216,7 +216,7 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
         """The verdict, and further tokens."""
         response = await self.Verify(request, context)
         prefix = self._resolve(request.prefix) if self.decodes_on else []
-        for _ in range(request.num_further_verdicts if self.decodes_on else 0):
+        for _ in range(request.num_further_tokens if self.decodes_on else 0):
             response.has_more = True
             yield response
             await self._play(self.further_faults.popleft() if self.further_faults else passing)

@@ -21,7 +21,7 @@ from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.commands import Commit, Finish, GiveUp, StopReason, Verify
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Failed, Verified
-from specmesh.orchestrator.strategies.heads import MOST_ALIKE, Heads
+from specmesh.orchestrator.strategies.heads import Heads
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.serving.errors import error_info
 from specmesh.v1 import model_pb2, served_model_pb2
@@ -292,23 +292,14 @@ def test_a_trial_of_heads_counts_what_it_takes_from_all_that_share_the_replica()
     assert costs.explored_s == pytest.approx(0.002 + 32 * 0.01)
 
 
-def test_a_call_brings_several_verdicts_on_trees_that_fit_the_answer():
-    strategy, verify = begun(max_tokens=200, lookahead=3)
-    assert verify.num_further == MOST_ALIKE
-    assert begun(max_tokens=20, lookahead=3)[1].num_further < 4
-    commit = strategy.handle(replace(says(1, 4, DRAFTED), more=True))
-    assert commit == [Commit((4,), 0)]
-    accepted = Verified(1, Verdict((2, 4), 3, recovered=False), DRAFTED, more=True)
-    assert strategy.handle(accepted) == [Commit((8, 5, 3), 2)]
-    commit, verify = strategy.handle(replace(accepted, more=False))
-    assert commit == Commit((8, 5, 3), 2)
-    assert (verify.task, verify.tree) == (2, TREE)
-
-
 def test_without_drafts_the_target_decodes_on():
     strategy = Heads(Goal(400))
     slow = Capacity(target_s=0.1, heads_s=0.09, target_token_s=0.01)
     (verify,) = strategy.start(slow)
     while verify.next_draft is not None:
         *_, verify = strategy.handle(says(verify.task, 4))
-    assert verify.num_further == 10
+    assert verify.num_further == 20
+    more = replace(says(verify.task, 4), more=True)
+    assert strategy.handle(more) == [Commit((4,), 0)]
+    _, following = strategy.handle(says(verify.task, 4))
+    assert following.task == verify.task + 1

@@ -34,7 +34,6 @@ from specmesh.orchestrator.strategies.events import (
     Failed,
     Released,
     Verified,
-    following,
 )
 
 HEADS = 1
@@ -214,22 +213,17 @@ class World:
                     return
 
     def _verify(self, command: Verify, tokens: list[int]) -> list[Event]:
-        """The verdict, and as many further ones as there is room for."""
-        assert not command.num_further or command.next_draft or not command.tree.token_ids
+        """The verdict, and as many further tokens as there is room for."""
+        assert not command.num_further or not (command.tree.token_ids or command.next_draft)
         events: list[Event] = []
-        num_further = self._dice.randint(0, command.num_further)
-        for number in range(num_further + 1):
+        for left in range(self._dice.randint(0, command.num_further), -1, -1):
             if self._dice.random() < self._chances.broken_check:
                 return [*events, Failed(command.task)]
             verdict, tried = self._verdict(tokens, command)
             accepted = command.tree.tokens_on(verdict.accepted_nodes)
             tokens = [*tokens, *accepted, verdict.next_token]
-            drafted = self._next_draft(command, tokens, number)
-            more = number < num_further and tried is None  # it verifies no trees
-            events.append(Verified(command.task, verdict, drafted, tried, more))
-            if not more:
-                break
-            command = following(command, events[-1])
+            drafted = self._next_draft(command, tokens)
+            events.append(Verified(command.task, verdict, drafted, tried, more=left > 0))
         return events
 
     def _verdict(
@@ -243,14 +237,13 @@ class World:
         sent = replace(command, tree=chain.tree, distributions=chain.distributions)
         return chain.in_tree(self._models.verdict(tokens, sent)), chain.nodes
 
-    def _next_draft(self, command: Verify, tokens: list[int], number: int) -> Drafted | None:
-        """What heads draft with that verdict of a call, as any drafter does; none where they
-        break."""
+    def _next_draft(self, command: Verify, tokens: list[int]) -> Drafted | None:
+        """What heads draft, as any drafter does; none where they break."""
         asked = command.next_draft
         if asked is None:
             return None
         draft = Draft(
-            *(command.task + (number << 32), (), asked.depth),
+            *(command.task, (), asked.depth),
             levels_per_message=asked.depth,
             num_choices=asked.num_choices,
             drafter=HEADS,
@@ -258,7 +251,7 @@ class World:
             growth=asked.growth,
         )
         (event,) = self._draft(draft, tokens)
-        return replace(event, task=command.task) if isinstance(event, Drafted) else None
+        return event if isinstance(event, Drafted) else None
 
     def _check_parallelism(self, command: Verify) -> None:
         """Only what tells the next token may be sent while every replica is at work.

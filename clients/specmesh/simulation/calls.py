@@ -7,9 +7,10 @@ orchestrator would learn from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.replicas.latencies.observations import (
     ReplicaCost,
     TimedDraft,
@@ -22,7 +23,6 @@ from specmesh.orchestrator.strategies.events import (
     Failed,
     Released,
     Verified,
-    following,
 )
 from specmesh.simulation.levels import DraftedLevels
 from specmesh.simulation.mesh import SimulatedMesh
@@ -37,24 +37,18 @@ Answer = Drafted | Verified | Assessed | Released | Failed
 """The answer to a call."""
 
 
-_TASK_BITS = 32
-"""Task ids fit these bits."""
-
-
 @dataclass(slots=True)
 class _Current:
     """The verification that a task has come to: that of ``command`` after ``context``."""
 
     command: Verify
     context: Context
-    number: int = 0
-    """The verdicts before it."""
 
-    def go_on(self, verified: Verified, path: Sequence[int]) -> None:
-        """Go on with what follows ``verified``, a verdict with the tokens ``path``."""
-        self.command = following(self.command, verified)
+    def go_on(self, path: Sequence[int]) -> None:
+        """Go on with a further token behind those of the verdict, ``path``."""
+        num_left = self.command.num_further - 1
+        self.command = Verify(self.command.task, (), EMPTY, num_further=num_left)
         self.context = self.context.after(path)
-        self.number += 1
 
 
 class SimulatedCalls:
@@ -98,13 +92,13 @@ class SimulatedCalls:
         self._after(hop_s, lambda: self._mesh.verify(job))
 
     def goes_on(self, verified: Verified) -> bool:
-        """Return whether the task that was ``verified`` goes on with a further verdict."""
+        """Return whether the task that was ``verified`` goes on with a further token."""
         return verified.more and verified.task in self._jobs
 
     def _verifications(
         self, job: SimulatedJob, current: _Current, hop_s: float, began_s: float
     ) -> Iterator[Step]:
-        """Verify the ``current`` tree, and those with which its task goes on."""
+        """Verify the ``current`` tree, and decode the further tokens of its task."""
         is_further, more = False, True
         while more:
             command, context = current.command, current.context
@@ -116,7 +110,7 @@ class SimulatedCalls:
             drafted: Drafted | None = None
             heads_s, num_levels, num_nodes = 0.0, 0, 0
             if command.next_draft is not None and self._mesh.model.costs.heads is not None:
-                levels = self._next_draft(current, context.after(path))
+                levels = self._next_draft(command, context.after(path))
                 for level in range(levels.depth):
                     if levels.ended:
                         break
@@ -124,7 +118,7 @@ class SimulatedCalls:
                     heads_s += job.forward.seconds
                     levels.grow()
                 num_levels = levels.num_levels
-                drafted = replace(levels.event(last=True), task=command.task)
+                drafted = levels.event(last=True)
                 num_nodes = len(drafted.token_ids)
             more = command.num_further > 0 and not job.others_wait
             verified = Verified(command.task, verdict, drafted, more=more)
@@ -136,7 +130,7 @@ class SimulatedCalls:
             learn = partial(self._learn, timed, began_s)
             self._answer(verified, hop_s, last=not more, learn=learn)
             began_s, is_further, job.queue_s = self._mesh.clock.now, True, 0.0
-            current.go_on(verified, path)
+            current.go_on(path)
 
     def _learn(self, timed: TimedVerification, began_s: float) -> None:
         """Learn from an answer that arrives now, to a call that ``began_s``."""
@@ -144,13 +138,12 @@ class SimulatedCalls:
             timed = timed._replace(seconds=self._mesh.clock.now - began_s)
         self._mesh.verified(timed)
 
-    def _next_draft(self, current: _Current, context: Context) -> DraftedLevels:
-        """Return the draft of the target's heads after ``context``, with noise of its own."""
-        asked = current.command.next_draft
+    def _next_draft(self, command: Verify, context: Context) -> DraftedLevels:
+        """Return the draft of the target's heads after ``context``."""
+        asked = command.next_draft
         assert asked is not None
-        task = current.command.task + (current.number << _TASK_BITS)
         draft = Draft(
-            *(task, (), min(asked.depth, self._mesh.model.heads_depth)),
+            *(command.task, (), min(asked.depth, self._mesh.model.heads_depth)),
             num_choices=asked.num_choices,
             drafter=HEADS,
             stop=asked.stop,

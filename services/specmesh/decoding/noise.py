@@ -223,12 +223,6 @@ def stream_key(seed: int, position: int, purpose: Purpose) -> int:
     return key
 
 
-def derived_seed(seed: int, number: int) -> int:
-    """Return the seed of noise number ``number`` of ``seed``, which has nothing to do with others:
-    ``seed`` itself is number 0."""
-    return _finalise((seed ^ _finalise(number)) & _MASK) if number else seed
-
-
 def _finalise(z: int) -> int:
     z = (z ^ (z >> 30)) * _MIX_1 & _MASK
     z = (z ^ (z >> 27)) * _MIX_2 & _MASK

@@ -20,7 +20,7 @@ CANCEL_SPAN = "specmesh.cancel"
 COMMIT_SPAN = "specmesh.commit"
 EXAMINE_SPAN = "specmesh.examine"
 VERDICT_SPAN = "specmesh.verdict"
-"""A further verdict of a call, at the replica, from the verdict before it on."""
+"""The verdict on a further token of a call, at the replica, from the verdict before it on."""
 
 # Attributes.
 
@@ -92,7 +92,7 @@ COMMITTED = "specmesh.committed.tokens"
 UNCHECKED = "specmesh.unchecked.tokens"
 HEDGE = "specmesh.hedge"
 FURTHER = "specmesh.further"
-"""The number of verdicts of the same call before a further verdict or its verification."""
+"""The number of verdicts of the same call before that on a further token."""
 FURTHER_OF = "specmesh.further.of"
 """The id of the span of the verification that was sent, of which this is a further one."""
 CAUSE = "specmesh.cause"

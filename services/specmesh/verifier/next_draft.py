@@ -7,9 +7,8 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.noise import derived_seed
 from specmesh.decoding.processing.processor import LogitProcessor
-from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
 from specmesh.inference.engine.heads.draft_sequence import DraftSequence
@@ -35,14 +34,6 @@ class RequestedDraft:
 
     shape: DraftShape
     sampling: Sampling
-
-    def numbered(self, number: int) -> RequestedDraft:
-        """Return the draft for further verdict ``number`` of a call, with noise of its own in
-        rejection mode, as drafts have that are asked for one by one."""
-        if not number or self.sampling.mode is not AcceptanceMode.REJECTION:
-            return self
-        seed = derived_seed(self.sampling.seed, number)
-        return replace(self, sampling=replace(self.sampling, seed=seed))
 
 
 def read_next_draft(

@@ -18,11 +18,10 @@ from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
-from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.grammar.grammars import Grammars
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.service.accounts import (
-    FurtherVerdicts,
+    FurtherTokens,
     add_cost,
     record_cost,
     round_to_blocks,
@@ -34,7 +33,6 @@ from specmesh.serving.codec.wire import read_distributions, read_tree
 from specmesh.serving.errors import FailedPreconditionStatus
 from specmesh.serving.rpc.interceptors import exchange
 from specmesh.serving.rpc.many import Send, answer_many
-from specmesh.verifier.drafting_on import DraftingOn
 from specmesh.verifier.next_draft import read_next_draft
 from specmesh.verifier.verification import Verification
 
@@ -80,7 +78,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         request_iterator: AsyncIterator[verifier_pb2.VerifyEachRequest],
         context: EachContext,  # noqa: ARG002
     ) -> AsyncIterator[verifier_pb2.VerifyEachResponse]:
-        """Answer each request of the call in turn: as ``Verify``, and with further verdicts."""
+        """Answer each request of the call in turn: as ``Verify``, and with further tokens."""
         async for message in request_iterator:
             async with (
                 exchange(message.trace_context),
@@ -132,18 +130,16 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             num_bonus_candidates=num_bonus_candidates,
             num_top_logprobs=num_top_logprobs,
             num_node_logprobs=num_node_logprobs,
+            next_draft=next_draft,
             num_further=num_further,
         )
-        steps = verification.steps
-        if next_draft is not None and isinstance(self._model, TargetWithHeads):
-            steps = DraftingOn(verification, self._model, next_draft).steps
         if not num_further:
-            response = await self._engine.run(steps)
+            response = await self._engine.run(verification.steps)
             _finish_first(response, len(prefix), grammar_ms)
             yield response
             return
-        verdicts = FurtherVerdicts()
-        async with aclosing(self._engine.stream(steps)) as responses:
+        verdicts = FurtherTokens()
+        async with aclosing(self._engine.stream(verification.steps)) as responses:
             async for response in responses:
                 if verdicts.number == 0:
                     _finish_first(response, len(prefix), grammar_ms)
@@ -209,11 +205,11 @@ def _num_bonus_candidates(request: verifier_pb2.VerifyRequest) -> int:
 
 
 def _num_further(request: verifier_pb2.VerifyRequest) -> int:
-    num_further = request.num_further_verdicts
+    num_further = request.num_further_tokens
     if num_further > MAX_FURTHER:
-        raise InvalidField("num_further_verdicts", f"must be in [0, {MAX_FURTHER}]")
-    if num_further and request.tree.token_ids and not request.HasField("next_draft"):
-        raise InvalidField("num_further_verdicts", "must be 0 with a tree and no next_draft")
+        raise InvalidField("num_further_tokens", f"must be in [0, {MAX_FURTHER}]")
+    if num_further and (request.tree.token_ids or request.HasField("next_draft")):
+        raise InvalidField("num_further_tokens", "must be 0 with a tree or a next_draft")
     return num_further
 
 

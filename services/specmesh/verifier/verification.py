@@ -13,10 +13,12 @@ from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.decoding.winners import OwnTokens
 from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
+from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, Logits, SequenceState
 from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
 from specmesh.serving.codec.verdicts import write_verdict
+from specmesh.verifier.next_draft import RequestedDraft, draft_below
 
 VerifyJob = Job[verifier_pb2.VerifyResponse]
 VerifySteps = Steps[verifier_pb2.VerifyResponse]
@@ -25,9 +27,9 @@ _MoreSteps = Generator[ForwardRequest | verifier_pb2.VerifyResponse, Logits, Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The verification of ``tree`` behind ``prefix``, and of up to ``num_further`` empty trees
-    after an empty one. The other fields are as in ``VerifyRequest``. The logits go through
-    ``processor``, for which the last tokens of the prefix, ``said``, are a path."""
+    """The verification of ``tree`` behind ``prefix``, and up to ``num_further`` further tokens
+    behind an empty one. The other fields are as in ``VerifyRequest``. The logits go through
+    ``processor``."""
 
     model: LanguageModel
     prefix: Sequence[int]
@@ -38,8 +40,8 @@ class Verification:
     num_bonus_candidates: int = 0
     num_top_logprobs: int | None = None
     num_node_logprobs: int | None = None
+    next_draft: RequestedDraft | None = None
     num_further: int = 0
-    said: Sequence[int] = ()
 
     def steps(self, job: VerifyJob) -> VerifySteps:
         """Yield the responses of the verification, and the forward passes that it needs."""
@@ -50,23 +52,31 @@ class Verification:
         try:
             logits = yield ForwardRequest(sequence, self.tree, own)
             forward_ms = (time.perf_counter() - began) * 1e3
-            verdict = self.judge(logits, own)
+            verdict = self._judge(logits, own)
             kept += verdict.accepted_nodes
-            response = write_verdict(verdict, first_cost(job, sequence, forward_ms))
-            yield from self._decode_on(job, sequence, own, response, num_further, kept)
+            cost = _cost(sequence, forward_ms)
+            cost.queue_ms = job.queue_ms
+            cost.num_cached_tokens = sequence.num_cached_tokens
+            cost.num_computed_tokens = sequence.num_computed_tokens
+            response = write_verdict(verdict, cost)
+            if num_further:
+                yield from self._decode_on(job, sequence, own, response, num_further, kept)
         finally:
-            sequence.close(kept)
-
-    def may_go_on(self, job: VerifyJob, token_ids: Sequence[int]) -> bool:
-        """Return whether a further verdict is at nobody's cost, and the verdict's ``token_ids`` do
-        not end the text."""
-        ends = self.model.description.end_of_text_ids
-        return not (job.others_wait or any(token in ends for token in token_ids))
+            sequence.close(kept)  # before heads draft: other calls may need its KV cache
+        if num_further:
+            return
+        if self.next_draft is not None and isinstance(self.model, TargetWithHeads):
+            path = (*self.tree.tokens_on(kept), verdict.next_token)
+            below = kept[-1] if kept else 0, self.processor, path, self.next_draft
+            drafted = yield from draft_below(self.model, sequence, *below)
+            if drafted is not None:
+                response.next_draft.CopyFrom(drafted)
+        yield response
 
     def _open(self, job: VerifyJob) -> tuple[SequenceState, int]:
         """Return the sequence, and how many further tokens there is room for: none where memory is
         short, so that they never cost a call its place."""
-        num_further = 0 if len(self.tree) else self.num_further
+        num_further = self.num_further
         if limit := self.model.description.context_tokens:
             num_further = min(num_further, limit - len(self.prefix))
         if num_further > 0:
@@ -74,7 +84,11 @@ class Verification:
                 return self.model.open(self.prefix, job.cancellation, num_further), num_further
             except (NoRoom, TooLarge):
                 pass
-        return self.model.open(self.prefix, job.cancellation, len(self.tree)), 0
+        room = len(self.tree)
+        if self.next_draft is not None and isinstance(self.model, TargetWithHeads):
+            nodes = self.next_draft.shape.num_nodes
+            room = self.model.room(len(self.prefix), self.tree, nodes)
+        return self.model.open(self.prefix, job.cancellation, room), 0
 
     def _decode_on(
         self,
@@ -87,10 +101,13 @@ class Verification:
     ) -> _MoreSteps:
         """Yield ``response``, which is the first, and up to ``num_further`` others. Their tokens
         form a chain; ``kept`` gets the nodes that have been through a forward pass."""
+        end_of_text_ids = self.model.description.end_of_text_ids
         tokens: list[int] = []
         while True:
             tokens.append(response.next_token_id)
-            response.has_more = len(tokens) <= num_further and self.may_go_on(job, tokens[-1:])
+            response.has_more = not (
+                len(tokens) > num_further or job.others_wait or tokens[-1] in end_of_text_ids
+            )
             yield response
             if not response.has_more:
                 return
@@ -99,11 +116,13 @@ class Verification:
             forward_ms = (time.perf_counter() - began) * 1e3
             kept.append(len(tokens))
             verdict = self._judge_next(logits, own, tokens)
-            response = write_verdict(verdict, further_cost(sequence, forward_ms, 1))
+            cost = _cost(sequence, forward_ms)
+            cost.num_computed_tokens = 1
+            response = write_verdict(verdict, cost)
 
-    def judge(self, logits: Logits, own: OwnTokens | None) -> Verdict:
+    def _judge(self, logits: Logits, own: OwnTokens | None) -> Verdict:
         """Return the verdict that ``logits`` ``[len(tree) + 1, vocab]`` lead to."""
-        rows = self.processor.rows(logits, self.tree, self.said)
+        rows = self.processor.rows(logits, self.tree)
         verdict = verify(
             *(self.tree, rows, self.sampling, len(self.prefix)),
             *(self.distributions, self.num_bonus_candidates, own),
@@ -133,21 +152,10 @@ class Verification:
         return replace(verdict, logprobs=logprobs_along(tree, logits, *path, self.num_top_logprobs))
 
 
-def first_cost(job: VerifyJob, sequence: SequenceState, forward_ms: float) -> cost_pb2.ComputeCost:
-    """Return the cost of the first forward pass of ``job``, which took that time."""
-    cost = further_cost(sequence, forward_ms, sequence.num_computed_tokens)
-    cost.queue_ms = job.queue_ms
-    cost.num_cached_tokens = sequence.num_cached_tokens
-    return cost
-
-
-def further_cost(
-    sequence: SequenceState, forward_ms: float, num_computed_tokens: int
-) -> cost_pb2.ComputeCost:
+def _cost(sequence: SequenceState, forward_ms: float) -> cost_pb2.ComputeCost:
     """Return the cost of the latest forward pass of ``sequence``, which took that time."""
     return cost_pb2.ComputeCost(
         forward_ms=forward_ms,
-        num_computed_tokens=num_computed_tokens,
         num_batch_calls=sequence.latest_forward.num_calls,
         num_batch_tokens=sequence.latest_forward.num_rows,
     )

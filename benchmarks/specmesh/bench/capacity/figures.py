@@ -16,7 +16,7 @@ _ANSWERS = "specmesh_forward_duration_seconds_count"
 _METHODS = {Role.VERIFIER: "Verify", Role.DRAFTER: "Draft"}
 
 
-class Served(NamedTuple):
+class ServedCalls(NamedTuple):
     """The requests that a process with a model has got, and its answers: verdicts, of which a
     request may have several, or drafts."""
 
@@ -29,7 +29,7 @@ class Counters:
     """The counters of a mesh's processes so far, by role."""
 
     processor_s: Mapping[Role, float]
-    served: Mapping[Role, Served]
+    served: Mapping[Role, ServedCalls]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class RoundFigures:
     floor_us_per_message: float
 
 
-def served_by(role: Role, text: str) -> Served:
+def served_by(role: Role, text: str) -> ServedCalls:
     """Return what a process has served, by its metrics in the text format of Prometheus."""
     samples = [
         sample
@@ -74,7 +74,7 @@ def served_by(role: Role, text: str) -> Served:
         if sample.labels.get("rpc_method", "").rpartition("/")[2].startswith(_METHODS[role])
     ]
     answers = [sample.value for sample in samples if sample.name == _ANSWERS]
-    return Served(round(sum(requests)), round(sum(answers)))
+    return ServedCalls(round(sum(requests)), round(sum(answers)))
 
 
 def per_token(before: Counters, after: Counters, tokens: int) -> dict[Role, float]:
@@ -101,10 +101,10 @@ def messages_per_token(before: Counters, after: Counters, chunks: int, tokens: i
     return (with_models + chunks) / max(1, tokens)
 
 
-def _served(before: Counters, after: Counters, role: Role) -> Served:
+def _served(before: Counters, after: Counters, role: Role) -> ServedCalls:
     """Return what a role served between the two."""
     then, now = before.served[role], after.served[role]
-    return Served(now.requests - then.requests, now.answers - then.answers)
+    return ServedCalls(now.requests - then.requests, now.answers - then.answers)
 
 
 def most_at_once(intervals: Sequence[tuple[float, float]]) -> int:

@@ -17,7 +17,7 @@ from specmesh.bench.capacity.figures import (
     Counters,
     Pauses,
     RoundFigures,
-    Served,
+    ServedCalls,
     messages_per_token,
     most_at_once,
     per_call,
@@ -98,7 +98,7 @@ def _processor_s(mesh: CapacityMesh) -> dict[Role, float]:
     return {role: sum(map(processor_s, pids)) for role, pids in mesh.pids.items()}
 
 
-async def _served(mesh: CapacityMesh) -> dict[Role, Served]:
+async def _served(mesh: CapacityMesh) -> dict[Role, ServedCalls]:
     """Return what each role has served. Raises ProcessLookupError."""
     try:
         async with aiohttp.ClientSession(raise_for_status=True) as session:
@@ -109,7 +109,7 @@ async def _served(mesh: CapacityMesh) -> dict[Role, Served]:
         raise ProcessLookupError(f"a process does not tell its metrics: {error}") from error
 
 
-async def _scraped(session: aiohttp.ClientSession, mesh: CapacityMesh, role: Role) -> Served:
+async def _scraped(session: aiohttp.ClientSession, mesh: CapacityMesh, role: Role) -> ServedCalls:
     async with session.get(f"http://{mesh.metrics[role]}/metrics") as response:
         return served_by(role, await response.text())
 

@@ -44,12 +44,9 @@ class RequestStats:
         self.num_target_tokens += len(command.tree) + 1
 
     def goes_on(self, verified: Verified) -> None:
-        """Count the verification with which a task goes on after one that was ``verified``, whose
-        tokens are committed."""
-        drafted = verified.next_draft
-        num_drafted = 0 if drafted is None else len(drafted.token_ids)
-        self._positions[verified.task] = range(self._length, self._length + num_drafted)
-        self.num_target_tokens += num_drafted + 1
+        """Count the further token with which a task goes on after one that was ``verified``."""
+        self._positions[verified.task] = range(0)
+        self.num_target_tokens += 1
 
     def cancelled(self, command: Cancel) -> None:
         """Forget a task that is cancelled."""

@@ -95,10 +95,9 @@ class Verify:
     the verdict arrives, so that the verdict should contain ``Verdict.bonus``. ``next_draft``
     requests ``Verified.next_draft``, which replicas without heads omit.
 
-    ``num_further`` asks for up to that many further verdicts, each of which comes as one more
-    ``Verified``: on ``Verified.next_draft`` of the one before it, or else on an empty tree, behind
-    all tokens before. A ``tree`` needs a ``next_draft`` then. The strategy commits the tokens of
-    each verdict, or cancels the task.
+    ``num_further`` asks for up to that many further tokens behind an empty tree, without a
+    ``next_draft``: each comes as one more ``Verified``, with the verdict on an empty tree behind
+    all tokens before it. The strategy commits each, or cancels the task.
     """
 
     task: TaskId

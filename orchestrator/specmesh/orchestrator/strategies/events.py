@@ -10,8 +10,7 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.predict.round_costs import RoundCosts
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.orchestrator.strategies.commands import TaskId, Verify
+from specmesh.orchestrator.strategies.commands import TaskId
 
 DrafterName = str | int
 """The driver's name of a drafter, which keeps it while other drafters come and go."""
@@ -37,7 +36,7 @@ class Drafted:
 class Verified:
     """The target's verdict on a tree, and what its heads drafted below ``verdict.next_token``,
     which is node 0; None if no draft was requested or the replica has no heads. If there is
-    ``more``, the task goes on with a further verdict (``Verify.num_further``)."""
+    ``more``, the task goes on with a further token (``Verify.num_further``)."""
 
     task: TaskId
     verdict: Verdict
@@ -45,18 +44,6 @@ class Verified:
     tried: tuple[int, ...] | None = None
     """The only nodes that were sent to the replica, if it verifies chains only; None means all."""
     more: bool = False
-
-
-def following(command: Verify, verified: Verified) -> Verify:
-    """Return the verification with which the task of ``command`` goes on after that verdict."""
-    drafted = verified.next_draft
-    return replace(
-        command,
-        path=(),
-        tree=EMPTY if drafted is None else TokenTree(drafted.token_ids, drafted.parents),
-        distributions={} if drafted is None else drafted.distributions,
-        num_further=command.num_further - 1,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +86,7 @@ class Capacity:
     ``heads_s`` is the time of one level with one token that the target's heads draft, None if it is
     unknown or there are no heads; ``heads_sibling_s`` what each further token adds;
     ``heads_depth`` the most levels that they draft, 0 without heads.
-    ``behind_s`` is the time by which each further verdict of a call falls behind its replica, more
+    ``behind_s`` is the time by which each further token of a call falls behind its replica, more
     and more of it waiting because the orchestrator can't keep up.
     ``hop_s`` is the time of a call besides queue and forward, there and back, and
     ``drafter_queue_s`` the time for which a draft waits.

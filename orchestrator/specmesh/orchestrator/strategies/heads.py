@@ -8,8 +8,7 @@ check; its verdict is the answer's first token and brings the first tree.
 The form of a tree is decided as in ``tree.py``, from the time that heads take per level, but one
 round earlier, since a tree is requested before the outcome of the previous one is known. A replica
 without heads, or whose heads fail, answers without a tree, and the next verification has nothing to
-check. One call brings several verdicts: the replica goes on to verify its own trees, all of one
-form, so that no forward waits for a request.
+check.
 
 Rejection mode: children are drawn without replacement. The number of a node's children follows from
 what they are drawn from and from tokens at earlier positions, and a drawn token is always verified
@@ -20,7 +19,7 @@ it was requested. This keeps the rule in ``base.py``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from specmesh.decoding.predict.acceptance_rate import HEADS_CHAIN, HEADS_LEVELS
 from specmesh.decoding.trees.best_chain import BestChain
@@ -39,8 +38,6 @@ from specmesh.orchestrator.strategies.kit.progress import Progress
 from specmesh.orchestrator.strategies.tree import NUM_CHOICES
 
 NOTHING = DraftTree(EMPTY, {}, {})
-MOST_ALIKE: Final = 8
-"""The most trees of one form in a row: the next one may be of another."""
 
 
 class Heads(Strategy):
@@ -50,8 +47,8 @@ class Heads(Strategy):
     needs_drafter = asks_drafter = False
     needs_heads = True
     options = frozenset({"lookahead", "width"})
-    _goes_on_alone: ClassVar[bool] = True
-    """True if nothing but the heads' own trees is verified."""
+    _decodes_on: ClassVar[bool] = True
+    """True if the target decodes on where its heads do not draft."""
 
     def __init__(self, goal: Goal) -> None:
         self._progress = Progress(goal)
@@ -102,8 +99,7 @@ class Heads(Strategy):
             return commands
         drafted = self._fitting(event.next_draft)
         self._first_choices = BestChain.of(drafted.tree, {}).tree.token_ids
-        if event.more:  # The replica verifies it already.
-            self._tree, self._drafted, self._plan = drafted.tree, drafted, self._next_plan
+        if event.more:  # no tree was asked for
             return commands
         return [*commands, *self._go_on(said, drafted)]
 
@@ -124,25 +120,14 @@ class Heads(Strategy):
         """Verify ``whole``, all or part of which the heads have ``drafted``."""
         self._check, self._tree = self._new_task(), whole.tree
         self._drafted, self._plan = drafted, self._next_plan
-        next_draft = self._next_draft()
+        next_draft, further = self._next_draft(), 0
+        if self._decodes_on and next_draft is None and not whole.tree.token_ids:
+            further = num_further(self._capacity, self._progress.remaining)
         return Verify(
             *(self._check, (), whole.tree, whole.distributions),
             next_draft=next_draft,
-            num_further=self._num_further(whole, next_draft),
+            num_further=further,
         )
-
-    def _num_further(self, whole: DrawnTree, next_draft: NextDraft | None) -> int:
-        """Return how many further trees the replica may verify by itself: as many as fit the
-        answer, whatever is accepted, since it can't cut them."""
-        if not self._goes_on_alone:
-            return 0
-        if next_draft is None:
-            return 0 if whole.tree.token_ids else num_further(self._capacity, self._room + 1)
-        most_nodes = next_draft.depth
-        if next_draft.growth is not None:
-            most_nodes = next_draft.growth.max_nodes
-        left = self._room - max(whole.tree.depths) - 1 - most_nodes
-        return num_further(self._capacity, min(MOST_ALIKE, left // (next_draft.depth + 1)) + 1)
 
     def _new_task(self) -> TaskId:
         self._last_task += 1

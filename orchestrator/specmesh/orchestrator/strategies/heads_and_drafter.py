@@ -48,7 +48,7 @@ class HeadsAndDrafter(Heads):
     """Verifies the heads' trees, each merged with the drafter's chain after the same tokens."""
 
     asks_drafter = True
-    _goes_on_alone = False
+    _decodes_on = False
 
     def __init__(self, goal: Goal) -> None:
         super().__init__(goal)

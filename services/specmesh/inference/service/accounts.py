@@ -36,8 +36,8 @@ def _count(cost: cost_pb2.ComputeCost) -> None:
     _cached.add(cost.num_cached_tokens)
 
 
-class FurtherVerdicts:
-    """Records the cost of the further verdicts of a call, each on a span below the call's own."""
+class FurtherTokens:
+    """Records the cost of the further tokens of a call, each on a span below the call's own."""
 
     def __init__(self) -> None:
         self.number = 0

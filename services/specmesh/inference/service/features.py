@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specmesh.v1.model_pb2 import (
     MODEL_FEATURE_BONUS_DISTRIBUTION,
-    MODEL_FEATURE_FURTHER_VERDICTS,
+    MODEL_FEATURE_FURTHER_TOKENS,
     MODEL_FEATURE_LOGIT_PROCESSING,
     MODEL_FEATURE_LOGPROBS,
     MODEL_FEATURE_MANY_REQUESTS,
@@ -30,7 +30,7 @@ VERIFYING: tuple[ModelFeature.ValueType, ...] = (
     MODEL_FEATURE_MANY_REQUESTS,
     MODEL_FEATURE_LOGIT_PROCESSING,
     MODEL_FEATURE_NODE_LOGPROBS,
-    MODEL_FEATURE_FURTHER_VERDICTS,
+    MODEL_FEATURE_FURTHER_TOKENS,
 )
 """Features of a verifier; one whose model does not score trees has all but ``TREES``."""
 

@@ -50,7 +50,7 @@ class TimedVerification(NamedTuple):
     num_heads_nodes: int = 0
     """Tokens of all these levels."""
     is_further: bool = False
-    """True if it is a further verdict of a call, for which the replica waited for nobody."""
+    """True if it is a further token of a call, for which the replica waited for nobody."""
     behind_s: float = 0.0
     """The time that the call took besides that at its replica, for each of its verdicts so far."""
 

@@ -1,4 +1,4 @@
-"""The number of verdicts for which a replica may go on by itself."""
+"""The number of tokens for which the target may decode on by itself."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Final
 from specmesh.orchestrator.strategies.events import Capacity
 
 MOST: Final = 64
-"""The most further verdicts of a call. After that the request of the next one costs little, and the
+"""The most further tokens of a call. After that the request of the next one costs little, and the
 replica may be another."""
 LONGEST_S: Final = 2.0
 """The longest time for which a call goes on: a replica that drains waits for its calls."""
 LONGEST_BACKLOG_S: Final = 0.1
-"""The longest time for which verdicts may wait where the orchestrator can't keep up: without
+"""The longest time for which tokens may wait where the orchestrator can't keep up: without
 requests, nothing else would hold replicas back."""
 
 
 def num_further(capacity: Capacity, num_tokens: int) -> int:
-    """Return how many further verdicts to ask for with the next one if all may have ``num_tokens``.
-    None while the speed is unknown: the first call may read a long prompt."""
+    """Return how many further tokens to ask for with the next one, if the answer may still have
+    ``num_tokens``. None while the speed is unknown: the first call may read a long prompt."""
     if not capacity.decoding_s:
         return 0
     most = min(MOST, num_tokens - 1, int(LONGEST_S / capacity.decoding_s))

@@ -105,7 +105,7 @@ class VerifyAttempt:
 
     @property
     def is_further(self) -> bool:
-        """True if it awaits a further verdict, for which no request was sent."""
+        """True if it awaits a further token, for which no request was sent."""
         return self.num_verdicts > 0
 
     def send(self, *, hedge: bool) -> None:
@@ -251,8 +251,8 @@ class VerifyAttempt:
             next_draft=write_next_draft(command, shared.sampling, shared.epoch)
             if peer.can(model_pb2.MODEL_FEATURE_HEADS)
             else None,
-            num_further_verdicts=command.num_further
-            if peer.can(model_pb2.MODEL_FEATURE_FURTHER_VERDICTS)
+            num_further_tokens=command.num_further
+            if peer.can(model_pb2.MODEL_FEATURE_FURTHER_TOKENS)
             else 0,
         )
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import grpc.aio
 
+from specmesh.decoding.trees.tree import EMPTY
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.replicas.calls.command_context import CommandContext
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
@@ -23,7 +24,7 @@ from specmesh.orchestrator.replicas.pool.reservation import Reservation
 from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of, waits_for_grammar
 from specmesh.orchestrator.replicas.transport.peer import Peer
 from specmesh.orchestrator.strategies.commands import Verify
-from specmesh.orchestrator.strategies.events import Verified, following
+from specmesh.orchestrator.strategies.events import Verified
 from specmesh.serving import conventions as names
 from specmesh.serving.errors import DeadlineExceededStatus
 from specmesh.serving.metrics import HEDGES
@@ -243,9 +244,8 @@ class VerifyCall:
         if self._is_over or context is None:
             return
         self._context = context
-        self._mesh.admission.num_tokens_in_flight -= len(self._command.tree)
-        self._command = following(self._command, verified)
-        self._mesh.admission.num_tokens_in_flight += len(self._command.tree)
+        num_left = self._command.num_further - 1
+        self._command = Verify(self._command.task, (), EMPTY, num_further=num_left)
         attempt.go_on(self._command, context)
         self._attempts.began = attempt.began
         attempt.given_up_at = self._given_up_at(attempt)

@@ -18,7 +18,7 @@ NUM_FURTHER = 20
 
 def asked(prefix=None) -> verifier_pb2.VerifyRequest:
     message = request(prefix or whole(), EMPTY, {}, GREEDY)
-    message.num_further_verdicts = NUM_FURTHER
+    message.num_further_tokens = NUM_FURTHER
     return message
 
 
@@ -97,7 +97,7 @@ async def test_a_caller_that_has_left_ends_them(load, serve):
 
     model.forward = counted
     message = asked()
-    message.num_further_verdicts = 255
+    message.num_further_tokens = 255
     async with serve(model) as channel:
         call = verifier_pb2_grpc.VerifierServiceStub(channel).VerifyEach(timeout=20)
         await call.write(verifier_pb2.VerifyEachRequest(request=message))

@@ -51,7 +51,7 @@ async def test_few_calls_bring_many_tokens(connect, serve, sampling):
     answer = await collect(stub.Generate(message))
     assert answer.tokens == alone(message.sampling)
     # The first call does not know how fast the replica is.
-    assert [each.num_further_verdicts for each in verifier.requests] == [0, NUM_TOKENS - 2]
+    assert [each.num_further_tokens for each in verifier.requests] == [0, NUM_TOKENS - 2]
     stats = answer.finished.stats
     assert stats.num_verify_calls == stats.num_target_tokens == NUM_TOKENS
     assert set(answer.kinds) == {events_pb2.TOKEN_KIND_BONUS}
@@ -111,12 +111,12 @@ async def test_nothing_goes_on_behind_the_end_of_an_answer(connect, serve):
 
 
 async def test_an_older_replica_is_asked_for_each_token(connect, serve):
-    features = features_but(model_pb2.MODEL_FEATURE_FURTHER_VERDICTS)
+    features = features_but(model_pb2.MODEL_FEATURE_FURTHER_TOKENS)
     verifier = decoding(features=features)
     stub = await serve(await connect([verifier]))
     message = asked({"temperature": 0})
     assert (await collect(stub.Generate(message))).tokens == alone(message.sampling)
-    assert [each.num_further_verdicts for each in verifier.requests] == [0] * NUM_TOKENS
+    assert [each.num_further_tokens for each in verifier.requests] == [0] * NUM_TOKENS
 
 
 async def test_more_than_was_asked_for_is_not_awaited(connect, serve):
@@ -187,5 +187,5 @@ async def test_fewer_are_asked_for_where_they_wait(connect, serve):
     verifier.further_faults += [slow] * 100
     await collect(stub.Generate(asked({"temperature": 0})))
     await collect(stub.Generate(asked({"temperature": 0})))
-    assert verifier.requests[1].num_further_verdicts == NUM_TOKENS - 2
-    assert 1 <= verifier.requests[-2].num_further_verdicts <= 2
+    assert verifier.requests[1].num_further_tokens == NUM_TOKENS - 2
+    assert 1 <= verifier.requests[-2].num_further_tokens <= 2

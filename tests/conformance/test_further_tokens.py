@@ -15,14 +15,14 @@ from tests.conformance.test_exactness import cases
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
-from specmesh.v1.model_pb2 import MODEL_FEATURE_FURTHER_VERDICTS, MODEL_FEATURE_MANY_REQUESTS
+from specmesh.v1.model_pb2 import MODEL_FEATURE_FURTHER_TOKENS, MODEL_FEATURE_MANY_REQUESTS
 
 NUM_FURTHER = 9
 
 
 @pytest.fixture(autouse=True)
 def _claimed(verifier):
-    if not verifier.can(MODEL_FEATURE_FURTHER_VERDICTS):
+    if not verifier.can(MODEL_FEATURE_FURTHER_TOKENS):
         pytest.skip("is not claimed")
 
 
@@ -38,7 +38,7 @@ class Text:
     def request(self) -> verifier_pb2.VerifyRequest:
         """All of them by one request."""
         num_further = len(self.tokens) - 1
-        return request(whole(self.prefix), EMPTY, self.sampling, num_further_verdicts=num_further)
+        return request(whole(self.prefix), EMPTY, self.sampling, num_further_tokens=num_further)
 
 
 def texts(engine: Engine) -> list[Text]:
@@ -66,12 +66,12 @@ async def answers(channel, message) -> AsyncIterator[verifier_pb2.VerifyResponse
 
 async def tokens_of(channel, message) -> tuple[int, ...]:
     """All that one request brings; others follow where it ends early, as an orchestrator's do."""
-    asked, tokens = 1 + message.num_further_verdicts, []
+    asked, tokens = 1 + message.num_further_tokens, []
     while len(tokens) < asked:
         rest = verifier_pb2.VerifyRequest()
         rest.CopyFrom(message)
         rest.prefix.token_ids.extend(tokens)
-        rest.num_further_verdicts = asked - len(tokens) - 1
+        rest.num_further_tokens = asked - len(tokens) - 1
         tokens += [each.next_token_id async for each in answers(channel, rest)]
     return tuple(tokens)
 
@@ -116,7 +116,7 @@ async def test_drawn_as_by_a_call_for_each(verifier, channel, mode, settings):
     prefix = list(verifier.texts[0][:50])
     sampling = Sampling(temperature=0.9, seed=17, mode=mode, **settings)
     message = request(whole(prefix), EMPTY, sampling, num_top_logprobs=3)
-    message.num_further_verdicts = NUM_FURTHER
+    message.num_further_tokens = NUM_FURTHER
     told = [each async for each in answers(channel, message)]
     text = list(prefix)
     for each in told:
@@ -134,7 +134,7 @@ async def test_they_end_with_the_context(verifier, channel):
         pytest.skip(f"a context of {limit} tokens")
     text = verifier.texts[0]
     prefix = [*text * (limit // len(text) + 1)][: limit - 3]
-    message = request(whole(prefix), EMPTY, num_further_verdicts=NUM_FURTHER)
+    message = request(whole(prefix), EMPTY, num_further_tokens=NUM_FURTHER)
     told = [each async for each in answers(channel, message)]
     assert len(told) <= 4
     assert not told[-1].has_more
@@ -142,5 +142,5 @@ async def test_they_end_with_the_context(verifier, channel):
 
 async def test_by_verify_there_are_none(verifier, channel):
     case = cases(verifier)["greedy"][0]
-    message = request_of(replace(case, tree=EMPTY), num_further_verdicts=3)
+    message = request_of(replace(case, tree=EMPTY), num_further_tokens=3)
     assert not (await verify(channel, message)).has_more
