@@ -19,7 +19,6 @@ it was requested. This keeps the rule in ``base.py``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from specmesh.decoding.predict.acceptance_rate import HEADS_CHAIN, HEADS_LEVELS
 from specmesh.decoding.trees.best_chain import BestChain
@@ -47,8 +46,6 @@ class Heads(Strategy):
     needs_drafter = asks_drafter = False
     needs_heads = True
     options = frozenset({"lookahead", "width"})
-    _decodes_on: ClassVar[bool] = True
-    """True if the target decodes on where its heads do not draft."""
 
     def __init__(self, goal: Goal) -> None:
         self._progress = Progress(goal)
@@ -121,7 +118,7 @@ class Heads(Strategy):
         self._check, self._tree = self._new_task(), whole.tree
         self._drafted, self._plan = drafted, self._next_plan
         next_draft, further = self._next_draft(), 0
-        if self._decodes_on and next_draft is None and not whole.tree.token_ids:
+        if next_draft is None and not whole.tree.token_ids:
             further = num_further(self._capacity, self._progress.remaining)
         return Verify(
             *(self._check, (), whole.tree, whole.distributions),

@@ -25,6 +25,7 @@ are equal. This keeps the rule in ``base.py``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from specmesh.decoding.predict.acceptance_rate import DRAFTER
 from specmesh.decoding.predict.closed_forms import expected_tokens
@@ -48,7 +49,6 @@ class HeadsAndDrafter(Heads):
     """Verifies the heads' trees, each merged with the drafter's chain after the same tokens."""
 
     asks_drafter = True
-    _decodes_on = False
 
     def __init__(self, goal: Goal) -> None:
         super().__init__(goal)
@@ -82,8 +82,11 @@ class HeadsAndDrafter(Heads):
         num_nodes = min(self._width or DEFAULT_WIDTH + MAX_AHEAD, max(0, self._room))
         chain = self._ahead.first(min(self._num_worth, num_nodes))
         drafts = self._likelier_first(drafted.drawn, chain)
-        commands.append(self._verify(drafted, merge(drafts, num_nodes)))
-        return commands + self._draft_on()
+        verify = self._verify(drafted, merge(drafts, num_nodes))
+        draft = self._draft_on()
+        if draft or self._ahead.task is not None or self._ahead.path:
+            verify = replace(verify, num_further=0)  # the drafter's tokens are to be verified
+        return [*commands, verify, *draft]
 
     def _likelier_first(self, heads: DrawnTree, chain: DrawnTree) -> list[DrawnTree]:
         """Put the draft first whose own path is expected to have more accepted tokens: a replica
