@@ -81,6 +81,16 @@ async def test_replica_that_breaks_meanwhile_is_replaced_by_another(connect, ser
     assert min(len(verifier.requests) for verifier in verifiers) >= 1
 
 
+async def test_sole_replica_that_breaks_every_few_tokens_is_asked_again(connect, serve):
+    """Each token has as many attempts as one that is asked for alone."""
+    verifier = decoding()
+    stub = await serve(await connect([verifier]))
+    verifier.further_faults += [*[passing] * 3, *raising(AWAY)] * 9
+    message = asked({"temperature": 0})
+    assert (await collect(stub.Generate(message))).tokens == alone(message.sampling)
+    assert len(verifier.requests) > 9
+
+
 async def test_replica_that_hangs_meanwhile_is_hedged(connect, serve):
     verifiers = [decoding(), decoding()]
     stub = await serve(await connect(verifiers))

@@ -22,6 +22,9 @@ UNKNOWN_DRAFT_SECONDS = 3.0
 DRAFT_FLOOR_SECONDS = 0.5
 """Shortest timeout of a message of a draft once latencies are known."""
 
+LEAST_BEHIND_SECONDS = 0.001
+"""What a further token falls behind by less, it does by chance."""
+
 FIRST = 32
 """The number of first observations each of which counts at once."""
 FEW = 4
@@ -128,6 +131,7 @@ class Latencies:
         shares_host: bool,
     ) -> Capacity:
         hop_s, decoding_s = self.hop_s.value or 0.0, self.price.decoding_s
+        behind_s = self._behind_s.value or 0.0
         if not self.price.period_s:  # a call has its replica to itself
             num_verifiers = min(num_verifiers, max(1, num_verifiers // max(1, num_answers)))
         return Capacity(
@@ -148,7 +152,7 @@ class Latencies:
             num_waiting=self.price.num_waiting,
             num_sharing=self.price.num_sharing,
             hop_s=hop_s,
-            behind_s=self._behind_s.value or 0.0,
+            behind_s=behind_s if behind_s >= LEAST_BEHIND_SECONDS else 0.0,
             drafter_queue_s=(self._drafter_queue_s[kinds[0]].value or 0.0) if kinds else 0.0,
             knows_price=self.price.is_known,
             shares_host=shares_host,

@@ -246,6 +246,8 @@ class VerifyCall:
         self._context = context
         num_left = self._command.num_further - 1
         self._command = Verify(self._command.task, (), EMPTY, num_further=num_left)
+        if self._attempts.num_failed:  # to each token its own
+            self._attempts = attempts_at(self._request, self._command, context)
         attempt.go_on(self._command, context)
         self._attempts.began = attempt.began
         attempt.given_up_at = self._given_up_at(attempt)
