@@ -14,6 +14,7 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.replicas.latencies.mesh_latencies import Latencies
 from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost, TimedVerification
+from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.commands import Cancel, Commit, Draft, Verify
 from specmesh.orchestrator.strategies.events import Capacity, Verified
@@ -129,16 +130,36 @@ async def test_an_older_replica_is_asked_for_each_token(connect, serve):
     assert [each.num_further_tokens for each in verifier.requests] == [0] * NUM_TOKENS
 
 
-async def test_more_than_was_asked_for_is_not_awaited(connect, serve):
-    verifier = Verifier()
+async def test_a_replica_that_promises_more_than_was_asked_for_is_not_believed(connect, serve):
+    """What came later would be taken for the answer to the next request."""
+    verifiers = [Verifier(), Verifier()]
 
     def promise(message):
         message.has_more = True
 
-    verifier.corrupt = promise
-    stub = await serve(await connect([verifier]))
-    message = asked({"temperature": 0}, stopping={"max_tokens": 1})
-    assert (await collect(stub.Generate(message))).tokens == alone(message.sampling)[:1]
+    verifiers[0].corrupt = promise
+    stub = await serve(await connect(verifiers))
+    message = asked({"temperature": 0})
+    assert (await collect(stub.Generate(message))).tokens == alone(message.sampling)
+    assert len(verifiers[0].requests) < 10
+
+
+async def test_a_series_of_tokens_counts_as_held_only_once_it_has_ended(
+    connect, serve, monkeypatch
+):
+    """Before, the replica knows no name for its blocks."""
+    lengths = []
+    seen_by = CommittedPrefix.seen_by
+
+    def seen(prefix, replica, length):
+        lengths.append(length)
+        seen_by(prefix, replica, length)
+
+    monkeypatch.setattr(CommittedPrefix, "seen_by", seen)
+    stub = await serve(await connect([decoding()]))
+    await collect(stub.Generate(asked({"temperature": 0})))
+    prompt = lengths[0]
+    assert lengths == [prompt, prompt + 1, prompt + NUM_TOKENS - 1]
 
 
 def test_target_decodes_on_until_a_draft_pays():

@@ -208,8 +208,10 @@ def _num_further(request: verifier_pb2.VerifyRequest) -> int:
     num_further = request.num_further_tokens
     if num_further > MAX_FURTHER:
         raise InvalidField("num_further_tokens", f"must be in [0, {MAX_FURTHER}]")
-    if num_further and (request.tree.token_ids or request.HasField("next_draft")):
-        raise InvalidField("num_further_tokens", "must be 0 with a tree or a next_draft")
+    wants_more = request.tree.token_ids or request.num_bonus_candidates
+    if num_further and (wants_more or request.HasField("next_draft")):
+        reason = "must be 0 with a tree, a next_draft or bonus candidates"
+        raise InvalidField("num_further_tokens", reason)
     return num_further
 
 

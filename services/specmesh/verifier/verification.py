@@ -140,7 +140,6 @@ class Verification:
         rows = self.processor.rows(logits, EMPTY, tokens)
         verdict = verify(
             *(EMPTY, rows, self.sampling, len(self.prefix) + depth),
-            num_bonus_candidates=self.num_bonus_candidates,
             own=None if own is None else own.below(depth, depth),
         )
         return self._with_logprobs(verdict, EMPTY, logits)

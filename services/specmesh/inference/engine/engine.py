@@ -200,7 +200,7 @@ class Engine:
             self._first_tokens.find([job.request for job in running], results)
             self._tell_if_crowded(running, model.max_batch)
             left = [job for job, each in zip(running, results, strict=True) if job.go_on(each)]
-            self._doorbell.forward_ended(_num_rows(running, results), forward_s)
+            self._doorbell.forward_ended(_num_rows(results), forward_s)
             self._doorbell.answered(len(running) - len(left), time.perf_counter())
             # Only now, so that the event loop does not compete with the jobs for the interpreter.
             deliver(running)
@@ -269,11 +269,14 @@ def _results(model: LanguageModel, running: list[Job[Any]]) -> list[Logits | Non
         return error
 
 
-def _num_rows(running: list[Job[Any]], results: list[Logits | None]) -> int | None:
+def _num_rows(results: list[Logits | None]) -> int | None:
     """Return the rows of logits of a forward pass; None if some jobs must wait for theirs."""
-    if any(each is None for each in results):
-        return None
-    return sum(len(job.request.tree) + 1 for job in running)
+    num_rows = 0
+    for rows in results:
+        if rows is None:
+            return None
+        num_rows += len(rows)
+    return num_rows
 
 
 def _engine_broken() -> UnavailableStatus:

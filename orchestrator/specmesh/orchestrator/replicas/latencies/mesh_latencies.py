@@ -42,7 +42,7 @@ class Latencies:
         self.hop_s = RunningMedian()
         """Seconds of a verification besides those in its replica."""
         self._behind_s = RunningMedian()
-        """Seconds by which each verdict of a call has fallen behind its replica."""
+        """Seconds by which each further token of a call falls behind its replica."""
         self.heads = DraftTimes()
         """What drafting takes the target's heads."""
         self.prefill = PrefillCost()
@@ -50,6 +50,8 @@ class Latencies:
         self.target_load = RunningMedian()
         """Time that verifications wait at a replica, divided by their forward time; at most 1."""
         self.verifications = CallPatience(VERIFY_SECONDS, VERIFY_SECONDS)
+        self.further = CallPatience(VERIFY_SECONDS, VERIFY_SECONDS)
+        """The timeouts for further tokens of a call."""
         self._drafters: defaultdict[str, DraftTimes] = defaultdict(DraftTimes)
         self._drafter_queue_s: defaultdict[str, RunningMedian] = defaultdict(RunningMedian)
         self._drafts: defaultdict[str, CallPatience] = defaultdict(_draft_patience)
@@ -160,7 +162,7 @@ class Latencies:
 
     def forget(self, replica: str) -> None:
         """Forget a process that is gone: its successor may be faster or slower."""
-        for patience in (self.verifications, *self._drafts.values()):
+        for patience in (self.verifications, self.further, *self._drafts.values()):
             patience.forget(replica)
 
 

@@ -52,7 +52,7 @@ class TimedVerification(NamedTuple):
     is_further: bool = False
     """True if it is a further token of a call, for which the replica waited for nobody."""
     behind_s: float = 0.0
-    """The time that the call took besides that at its replica, for each of its verdicts so far."""
+    """The time by which the call has fallen behind its replica, for each of its further tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,8 @@ class Attempts:
         wanted: model_pb2.ModelFeature.ValueType | None = None,
     ) -> None:
         self._pool = pool
-        self._need = need
+        self.need = need
+        """What the replicas must meet that are tried; it may grow with the text."""
         self._prefix = prefix
         self._deadline = deadline
         self._is_healthy = is_healthy
@@ -105,7 +106,7 @@ class Attempts:
         return self._pool.reserve(
             self._prefix.holds,
             self._failed_at,
-            self._need,
+            self.need,
             only=self._only,
             proven=self._blame.second_opinion,
             tokens_a_call=tokens_a_call,
@@ -120,7 +121,7 @@ class Attempts:
         """Reserve a replica other than ``peer`` for a hedge. Raises what ``Pool.reserve`` does."""
         avoid = {*self._failed_at, peer.address}
         return self._pool.reserve(
-            *(self._prefix.holds, avoid, self._need),
+            *(self._prefix.holds, avoid, self.need),
             only=self._blame.confined_to,
             wanted=self._wanted,
         )
@@ -128,7 +129,7 @@ class Attempts:
     @property
     def has_ready_replica(self) -> bool:
         """True if a replica is ready for the next attempt."""
-        return bool(self._pool.ready_for(self._need, self._blame.confined_to))
+        return bool(self._pool.ready_for(self.need, self._blame.confined_to))
 
     @property
     def _only(self) -> Collection[str] | None:
@@ -145,7 +146,7 @@ class Attempts:
         """
         only = self._blame.confined_to
         # A replica of another model also ends the wait: it has replaced the one that is needed.
-        of_any_model = self._need._replace(kind=None)
+        of_any_model = self.need._replace(kind=None)
         with suppress(TimeoutError):  # the reservation that follows raises the error
             async with asyncio.timeout(patience_s):
                 await self._pool.wait_ready(only, of_any_model)
@@ -221,7 +222,7 @@ class Attempts:
         self._charges.clear()
 
     def _check_target(self) -> None:
-        served, began_with = self._pool.kinds, self._need.kind
+        served, began_with = self._pool.kinds, self.need.kind
         if began_with is not None and served and began_with not in served:
             raise FailedPreconditionStatus(
                 "TARGET_REPLACED",
@@ -250,7 +251,7 @@ class Attempts:
         confined = self._blame.confined_to
         if confined is None or any(peer.address in confined for peer in self._pool.peers):
             return
-        if successors := self._pool.usable(self._need):
+        if successors := self._pool.usable(self.need):
             self._blame.succeeded(min(confined), successors[0].address)
 
     async def _look_for_survivors(self) -> None:
@@ -272,5 +273,5 @@ class Attempts:
 
     def _untried(self, tried: Collection[str]) -> bool:
         only = self._blame.confined_to
-        usable = self._pool.usable(self._need)
+        usable = self._pool.usable(self.need)
         return any(p.address not in tried for p in usable if only is None or p.address in only)

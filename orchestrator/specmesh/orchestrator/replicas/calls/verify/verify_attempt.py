@@ -77,7 +77,7 @@ class VerifyAttempt:
         self.peer = peer = reservation.peer
         self.began = asyncio.get_running_loop().time()
         self.given_up_at = inf
-        """The time, by the event loop's clock, at which to give up the attempt."""
+        """When to give up the attempt, by the event loop's clock."""
         self._request = request
         self._context = context
         self._judge = judge
@@ -98,9 +98,10 @@ class VerifyAttempt:
         """Tokens before them, which it is believed to hold."""
         self.num_verdicts = 0
         """Verdicts of the call before the one that is awaited."""
-        self.sent_at = self.began
+        self.first_at = self.began
+        """The time of the first verdict."""
         self.made_s = 0.0
-        """The time that the replica has taken for the call so far."""
+        """The time that the replica has taken since then."""
         self._first_span_id = ""
 
     @property
@@ -145,9 +146,8 @@ class VerifyAttempt:
 
     def _further(self) -> Mapping[str, AttributeValue]:
         """Return which further verification of which one that was sent this is."""
-        if not self.num_verdicts:
-            return {}
-        return {names.FURTHER: self.num_verdicts, names.FURTHER_OF: self._first_span_id}
+        further = {names.FURTHER: self.num_verdicts, names.FURTHER_OF: self._first_span_id}
+        return further if self.is_further else {}
 
     def arrived(self, message: verifier_pb2.VerifyEachResponse) -> None:
         """Handle the response; see ``Receiver``."""
@@ -185,12 +185,13 @@ class VerifyAttempt:
     def go_on(self, command: Verify, context: CommandContext) -> None:
         """Await the next of several responses: that to ``command``, as if it was sent now."""
         self.began = asyncio.get_running_loop().time()
+        if not self.is_further:
+            self.first_at = self.began
         self._command, self._context = command, context
         self._asked = self._verification()
         self.num_tree_tokens = len(command.tree)
-        self.num_held_tokens = context.num_committed - 1
-        self.num_sent_tokens = 1 + self.num_tree_tokens
-        self.num_tokens = self.num_held_tokens + self.num_sent_tokens
+        self.num_held_tokens, self.num_sent_tokens = context.num_committed - 1, 1
+        self.num_tokens = context.num_committed
         self.num_verdicts += 1
         if self._request.recorded:
             self._call = self._begun(hedge=False)
@@ -260,12 +261,14 @@ class VerifyAttempt:
         """Return what the answer means for the strategy. Raises ``AioRpcError`` for an invalid one:
         it counts as the replica's failure and is retried."""
         try:
+            if response.has_more and not self._command.num_further:
+                raise InvalidField("has_more", "promises what was not asked for")
             verdict = read_verdict(response, self._asked)
         except InvalidField as error:
             log.warning("bad verdict", extra={**self.peer.log_fields, "reason": str(error)})
             raise call_error(grpc.StatusCode.INTERNAL, f"bad verdict: {error}") from error
-        more = response.has_more and self._command.num_further > 0
-        verified = Verified(self._command.task, verdict, self._draft(response), more=more)
+        drafted = self._draft(response)
+        verified = Verified(self._command.task, verdict, drafted, more=response.has_more)
         if self._request.recorded and self._call is not None:
             self._describe(self._call.span, response, verified)
         if self._chain is None:

@@ -31,7 +31,8 @@ from specmesh.serving.metrics import HEDGES
 
 Done: TypeAlias = Callable[[Verified | Exception], CommandContext | None]
 """Receives the verdict of a verification, or the error of one that has none. If there is more to
-come and it is wanted, returns the context of the next verdict: all tokens so far are committed."""
+come and it is wanted, returns the context of the next verdict, for which the strategy has committed
+all tokens so far."""
 
 _hedges = HEDGES.instrument()
 
@@ -115,7 +116,9 @@ class VerifyCall:
         try:
             pace = self._learning.answered(attempt, response, self._attempts.began)
             self._attempts.answered(attempt.peer, attempt.began, pace)
-            request.prefix.seen_by(attempt.peer.identity, num_committed)
+            # A replica can name the blocks of a series of tokens only once that has ended.
+            if not (attempt.is_further and verified.more):
+                request.prefix.seen_by(attempt.peer.identity, num_committed)
             if request.logprobs is not None:
                 request.logprobs.learn(num_committed, self._command, verified.verdict)
         except Exception as error:
@@ -197,9 +200,8 @@ class VerifyCall:
         return attempt
 
     def _given_up_at(self, attempt: VerifyAttempt) -> float:
-        given_up_s = self._latencies.verifications.given_up_after(
-            attempt.num_tokens, attempt.peer.num_outstanding - 1, self._attempts.num_late
-        )
+        num_ahead, num_late = attempt.peer.num_outstanding - 1, self._attempts.num_late
+        given_up_s = self._learning.given_up_after(attempt, num_ahead, num_late)
         return min(self._request.deadline, attempt.began + given_up_s)
 
     def _reserve(self) -> Reservation:
@@ -248,6 +250,7 @@ class VerifyCall:
         self._command = Verify(self._command.task, (), EMPTY, num_further=num_left)
         if self._attempts.num_failed:  # to each token its own
             self._attempts = attempts_at(self._request, self._command, context)
+        self._attempts.need = self._request.need.of_tokens(context.num_committed)
         attempt.go_on(self._command, context)
         self._attempts.began = attempt.began
         attempt.given_up_at = self._given_up_at(attempt)

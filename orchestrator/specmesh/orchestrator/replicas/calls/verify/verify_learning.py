@@ -11,6 +11,7 @@ from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.calls.verify.next_drafts import num_levels
 from specmesh.orchestrator.replicas.calls.verify.verify_attempt import VerifyAttempt
 from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost, TimedVerification
+from specmesh.orchestrator.replicas.latencies.patience import CallPatience
 
 COMPILE_SECONDS = 1.0
 """The longest for which a replica may have a request's first call wait for the grammar to be
@@ -36,30 +37,36 @@ class VerifyLearning:
         cost = read_cost(response.cost, attempt.num_held_tokens + attempt.num_sent_tokens)
         if self.num_cached_tokens is None:
             self.num_cached_tokens = response.cost.num_cached_tokens
-        made_s = cost.queue_s + cost.forward_s + response.next_draft.cost.forward_ms / 1e3
-        attempt.made_s += made_s
-        seconds = now - began
-        if attempt.is_further:  # what waits before it is not read counts as well
-            seconds = max(seconds, now - attempt.sent_at - attempt.made_s + made_s)
+        seconds, behind_s = now - began, 0.0
+        if attempt.is_further:
+            attempt.made_s += cost.forward_s
+            behind_s = max(0.0, now - attempt.first_at - attempt.made_s)
+            seconds = cost.forward_s + behind_s  # what waits before it is not read counts as well
         self._admit(response, cost, seconds, now)
-        return self._observe(attempt, response, cost, now)
+        return self._observe(attempt, response, cost, behind_s, now)
 
     def late_after(self, attempt: VerifyAttempt) -> float:
         """Return the seconds after which an answer to ``attempt`` is late."""
-        late_s = self._latencies.verifications.late_after(attempt.num_sent_tokens)
+        late_s = self._patience(attempt).late_after(attempt.num_sent_tokens)
         if self._request.sampling.grammar is not None and self.num_cached_tokens is None:
             late_s += COMPILE_SECONDS
         return late_s
+
+    def given_up_after(self, attempt: VerifyAttempt, num_ahead: int, num_late: int) -> float:
+        """Return the seconds after which to give up ``attempt``, queued behind ``num_ahead`` others
+        and after ``num_late`` timed-out ones."""
+        num_tokens = 1 if attempt.is_further else attempt.num_tokens
+        return self._patience(attempt).given_up_after(num_tokens, num_ahead, num_late)
 
     def _observe(
         self,
         attempt: VerifyAttempt,
         response: verifier_pb2.VerifyResponse,
         cost: ReplicaCost,
+        behind_s: float,
         now: float,
     ) -> float:
         seconds = cost.without_grammar(now - attempt.began)
-        behind_s = max(0.0, now - attempt.sent_at - attempt.made_s) / (attempt.num_verdicts + 1)
         if self._request.num_node_logprobs is None:  # a text that is scored is no draft
             self._latencies.verified(
                 TimedVerification(
@@ -68,11 +75,16 @@ class VerifyLearning:
                     num_heads_levels=num_levels(response.next_draft),
                     num_heads_nodes=len(response.next_draft.token_ids),
                     is_further=attempt.is_further,
-                    behind_s=behind_s,
+                    behind_s=behind_s / max(1, attempt.num_verdicts),
                 )
             )
         num_computed = cost.num_computed_tokens or attempt.num_sent_tokens
-        return self._latencies.verifications.add(attempt.peer.address, num_computed, seconds)
+        return self._patience(attempt).add(attempt.peer.address, num_computed, seconds)
+
+    def _patience(self, attempt: VerifyAttempt) -> CallPatience:
+        """Return the timeouts of what the attempt awaits: further tokens come without a hop."""
+        latencies = self._latencies
+        return latencies.further if attempt.is_further else latencies.verifications
 
     def _admit(
         self, response: verifier_pb2.VerifyResponse, cost: ReplicaCost, seconds: float, now: float
