@@ -146,8 +146,9 @@ class VerifyAttempt:
 
     def _further(self) -> Mapping[str, AttributeValue]:
         """Return which further verification of which one that was sent this is."""
-        further = {names.FURTHER: self.num_verdicts, names.FURTHER_OF: self._first_span_id}
-        return further if self.is_further else {}
+        if not self.is_further:
+            return {}
+        return {names.FURTHER: self.num_verdicts, names.FURTHER_OF: self._first_span_id}
 
     def arrived(self, message: verifier_pb2.VerifyEachResponse) -> None:
         """Handle the response; see ``Receiver``."""
@@ -163,7 +164,7 @@ class VerifyAttempt:
         self.ended(late())
 
     def cancel(self) -> None:
-        """End the attempt, whose answer is not wanted any more."""
+        """End the attempt, whose answer is not wanted."""
         self._close(asyncio.CancelledError())
 
     def _handle(self, response: verifier_pb2.VerifyResponse) -> None:
@@ -189,9 +190,8 @@ class VerifyAttempt:
             self.first_at = self.began
         self._command, self._context = command, context
         self._asked = self._verification()
-        self.num_tree_tokens = len(command.tree)
+        self.num_tokens, self.num_tree_tokens = context.num_committed, 0
         self.num_held_tokens, self.num_sent_tokens = context.num_committed - 1, 1
-        self.num_tokens = context.num_committed
         self.num_verdicts += 1
         if self._request.recorded:
             self._call = self._begun(hedge=False)
