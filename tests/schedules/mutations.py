@@ -16,7 +16,7 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.answers import opening as answers
 from specmesh.orchestrator.driver import mesh_driver as driver
-from specmesh.orchestrator.replicas.calls.verify import verify_attempt, verify_call
+from specmesh.orchestrator.replicas.calls.verify import verify_attempt, verify_replicas
 from specmesh.orchestrator.replicas.retries.attempts import Attempts
 from specmesh.orchestrator.replicas.retries.faults import CallFault, fault_of
 from specmesh.serving.store import prefix_directory
@@ -137,7 +137,7 @@ def _suspicion_is_enough() -> Iterator[None]:
     async def is_healthy(*about: Any) -> bool:
         return True
 
-    with patch.object(verify_call, "is_healthy", is_healthy):
+    with patch.object(verify_replicas, "is_healthy", is_healthy):
         yield
 
 
