@@ -298,7 +298,7 @@ def test_heads_that_know_as_much_as_a_drafter_save_its_hops():
         for name in ("heads", "tree", "autoregressive")
     )
     assert heads < 0.95 * tree
-    assert heads < 0.5 * alone
+    assert heads < 0.6 * alone  # which needs hardly any call
 
 
 def test_a_drafter_that_works_meanwhile_makes_heads_quicker():
