@@ -28,7 +28,8 @@ async def test_demo_compares_and_traces_and_its_stdout_is_one_json_object(
     assert summary["identical"] is True
     assert summary["prompts"] == 2
     assert summary["speedup"] > 0
-    assert 0 <= summary["acceptance"] <= 1
+    # Drafts need not pay for answers as short as these.
+    assert summary["acceptance"] is None or 0 <= summary["acceptance"] <= 1
     assert set(summary["tokens_per_s"]) >= {"autoregressive", "speculative"}
     assert [each["temperature"] for each in summary["temperatures"]] == [0.0, 0.8]
     assert all(0 <= each["repeated_share"] <= 1 for each in summary["temperatures"])
