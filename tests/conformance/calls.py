@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -65,6 +65,20 @@ def verify(
 ) -> grpc.aio.UnaryUnaryCall[verifier_pb2.VerifyRequest, verifier_pb2.VerifyResponse]:
     """The call, begun as soon as the loop runs."""
     return verifier_pb2_grpc.VerifierServiceStub(channel).Verify(message, timeout=timeout_s)
+
+
+async def answers(
+    channel: grpc.aio.Channel, message: verifier_pb2.VerifyRequest
+) -> AsyncIterator[verifier_pb2.VerifyResponse]:
+    """Yield the verdict on ``message``, and the further tokens that it asks for."""
+    call = verifier_pb2_grpc.VerifierServiceStub(channel).VerifyEach(timeout=TIMEOUT_S)
+    await call.write(verifier_pb2.VerifyEachRequest(request=message))
+    more = True
+    while more:
+        response = (await call.read()).response
+        more = response.has_more
+        yield response
+    call.cancel()
 
 
 async def verdict_on(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 import pytest
-from tests.conformance.calls import TIMEOUT_S, request, request_of, verify, whole
+from tests.conformance.calls import TIMEOUT_S, answers, request, request_of, verify, whole
 from tests.conformance.cases import PROCESSED, Case
 from tests.conformance.engines import Engine
 from tests.conformance.test_exactness import cases
@@ -28,7 +27,7 @@ def _claimed(verifier):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What the target says of its own behind a prefix."""
+    """A continuation of a prefix by the target alone."""
 
     prefix: tuple[int, ...]
     sampling: Sampling
@@ -36,13 +35,13 @@ class Text:
 
     @property
     def request(self) -> verifier_pb2.VerifyRequest:
-        """All of them by one request."""
+        """Ask for all of them by one request."""
         num_further = len(self.tokens) - 1
         return request(whole(self.prefix), EMPTY, self.sampling, num_further_tokens=num_further)
 
 
 def texts(engine: Engine) -> list[Text]:
-    """The reference's own, where a draft was right throughout."""
+    """Return those of the reference where a draft was right throughout."""
     found = [each for kind in ("greedy", "coupled") for each in cases(engine)[kind]]
     return [
         _said(case) for case in found if len(case.expected.accepted_nodes) == len(case.tree) > 2
@@ -53,19 +52,8 @@ def _said(case: Case) -> Text:
     return Text(case.prefix, case.sampling, (*case.tree.token_ids, case.expected.next_token))
 
 
-async def answers(channel, message) -> AsyncIterator[verifier_pb2.VerifyResponse]:
-    call = verifier_pb2_grpc.VerifierServiceStub(channel).VerifyEach(timeout=TIMEOUT_S)
-    await call.write(verifier_pb2.VerifyEachRequest(request=message))
-    more = True
-    while more:
-        response = (await call.read()).response
-        more = response.has_more
-        yield response
-    call.cancel()
-
-
 async def tokens_of(channel, message) -> tuple[int, ...]:
-    """All that one request brings; others follow where it ends early, as an orchestrator's do."""
+    """Return what one request brings, and others where it ends early, as an orchestrator would."""
     asked, tokens = 1 + message.num_further_tokens, []
     while len(tokens) < asked:
         rest = verifier_pb2.VerifyRequest()
@@ -112,7 +100,7 @@ async def test_many_on_one_call(verifier, channel):
 @pytest.mark.parametrize("settings", [{}, PROCESSED], ids=["plain", "processed"])
 @pytest.mark.parametrize("mode", [AcceptanceMode.COUPLED, AcceptanceMode.REJECTION])
 async def test_drawn_as_by_a_call_for_each(verifier, channel, mode, settings):
-    """With the log-probabilities that those have."""
+    """They have the same log-probabilities, too."""
     prefix = list(verifier.texts[0][:50])
     sampling = Sampling(temperature=0.9, seed=17, mode=mode, **settings)
     message = request(whole(prefix), EMPTY, sampling, num_top_logprobs=3)

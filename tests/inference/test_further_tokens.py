@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from tests.conformance.calls import answers
 from tests.inference.test_verify_service import GREEDY, PREFIX, by_base, request, whole
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
@@ -20,17 +20,6 @@ def asked(prefix=None) -> verifier_pb2.VerifyRequest:
     message = request(prefix or whole(), EMPTY, {}, GREEDY)
     message.num_further_tokens = NUM_FURTHER
     return message
-
-
-async def answers(channel, message) -> AsyncIterator[verifier_pb2.VerifyResponse]:
-    call = verifier_pb2_grpc.VerifierServiceStub(channel).VerifyEach(timeout=20)
-    await call.write(verifier_pb2.VerifyEachRequest(request=message))
-    more = True
-    while more:
-        response = (await call.read()).response
-        more = response.has_more
-        yield response
-    call.cancel()
 
 
 async def all_answers(channel, message) -> list[verifier_pb2.VerifyResponse]:

@@ -131,7 +131,7 @@ async def test_an_older_replica_is_asked_for_each_token(connect, serve):
 
 
 async def test_a_replica_that_promises_more_than_was_asked_for_is_not_believed(connect, serve):
-    """What came later would be taken for the answer to the next request."""
+    """Else a later response would be taken for the answer to the next request."""
     verifiers = [Verifier(), Verifier()]
 
     def promise(message):

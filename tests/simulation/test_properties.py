@@ -36,7 +36,7 @@ PROMPT = (3, 1, 4)
 
 
 def _goes_on(event: Event) -> bool:
-    """Whether the event's task has further events."""
+    """Return whether the event's task has further events."""
     match event:
         case Drafted():
             return not event.last

@@ -17,13 +17,7 @@ from specmesh.orchestrator.replicas.latencies.observations import (
     TimedVerification,
 )
 from specmesh.orchestrator.strategies.commands import Assess, Draft, TaskId, Verify
-from specmesh.orchestrator.strategies.events import (
-    Assessed,
-    Drafted,
-    Failed,
-    Released,
-    Verified,
-)
+from specmesh.orchestrator.strategies.events import Assessed, Drafted, Failed, Released, Verified
 from specmesh.simulation.levels import DraftedLevels
 from specmesh.simulation.mesh import SimulatedMesh
 from specmesh.simulation.models import HEADS, Context, VirtualModels

@@ -37,7 +37,7 @@ from specmesh.verifier.next_draft import read_next_draft
 from specmesh.verifier.verification import Verification
 
 MAX_FURTHER = 255
-"""The most verdicts that a call may ask for after its first."""
+"""The most further tokens that a call may ask for."""
 
 Context = grpc.aio.ServicerContext[verifier_pb2.VerifyRequest, verifier_pb2.VerifyResponse]
 EachContext = grpc.aio.ServicerContext[
@@ -105,7 +105,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     async def _responses(
         self, request: verifier_pb2.VerifyRequest, *, further: bool = True
     ) -> AsyncGenerator[verifier_pb2.VerifyResponse, None]:
-        """Yield the verdict on the draft of ``request``, and then any ``further`` ones."""
+        """Yield the verdict on the draft of ``request``, and then any ``further`` tokens."""
         sampling = kept_sampling(request.sampling)
         tree = read_tree(request.tree, self._model.description.vocab_size)
         self._check_shape(tree)

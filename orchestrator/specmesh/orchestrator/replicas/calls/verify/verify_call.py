@@ -249,6 +249,7 @@ class VerifyCall:
         num_left = self._command.num_further - 1
         self._command = Verify(self._command.task, (), EMPTY, num_further=num_left)
         if self._attempts.num_failed:  # to each token its own
+            self._attempts.close()
             self._attempts = attempts_at(self._request, self._command, context)
         self._attempts.need = self._request.need.of_tokens(context.num_committed)
         attempt.go_on(self._command, context)
