@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specmesh.decoding.compiled import winner as compiled
 from specmesh.decoding.logits_row import SMALL, LogitsRow
 from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.race import Race, winner
@@ -55,6 +56,16 @@ def test_race_finds_what_the_dense_form_finds_with_the_same_scores(shape, size, 
         assert race.scores.tolist() == scores[expected].tolist()
 
 
+@pytest.fixture(params=["numpy", "compiled"])
+def search(request, monkeypatch):
+    """The way in which winners are found."""
+    if request.param == "compiled":
+        compiled.prepare()
+    else:
+        monkeypatch.setattr(compiled, "_find", None)
+
+
+@pytest.mark.usefixtures("search")
 @pytest.mark.parametrize("size", [1, 5, 513, 2_048, 2_049, 4_096, SMALL - 1, SMALL, 70_000])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_winner_is_the_best_of_the_dense_form(shape, size):
@@ -68,6 +79,7 @@ def test_winner_is_the_best_of_the_dense_form(shape, size):
         assert winner(some, 9, position, Purpose.COUPLED) == best
 
 
+@pytest.mark.usefixtures("search")
 def test_winner_of_a_row_without_its_likeliest_tokens_is_found():
     row = np.full(20_000, -100, np.float32)
     row[[7, 9]] = 0, -50
@@ -76,6 +88,7 @@ def test_winner_of_a_row_without_its_likeliest_tokens_is_found():
 
 
 def test_noise_of_tokens_that_are_too_unlikely_is_not_computed(monkeypatch):
+    monkeypatch.setattr(compiled, "_find", None)
     monkeypatch.delattr("specmesh.decoding.race.BlockNoise")
     row = logits_of("peaked", 70_000)
     scores = dense_scores(row, 0.02, 9, 3)
@@ -99,6 +112,7 @@ def test_any_race_equals_its_dense_form(size, shape, seed, position, temperature
     assert race.token_ids.tolist() == expected.tolist()
 
 
+@pytest.mark.usefixtures("search")
 @pytest.mark.parametrize("size", [4096, 20_000, 40_000])
 @pytest.mark.parametrize("settings", [{}, {"top_k": 50}, {"top_p": 0.9}])
 def test_padding_of_a_vocabulary_changes_no_token(size, settings):
@@ -109,6 +123,7 @@ def test_padding_of_a_vocabulary_changes_no_token(size, settings):
         assert choose(row, sampling, position) == choose(padded, sampling, position)
 
 
+@pytest.mark.usefixtures("search")
 def test_tokens_are_drawn_in_proportion_from_a_large_vocabulary():
     row = np.full(20_000, -np.inf, np.float32)
     tokens, shares = [3, 515, 9_000, 19_999], np.array([0.5, 0.3, 0.15, 0.05])

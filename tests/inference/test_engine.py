@@ -12,9 +12,7 @@ from contextlib import aclosing
 import numpy as np
 import pytest
 
-from specmesh.decoding.sampling import Sampling, choose
 from specmesh.decoding.trees.tree import EMPTY
-from specmesh.decoding.winners import OwnTokens
 from specmesh.inference.engine import engine as engine_module
 from specmesh.inference.engine import pulse
 from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
@@ -191,32 +189,6 @@ async def test_callers_are_woken_once_all_jobs_of_a_forward_have_used_it(model, 
     await asyncio.gather(first, *others)
     used = [name for name in jobs.closed if name in {"b", "c"}]
     assert jobs.closed[-3:] == [*used, "2 woken"]
-
-
-async def test_jobs_that_share_a_forward_find_their_first_tokens_together(model, jobs, engine):
-    logits = np.random.default_rng(1).normal(size=(2, 1, 20_000)).astype(np.float32)
-    samplings = [Sampling(seed=number) for number in range(2)]
-
-    def work(sampling: Sampling):
-        def steps(job: Job):
-            first = OwnTokens.of(sampling, 3)
-            yield ForwardRequest(model.open("", job), EMPTY, first)
-            yield first.found.get(0)
-
-        return steps
-
-    model.script.extend([lambda _: None, lambda _: list(logits)])
-    model.hold()
-    alone = jobs.begin("alone")
-    await model.began()
-    found = [asyncio.create_task(engine.run(work(sampling))) for sampling in samplings]
-    async with asyncio.timeout(PATIENCE_S):
-        while engine.queue_depth < len(found):  # noqa: ASYNC110 - it tells nobody
-            await asyncio.sleep(0)
-    model.go_on(for_ever=True)
-    await alone
-    expected = [choose(row, each, 3) for (row,), each in zip(logits, samplings, strict=True)]
-    assert await asyncio.gather(*found) == expected
 
 
 async def test_a_job_joins_between_two_forwards_of_another_and_leaves_it_to_go_on(model, jobs):

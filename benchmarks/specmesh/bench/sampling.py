@@ -19,6 +19,7 @@ from rich.console import Console
 
 from specmesh.cli.tables import WholeTable
 from specmesh.decoding.acceptance import verify
+from specmesh.decoding.compiled import winner as compiled
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.noise import Purpose, uniforms
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose
@@ -143,6 +144,7 @@ def main(
 ) -> None:
     """Time the choice and the acceptance of tokens on one core, beside the argmax of the logits, by
     the size of the vocabulary."""
+    compiled.prepare()
     rows = [row for size in entries or ENTRIES for row in measure(size, tries)]
     if json_:
         typer.echo(json.dumps({"rows": [asdict(row) for row in rows]}))

@@ -16,10 +16,10 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.logits_row import LogitsRow
 from specmesh.decoding.logprobs import Logprobs
 from specmesh.decoding.noise import Purpose, uniforms
+from specmesh.decoding.own_tokens import OwnTokens
 from specmesh.decoding.race import winner
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose, kept
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.decoding.winners import OwnTokens
 
 NO_DISTRIBUTIONS: Mapping[int, Distribution] = MappingProxyType({})
 _NONE_FOUND: Mapping[int, int] = MappingProxyType({})

@@ -43,9 +43,8 @@ class LogitsRow:
     """The tokens that are left of a row, with weights exp((logit - peak) / temperature).
 
     ``token_ids`` ``[n]``, ascending, have the ``logits`` ``[n]``. It is None for a whole
-    vocabulary, in which a logit of minus infinity leaves a token out. Raises
-    ``FloatingPointError`` for NaN and if there is no finite ``peak``, the highest logit unless
-    another one is given.
+    vocabulary, in which a logit of minus infinity leaves a token out. ``peak`` is the highest logit
+    unless another one is given.
     """
 
     def __init__(
@@ -60,12 +59,22 @@ class LogitsRow:
         self.token_ids = token_ids
         self.is_large = token_ids is None and logits.size > SMALL
         """Whether anything that takes all tokens is computed in float32 first."""
-        self._parts = Maxima(logits) if self.is_large else None
-        if peak is None:
-            maxima = logits if self._parts is None else self._parts.groups
-            peak = float(maxima.max())
-            require_peak(peak)
-        self.peak = peak
+        self._peak = peak
+
+    @cached_property
+    def _parts(self) -> Maxima | None:
+        return Maxima(self.logits) if self.is_large else None
+
+    @cached_property
+    def peak(self) -> float:
+        """The logit that has the weight 1. Raises ``FloatingPointError`` for NaN and if there is no
+        finite one."""
+        if self._peak is not None:
+            return self._peak
+        maxima = self.logits if self._parts is None else self._parts.groups
+        peak = float(maxima.max())
+        require_peak(peak)
+        return peak
 
     @property
     def num_blocks(self) -> int:

@@ -3,7 +3,6 @@ at most of the others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -32,7 +31,7 @@ class Maxima:
 
     def __init__(self, logits: Logits) -> None:
         self._logits = logits
-        self.groups = _of_groups([logits])[0]
+        self.groups = _of_groups(logits)
         self.num_blocks: int = self.groups.size // _GROUPS.size
 
     def floor_of(self, count: int) -> float:
@@ -70,54 +69,19 @@ class Maxima:
         return found[: found.searchsorted(self._logits.size)]
 
 
-class JointMaxima:
-    """``Maxima`` of n ``rows`` ``[vocab]`` of one size, in arrays ``[n, blocks]`` and ``[n,
-    groups]``."""
-
-    def __init__(self, rows: Sequence[Logits]) -> None:
-        self._rows = rows
-        self._groups = _of_groups(rows)
-        self.blocks = _of_blocks(self._groups)
-
-    def tokens_of_blocks(
-        self, numbers: Ids, blocks: Ids, floors: Logits
-    ) -> tuple[Ids, Ids, Logits]:
-        """Return the row, the id and the logit of the tokens of ``blocks`` ``[m]`` of the rows
-        ``numbers`` ``[m]``, ascending, whose logits reach ``floors`` ``[m]``, finite numbers;
-        ordered by row and id."""
-        firsts = _firsts(self.blocks.shape[1], BLOCK_STRIDE, _GROUP_STRIDE)[blocks]
-        groups = firsts[:, None] + _GROUPS.T
-        maxima = self._groups.take(groups + (numbers * self._groups.shape[1])[:, None])
-        reached = (maxima >= floors[:, None]).ravel().nonzero()[0]
-        at = reached // _GROUPS.size
-        numbers, floors, groups = numbers.take(at), floors.take(at), groups.take(reached)
-
-        ids = _firsts(self._groups.shape[1], _GROUP_STRIDE, TILE_IDS)[groups][:, None] + _PLACES.T
-        logits = np.empty(ids.shape, self.blocks.dtype)
-        ends = numbers.searchsorted(np.arange(len(self._rows)), side="right").tolist()
-        for row, start, end in zip(self._rows, [0, *ends], ends, strict=False):
-            row.take(ids[start:end], mode="clip", out=logits[start:end])
-        found = (logits >= floors[:, None]) & (ids < self._rows[0].size)
-        reached = found.ravel().nonzero()[0]
-        numbers, ids = numbers.take(reached // _GROUP_IDS), ids.take(reached)
-        order = (numbers * self._rows[0].size + ids).argsort()
-        return numbers[order], ids[order], logits.take(reached)[order]
-
-
-def _of_groups(rows: Sequence[Logits]) -> Logits:
-    """Return the highest logits of each of ``rows`` ``[vocab]`` in each group, ``[n, groups]``."""
-    num_tiles = -(-rows[0].size // TILE_IDS)
-    groups = np.empty((len(rows), num_tiles * _GROUP_STRIDE), rows[0].dtype)
-    for row, maxima in zip(rows, groups, strict=True):
-        _write_group_maxima(row, maxima.reshape(num_tiles, _GROUP_STRIDE))
+def _of_groups(logits: Logits) -> Logits:
+    """Return the highest of ``logits`` ``[vocab]`` in each group."""
+    num_tiles = -(-logits.size // TILE_IDS)
+    groups = np.empty(num_tiles * _GROUP_STRIDE, logits.dtype)
+    _write_group_maxima(logits, groups.reshape(num_tiles, _GROUP_STRIDE))
     return groups
 
 
 def _of_blocks(groups: Logits) -> Logits:
-    """Return the highest logits in each block, ``[..., blocks]``, given those in each group."""
+    """Return the highest logit in each block, given those in each group."""
     columns = groups.reshape(-1, _GROUPS.size, BLOCK_STRIDE)
     maxima: Logits = np.maximum.reduce(columns, axis=1)
-    return maxima.reshape(*groups.shape[:-1], -1)
+    return maxima.ravel()
 
 
 def _write_group_maxima(logits: Logits, maxima: Logits) -> None:

@@ -23,7 +23,6 @@ slack, and the host decides among these few in float64.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any
@@ -47,17 +46,17 @@ token that is less likely than another by more nats never beats it."""
 _STRIDE_BITS = 9
 _TILE_BITS = 15
 
-_FIRST_BLOCK = 1 << 32
+FIRST_BLOCK = 1 << 32
 """The number of the first block's draw; those below are draws of ids, which fit in 32 bits."""
 
 _MASK = (1 << 64) - 1
-_GOLDEN_GAMMA = 0x9E3779B97F4A7C15
-_MIX_1 = 0xBF58476D1CE4E5B9
-_MIX_2 = 0x94D049BB133111EB
+GOLDEN_GAMMA = 0x9E3779B97F4A7C15
+MIX_1 = 0xBF58476D1CE4E5B9
+MIX_2 = 0x94D049BB133111EB
 
 # Of numpy's own type, which spares a conversion with every use.
-_GAMMA = np.uint64(_GOLDEN_GAMMA)
-_ROUNDS = ((np.uint64(30), np.uint64(_MIX_1)), (np.uint64(27), np.uint64(_MIX_2)))
+_GAMMA = np.uint64(GOLDEN_GAMMA)
+_ROUNDS = ((np.uint64(30), np.uint64(MIX_1)), (np.uint64(27), np.uint64(MIX_2)))
 _LAST_SHIFT = np.uint64(31)
 _PLACE, _LOW_BITS = np.uint64(BLOCK_IDS - 1), np.uint64(12)
 _ONE = np.float64(1).view(np.uint64)
@@ -97,7 +96,7 @@ def gumbel(
     argmax(log p + Gumbel) is a draw from p, and the k largest are k draws without
     replacement (Yellott 1977; Kool et al. 2019).
     """
-    numbers = np.concatenate([blocks_of(ids) | _FIRST_BLOCK, ids])
+    numbers = np.concatenate([blocks_of(ids) | FIRST_BLOCK, ids])
     bits = _outputs(stream_key(seed, position, purpose), numbers)
     won = _places(bits[: ids.size] ^ (ids >> _STRIDE_BITS).view(np.uint64)) == 0
     logs = _logs(bits)
@@ -127,22 +126,8 @@ class BlockNoise:
     """
 
     def __init__(self, seed: int, position: int, purpose: Purpose, num_blocks: int) -> None:
-        self._draw(stream_key(seed, position, purpose), num_blocks)
-
-    @classmethod
-    def of_streams(
-        cls, streams: Sequence[tuple[int, int]], purpose: Purpose, num_blocks: int
-    ) -> BlockNoise:
-        """Return the noise of n ``streams``, each a seed and a position, in arrays ``[n,
-        num_blocks]``."""
-        noise = cls.__new__(cls)
-        keys = [stream_key(seed, position, purpose) for seed, position in streams]
-        noise._draw(np.array(keys, np.uint64)[:, None], num_blocks)
-        return noise
-
-    def _draw(self, key: int | NDArray[np.uint64], num_blocks: int) -> None:
-        self._key = key
-        bits = _mixed(key, _block_counters(num_blocks))
+        self._key = stream_key(seed, position, purpose)
+        bits = _mixed(self._key, _block_counters(num_blocks))
         self.winners = _places(bits)
         self.winners <<= _STRIDE_BITS
         self.winners += first_ids(num_blocks)
@@ -150,20 +135,10 @@ class BlockNoise:
         self.least = self._logs * (-1 / BLOCK_IDS)
         self.highest = -np.log(self.least)
 
-    def at(
-        self, ids: NDArray[np.int64], streams: NDArray[np.int64] | None = None
-    ) -> NDArray[np.float64]:
-        """Return the noise of ``ids`` ``[n]`` in these blocks, equal to that of ``gumbel``; each in
-        the stream whose number ``streams`` ``[n]`` has, if there are several."""
-        blocks, key = blocks_of(ids), self._key
-        if isinstance(key, int):
-            states = _states(key, ids)
-        else:
-            assert streams is not None
-            blocks += streams * self.least.shape[-1]
-            states = _states(0, ids)
-            states += key.ravel()[streams]
-        excess = _logs(_mixed_in_place(states))
+    def at(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the noise of ``ids`` ``[n]`` in these blocks, equal to that of ``gumbel``."""
+        blocks = blocks_of(ids)
+        excess = _logs(_outputs(self._key, ids))
         excess[self.winners.take(blocks) == ids] = 0
         return _gumbel(self._logs.take(blocks), excess)
 
@@ -219,13 +194,13 @@ def stream_key(seed: int, position: int, purpose: Purpose) -> int:
     """Return the seed, a uint64, of the generator whose outputs are the noise of a stream."""
     key = 0
     for word in (seed, position, purpose):
-        key = _finalise((key ^ word) + _GOLDEN_GAMMA & _MASK)
+        key = _finalise((key ^ word) + GOLDEN_GAMMA & _MASK)
     return key
 
 
 def _finalise(z: int) -> int:
-    z = (z ^ (z >> 30)) * _MIX_1 & _MASK
-    z = (z ^ (z >> 27)) * _MIX_2 & _MASK
+    z = (z ^ (z >> 30)) * MIX_1 & _MASK
+    z = (z ^ (z >> 27)) * MIX_2 & _MASK
     return z ^ (z >> 31)
 
 
@@ -238,13 +213,13 @@ def _states(key: int, numbers: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
     """Return the states of SplitMix64, seeded with ``key``, at outputs ``numbers`` (from 0)."""
     states = numbers.astype(np.uint64)
     states *= _GAMMA
-    states += np.uint64(key + _GOLDEN_GAMMA & _MASK)
+    states += np.uint64(key + GOLDEN_GAMMA & _MASK)
     return states
 
 
 @lru_cache(maxsize=16)
 def _block_counters(num_blocks: int) -> NDArray[np.uint64]:
-    return _fixed(_states(0, np.arange(num_blocks) | _FIRST_BLOCK))
+    return _fixed(_states(0, np.arange(num_blocks) | FIRST_BLOCK))
 
 
 @lru_cache(maxsize=16)
@@ -259,7 +234,7 @@ def _fixed(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _mixed(key: int | NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mixed(key: int, counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the outputs of SplitMix64, seeded with ``key``, at the states ``counters`` of the seed
     0."""
     return _mixed_in_place(counters + np.uint64(key))

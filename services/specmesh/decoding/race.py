@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specmesh.decoding.compiled import winner as compiled
 from specmesh.decoding.logits_row import LARGE, NO_WEIGHT, LogitsRow, Values
 from specmesh.decoding.maxima import epsilon, likeliest, lowest, nth_highest
 from specmesh.decoding.noise import (
@@ -28,6 +28,7 @@ from specmesh.decoding.noise import (
     first_ids,
     gumbel,
     gumbel_below,
+    stream_key,
 )
 
 _SLACK, _RELATIVE_SLACK = 1e-9, 1e-14
@@ -41,8 +42,6 @@ _TERM, _NOISE = -0.511, 0.094
 LEAST = -1e300
 """A score below that of any token that can be drawn."""
 
-T = TypeVar("T", float, NDArray[np.float64])
-
 _FEW_GROUPS = 32
 """The number of groups whose tokens are all scored, if all others are too unlikely."""
 _FEW = 1 << 11
@@ -53,6 +52,11 @@ more."""
 def winner(row: LogitsRow, seed: int, position: int, purpose: Purpose) -> int:
     """Return the token of ``row`` with the highest score, log-weight + Gumbel noise; ties go to the
     lower id."""
+    if row.token_ids is None:
+        key = stream_key(seed, position, purpose)
+        token = compiled.find_winner(row.logits, row.temperature, key)
+        if token is not None:
+            return token
     if row.is_large:
         floor = row.peak - row.temperature * SPAN
         # There is none where the row lacks its likeliest tokens.
@@ -145,9 +149,7 @@ class Race:
         if count <= won.size:
             highest = won.max() if count == 1 else nth_highest(won, count)
             self._threshold = max(float(highest), LEAST)
-        self._floors = floors_of_blocks(
-            row.peak, row.temperature, self._threshold, noise, row.logits.dtype
-        )
+        self._floors = _floors_of_blocks(row, self._threshold, noise)
         return row.members(self._floors)
 
     def _terms(self) -> tuple[Values, Values]:
@@ -184,15 +186,14 @@ def _sampled(num_tokens: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     return token_ids, (sizes * ((1 - 1 / BLOCK_IDS) / num_places)).astype(np.float32)
 
 
-def floors_of_blocks(
-    peak: T, temperature: T, threshold: T, noise: BlockNoise, dtype: np.dtype[Any]
-) -> Values:
-    """Return for each block a finite logit, of ``dtype``, below which no token of it has a score of
-    ``threshold``; the others are numbers, or ``[n, 1]`` for n rows."""
+def _floors_of_blocks(row: LogitsRow, threshold: float, noise: BlockNoise) -> Values:
+    """Return for each block of ``row`` a finite logit, of its type, below which no token of it has
+    a score of ``threshold``."""
+    peak, temperature, dtype = row.peak, row.temperature, row.logits.dtype
     below_peak = temperature * threshold
     slack = temperature * _SLACK
     slack += (abs(peak) + abs(below_peak) + temperature * SPAN) * (_ULPS * epsilon(dtype))
     floors = noise.highest.astype(dtype)
     floors *= -temperature
-    floors += np.maximum(peak + below_peak - slack, lowest(dtype)).astype(dtype)
+    floors += dtype.type(max(peak + below_peak - slack, lowest(dtype)))
     return floors

@@ -12,9 +12,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from specmesh.decoding.own_tokens import OwnTokens
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.decoding.winners import OwnTokens
 from specmesh.inference.engine.kv_counts import KvCounts
 from specmesh.serving.templates.chat_template import ChatTemplate
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from specmesh.decoding.acceptance import NO_DISTRIBUTIONS, Verdict, verify
 from specmesh.decoding.logprobs import logprobs_along, logprobs_of_nodes
+from specmesh.decoding.own_tokens import OwnTokens
 from specmesh.decoding.processing.processor import LogitProcessor
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.decoding.winners import OwnTokens
 from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
 from specmesh.inference.engine.heads.target_with_heads import TargetWithHeads
 from specmesh.inference.engine.job import Job, Steps

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from specmesh.decoding.acceptance import verify
+from specmesh.decoding.own_tokens import OwnTokens
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.decoding.winners import OwnTokens
 from specmesh.inference.model import Cancellation, ForwardRequest, Interrupted
 from specmesh.inference.models.cuda import device_logits
 from specmesh.inference.models.cuda.device_logits import DeviceLogits

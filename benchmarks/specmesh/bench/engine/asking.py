@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from specmesh.bench.engine.plan import EnginePlan
 from specmesh.decoding.acceptance import verify
+from specmesh.decoding.own_tokens import OwnTokens
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.decoding.winners import OwnTokens
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, ModelNotLoadable

@@ -24,7 +24,6 @@ from typing import Any, TypeVar
 
 from specmesh.inference.engine.admission_queue import AdmissionQueue
 from specmesh.inference.engine.doorbell import Doorbell
-from specmesh.inference.engine.first_tokens import FirstTokens
 from specmesh.inference.engine.job import End, Job, Work, deliver
 from specmesh.inference.engine.pulse import LOOK_SECONDS, Pulse
 from specmesh.inference.model import (
@@ -71,7 +70,6 @@ class Engine:
         self._lacks_room = False
         """True if jobs were left waiting when the latest forward pass began."""
         self._pulse = Pulse(longest_s)
-        self._first_tokens = FirstTokens()
         self.max_queue = max_queue
         self._thread = threading.Thread(target=self._live, args=(load,), name="engine", daemon=True)
         self._thread.start()
@@ -197,7 +195,6 @@ class Engine:
         results = _results(model, running)
         if not isinstance(results, BaseException):
             forward_s = time.perf_counter() - began_s
-            self._first_tokens.find([job.request for job in running], results)
             self._tell_if_crowded(running, model.max_batch)
             left = [job for job, each in zip(running, results, strict=True) if job.go_on(each)]
             self._doorbell.forward_ended(_num_rows(results), forward_s)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specmesh.decoding.compiled import winner as compiled
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.engine.forward_plan import is_scored, kind_of, plan_forward
@@ -69,6 +70,7 @@ class TransformersModel:
         *,
         with_graphs: bool = False,
     ) -> None:
+        compiled.prepare()
         self.description = description
         self.heads = heads
         """The heads trained for this model, if they were loaded."""

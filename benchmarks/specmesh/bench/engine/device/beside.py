@@ -69,8 +69,8 @@ def _load(shape: ModelShape, dtype: str, device: str, seed: int) -> None:
 
 def _pass_ms(begin_s: float) -> float:
     """Run passes from the time ``begin_s`` on for a while; return the median of their times."""
+    from specmesh.decoding.own_tokens import OwnTokens
     from specmesh.decoding.trees.tree import TokenTree
-    from specmesh.decoding.winners import OwnTokens
     from specmesh.inference.model import Cancellation, ForwardRequest
 
     (model,) = _models

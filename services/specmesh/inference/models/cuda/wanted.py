@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmesh.decoding.noise import Purpose, stream_key
-from specmesh.decoding.winners import OwnTokens
+from specmesh.decoding.own_tokens import OwnTokens
 from specmesh.inference.engine.forward_plan import Planned
 from specmesh.inference.model import ForwardRequest
 

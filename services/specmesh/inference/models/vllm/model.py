@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from specmesh.decoding.compiled import winner as compiled
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.blocks.pool import TooLarge
@@ -50,6 +51,7 @@ class VllmModel:
     max_batch = MAX_BATCH
 
     def __init__(self, core: Core, description: ModelDescription) -> None:
+        compiled.prepare()
         self.description = description
         self._core = core
         self.pool = core.kv

@@ -1,77 +1,16 @@
-"""Races of several rows run together, against those run one by one."""
+"""The tokens that a device may find for a verification."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.decoding.test_race import SHAPES, logits_of
+from tests.decoding.test_race import logits_of
 
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.grammar import Grammar, GrammarKind
-from specmesh.decoding.logits_row import SMALL
-from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose
+from specmesh.decoding.own_tokens import OwnTokens
+from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose, coupled
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
-from specmesh.decoding.winners import OwnTokens, find_together
-
-SIZES = [SMALL + 1, 32_768, 70_000]
-
-
-def asked(samplings, positions):
-    found = [OwnTokens.of(*each) for each in zip(samplings, positions, strict=True)]
-    assert None not in found
-    return found
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_winners_of_rows_together_are_those_of_each_alone(size):
-    rows = [logits_of(shape, size, seed) for shape in SHAPES for seed in (0, 1)]
-    for temperature in (1e-6, 0.05, 0.8, 5.0):
-        samplings = [Sampling(temperature, seed=9 + number) for number in range(len(rows))]
-        firsts = asked(samplings, range(len(rows)))
-        find_together(firsts, rows)
-        for number, (first, row, sampling) in enumerate(zip(firsts, rows, samplings, strict=True)):
-            assert first.found.get(0) == choose(row, sampling, number)
-
-
-@settings(deadline=None, max_examples=30)
-@given(
-    st.integers(SMALL + 1, 70_000),
-    st.lists(
-        st.tuples(
-            st.sampled_from(list(SHAPES)),
-            st.integers(0, 2**64 - 1),
-            st.integers(0, 2**20),
-            st.floats(2**-10, 100, width=32),
-        ),
-        min_size=1,
-        max_size=5,
-    ),
-)
-def test_any_rows_have_their_own_winners(size, drawn):
-    rows = [logits_of(shape, size, seed) for shape, seed, _, _ in drawn]
-    samplings = [Sampling(temperature, seed=seed) for _, seed, _, temperature in drawn]
-    positions = [position for _, _, position, _ in drawn]
-    firsts = asked(samplings, positions)
-    find_together(firsts, rows)
-    expected = [choose(*each) for each in zip(rows, samplings, positions, strict=True)]
-    assert [first.found.get(0) for first in firsts] == expected
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_broken_row_is_left_for_its_request_to_refuse(bad):
-    rows = [logits_of("normal", 20_000, seed) for seed in range(4)]
-    rows[1][700] = bad
-    rows[3][:] = -np.inf
-    firsts = asked([Sampling(seed=seed) for seed in range(4)], range(4))
-    find_together(firsts, rows)
-    for number in (0, 2):
-        assert firsts[number].found.get(0) == choose(rows[number], Sampling(seed=number), number)
-    for number in (1, 3):
-        assert firsts[number].found.get(0) is None
-        with pytest.raises(FloatingPointError):
-            verify(EMPTY, rows[number][None], Sampling(), number, own=firsts[number])
 
 
 @pytest.mark.parametrize(
@@ -121,7 +60,7 @@ def test_verdict_is_the_same_with_and_without_the_first_token(shape, top_p):
         sampling = Sampling(0.8, top_p=top_p, seed=seed)
         tokens = [choose(row, sampling, 6 + depth) for depth, row in enumerate(rows)]
         first = OwnTokens.of(sampling, 6)
-        find_together([first], [rows[0]])
+        first.found[0] = int(coupled(rows[0], replace(sampling, top_p=1.0), 6, 1).token_ids[0])
         tree = TokenTree.chain(tokens[:3])
         found = verify(tree, rows, sampling, 6, own=first)
         assert found == verify(tree, rows, sampling, 6)
@@ -155,7 +94,7 @@ def test_tokens_found_save_their_rows():
 def test_first_token_saves_the_race_of_its_row(monkeypatch):
     row = logits_of("normal", 20_000)
     first = OwnTokens.of(Sampling(seed=4), 6)
-    find_together([first], [row])
+    first.found[0] = choose(row, Sampling(seed=4), 6)
     monkeypatch.delattr("specmesh.decoding.sampling.winner")
     found = verify(EMPTY, row[None], Sampling(seed=4), 6, own=first)
     assert found.next_token == first.found.get(0)

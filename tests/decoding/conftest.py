@@ -1,0 +1,9 @@
+import pytest
+
+from specmesh.decoding.compiled import winner as compiled
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_race():
+    """Tokens are chosen as in a service with a model."""
+    compiled.prepare()
