@@ -554,9 +554,14 @@ def test_where_the_target_loses_nothing_it_begins_at_once(capacity):
 SLOW_DRAFTER = Capacity(target_s=0.1, drafter_s=0.12)
 
 
+def decodes_on(task: int, num_further: int) -> Verify:
+    return Verify(task, (), EMPTY, num_further=num_further)
+
+
 def test_drafter_slower_than_the_target_is_only_tried_now_and_then():
     strategy = DSI(Goal(1_000))
-    assert strategy.start(SLOW_DRAFTER) == [check(1)]
+    (begun,) = strategy.start(SLOW_DRAFTER)
+    assert begun == decodes_on(1, 20)
     task, num_drafts = 1, 0
     for _ in range(600):
         commands = strategy.handle(verified(task, says=7))
@@ -565,6 +570,61 @@ def test_drafter_slower_than_the_target_is_only_tried_now_and_then():
         assert all(each.depth == 1 for each in drafts)
         num_drafts += len(drafts)
     assert num_drafts == 600 * 0.01 // 1.2
+
+
+def decoding_until_a_draft(capacity: Capacity) -> tuple[DSI, int, list[int]]:
+    """Return the strategy while the target decodes on by task 1, the task of a draft made to see
+    whether drafts pay, and the tokens so far."""
+    strategy, text = DSI(Goal(1_000)), []
+    assert strategy.start(capacity) == [decodes_on(1, 20)]
+    while True:
+        commands = strategy.handle(verified(1, says=len(text), more=True))
+        text.append(len(text))
+        assert commands[0] == Commit((text[-1],), 0)
+        if commands[1:]:
+            (explores,) = commands[1:]
+            assert (type(explores), explores.path, explores.depth) == (Draft, (), 1)
+            return strategy, explores.task, text
+
+
+def test_where_drafts_do_not_pay_the_target_decodes_on_until_it_ends():
+    strategy = DSI(Goal(1_000))
+    strategy.start(SLOW_DRAFTER)
+    for token in range(5):
+        assert strategy.handle(verified(1, says=token, more=True)) == [Commit((token,), 0)]
+    commands = strategy.handle(verified(1, says=5))
+    assert commands == [Commit((5,), 0), decodes_on(2, 20)]
+
+
+def test_a_draft_ends_the_decoding_on_where_there_is_no_other_replica():
+    strategy, task, text = decoding_until_a_draft(SLOW_DRAFTER)
+    assert strategy.handle(drafted(task, 70)) == [Cancel(1), check(task + 1, 70)]
+    # The next token was on its way.
+    assert strategy.handle(verified(1, says=70, more=True)) == []
+    commands = strategy.handle(verified(task + 1, 1, says=71))
+    assert commands == [Commit((70, 71), 1), decodes_on(task + 2, 20)]
+
+
+def test_a_draft_is_verified_beside_the_decoding_on_where_a_replica_is_free():
+    strategy, task, _ = decoding_until_a_draft(replace(SLOW_DRAFTER, num_verifiers=2))
+    assert strategy.handle(drafted(task, 70)) == [check(task + 1, 70)]
+    assert strategy.handle(verified(1, says=70, more=True)) == [Commit((70,), 1)]
+    # The verification overtakes the target, which has not said the token after 70 yet.
+    commands = strategy.handle(verified(task + 1, 1, says=71))
+    assert commands == [Commit((71,), 0), Cancel(1), decodes_on(task + 2, 20)]
+
+
+def test_a_wrong_draft_beside_the_decoding_on_leaves_it_alone():
+    strategy, task, _ = decoding_until_a_draft(replace(SLOW_DRAFTER, num_verifiers=2))
+    strategy.handle(drafted(task, 70))
+    commands = strategy.handle(verified(1, says=69, more=True))
+    assert commands == [Commit((69,), 0, recovered=True), Cancel(task + 1)]
+    assert strategy.handle(verified(1, says=71, more=True)) == [Commit((71,), 0)]
+
+
+def test_decoding_on_that_fails_gives_up_as_any_verification_does():
+    strategy, _, _ = decoding_until_a_draft(SLOW_DRAFTER)
+    assert strategy.handle(Failed(1)) == [GiveUp(1)]
 
 
 def test_drafter_that_has_become_quick_is_let_draft_on():

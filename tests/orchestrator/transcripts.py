@@ -23,5 +23,5 @@ def drafted(
     return Drafted(task, tokens, parents, distributions or {}, last, choices or {})
 
 
-def verified(task: int, *accepted: int, says: int) -> Verified:
-    return Verified(task, Verdict(accepted, says, recovered=False))
+def verified(task: int, *accepted: int, says: int, more: bool = False) -> Verified:
+    return Verified(task, Verdict(accepted, says, recovered=False), more=more)

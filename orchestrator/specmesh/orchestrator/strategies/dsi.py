@@ -12,6 +12,8 @@ tasks here:
 - whenever ``lookahead`` more tokens of a chain are drafted and a replica is free, a verification of
   them is sent (``InFlightVerification``). If no replica is free, the tokens join the next
   verification, so there are never more verifications than live replicas;
+- where no draft pays, the target decodes on by itself until one does. A draft that is made to see
+  whether drafts pay again is verified by a free replica, or ends the decoding on if there is none;
 - it is sent earlier if the chain is not being extended. Unless the request sets a lookahead, it is
   also sent earlier once the chain more likely than not has a token that will be rejected, because
   the sooner that is known, the less is drafted in vain. This does not apply in rejection mode,
@@ -50,7 +52,7 @@ from itertools import count
 
 from specmesh.decoding.predict.acceptance_rate import HEADS_CHAIN
 from specmesh.decoding.trees.plan import MAX_WIDTH
-from specmesh.decoding.trees.tree import TokenTree
+from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import Goal, Strategy
 from specmesh.orchestrator.strategies.branches import with_second_choices
 from specmesh.orchestrator.strategies.chains.chain import HEADS, Chain
@@ -60,9 +62,17 @@ from specmesh.orchestrator.strategies.chains.verifications import (
     InFlightVerification,
     Verifications,
 )
-from specmesh.orchestrator.strategies.commands import Cancel, Command, GiveUp, NextDraft, Verify
+from specmesh.orchestrator.strategies.commands import (
+    Cancel,
+    Command,
+    GiveUp,
+    NextDraft,
+    TaskId,
+    Verify,
+)
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed, Verified
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
+from specmesh.orchestrator.strategies.kit.further import num_further
 from specmesh.orchestrator.strategies.kit.progress import Progress
 
 MAX_CHECK_TOKENS = 256
@@ -102,7 +112,7 @@ class DSI(Strategy):
             case Drafted():
                 self._chains.extend(event)
             case Verified(task=task, verdict=verdict) if check := self._checks.get(task):
-                check.verdict, check.next_draft = verdict, event.next_draft
+                check.verdict, check.next_draft, check.more = verdict, event.next_draft, event.more
                 return self._commit_what_is_known()
             case Failed(task=task) if check := self._checks.pop(task):
                 # Resent, it would fail again; but another may cover the same position.
@@ -124,7 +134,8 @@ class DSI(Strategy):
 
     def _commit_what_is_known(self) -> list[Command]:
         commands: list[Command] = []
-        while check := self._checks.pop_verdict(len(self._text)):
+        while found := self._checks.pop_verdict(len(self._text)):
+            task, check = found
             known = len(self._text) - check.start
             tokens = (*check.accepted(), self._next_token(check))
             # In rejection mode two verifications may give different tokens for one position: the
@@ -133,7 +144,22 @@ class DSI(Strategy):
                 commands += self._commit(tokens[known:], check)
                 if self._progress.ended:
                     return commands
+            if check.more:
+                commands += self._decode_on(task, check, tokens)
         return commands + self._go_on()
+
+    def _decode_on(
+        self, task: TaskId, check: InFlightVerification, tokens: tuple[int, ...]
+    ) -> list[Command]:
+        """Let the target, which has given ``tokens``, go on to the answer's next one, unless the
+        answer has overtaken it or has another token."""
+        position = len(self._text)
+        if check.start + len(tokens) < position or self._text[-1] != tokens[-1]:
+            return [Cancel(task)]
+        self._checks[task] = InFlightVerification(
+            *(check.drafter, position, position, (), EMPTY), decodes_on=True
+        )
+        return []
 
     def _next_token(self, check: InFlightVerification) -> int:
         """Return the token after the accepted ones; a bonus token first tries the chains'."""
@@ -193,7 +219,7 @@ class DSI(Strategy):
     # What to do next
 
     def _go_on(self) -> list[Command]:
-        commands: list[Command] = []
+        commands: list[Command] = [*self._cut_off()]
         missing, least = self._checks.current(len(self._text)) is None, self._least_tokens()
         if missing and not least:
             commands.append(self._verify(self._preferred_chain(), len(self._text)))
@@ -208,6 +234,15 @@ class DSI(Strategy):
                     break
                 commands.append(self._verify(chain, start))
         return commands
+
+    def _cut_off(self) -> Sequence[Command]:
+        """End the target's decoding on where it has the only replica for what is drafted."""
+        least = self._least_tokens()
+        if self._preferred_chain().end <= len(self._text) or (least and self._is_drafting(least)):
+            return []
+        if self._checks.num_running < self._reach.capacity.num_verifiers:
+            return []
+        return self._checks.cut_off()
 
     def _least_tokens(self) -> int:
         """Return the number of draft tokens that the current verifier waits for."""
@@ -249,14 +284,25 @@ class DSI(Strategy):
         task = next(self._task_ids)
         drafted = chain.part(start, end)
         tree = self._tree(chain, drafted, room=self._progress.draftable - start)
+        next_draft = self._next_draft(start)
+        further = 0 if next_draft or tree.token_ids else self._num_further()
         self._checks[task] = InFlightVerification(
-            *(chain.drafter, position, start, chain.between(position, end), tree)
+            *(chain.drafter, position, start, chain.between(position, end), tree),
+            decodes_on=further > 0,
         )
         return Verify(
             *(task, chain.between(position, start), tree, drafted.drawn_from),
-            drafting_on=True,
-            next_draft=self._next_draft(start),
+            drafting_on=not further,
+            next_draft=next_draft,
+            num_further=further,
         )
+
+    def _num_further(self) -> int:
+        """Return how many tokens the target may give after the next: none while there is or should
+        be a draft."""
+        if any(chain.tokens or self._chains.is_worth_drafting(chain) for chain in self._chains):
+            return 0
+        return num_further(self._reach.capacity, self._progress.remaining)
 
     def _tree(self, chain: Chain, drafted: DraftChain, room: int) -> TokenTree:
         """Return the tree of a part of ``chain`` with the second choices that are worth it, or as

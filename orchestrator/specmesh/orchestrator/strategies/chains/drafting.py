@@ -70,6 +70,12 @@ class DrafterChains:
                     chain.task = None
                     chain.silent |= chain.end == chain.task_start
 
+    def is_worth_drafting(self, chain: Chain) -> bool:
+        """Return whether the chain is being drafted, or can be and it pays."""
+        if chain.task is not None:
+            return True
+        return self._can_draft(chain) and self._reach.is_worth_drafting(chain)
+
     def failed(self, task: TaskId) -> None:
         """End the drafting of the chain whose draft was ``task`` until the next commit."""
         for chain in self._chains:

@@ -31,6 +31,10 @@ class InFlightVerification:
     """None until it ends."""
     next_draft: Drafted | None = None
     """The draft of the heads below the verdict's next token."""
+    decodes_on: bool = False
+    """The target was asked for further tokens after its verdict's."""
+    more: bool = False
+    """The target has not ended with its verdict's tokens."""
 
     @property
     def end(self) -> int:
@@ -94,13 +98,20 @@ class Verifications:
         """Return the current verifier: the verification that covers ``position``."""
         return next((check for check in self if check.start <= position), None)
 
-    def pop_verdict(self, position: int) -> InFlightVerification | None:
+    def pop_verdict(self, position: int) -> tuple[TaskId, InFlightVerification] | None:
         """Remove and return a verification that covers ``position`` and has its verdict, if there
         is one."""
         for task, check in self._by_task.items():
             if check.start <= position and check.verdict is not None:
-                return self._by_task.pop(task)
+                return task, self._by_task.pop(task)
         return None
+
+    def cut_off(self) -> list[Cancel]:
+        """Remove those by which the target decodes on, and return the commands to cancel them."""
+        tasks = [task for task, check in self._by_task.items() if check.decodes_on]
+        for task in tasks:
+            del self._by_task[task]
+        return [Cancel(task) for task in tasks]
 
     @property
     def num_running(self) -> int:
