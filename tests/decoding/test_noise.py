@@ -19,6 +19,7 @@ from specmesh.decoding.noise import (
     first_ids,
     gumbel,
     gumbel_below,
+    stream_key,
     uniforms,
 )
 from specmesh.decoding.sampling import Sampling, choose
@@ -161,7 +162,7 @@ def test_all_ways_to_look_gumbel_noise_up_agree_bit_for_bit(num_ids):
     ids = np.arange(num_ids)
     noise_of_ids = gumbel(3, 4, Purpose.DRAFT, ids)
     assert gumbel_below(3, 4, Purpose.DRAFT, num_ids).tolist() == noise_of_ids.tolist()
-    blocks = BlockNoise(3, 4, Purpose.DRAFT, BLOCK_STRIDE)
+    blocks = BlockNoise(stream_key(3, 4, Purpose.DRAFT), BLOCK_STRIDE)
     assert blocks.at(ids).tolist() == noise_of_ids.tolist()
     for few in (ids[:1], ids[num_ids // 2 :: 7]):
         assert gumbel(3, 4, Purpose.DRAFT, few).tolist() == noise_of_ids[few].tolist()
@@ -185,7 +186,7 @@ NUM_BLOCKS = 16 * BLOCK_STRIDE
 
 
 def test_highest_noise_of_a_block_is_that_of_its_winner():
-    blocks = BlockNoise(5, 6, Purpose.COUPLED, NUM_BLOCKS)
+    blocks = BlockNoise(stream_key(5, 6, Purpose.COUPLED), NUM_BLOCKS)
     dense = gumbel(5, 6, Purpose.COUPLED, np.arange(NUM_BLOCKS * BLOCK_IDS))
     table = dense.reshape(-1, BLOCK_IDS, BLOCK_STRIDE).transpose(0, 2, 1).reshape(-1, BLOCK_IDS)
     assert blocks.highest.tolist() == table.max(axis=1).tolist()
@@ -236,7 +237,7 @@ def test_ids_of_a_block_are_independent():
 
 
 def test_least_of_a_block_is_at_any_place_whatever_its_size():
-    blocks = BlockNoise(5, 6, Purpose.COUPLED, NUM_BLOCKS)
+    blocks = BlockNoise(stream_key(5, 6, Purpose.COUPLED), NUM_BLOCKS)
     places = (blocks.winners - first_ids(NUM_BLOCKS)) // BLOCK_STRIDE
     assert chi_squared(np.bincount(places, minlength=BLOCK_IDS)) < 6
     size = np.exp(-BLOCK_IDS * blocks.least)

@@ -119,15 +119,15 @@ def gumbel_below(seed: int, position: int, purpose: Purpose, num_ids: int) -> ND
 
 
 class BlockNoise:
-    """The ``gumbel`` noise of a purpose at a position, for the first ``num_blocks`` blocks of ids.
+    """The ``gumbel`` noise of the stream with ``key``, for the first ``num_blocks`` blocks of ids.
 
     ``highest`` ``[num_blocks]`` is the highest noise in each block, ``winners`` the id that has it
     and ``least`` its exponential variable.
     """
 
-    def __init__(self, seed: int, position: int, purpose: Purpose, num_blocks: int) -> None:
-        self._key = stream_key(seed, position, purpose)
-        bits = _mixed(self._key, _block_counters(num_blocks))
+    def __init__(self, key: int, num_blocks: int) -> None:
+        self._key = key
+        bits = _mixed(key, _block_counters(num_blocks))
         self.winners = _places(bits)
         self.winners <<= _STRIDE_BITS
         self.winners += first_ids(num_blocks)

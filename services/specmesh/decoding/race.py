@@ -75,7 +75,7 @@ def winner(row: LogitsRow, seed: int, position: int, purpose: Purpose) -> int:
         scores += row.logs
         return int(scores.argmax())
     # As in a large vocabulary, but there are few tokens in each block, so it bounds each of them.
-    noise = BlockNoise(seed, position, purpose, BLOCK_STRIDE)
+    noise = BlockNoise(stream_key(seed, position, purpose), BLOCK_STRIDE)
     size = row.logits.size
     present = (noise.winners < size).nonzero()[0]
     won = row.logs[noise.winners[present]] + noise.highest[present]
@@ -102,7 +102,7 @@ class Race:
         stream = (seed, position, purpose)
         tokens = row.token_ids
         if row.is_large:
-            self._noise = BlockNoise(*stream, row.num_blocks)
+            self._noise = BlockNoise(stream_key(*stream), row.num_blocks)
             tokens = self._contenders(count)
             scores = self._noise.at(tokens)
             scores += row.log_weights(tokens)

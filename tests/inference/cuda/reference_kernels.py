@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specmesh.decoding.noise import BLOCK_STRIDE, TILE_IDS, BlockNoise, Purpose
+from specmesh.decoding.noise import BLOCK_STRIDE, TILE_IDS, BlockNoise
 from specmesh.inference.models.cuda.choice import own_tokens
 from specmesh.inference.models.cuda.linear import matvec
 from specmesh.inference.models.cuda.paged_attention import paged_attention
@@ -71,6 +71,4 @@ def find(logits: Tensor, kinds: Tensor, keys: Tensor, temperatures: Tensor) -> T
 
 
 def _noise(key: int, count: int) -> np.ndarray:
-    noise = BlockNoise(0, 0, Purpose.COUPLED, 1)
-    noise._draw(key, -(-count // TILE_IDS) * BLOCK_STRIDE)
-    return noise.at(np.arange(count))
+    return BlockNoise(key, -(-count // TILE_IDS) * BLOCK_STRIDE).at(np.arange(count))
