@@ -44,9 +44,6 @@ LEAST = -1e300
 
 _FEW_GROUPS = 32
 """The number of groups whose tokens are all scored, if all others are too unlikely."""
-_FEW = 1 << 11
-"""The size up to which vocabularies are scored in full for their best token: searching costs
-more."""
 
 
 def winner(row: LogitsRow, seed: int, position: int, purpose: Purpose) -> int:
@@ -70,22 +67,9 @@ def winner(row: LogitsRow, seed: int, position: int, purpose: Purpose) -> int:
         scores = gumbel(seed, position, purpose, row.token_ids)
         scores += row.logs
         return int(row.token_ids[scores.argmax()])
-    if row.logits.size <= _FEW:
-        scores = gumbel_below(seed, position, purpose, row.logits.size)
-        scores += row.logs
-        return int(scores.argmax())
-    # As in a large vocabulary, but there are few tokens in each block, so it bounds each of them.
-    noise = BlockNoise(stream_key(seed, position, purpose), BLOCK_STRIDE)
-    size = row.logits.size
-    present = (noise.winners < size).nonzero()[0]
-    won = row.logs[noise.winners[present]] + noise.highest[present]
-    threshold = float(won.max(initial=-np.inf))
-    bounds = row.logs + np.resize(noise.highest, size)
-    slack = _SLACK + abs(threshold) * _RELATIVE_SLACK
-    contenders = (bounds >= threshold - slack).nonzero()[0]
-    scores = noise.at(contenders)
-    scores += row.logs[contenders]
-    return int(contenders[scores.argmax()])
+    scores = gumbel_below(seed, position, purpose, row.logits.size)
+    scores += row.logs
+    return int(scores.argmax())
 
 
 class Race:
