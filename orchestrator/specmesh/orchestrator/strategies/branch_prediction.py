@@ -17,8 +17,8 @@ target confirms one, the token after it is known too, without another verificati
 in rejection mode, because there the drafter draws one token per position.
 
 Where waiting for a draft does not pay, a verification is sent immediately, and drafting during it
-costs no time. Where draft tokens are not worth verifying either, the target works alone, except for
-what ``Exploration`` allows.
+costs no time. Where draft tokens are not worth verifying either, the target decodes on by itself,
+except for what ``Exploration`` allows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ from specmesh.orchestrator.strategies.branches import (
 from specmesh.orchestrator.strategies.chains.dsi_rate import IN_VAIN
 from specmesh.orchestrator.strategies.commands import Cancel, Command, Draft, GiveUp, TaskId, Verify
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed, Verified
+from specmesh.orchestrator.strategies.kit.ahead import pays_ahead
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
+from specmesh.orchestrator.strategies.kit.further import num_further
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 from specmesh.orchestrator.strategies.kit.pace import levels_per_message
 from specmesh.orchestrator.strategies.kit.progress import Progress
@@ -95,8 +97,8 @@ class BranchPrediction(Strategy):
     def handle(self, event: Event) -> Sequence[Command]:
         """Verify a draft once it is long enough; on a verdict, continue the right branch."""
         match event:
-            case Verified(task=self._check, verdict=verdict):
-                return self._conclude(verdict)
+            case Verified(task=self._check):
+                return self._conclude(event)
             case Failed(task=task) if task == self._check:
                 return [GiveUp(task)]
             case Drafted() if event.task == self._growth.task and not self._growth.ended:
@@ -110,13 +112,20 @@ class BranchPrediction(Strategy):
                 return []
         return self._go_on() if self._check is None else []
 
-    def _begin_round(self) -> list[Command]:
-        """Draft from the verified point."""
-        depth = min(self._lookahead, self._room)
+    def _begin_round(self, decoding_on: TaskId | None = None) -> list[Command]:
+        """Draft from the verified point, or verify nothing unless the target is ``decoding_on`` by
+        that task and may go on."""
+        depth, ahead = min(self._lookahead, self._room), 0
         if depth < 1:
-            return self._verify(DraftChain())
+            ahead = min(self._depth_ahead(), self._room - 1)
+            if decoding_on is not None and ahead < 1:
+                return []
+        commands: list[Command] = [] if decoding_on is None else [Cancel(decoding_on)]
+        if depth < 1:
+            return commands + self._verify(DraftChain(), ahead)
+        self._check = None
         self._growth, self._head = GrowingTree(self._new_task()), 0
-        return [Draft(self._growth.task, (), depth, depth, num_choices=NUM_CHOICES)]
+        return [*commands, Draft(self._growth.task, (), depth, depth, num_choices=NUM_CHOICES)]
 
     def _go_on(self) -> list[Command]:
         """Verify the tokens after the verified point, once there are enough of them."""
@@ -126,21 +135,29 @@ class BranchPrediction(Strategy):
         commands: list[Command] = [] if self._growth.ended else [Cancel(self._growth.task)]
         if not chain.tokens and self._head:  # the branch was right but has no further tokens
             return commands + self._begin_round()
-        return commands + self._verify(chain.first(min(self._room, self._num_worth)))
+        chain = chain.first(min(self._room, self._num_worth))
+        return commands + self._verify(chain, self._depth_ahead())
 
-    def _verify(self, chain: DraftChain) -> list[Command]:
+    def _verify(self, chain: DraftChain, depth_ahead: int) -> list[Command]:
         self._chain, self._check = chain, self._new_task()
         probabilities = self._predictor.distribution(chain.confidences, self._round)
         outcomes = likeliest_branches(chain, probabilities, self._acceptance.alpha)
         num_tokens = min(self._goal.width or 0, self._room)
         self._tree = with_second_choices(chain, outcomes, num_tokens)
-        verify = Verify(self._check, (), self._tree, chain.drawn_from, drafting_on=True)
-        return [verify, *self._draft_on(outcomes)]
+        drafts = self._draft_on(outcomes, min(depth_ahead, self._room - 1))
+        further = 0
+        if not drafts and not self._tree.token_ids:
+            further = num_further(self._capacity, self._progress.remaining)
+        verify = Verify(
+            *(self._check, (), self._tree, chain.drawn_from),
+            drafting_on=not further,
+            num_further=further,
+        )
+        return [verify, *drafts]
 
-    def _draft_on(self, outcomes: Sequence[Branch]) -> list[Command]:
-        """Draft on from the likeliest outcomes of the verification that was just sent."""
+    def _draft_on(self, outcomes: Sequence[Branch], depth: int) -> list[Command]:
+        """Draft on from the likeliest outcomes of the verification that is sent now."""
         self._growth, self._branches = GrowingTree(task=0), []
-        depth = min(self._depth_ahead(), self._room - 1)
         if depth < 1:
             return []
         limit = MAX_NODES // depth
@@ -162,18 +179,21 @@ class BranchPrediction(Strategy):
             )
         ]
 
-    def _conclude(self, verdict: Verdict) -> list[Command]:
+    def _conclude(self, event: Verified) -> list[Command]:
         """Commit; continue with the branch that was right, or start over."""
+        verdict = event.verdict
         accepted = self._tree.tokens_on(verdict.accepted_nodes)
         tokens = (*accepted, self._next_token(verdict))
         # Second choices have higher node numbers than the chain.
         num_stand = sum(node <= len(self._chain.tokens) for node in verdict.accepted_nodes)
         self._round += 1
         self._learn(num_stand, tokens[num_stand])
-        self._check = None
         commands = self._progress.commit(tokens, len(accepted), recovered=verdict.recovered)
         if self._progress.ended:
             return commands
+        if event.more:
+            return commands + self._begin_round(decoding_on=event.task)
+        self._check = None
         node = self._right_branch(num_stand, tokens[num_stand:])
         if self._branches and num_stand < len(self._chain.tokens):
             self._others.learn([node is not None])
@@ -251,7 +271,10 @@ class BranchPrediction(Strategy):
         cost = self._capacity.draft_cost
         if self._goal.lookahead is not None or cost is None:
             return self._draft_ahead
-        self._exploring = cost >= 1 or self._acceptance.alpha <= self._capacity.token_cost
+        alpha, costs = self._acceptance.alpha, self._capacity.drafter_costs
+        self._exploring = cost >= 1 or alpha <= self._capacity.token_cost
+        if costs is not None and not self._lookahead:
+            self._exploring |= not pays_ahead(costs, alpha, self._num_worth)
         return int(self._exploration.tries(cost)) if self._exploring else self._draft_ahead
 
     @property

@@ -148,11 +148,12 @@ class Capacity:
     @property
     def draft_cost(self) -> float | None:
         """The cost of drafting a token and verifying it among others, as a share of the time of a
-        verification without draft tokens; None until it is known."""
+        verification without draft tokens; None until it is known. The target, which decodes on
+        otherwise, works call by call until the draft and its verification have ended."""
         costs = self.drafter_costs
         if costs is None or not costs.alone_s:
             return None
-        return (costs.level_s + costs.token_s) / costs.alone_s
+        return (costs.level_s + costs.token_s + 2 * costs.saved_s) / costs.alone_s
 
     @property
     def token_cost(self) -> float:

@@ -38,6 +38,7 @@ from specmesh.orchestrator.strategies.chains.reach import DEFAULT_LOOKAHEAD
 from specmesh.orchestrator.strategies.commands import Cancel, Command, Draft
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed
 from specmesh.orchestrator.strategies.heads import Heads
+from specmesh.orchestrator.strategies.kit.ahead import pays_ahead
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.orchestrator.strategies.kit.pace import levels_per_message
 
@@ -118,10 +119,20 @@ class HeadsAndDrafter(Heads):
         if self._lookahead is not None:  # a verification may commit lookahead + 1 tokens
             return 2 * self._lookahead + 1 - len(ahead.path)
         least = max(self._token_cost, IN_VAIN)
-        ahead.exploring = cost is not None and (cost >= 1 or ahead.acceptance.alpha <= least)
+        ahead.exploring = cost is not None and (
+            cost >= 1 or ahead.acceptance.alpha <= least or not self._pays
+        )
         if cost is not None and ahead.exploring:
             return int(ahead.exploration.tries(cost))
         return int(min(MAX_AHEAD, ahead.acceptance.num_worth(least))) - len(ahead.path)
+
+    @property
+    def _pays(self) -> bool:
+        """True if the chain is expected to pay, or joins a tree of the heads."""
+        costs = self._capacity.drafter_costs
+        if self._next_plan is not None or costs is None or not costs.alone_s:
+            return True
+        return pays_ahead(costs, self._ahead.acceptance.alpha, self._num_worth)
 
     @property
     def _num_worth(self) -> int:

@@ -10,14 +10,13 @@ from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
 from specmesh.orchestrator.strategies.chains.chain import Chain
 from specmesh.orchestrator.strategies.chains.dsi_rate import IN_VAIN, dsi_rate
 from specmesh.orchestrator.strategies.events import Capacity
+from specmesh.orchestrator.strategies.kit.ahead import PAYS
 
 DEFAULT_LOOKAHEAD = 4
 """Lookahead until latencies are measured."""
 UNLIKELY = 0.1
 """Tokens of a chain that are accepted with a lower probability than this are not drafted: other
 answers need the drafter."""
-PAYS = 1.05
-"""The factor by which drafts must be expected to be faster than the target alone."""
 WORTH_WAITING = 1.1
 """The factor by which an answer must be expected to be faster if its verifications wait for drafts:
 the estimate leaves out that drafts go on during verifications."""
