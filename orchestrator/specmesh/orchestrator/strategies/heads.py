@@ -28,7 +28,14 @@ from specmesh.decoding.trees.plan import AdaptiveTree, TreeOutcome, TreePlan
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.strategies.base import Goal, Strategy
 from specmesh.orchestrator.strategies.chain_ahead import trials_of
-from specmesh.orchestrator.strategies.commands import Command, GiveUp, NextDraft, TaskId, Verify
+from specmesh.orchestrator.strategies.commands import (
+    Cancel,
+    Command,
+    GiveUp,
+    NextDraft,
+    TaskId,
+    Verify,
+)
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed, Verified
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.orchestrator.strategies.kit.further import num_further
@@ -94,11 +101,9 @@ class Heads(Strategy):
         commands = self._progress.commit(said, len(accepted), recovered=verdict.recovered)
         if self._progress.ended:
             return commands
-        drafted = self._fitting(event.next_draft)
+        drafted, self._plan = self._fitting(event.next_draft), self._next_plan
         self._first_choices = BestChain.of(drafted.tree, {}).tree.token_ids
-        if event.more:  # no tree was asked for
-            return commands
-        return [*commands, *self._go_on(said, drafted)]
+        return [*commands, *self._go_on(said, drafted, event.task if event.more else None)]
 
     def _outcome(self, said: tuple[int, ...], tried: tuple[int, ...] | None) -> TreeOutcome:
         """Return what the verification teaches about the heads' own tree: the target has ``said``
@@ -109,20 +114,30 @@ class Heads(Strategy):
         own_tried = None if tried is None else own.follow(self._tree.tokens_on(tried))
         return self._drafted.outcome(accepted, said[len(accepted)], own_tried)
 
-    def _go_on(self, said: tuple[int, ...], drafted: DraftTree) -> list[Command]:  # noqa: ARG002 - used by overrides
-        """Verify what the heads have ``drafted`` below the tokens that the target has ``said``."""
-        return [self._verify(drafted, drafted.drawn)]
+    def _go_on(
+        self,
+        said: tuple[int, ...],  # noqa: ARG002 - used by overrides
+        drafted: DraftTree,
+        decoding_on: TaskId | None = None,
+    ) -> list[Command]:
+        """Verify what the heads have ``drafted`` below the tokens that the target has ``said``,
+        unless the target is ``decoding_on`` by that task and may go on."""
+        asked = self._next_draft()
+        if decoding_on is not None and asked is None:
+            return []
+        verify = self._verify(drafted, drafted.drawn, asked)
+        return [verify] if decoding_on is None else [Cancel(decoding_on), verify]
 
-    def _verify(self, drafted: DraftTree, whole: DrawnTree) -> Verify:
-        """Verify ``whole``, all or part of which the heads have ``drafted``."""
-        self._check, self._tree = self._new_task(), whole.tree
-        self._drafted, self._plan = drafted, self._next_plan
-        next_draft, further = self._next_draft(), 0
-        if next_draft is None and not whole.tree.token_ids:
+    def _verify(self, drafted: DraftTree, whole: DrawnTree, asked: NextDraft | None) -> Verify:
+        """Verify ``whole``, all or part of which the heads have ``drafted``, and let them draft
+        what is ``asked`` for."""
+        self._check, self._tree, self._drafted = self._new_task(), whole.tree, drafted
+        further = 0
+        if asked is None and not whole.tree.token_ids:
             further = num_further(self._capacity, self._progress.remaining)
         return Verify(
             *(self._check, (), whole.tree, whole.distributions),
-            next_draft=next_draft,
+            next_draft=asked,
             num_further=further,
         )
 

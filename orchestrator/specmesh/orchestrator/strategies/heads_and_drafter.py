@@ -35,7 +35,7 @@ from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.chain_ahead import ChainAhead
 from specmesh.orchestrator.strategies.chains.dsi_rate import IN_VAIN
 from specmesh.orchestrator.strategies.chains.reach import DEFAULT_LOOKAHEAD
-from specmesh.orchestrator.strategies.commands import Cancel, Command, Draft
+from specmesh.orchestrator.strategies.commands import Cancel, Command, Draft, TaskId
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Failed
 from specmesh.orchestrator.strategies.heads import Heads
 from specmesh.orchestrator.strategies.kit.ahead import pays_ahead
@@ -73,21 +73,27 @@ class HeadsAndDrafter(Heads):
                 self._alone = False
         return super().handle(event)
 
-    def _go_on(self, said: tuple[int, ...], drafted: DraftTree) -> list[Command]:
+    def _go_on(
+        self, said: tuple[int, ...], drafted: DraftTree, decoding_on: TaskId | None = None
+    ) -> list[Command]:
         commands: list[Command] = []
         if not self._ahead.advance(said):
             if self._ahead.task is not None:
                 commands.append(Cancel(self._ahead.task))
             self._ahead.start_over()
+        asked, depth = self._next_draft(), self._depth_on()
+        if decoding_on is not None:
+            if asked is None and not depth:
+                return commands
+            commands.append(Cancel(decoding_on))
         # Without a width each part has as many nodes as are worth it.
         num_nodes = min(self._width or DEFAULT_WIDTH + MAX_AHEAD, max(0, self._room))
         chain = self._ahead.first(min(self._num_worth, num_nodes))
         drafts = self._likelier_first(drafted.drawn, chain)
-        verify = self._verify(drafted, merge(drafts, num_nodes))
-        draft = self._draft_on()
-        if draft or self._ahead.task is not None or self._ahead.path:
+        verify = self._verify(drafted, merge(drafts, num_nodes), asked)
+        if depth or self._ahead.task is not None or self._ahead.path:
             verify = replace(verify, num_further=0)  # the drafter's tokens are to be verified
-        return [*commands, verify, *draft]
+        return [*commands, verify, *([self._draft_on(depth)] if depth else [])]
 
     def _likelier_first(self, heads: DrawnTree, chain: DrawnTree) -> list[DrawnTree]:
         """Put the draft first whose own path is expected to have more accepted tokens: a replica
@@ -99,18 +105,19 @@ class HeadsAndDrafter(Heads):
         of_chain = expected_tokens(self._ahead.acceptance.alpha, len(chain.tree))
         return [chain, heads] if of_chain > of_heads else [heads, chain]
 
-    def _draft_on(self) -> list[Command]:
-        """Return the chain's next draft, unless one is under way or the chain is long enough."""
+    def _depth_on(self) -> int:
+        """Return the depth of the chain's next draft; 0 if one is under way or the chain is long
+        enough."""
         ahead = self._ahead
         if ahead.task is not None or self._alone or not self._capacity.drafters:
-            return []
+            return 0
         room = self._room - len(ahead.path)
-        depth = min(self._next_depth(), room) if room > 0 else 0
-        if depth < 1:
-            return []
-        ahead.task = self._new_task()
+        return max(0, min(self._next_depth(), room)) if room > 0 else 0
+
+    def _draft_on(self, depth: int) -> Draft:
+        self._ahead.task = self._new_task()
         levels = levels_per_message(self._capacity, self._lookahead or DEFAULT_LOOKAHEAD)
-        return [Draft(ahead.task, ahead.path, depth, levels)]
+        return Draft(self._ahead.task, self._ahead.path, depth, levels)
 
     def _next_depth(self) -> int:
         """Return how many tokens to draft after the chain's last; where drafting is not expected to
