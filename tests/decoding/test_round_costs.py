@@ -105,7 +105,7 @@ def test_a_draft_that_is_late_waits_for_a_round_of_the_others():
 
 def test_to_try_heads_delays_all_that_share_their_replica():
     costs = replace(shared(0.1, token_s=0.2), num_held=50.0)
-    assert costs.explored_s == pytest.approx(0.2 + 50 * 0.1)
+    assert costs.explored_s() == pytest.approx(0.2 + 50 * 0.1)
 
 
 def test_drafts_are_no_longer_than_what_is_known_to_pay():

@@ -259,18 +259,27 @@ def test_length_follows_the_capacity():
 
 def test_where_waiting_for_a_draft_does_not_pay_it_is_made_meanwhile():
     strategy = BranchPrediction(Goal(20, predictor="always-all"))
-    expected = [check(1), branches(2, 2, EMPTY, 0)]
-    assert strategy.start(Capacity(target_s=0.1, drafter_s=0.08)) == expected
+    expected = [check(1), branches(2, 4, EMPTY, 0)]
+    capacity = Capacity(target_s=0.1, drafter_s=0.03, target_token_s=0.05)
+    assert strategy.start(capacity) == expected
     assert strategy.handle(drafted(2, 7, last=False)) == []
     assert strategy.handle(verified(1, says=7)) == [
-        *(Commit((7,), 0), Cancel(2), check(3), branches(4, 2, EMPTY, 0))
+        *(Commit((7,), 0), Cancel(2), check(3), branches(4, 4, EMPTY, 0))
     ]
 
 
-def test_drafter_slower_than_the_target_is_only_tried_now_and_then():
+SLOW_DRAFTER = Capacity(target_s=0.1, drafter_s=0.08)
+"""At most one token is drafted during a verification, and that one is for the same position."""
+
+
+def decodes_on(task: int) -> Verify:
+    return Verify(task, (), EMPTY, num_further=20)
+
+
+@pytest.mark.parametrize("drafter_s", [0.08, 0.12])
+def test_drafter_that_is_too_slow_is_only_tried_now_and_then(drafter_s):
     strategy = BranchPrediction(Goal(1_000))
-    capacity = Capacity(target_s=0.1, drafter_s=0.12)
-    assert strategy.start(capacity) == [check(1)]
+    assert strategy.start(replace(SLOW_DRAFTER, drafter_s=drafter_s)) == [decodes_on(1)]
     task, num_drafts = 1, 0
     for _ in range(600):
         commands = strategy.handle(verified(task, says=7))
@@ -278,7 +287,35 @@ def test_drafter_slower_than_the_target_is_only_tried_now_and_then():
         drafts = [each for each in commands if isinstance(each, Draft)]
         assert all(each.depth == 1 for each in drafts)
         num_drafts += len(drafts)
-    assert num_drafts == 600 * 0.01 // 1.2
+    assert num_drafts == 600 * 0.01 // (drafter_s / 0.1)
+
+
+def test_the_target_decodes_on_until_a_draft_is_tried():
+    strategy = BranchPrediction(Goal(1_000))
+    strategy.start(SLOW_DRAFTER)
+    while (commands := strategy.handle(verified(1, says=7, more=True))) == [Commit((7,), 0)]:
+        pass
+    assert commands == [Commit((7,), 0), Cancel(1), check(2), branches(3, 1, EMPTY, 0)]
+    # The next token was on its way.
+    assert strategy.handle(verified(1, says=8, more=True)) == []
+    assert strategy.handle(verified(2, says=8)) == [Commit((8,), 0), Cancel(3), decodes_on(4)]
+
+
+def test_a_drafter_that_has_become_quick_ends_the_decoding_on():
+    strategy = BranchPrediction(Goal(1_000))
+    strategy.start(SLOW_DRAFTER)
+    strategy.handle(replace(SLOW_DRAFTER, drafter_s=0.01))
+    commit, cancel, draft = strategy.handle(verified(1, says=7, more=True))
+    assert (commit, cancel) == (Commit((7,), 0), Cancel(1))
+    assert isinstance(draft, Draft)
+
+
+def test_the_target_decodes_on_to_the_end_of_the_answer():
+    strategy = BranchPrediction(Goal(3))
+    assert strategy.start(SLOW_DRAFTER) == [Verify(1, (), EMPTY, num_further=2)]
+    for _ in range(2):
+        assert strategy.handle(verified(1, says=7, more=True)) == [Commit((7,), 0)]
+    assert strategy.handle(verified(1, says=7))[-1] == Finish(StopReason.LENGTH)
 
 
 def test_no_more_of_a_branch_is_verified_than_is_worth_it():

@@ -289,7 +289,7 @@ def test_heads_teach_how_often_their_first_choices_are_right():
 
 def test_a_trial_of_heads_counts_what_it_takes_from_all_that_share_the_replica():
     costs = replace(MEASURED, period_s=0.1, num_sharing=32.0).heads_costs
-    assert costs.explored_s == pytest.approx(0.002 + 32 * 0.01)
+    assert costs.explored_s() == pytest.approx(0.002 + 32 * 0.01)
 
 
 def test_without_drafts_the_target_decodes_on():

@@ -9,7 +9,7 @@ from tests.orchestrator.answers import alone, collect, request
 from tests.orchestrator.peers import Drafter, Verifier
 from tests.orchestrator.test_heads import DRAFTED, SAMPLINGS, WITHOUT_HEADS, says
 from tests.orchestrator.test_strategy_rejection import by_position, excess_at, sample
-from tests.orchestrator.transcripts import drafted
+from tests.orchestrator.transcripts import drafted, verified
 from tests.orchestrator.world import Chances
 
 from specmesh.decoding.acceptance import Verdict
@@ -219,3 +219,27 @@ def test_a_source_that_is_chosen_for_what_it_has_drawn_would_be_seen(monkeypatch
 
     monkeypatch.setattr(heads_and_drafter, "merge", picky)
     assert excess_at(1, sample_merged(), 0.5) > 1
+
+
+NO_HEADS = Capacity(target_s=0.1, drafter_s=0.08)
+"""At most one token is drafted during a verification, and that one is for the same position."""
+
+
+def test_without_heads_a_chain_that_comes_too_late_leaves_the_target_to_decode_on():
+    strategy = HeadsAndDrafter(Goal(1_000))
+    (begun,) = strategy.start(NO_HEADS)
+    assert begun == Verify(1, (), EMPTY, num_further=20)
+    while (commands := strategy.handle(verified(1, says=7, more=True))) == [Commit((7,), 0)]:
+        pass
+    # Now and then a draft tells whether that has changed.
+    assert commands == [Commit((7,), 0), Cancel(1), Verify(2, (), EMPTY), Draft(3, (), 1)]
+
+
+def test_without_heads_a_chain_that_pays_is_drafted_meanwhile():
+    strategy = HeadsAndDrafter(Goal(1_000))
+    strategy.start(NO_HEADS)
+    strategy.handle(Capacity(target_s=0.1, drafter_s=0.03))
+    commit, cancel, verify, draft = strategy.handle(verified(1, says=7, more=True))
+    assert (commit, cancel, verify) == (Commit((7,), 0), Cancel(1), Verify(2, (), EMPTY))
+    assert isinstance(draft, Draft)
+    assert draft.depth > 1

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.predict.acceptance_rate import OTHER_OUTCOMES, Exploration
+from specmesh.decoding.predict.acceptance_rate import OTHER_OUTCOMES
 from specmesh.decoding.predict.closed_forms import min_draft
 from specmesh.decoding.predict.predictors import PREDICTORS, DraftOutcome, Predictor
 from specmesh.decoding.trees.tree import EMPTY
@@ -78,7 +78,6 @@ class BranchPrediction(Strategy):
         self._acceptance = goal.acceptance.rate()
         self._others = goal.acceptance.rate(OTHER_OUTCOMES)
         """The rate at which a branch is right where the chain is not; only others read it."""
-        self._exploration = Exploration()
         self._exploring = False
         self._growth = GrowingTree(task=0)
         self._head = 0
@@ -227,7 +226,7 @@ class BranchPrediction(Strategy):
             right = follows[0] == next_token
             self._acceptance.learn([right])
             if right and self._exploring:
-                self._exploration.won()
+                self._acceptance.exploration.won()
 
     def _right_branch(self, num_accepted: int, follows: Sequence[int]) -> int | None:
         """Return the growth node for this outcome: ``follows`` is the token after the accepted part
@@ -275,7 +274,9 @@ class BranchPrediction(Strategy):
         self._exploring = cost >= 1 or alpha <= self._capacity.token_cost
         if costs is not None and not self._lookahead:
             self._exploring |= not pays_ahead(costs, alpha, self._num_worth)
-        return int(self._exploration.tries(cost)) if self._exploring else self._draft_ahead
+        return (
+            int(self._acceptance.exploration.tries(cost)) if self._exploring else self._draft_ahead
+        )
 
     @property
     def _draft_ahead(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.decoding.predict.acceptance_rate import AcceptanceRate, Exploration
+from specmesh.decoding.predict.acceptance_rate import AcceptanceRate
 from specmesh.decoding.trees.merge import DrawnTree
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.strategies.commands import TaskId
@@ -28,7 +28,6 @@ class ChainAhead:
         """The current draft, if any."""
         self.acceptance = acceptance
         """The rate at which the target agrees with the drafter's tokens."""
-        self.exploration = Exploration()
         self.exploring = False
         """The latest draft was made although it was not expected to pay."""
         self._tokens = DraftChain()
@@ -58,7 +57,7 @@ class ChainAhead:
         num_equal = sum(trials)
         self.acceptance.learn(trials)
         if self.exploring and num_equal:
-            self.exploration.won()
+            self.acceptance.exploration.won()
         self._tokens = self._tokens.after(len(said))
         return num_equal == len(said)
 

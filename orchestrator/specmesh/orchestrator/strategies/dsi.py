@@ -219,12 +219,13 @@ class DSI(Strategy):
     # What to do next
 
     def _go_on(self) -> list[Command]:
-        commands: list[Command] = [*self._cut_off()]
+        cancelled, commands = self._cut_off(), list[Command]()
         missing, least = self._checks.current(len(self._text)) is None, self._least_tokens()
         if missing and not least:
             commands.append(self._verify(self._preferred_chain(), len(self._text)))
         # Drafts come first, because their tokens have to be verified in turn.
-        commands[:0] = [*self._chains.pause(), *self._chains.draft_on(self._num_choices)]
+        cancelled += self._chains.pause()
+        commands[:0] = [*cancelled, *self._chains.draft_on(self._num_choices)]
         if missing and least and not self._is_drafting(least):
             commands.append(self._verify(self._preferred_chain(), len(self._text)))
         for chain in self._chains:
@@ -235,14 +236,16 @@ class DSI(Strategy):
                 commands.append(self._verify(chain, start))
         return commands
 
-    def _cut_off(self) -> Sequence[Command]:
-        """End the target's decoding on where it has the only replica for what is drafted."""
+    def _cut_off(self) -> list[Cancel]:
+        """End the target's decoding on where no other replica verifies what is drafted."""
+        position, chain = len(self._text), self._preferred_chain()
+        if not self._checks.decodes_on or chain.end <= position:
+            return []
+        is_full = self._checks.num_running >= self._reach.capacity.num_verifiers
+        if not is_full or self._checks.verified_up_to(chain, position) > position:
+            return []
         least = self._least_tokens()
-        if self._preferred_chain().end <= len(self._text) or (least and self._is_drafting(least)):
-            return []
-        if self._checks.num_running < self._reach.capacity.num_verifiers:
-            return []
-        return self._checks.cut_off()
+        return [] if least and self._is_drafting(least) else self._checks.cut_off()
 
     def _least_tokens(self) -> int:
         """Return the number of draft tokens that the current verifier waits for."""

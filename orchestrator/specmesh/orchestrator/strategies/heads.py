@@ -147,13 +147,21 @@ class Heads(Strategy):
 
     def _next_draft(self) -> NextDraft | None:
         """Return the request for a draft below the verdict, which commits at least one token."""
-        room = self._room - 1
+        room, self._next_plan = self._room - 1, None
+        if not self._may_have_heads:
+            return None
         self._next_plan = plan = self._adaptive.plan(self._capacity.heads_costs)
         if plan is None or room < 1:
             return None
         growth = TreeGrowth(min(plan.growth.max_nodes, room), plan.growth.least_worth)
         num_choices = min(NUM_CHOICES, growth.max_nodes)
         return NextDraft(min(plan.depth, room), growth, plan.stop, num_choices)
+
+    @property
+    def _may_have_heads(self) -> bool:
+        """True unless the target is known and has no heads."""
+        capacity = self._capacity
+        return bool(capacity.heads_depth or capacity.heads_s is not None or not capacity.alone_s)
 
     def _fitting(self, drafted: Drafted | None) -> DraftTree:
         """Cut a draft to the answer's room: replicas only have KV cache for the longest possible

@@ -130,7 +130,7 @@ class HeadsAndDrafter(Heads):
             cost >= 1 or ahead.acceptance.alpha <= least or not self._pays
         )
         if cost is not None and ahead.exploring:
-            return int(ahead.exploration.tries(cost))
+            return int(ahead.acceptance.exploration.tries(cost))
         return int(min(MAX_AHEAD, ahead.acceptance.num_worth(least))) - len(ahead.path)
 
     @property

@@ -40,12 +40,43 @@ _EXPLORED_SHARE: Final = 0.01
 """The share of the target's time that may go to drafts which are not expected to pay."""
 
 
+class Exploration:
+    """Allows a draft now and then although it is not expected to pay.
+
+    Without it, an improvement of the drafter would go unnoticed, and a wrong estimate of what a
+    token takes would stand. All answers share a budget, so that short ones explore too. Invariant:
+    exploring spends no more than the share ``_EXPLORED_SHARE`` of the target's time and the time it
+    has saved, one verification for each exploratory token accepted. So it slows answers down by at
+    most that share, and once the drafter is good, each accepted token pays for the next try.
+    """
+
+    def __init__(self) -> None:
+        self._budget = 0.0
+        """The budget, in verifications."""
+
+    def tries(self, cost: float) -> bool:
+        """Return whether to draft now, before or while the target verifies once.
+
+        ``cost`` is the time of that draft in verifications; it is spent if the result is True.
+        """
+        self._budget += _EXPLORED_SHARE
+        if self._budget < cost:
+            return False
+        self._budget -= cost
+        return True
+
+    def won(self, num_accepted: int = 1) -> None:
+        """Credit exploratory draft tokens that were accepted."""
+        self._budget += num_accepted
+
+
 class AcceptanceRate:
     """An estimate of alpha, in which every later trial weights a trial down by ``decay``."""
 
     def __init__(self, decay: float = _DECAY) -> None:
         self._decay = decay
         self._accepted, self._tried = PRIOR_ALPHA * _PRIOR_TRIALS, _PRIOR_TRIALS
+        self._exploration = Exploration()
 
     @property
     def alpha(self) -> float:
@@ -61,6 +92,11 @@ class AcceptanceRate:
     def common(self) -> AcceptanceRate:
         """The rate of all answers, which is this one."""
         return self
+
+    @property
+    def exploration(self) -> Exploration:
+        """The budget of all answers for drafts from this source that are not expected to pay."""
+        return self.common._exploration
 
     def num_worth(self, cost: float) -> float:
         """Return the number of consecutive draft tokens that are all accepted with a probability of
@@ -80,35 +116,6 @@ class AcceptanceRate:
         for accepted in trials:
             self._accepted = self._accepted * self._decay + accepted
             self._tried = self._tried * self._decay + 1
-
-
-class Exploration:
-    """Allows a draft now and then although it is not expected to pay.
-
-    Without it, an improvement of the drafter would go unnoticed. Invariant: exploring spends no
-    more than the share ``_EXPLORED_SHARE`` of the target's time and the time it has saved, one
-    verification for each exploratory token accepted. So it slows an answer down by at most that
-    share, and once the drafter is good, each accepted token pays for the next try.
-    """
-
-    def __init__(self) -> None:
-        self._budget = 0.0
-        """The budget, in verifications."""
-
-    def tries(self, cost: float) -> bool:
-        """Return whether to draft one token now, before or while the target verifies once.
-
-        ``cost`` is the time of that draft in verifications; it is spent if the result is True.
-        """
-        self._budget += _EXPLORED_SHARE
-        if self._budget < cost:
-            return False
-        self._budget -= cost
-        return True
-
-    def won(self) -> None:
-        """Credit an exploratory draft token that was accepted."""
-        self._budget += 1.0
 
 
 class AnswersRate(AcceptanceRate):

@@ -15,7 +15,7 @@ WINDOW: Final = 64
 KEPT: Final = 2
 """The number of forwards of about the same number of rows, of which there are two between a number
 and its double, that count for longer."""
-KEPT_FOR: Final = 16 * WINDOW
+KEPT_FOR: Final = 64 * WINDOW
 """For so many further forwards: a GPU is flat up to some number of rows, and what it takes beyond
 must not be forgotten as soon as forwards are small again, nor stand for ever."""
 NEAR: Final = 0.25

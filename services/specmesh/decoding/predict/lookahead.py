@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRate, Exploration
+from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRate
 from specmesh.decoding.predict.closed_forms import expected_tokens
 from specmesh.decoding.predict.platt import OnlinePlatt, Platt
 from specmesh.decoding.predict.predictors import DraftOutcome
@@ -55,6 +55,14 @@ class DraftPlan:
     stop: DraftStop | None = None
 
 
+def trial_depth(costs: RoundCosts) -> int:
+    """Return the depth of a draft that is not expected to pay: as many levels as take the time of a
+    verification, of several tokens if possible. That of one token says little about the time of
+    each further one: on a small CPU the first is the dearest."""
+    limit = min(DEFAULT_LOOKAHEAD, costs.most_tokens)
+    return max(1, int(min(limit, costs.alone_s / costs.level_s if costs.level_s else limit)))
+
+
 class AdaptiveLookahead:
     """A controller that learns from round to round how long to draft; it affects only speed, never
     a token.
@@ -71,7 +79,6 @@ class AdaptiveLookahead:
         self._limit = DEFAULT_LOOKAHEAD
         self._calibration = OnlinePlatt()
         self._acceptance = acceptance or AcceptanceRate()
-        self._exploration = Exploration()
         self._exploring = False
         self._num_rounds = _PRIOR_ROUNDS
         self._num_drafted = _PRIOR_ROUNDS * DEFAULT_LOOKAHEAD
@@ -85,9 +92,10 @@ class AdaptiveLookahead:
             return DraftPlan(1)
         depth = costs.best_depth(self._acceptance.alpha, self._limit)
         if not depth:
-            cost = costs.explored_s / costs.decoding_s if costs.alone_s else math.inf
-            self._exploring = self._exploration.tries(cost)
-            return DraftPlan(1 if self._exploring else 0)
+            depth = trial_depth(costs)
+            cost = costs.explored_s(depth) / costs.decoding_s if costs.alone_s else math.inf
+            self._exploring = self._acceptance.exploration.tries(cost)
+            return DraftPlan(depth if self._exploring else 0)
         below = self._tokens_per_s(costs) * costs.marginal_s(depth) / self._acceptance.alpha
         stop = DraftStop(min(1.0, below), self._calibration.latest)
         return DraftPlan(costs.deepest(depth, self._limit), stop)
@@ -102,8 +110,8 @@ class AdaptiveLookahead:
         """Learn from a round that was verified."""
         self._calibration.learn(outcome.confidences, outcome.trials)
         self._acceptance.learn(outcome.trials)
-        if self._exploring and outcome.num_accepted:
-            self._exploration.won()
+        if self._exploring:
+            self._acceptance.exploration.won(outcome.num_accepted)
         self._num_rounds = self._num_rounds * _DECAY + 1
         self._num_drafted = self._num_drafted * _DECAY + outcome.num_drafted
         self._num_tokens = self._num_tokens * _DECAY + outcome.num_accepted + 1

@@ -65,11 +65,11 @@ class RoundCosts:
         level_s = self.level_s + (num_tokens - 1) * self.sibling_s
         return replace(self, level_s=level_s, token_s=num_tokens * self.token_s)
 
-    @property
-    def explored_s(self) -> float:
-        """The time that a draft of one token takes from this answer and others, none of which
-        draft."""
-        return max(0.0, self.round_s(1) - self.decoding_s) + (self.num_held - 1) * self.level_s
+    def explored_s(self, depth: int = 1) -> float:
+        """Return the time that a draft of ``depth`` levels with one token each takes from this
+        answer and others, none of which draft."""
+        held_s = (self.num_held - 1) * depth * self.level_s
+        return max(0.0, self.round_s(depth) - self.decoding_s) + held_s
 
     @property
     def holds_others(self) -> bool:

@@ -15,9 +15,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRate, Exploration
+from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRate
 from specmesh.decoding.predict.closed_forms import expected_tokens
-from specmesh.decoding.predict.lookahead import DEFAULT_LOOKAHEAD, MAX_LOOKAHEAD, DraftStop
+from specmesh.decoding.predict.lookahead import (
+    DEFAULT_LOOKAHEAD,
+    MAX_LOOKAHEAD,
+    DraftStop,
+    trial_depth,
+)
 from specmesh.decoding.predict.platt import OnlinePlatt
 from specmesh.decoding.predict.round_costs import RoundCosts
 from specmesh.decoding.trees.growth import TreeGrowth
@@ -106,7 +111,6 @@ class AdaptiveTree:
         self._acceptance = acceptance or AcceptanceRate()
         """The acceptance rate of levels: the rate at which an accepted node has an accepted
         child."""
-        self._exploration = Exploration()
         self._num_rounds = _PRIOR_ROUNDS
         self._num_levels = self._num_nodes = _PRIOR_ROUNDS * DEFAULT_LOOKAHEAD
         self._num_tokens = _PRIOR_ROUNDS * expected_tokens(PRIOR_ALPHA, DEFAULT_LOOKAHEAD)
@@ -124,10 +128,11 @@ class AdaptiveTree:
         acceptance = self._acceptance.common if costs.holds_others else self._acceptance
         depth = costs.best_depth(acceptance.alpha, self._limit)
         if not self._lookahead and not depth:
-            if not self._exploration.tries(costs.explored_s / costs.decoding_s):
+            depth = trial_depth(costs)
+            if not self._acceptance.exploration.tries(costs.explored_s(depth) / costs.decoding_s):
                 return None
             stop = DraftStop(0.0, self._calibration.latest)
-            return TreePlan(1, TreeGrowth(1, 0.0), stop, trial=True)
+            return TreePlan(depth, TreeGrowth(depth, 0.0), stop, trial=True)
         rate = self._tokens_per_s(costs)
         below = min(1.0, rate * costs.marginal_s(depth) / self._acceptance.alpha)
         # Answers whose heads draft together all wait for the deepest tree.
@@ -144,8 +149,8 @@ class AdaptiveTree:
             self._calibration.learn(each.confidences, accepted)
         self._acceptance.learn(each.accepted is not None for each in outcome.siblings)
         num_accepted = outcome.num_accepted
-        if trial and num_accepted:
-            self._exploration.won()
+        if trial:
+            self._acceptance.exploration.won(num_accepted)
         self._num_rounds = self._num_rounds * _DECAY + 1
         self._num_levels = self._num_levels * _DECAY + outcome.num_levels
         self._num_nodes = self._num_nodes * _DECAY + outcome.num_nodes

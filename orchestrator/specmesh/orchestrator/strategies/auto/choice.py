@@ -138,7 +138,7 @@ def _alone(capacity: Capacity, acceptance: MeshAcceptance) -> Choice:
     """Return the target alone, or now and then a stretch that tries a token per verification."""
     costs = capacity.heads_costs or capacity.drafter_costs
     assert costs is not None
-    if acceptance.exploration.tries(costs.explored_s / costs.decoding_s):
+    if acceptance.exploration.tries(costs.explored_s() / costs.decoding_s):
         tries = HEADS_AND_DRAFTER if capacity.heads_depth else SPECULATIVE
         return Choice(tries, "it is time to see whether drafts pay again", lookahead=1)
     return Choice(ALONE, "no draft is expected to pay")

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from specmesh.decoding.drafting import TopK, confidence
-from specmesh.decoding.predict.acceptance_rate import AcceptanceRate, Exploration
+from specmesh.decoding.predict.acceptance_rate import AcceptanceRate
 from specmesh.decoding.predict.platt import OnlinePlatt
 from specmesh.decoding.predict.predictors import DraftOutcome, accepted_counts
 from specmesh.decoding.sampling import Distribution
@@ -39,7 +39,6 @@ class Chain:
     """Maps the confidence in a token to its probability of being accepted."""
     acceptance: AcceptanceRate = field(default_factory=AcceptanceRate)
     """The rate at which its tokens are accepted."""
-    exploration: Exploration = field(default_factory=Exploration)
     exploring: bool = False
     """The latest draft was made although it was not expected to pay."""
     task: TaskId | None = None
@@ -101,7 +100,7 @@ class Chain:
         self.calibration.learn(confidences, trials)
         self.acceptance.learn(trials)
         if self.exploring and accepted:
-            self.exploration.won()
+            self.acceptance.exploration.won()
         return accepted
 
     def drop_committed(self, position: int) -> None:

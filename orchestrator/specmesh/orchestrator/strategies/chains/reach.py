@@ -85,9 +85,8 @@ class Reach:
         if depth or not capacity.heads_depth:
             return depth
         # Exploration tries are not refunded: such a token seldom saves a verification.
-        return int(
-            heads.exploration.tries((capacity.heads_s + capacity.target_token_s) / capacity.alone_s)
-        )
+        cost = (capacity.heads_s + capacity.target_token_s) / capacity.alone_s
+        return int(heads.acceptance.exploration.tries(cost))
 
     def least_tokens(self, chain: Chain, heads: Chain, position: int) -> int:
         """Return the number of draft tokens from ``position`` on that the current verifier waits
@@ -123,7 +122,7 @@ class Reach:
         cost = self.capacity.draft_cost
         if cost is not None and not self._has_own_replica:
             cost += self.capacity.token_cost
-        return cost is not None and chain.exploration.tries(cost)
+        return cost is not None and chain.acceptance.exploration.tries(cost)
 
     @property
     def _least_chance(self) -> float:

@@ -106,6 +106,11 @@ class Verifications:
                 return task, self._by_task.pop(task)
         return None
 
+    @property
+    def decodes_on(self) -> bool:
+        """True if the target was asked to decode on by one of them."""
+        return any(check.decodes_on for check in self)
+
     def cut_off(self) -> list[Cancel]:
         """Remove those by which the target decodes on, and return the commands to cancel them."""
         tasks = [task for task, check in self._by_task.items() if check.decodes_on]
