@@ -250,11 +250,11 @@ def test_length_follows_the_capacity():
     strategy = BranchPrediction(Goal(20, predictor="always-all"))
     assert strategy.start(Capacity()) == [first_draft(1, 1)]
     strategy.handle(drafted(1, 7, 8, 9, 10))
-    assert strategy.handle(Capacity(target_s=0.1, drafter_s=0.05)) == []
+    assert strategy.handle(Capacity(target_s=0.1, drafter_s=0.04)) == []
     expected = [Commit((1,), 0), Cancel(3), first_draft(4, 1)]
     assert strategy.handle(verified(2, says=1)) == expected
     _, branch = strategy.handle(drafted(4, 2))
-    assert branch == branches(6, 2, TokenTree.chain((2,)), 1)
+    assert branch == branches(6, 3, TokenTree.chain((2,)), 1)
 
 
 def test_where_waiting_for_a_draft_does_not_pay_it_is_made_meanwhile():

@@ -11,6 +11,9 @@ from specmesh.decoding.predict.returns import LONGEST_SHARE, SLACK
 _QUICK: Final = LONGEST_SHARE / SLACK
 """A call that is back within this share of a period is in time for the next forward, since the
 replica waits that long for those that are about to return (``Returns``)."""
+PAYS: Final = 1.05
+"""The factor by which drafts must be expected to be faster than the target alone: what they cost is
+easily underestimated, and where they are about as fast others are better off without them."""
 _SEVERAL: Final = 1.5
 """Answers that are held from which on there usually are several."""
 _EARLY: Final = 0.1
@@ -107,10 +110,10 @@ class RoundCosts:
     def best_depth(self, alpha: float, limit: int) -> int:
         """Return the number of levels, up to ``limit``, with the most tokens in a given time if
         ``alpha`` of them are accepted: Theorem 3.8 of Leviathan et al. 2023 with these costs. 0 if
-        the target alone is as fast."""
+        the target alone is about as fast."""
         if not self.alone_s:
             return 0
-        best, best_rate = 0, 1.0 / self.decoding_s
+        best, best_rate = 0, PAYS / self.decoding_s
         tokens = another = 1.0
         for depth in range(1, int(min(limit, self.most_tokens)) + 1):
             another *= alpha

@@ -7,10 +7,10 @@ from itertools import accumulate
 
 from specmesh.decoding.predict.closed_forms import expected_tokens, min_lookahead
 from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
+from specmesh.decoding.predict.round_costs import PAYS
 from specmesh.orchestrator.strategies.chains.chain import Chain
 from specmesh.orchestrator.strategies.chains.dsi_rate import IN_VAIN, dsi_rate
 from specmesh.orchestrator.strategies.events import Capacity
-from specmesh.orchestrator.strategies.kit.ahead import PAYS
 
 DEFAULT_LOOKAHEAD = 4
 """Lookahead until latencies are measured."""

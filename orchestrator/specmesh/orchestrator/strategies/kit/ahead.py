@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from specmesh.decoding.predict.closed_forms import expected_tokens
-from specmesh.decoding.predict.round_costs import RoundCosts
-
-PAYS: Final = 1.05
-"""The factor by which drafts must be expected to be faster than the target alone."""
+from specmesh.decoding.predict.round_costs import PAYS, RoundCosts
 
 
 def pays_ahead(costs: RoundCosts, alpha: float, limit: int) -> bool:
