@@ -30,6 +30,7 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.predict.acceptance_rate import OTHER_OUTCOMES
 from specmesh.decoding.predict.closed_forms import min_draft
 from specmesh.decoding.predict.predictors import PREDICTORS, DraftOutcome, Predictor
+from specmesh.decoding.predict.round_costs import PAYS
 from specmesh.decoding.trees.tree import EMPTY
 from specmesh.orchestrator.strategies.base import Goal, Strategy
 from specmesh.orchestrator.strategies.branches import (
@@ -255,7 +256,7 @@ class BranchPrediction(Strategy):
         costs = self._capacity.drafter_costs
         if costs is None:  # a crowd that meets a new mesh must not fill its forwards
             return 1
-        return costs.best_depth(self._acceptance.alpha, self._draft_ahead)
+        return costs.best_depth(self._acceptance.alpha, self._draft_ahead, PAYS)
 
     @property
     def _num_worth(self) -> int:

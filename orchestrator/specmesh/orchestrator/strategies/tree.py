@@ -26,6 +26,7 @@ from dataclasses import replace
 from typing import Final
 
 from specmesh.decoding.predict.acceptance_rate import DRAFTER, TREE_LEVELS
+from specmesh.decoding.predict.round_costs import PAYS
 from specmesh.decoding.trees.plan import AdaptiveTree, TreePlan
 from specmesh.decoding.trees.shape import TreeShape
 from specmesh.orchestrator.strategies.base import Goal
@@ -47,7 +48,8 @@ class Tree(DraftThenVerify):
 
     def __init__(self, goal: Goal) -> None:
         super().__init__(goal)
-        self._adaptive = AdaptiveTree(goal.lookahead, goal.width, goal.acceptance.rate(TREE_LEVELS))
+        levels = goal.acceptance.rate(TREE_LEVELS)
+        self._adaptive = AdaptiveTree(goal.lookahead, goal.width, levels, PAYS)
         self._first_choices = goal.acceptance.rate(DRAFTER)
         """The rate at which the drafter's first choices are right; only others read it."""
         self._lookahead = goal.lookahead

@@ -19,7 +19,7 @@ from specmesh.decoding.predict.acceptance_rate import PRIOR_ALPHA, AcceptanceRat
 from specmesh.decoding.predict.closed_forms import expected_tokens
 from specmesh.decoding.predict.platt import OnlinePlatt, Platt
 from specmesh.decoding.predict.predictors import DraftOutcome
-from specmesh.decoding.predict.round_costs import RoundCosts
+from specmesh.decoding.predict.round_costs import PAYS, RoundCosts
 
 DEFAULT_LOOKAHEAD: Final = 4
 """The length of drafts until latencies have been measured."""
@@ -90,7 +90,7 @@ class AdaptiveLookahead:
         self._exploring = False
         if costs is None:
             return DraftPlan(1)
-        depth = costs.best_depth(self._acceptance.alpha, self._limit)
+        depth = costs.best_depth(self._acceptance.alpha, self._limit, PAYS)
         if not depth:
             depth = trial_depth(costs)
             cost = costs.explored_s(depth) / costs.decoding_s if costs.alone_s else math.inf

@@ -12,8 +12,8 @@ _QUICK: Final = LONGEST_SHARE / SLACK
 """A call that is back within this share of a period is in time for the next forward, since the
 replica waits that long for those that are about to return (``Returns``)."""
 PAYS: Final = 1.05
-"""The factor by which drafts must be expected to be faster than the target alone: what they cost is
-easily underestimated, and where they are about as fast others are better off without them."""
+"""The factor by which a drafter's drafts must be expected to be faster than the target alone: what
+they cost is easily underestimated, and others are better off without them."""
 _SEVERAL: Final = 1.5
 """Answers that are held from which on there usually are several."""
 _EARLY: Final = 0.1
@@ -107,13 +107,13 @@ class RoundCosts:
         are the hops of the draft and of a verification."""
         return _QUICK * self.period_s - 2 * self.hop_s - self.queue_s
 
-    def best_depth(self, alpha: float, limit: int) -> int:
+    def best_depth(self, alpha: float, limit: int, least_gain: float = 1.0) -> int:
         """Return the number of levels, up to ``limit``, with the most tokens in a given time if
         ``alpha`` of them are accepted: Theorem 3.8 of Leviathan et al. 2023 with these costs. 0 if
-        the target alone is about as fast."""
+        none is faster than the target alone by more than the factor ``least_gain``."""
         if not self.alone_s:
             return 0
-        best, best_rate = 0, PAYS / self.decoding_s
+        best, best_rate = 0, least_gain / self.decoding_s
         tokens = another = 1.0
         for depth in range(1, int(min(limit, self.most_tokens)) + 1):
             another *= alpha

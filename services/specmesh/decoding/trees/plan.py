@@ -99,10 +99,12 @@ class AdaptiveTree:
         lookahead: int | None = None,
         width: int | None = None,
         acceptance: AcceptanceRate | None = None,
+        least_gain: float = 1.0,
     ) -> None:
         self._lookahead = lookahead
         self._fills = width is not None
         self._width = width or DEFAULT_WIDTH
+        self._least_gain = least_gain
         self._shadow_price = 1 / self._width
         self._limit = DEFAULT_LOOKAHEAD
         """The depth limit, as in ``AdaptiveLookahead``: it doubles when a path of that length was
@@ -126,7 +128,7 @@ class AdaptiveTree:
         if self._fills:
             costs = replace(costs, token_s=0.0, sibling_s=0.0)
         acceptance = self._acceptance.common if costs.holds_others else self._acceptance
-        depth = costs.best_depth(acceptance.alpha, self._limit)
+        depth = costs.best_depth(acceptance.alpha, self._limit, self._least_gain)
         if not self._lookahead and not depth:
             depth = trial_depth(costs)
             if not self._acceptance.exploration.tries(costs.explored_s(depth) / costs.decoding_s):
