@@ -21,7 +21,7 @@ _DEEPEST: Final = 8
 accepted."""
 _SURE: Final = 0.995
 """The highest acceptance rate that is believed."""
-_BRANCHED: Final = 0.9
+_BRANCHED: Final = 0.8
 """The share of the expected rate that drafts from many outcomes have reached in simulations."""
 _WIDE: Final = 0.9
 """The same for trees with two nodes a level, of which deep levels have fewer."""
