@@ -165,9 +165,10 @@ def test_a_process_without_a_model_imports_nothing_of_the_model_side(package):
 
 def test_decoding_needs_numpy_alone_but_for_what_is_compiled_where_that_is_wanted():
     known = {"numpy", "specmesh", *sys.stdlib_module_names}
-    unknown = {(m, file.name) for m, file in imports("decoding") if m.partition(".")[0] not in known}
+    found = imports("decoding")
+    unknown = {(m, file.name) for m, file in found if m.partition(".")[0] not in known}
     assert unknown == {("numba", "race_kernel.py")}
-    importers = {file.name for m, file in imports("decoding") if m.endswith(".race_kernel")}
+    importers = {file.name for m, file in found if m.endswith(".race_kernel")}
     assert importers == {"winner.py"}, "which imports it when it is asked to prepare"
 
 

@@ -88,13 +88,14 @@ def test_rows_of_other_types_and_layouts_are_left_to_numpy():
         choose(other, Sampling(0.8), 2)
 
 
-def test_code_is_compiled_anew_where_no_folder_can_keep_it(monkeypatch):
-    def no_folder(signature, *, cache=False, **options):
+@pytest.mark.parametrize("error", [RuntimeError, OSError, EOFError])
+def test_code_is_compiled_anew_where_the_disk_does_not_have_or_keep_it(monkeypatch, error):
+    def without_disk(signature, *, cache=False, **options):
         if cache:
-            raise RuntimeError("cannot cache function: no locator available")
+            raise error
         return jit(signature, **options)
 
     jit = numba.njit
-    monkeypatch.setattr(numba, "njit", no_folder)
+    monkeypatch.setattr(numba, "njit", without_disk)
     double = race_kernel._compiled_now(numba.int64(numba.int64))(lambda number: 2 * number)
     assert double(4) == 8

@@ -16,7 +16,7 @@ from specmesh.decoding.drafting import Drawn, TopK
 from specmesh.decoding.predict.acceptance_rate import MeshAcceptance
 from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
 from specmesh.decoding.predict.round_costs import RoundCosts
-from specmesh.decoding.trees.growth import Guess, is_last, next_level
+from specmesh.decoding.trees.growth import Guess, TreeGrowth, is_last, next_level
 from specmesh.decoding.trees.plan import (
     DEFAULT_WIDTH,
     MAX_WIDTH,
@@ -51,7 +51,8 @@ def one_round(
             )
             for (chance, _), each in zip(tips, said, strict=True)
         ]
-        level = next_level(guesses, plan.stop, plan.growth, num_nodes)
+        growth = plan.growth or TreeGrowth(num_nodes + 1, 0.0)
+        level = next_level(guesses, plan.stop, growth, num_nodes)
         grown = []
         for (_, on_path), each, children in zip(tips, said, level, strict=True):
             (right,) = rng.choices(range(len(each) + 1), [*each, 1 - sum(each)])
@@ -64,7 +65,7 @@ def one_round(
                 for rank, chance in enumerate(children.chances)
             ]
         tips = grown
-        if is_last(level, plan.stop, plan.growth, num_nodes):
+        if plan.growth and is_last(level, plan.stop, plan.growth, num_nodes):
             break
     outcome = TreeOutcome(num_nodes, num_levels, tuple(siblings))
     adaptive.observe(outcome, plan)
@@ -185,6 +186,46 @@ def test_a_good_drafter_pays_for_its_own_trials_after_a_bad_time():
     assert speed > 2 / TARGET_S
 
 
+def never_right(mesh: MeshAcceptance) -> AdaptiveTree:
+    """The trees of an answer that follows others, whose drafts have been wrong."""
+    AdaptiveTree(acceptance=mesh.rate()).observe(
+        TreeOutcome(1_000, 1_000, (Siblings((0.9,), None),) * 1_000)
+    )
+    return AdaptiveTree(acceptance=mesh.rate())
+
+
+@pytest.mark.parametrize(
+    ("level_s", "most_tokens", "depth"), [(0.5, 99.0, 4), (3.0, 99.0, 3), (0.5, 2.0, 2), (20, 9, 1)]
+)
+def test_a_trial_is_a_chain_of_several_tokens_if_they_take_no_longer_than_one_of_the_target(
+    level_s, most_tokens, depth
+):
+    """The first alone does not tell what each further one takes."""
+    adaptive = never_right(MeshAcceptance())
+    costs = RoundCosts(10.0, level_s, 3.0, alone_s=10.0, most_tokens=most_tokens)
+    plans = [adaptive.plan(costs) for _ in range(1_000)]
+    trials = [plan for plan in plans if plan is not None]
+    assert {(plan.depth, plan.growth, plan.trial) for plan in trials} == {(depth, None, True)}
+    spent = len(trials) * costs.explored_s(depth)
+    assert 0.5 * 1_000 * 10.0 < 100 * spent <= 1_000 * 10.0
+
+
+def test_short_answers_explore_together():
+    mesh, costs, num_trials = MeshAcceptance(), RoundCosts(10.0, 0.5, 3.0, alone_s=10.0), 0
+    for _ in range(100):
+        adaptive = never_right(mesh)
+        num_trials += sum(adaptive.plan(costs) is not None for _ in range(10))
+    assert num_trials == pytest.approx(1_000 * 0.01 * 10.0 / costs.explored_s(4), abs=1)
+
+
+def test_a_drafter_that_turns_bad_is_not_tried_on_what_it_has_earned():
+    mesh, costs = MeshAcceptance(), RoundCosts(10.0, 0.5, 3.0, alone_s=10.0)
+    adaptive = never_right(mesh)
+    adaptive._acceptance.exploration.won(1_000)
+    num_trials = sum(adaptive.plan(costs) is not None for _ in range(100))
+    assert num_trials <= (4 + 1) * 10.0 / costs.explored_s(4)
+
+
 outcomes = st.builds(
     lambda said: TreeOutcome(
         sum(len(each) for each, _ in said),
@@ -214,8 +255,9 @@ def test_whatever_happens_a_plan_can_be_sent(rounds, lookahead, width, costs):
     plan = adaptive.plan(costs)
     if plan is not None:
         assert 1 <= plan.depth <= MAX_LOOKAHEAD
-        assert 1 <= plan.growth.max_nodes <= (width or DEFAULT_WIDTH)
-        assert 0 <= plan.growth.least_worth <= 1
+        if plan.growth is not None:
+            assert 1 <= plan.growth.max_nodes <= (width or DEFAULT_WIDTH)
+            assert 0 <= plan.growth.least_worth <= 1
         assert 0 <= plan.stop.below <= 1
     assert plan is not None or not lookahead
 

@@ -79,7 +79,6 @@ class BranchPrediction(Strategy):
         self._acceptance = goal.acceptance.rate()
         self._others = goal.acceptance.rate(OTHER_OUTCOMES)
         """The rate at which a branch is right where the chain is not; only others read it."""
-        self._exploring = False
         self._growth = GrowingTree(task=0)
         self._head = 0
         """The node of the growth at which the committed tokens end."""
@@ -117,8 +116,8 @@ class BranchPrediction(Strategy):
         that task and may go on."""
         depth, ahead = min(self._lookahead, self._room), 0
         if depth < 1:
-            ahead = min(self._depth_ahead(), self._room - 1)
-            if decoding_on is not None and ahead < 1:
+            ahead = self._depth_ahead()
+            if decoding_on is not None and not ahead:
                 return []
         commands: list[Command] = [] if decoding_on is None else [Cancel(decoding_on)]
         if depth < 1:
@@ -224,10 +223,7 @@ class BranchPrediction(Strategy):
         self._acceptance.learn(outcome.trials)
         follows = self._follows.tokens
         if num_accepted == len(self._chain.tokens) and follows:
-            right = follows[0] == next_token
-            self._acceptance.learn([right])
-            if right and self._exploring:
-                self._acceptance.exploration.won()
+            self._acceptance.learn([follows[0] == next_token])
 
     def _right_branch(self, num_accepted: int, follows: Sequence[int]) -> int | None:
         """Return the growth node for this outcome: ``follows`` is the token after the accepted part
@@ -267,17 +263,18 @@ class BranchPrediction(Strategy):
         return int(min(MAX_DEPTH, self._capacity.most_tokens, num_worth))
 
     def _depth_ahead(self) -> int:
-        """Return how many tokens to draft while the target verifies; 0 where that is useless."""
+        """Return how many tokens to draft while the target verifies; 0 where that is useless or the
+        answer has no room for them."""
+        if self._room <= 1:
+            return 0
         cost = self._capacity.draft_cost
         if self._goal.lookahead is not None or cost is None:
             return self._draft_ahead
         alpha, costs = self._acceptance.alpha, self._capacity.drafter_costs
-        self._exploring = cost >= 1 or alpha <= self._capacity.token_cost
-        if costs is not None and not self._lookahead:
-            self._exploring |= not pays_ahead(costs, alpha, self._num_worth)
-        return (
-            int(self._acceptance.exploration.tries(cost)) if self._exploring else self._draft_ahead
-        )
+        pays = cost < 1 and alpha > self._capacity.token_cost
+        if pays and costs is not None and not self._lookahead:
+            pays = pays_ahead(costs, alpha, self._num_worth)
+        return self._draft_ahead if pays else int(self._acceptance.exploration.tries(cost))
 
     @property
     def _draft_ahead(self) -> int:

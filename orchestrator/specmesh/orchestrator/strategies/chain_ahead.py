@@ -28,8 +28,6 @@ class ChainAhead:
         """The current draft, if any."""
         self.acceptance = acceptance
         """The rate at which the target agrees with the drafter's tokens."""
-        self.exploring = False
-        """The latest draft was made although it was not expected to pay."""
         self._tokens = DraftChain()
 
     @property
@@ -56,8 +54,6 @@ class ChainAhead:
         trials = trials_of(self.path, said)
         num_equal = sum(trials)
         self.acceptance.learn(trials)
-        if self.exploring and num_equal:
-            self.acceptance.exploration.won()
         self._tokens = self._tokens.after(len(said))
         return num_equal == len(said)
 

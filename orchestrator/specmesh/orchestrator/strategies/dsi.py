@@ -320,9 +320,11 @@ class DSI(Strategy):
 
     def _next_draft(self, start: int) -> NextDraft | None:
         """Return the request for the heads to draft after a verdict on ``start`` or later."""
-        worth = self._reach.heads_depth(self._heads, next(iter(self._chains), None))
-        depth = min(worth, self._progress.draftable - start - 1)
-        return NextDraft(depth, num_choices=self._num_choices) if depth > 0 else None
+        room = self._progress.draftable - start - 1
+        if room < 1:
+            return None
+        depth = min(room, self._reach.heads_depth(self._heads, next(iter(self._chains), None)))
+        return NextDraft(depth, num_choices=self._num_choices) if depth else None
 
     @property
     def _num_choices(self) -> int:

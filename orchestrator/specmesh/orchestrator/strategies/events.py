@@ -153,7 +153,8 @@ class Capacity:
         costs = self.drafter_costs
         if costs is None or not costs.alone_s:
             return None
-        return (costs.level_s + costs.token_s + 2 * costs.saved_s) / costs.alone_s
+        verified_s = costs.token_s + max(0.0, costs.first_s)
+        return (costs.level_s + verified_s + 2 * costs.saved_s) / costs.alone_s
 
     @property
     def token_cost(self) -> float:

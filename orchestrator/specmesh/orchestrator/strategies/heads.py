@@ -148,13 +148,15 @@ class Heads(Strategy):
     def _next_draft(self) -> NextDraft | None:
         """Return the request for a draft below the verdict, which commits at least one token."""
         room, self._next_plan = self._room - 1, None
-        if not self._may_have_heads:
+        if room < 1 or not self._may_have_heads:
             return None
         self._next_plan = plan = self._adaptive.plan(self._capacity.heads_costs)
-        if plan is None or room < 1:
+        if plan is None:
             return None
-        growth = TreeGrowth(min(plan.growth.max_nodes, room), plan.growth.least_worth)
-        num_choices = min(NUM_CHOICES, growth.max_nodes)
+        growth, num_choices = None, 1
+        if plan.growth is not None:
+            growth = TreeGrowth(min(plan.growth.max_nodes, room), plan.growth.least_worth)
+            num_choices = min(NUM_CHOICES, growth.max_nodes)
         return NextDraft(min(plan.depth, room), growth, plan.stop, num_choices)
 
     @property

@@ -126,10 +126,8 @@ class HeadsAndDrafter(Heads):
         if self._lookahead is not None:  # a verification may commit lookahead + 1 tokens
             return 2 * self._lookahead + 1 - len(ahead.path)
         least = max(self._token_cost, IN_VAIN)
-        ahead.exploring = cost is not None and (
-            cost >= 1 or ahead.acceptance.alpha <= least or not self._pays
-        )
-        if cost is not None and ahead.exploring:
+        pays = cost is None or (cost < 1 and ahead.acceptance.alpha > least and self._pays)
+        if cost is not None and not pays:
             return int(ahead.acceptance.exploration.tries(cost))
         return int(min(MAX_AHEAD, ahead.acceptance.num_worth(least))) - len(ahead.path)
 

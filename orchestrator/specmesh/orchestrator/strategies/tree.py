@@ -64,12 +64,15 @@ class Tree(DraftThenVerify):
         if plan is None:
             return None
         depth = min(plan.depth, room)
-        # Replicas only have KV cache for the longest possible answer, and branches use it too.
-        growth = replace(plan.growth, max_nodes=min(plan.growth.max_nodes, room))
+        growth, num_choices = None, 1
+        if plan.growth is not None:
+            # Replicas only have KV cache for the longest possible answer, and branches use it too.
+            growth = replace(plan.growth, max_nodes=min(plan.growth.max_nodes, room))
+            num_choices = min(NUM_CHOICES, growth.max_nodes)
         return Draft(
             *(task, (), depth),
             levels_per_message=depth,
-            num_choices=min(NUM_CHOICES, growth.max_nodes),
+            num_choices=num_choices,
             stop=plan.stop,
             growth=growth,
         )

@@ -67,7 +67,7 @@ def _compiled_now(signature: Any) -> Callable[[Callable[..., Any]], Callable[...
         compiled: Callable[..., Any]
         try:
             compiled = numba.njit(signature, cache=True, error_model="numpy", nogil=True)(function)
-        except RuntimeError:  # There is no folder that it may write to.
+        except Exception:
             compiled = numba.njit(signature, error_model="numpy", nogil=True)(function)
         return compiled
 

@@ -38,6 +38,9 @@ _OPTIMISTIC_TRIALS: Final = 2.0
 """Accepted trials that ``num_worth`` adds to those observed."""
 _EXPLORED_SHARE: Final = 0.01
 """The share of the target's time that may go to drafts which are not expected to pay."""
+_MOST_EXPLORED: Final = 4.0
+"""The most that accepted drafts add up to, in verifications: a drafter that turns bad must not be
+tried on what it has earned."""
 
 
 class Exploration:
@@ -65,9 +68,9 @@ class Exploration:
         self._budget -= cost
         return True
 
-    def won(self, num_accepted: int = 1) -> None:
-        """Credit exploratory draft tokens that were accepted."""
-        self._budget += num_accepted
+    def won(self, num_accepted: int) -> None:
+        """Credit exploratory draft tokens that were accepted, each in place of a verification."""
+        self._budget = min(_MOST_EXPLORED, self._budget + num_accepted)
 
 
 class AcceptanceRate:

@@ -75,7 +75,8 @@ class TreePlan:
     """
 
     depth: int
-    growth: TreeGrowth
+    growth: TreeGrowth | None
+    """None for a chain."""
     stop: DraftStop
     price: float = 0.0
     trial: bool = False
@@ -134,7 +135,7 @@ class AdaptiveTree:
             if not self._acceptance.exploration.tries(costs.explored_s(depth) / costs.decoding_s):
                 return None
             stop = DraftStop(0.0, self._calibration.latest)
-            return TreePlan(depth, TreeGrowth(depth, 0.0), stop, trial=True)
+            return TreePlan(depth, None, stop, trial=True)
         rate = self._tokens_per_s(costs)
         below = min(1.0, rate * costs.marginal_s(depth) / self._acceptance.alpha)
         # Answers whose heads draft together all wait for the deepest tree.

@@ -39,8 +39,6 @@ class Chain:
     """Maps the confidence in a token to its probability of being accepted."""
     acceptance: AcceptanceRate = field(default_factory=AcceptanceRate)
     """The rate at which its tokens are accepted."""
-    exploring: bool = False
-    """The latest draft was made although it was not expected to pay."""
     task: TaskId | None = None
     task_start: int = 0
     silent: bool = False
@@ -99,8 +97,6 @@ class Chain:
         trials = DraftOutcome(accepted, tuple(confidences)).trials
         self.calibration.learn(confidences, trials)
         self.acceptance.learn(trials)
-        if self.exploring and accepted:
-            self.acceptance.exploration.won()
         return accepted
 
     def drop_committed(self, position: int) -> None:

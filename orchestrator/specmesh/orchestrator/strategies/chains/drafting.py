@@ -118,11 +118,9 @@ class DrafterChains:
     def _depth(self, chain: Chain) -> int:
         """Return the length of the next draft; 0 lets the target work alone for now."""
         if self._reach.is_worth_drafting(chain):
-            chain.exploring = False
             return min(self._progress.draftable - chain.end, MAX_DRAFT_TOKENS)
         chain.silent = True
-        chain.exploring = self._reach.explores(chain)
-        return int(chain.exploring)
+        return int(self._reach.explores(chain))
 
     def _draft(self, chain: Chain, depth: int, num_choices: int) -> Draft:
         reach, capacity = self._reach, self._reach.capacity
