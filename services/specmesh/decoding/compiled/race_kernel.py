@@ -36,6 +36,9 @@ _NUM_GROUPS = 8
 _GROUP_IDS = BLOCK_IDS // _NUM_GROUPS
 """A block that may hold the winner is searched by groups, of which most have no likely token."""
 
+_PART = 64
+"""The number of blocks that are passed over together where none can hold the winner."""
+
 # The compiler computes with the types of its operands: a shift by a signed number would make the
 # result of an unsigned one a float.
 _GAMMA, _FIRST_MIX, _SECOND_MIX = np.uint64(GOLDEN_GAMMA), np.uint64(MIX_1), np.uint64(MIX_2)
@@ -218,13 +221,20 @@ def find_winner(row: NDArray[np.float32], key: np.uint64, scale: float) -> int:
     for start in range(0, row.size, TILE_IDS):
         _find_groups(row, start, groups, sums)
         _bound_blocks(start // TILE_IDS, key, scale, groups, bits, bounds)
-        column = int(bounds.argmax()) if start == 0 else 0
-        for _ in range(BLOCK_STRIDE):
-            if bounds[column] >= found[3]:
-                found = _search_block(
-                    row, key, scale, start + column, bits[column], groups[:, column], found
-                )
-            column = (column + 1) % BLOCK_STRIDE
+        if start == 0:  # One good score spares the search of most blocks.
+            column = int(bounds.argmax())
+            found = _search_block(row, key, scale, column, bits[column], groups[:, column], found)
+            bounds[column] = -np.inf
+        for part in range(0, BLOCK_STRIDE, _PART):
+            num_able = 0
+            for column in range(part, part + _PART):
+                num_able += bounds[column] >= found[3]
+            if not num_able:
+                continue
+            for column in range(part, part + _PART):
+                if bounds[column] >= found[3]:
+                    first, drawn = start + column, bits[column]
+                    found = _search_block(row, key, scale, first, drawn, groups[:, column], found)
     winner, best, runner_up, _ = found
     is_sure = runner_up < _floor_below(best) < np.inf and not np.isnan(sums).any()
     return winner if is_sure else UNSURE
