@@ -117,9 +117,13 @@ async def test_rejection_mode_answers_within_the_vocabulary(client, prompts, sam
     mode = AcceptanceMode.REJECTION
     results = await all_of(
         *(
-            answer(client, prompt, **options, acceptance_mode=mode, strategy=strategy)
+            answer(client, prompt, **options, acceptance_mode=mode, **way)
             for prompt in prompts[:4]
-            for strategy in ("speculative", "tree", "heads-and-drafter")
+            for way in (
+                {"strategy": "speculative", "lookahead": 4},
+                {"strategy": "tree"},
+                {"strategy": "heads-and-drafter"},
+            )
         )
     )
     for result in results:
