@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tests.orchestrator.answers import alone, collect, request
 from tests.orchestrator.peers import Drafter, Verifier
@@ -13,6 +14,7 @@ from tests.orchestrator.transcripts import drafted, verified
 from tests.orchestrator.world import Chances
 
 from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.predict.acceptance_rate import HEADS_LEVELS
 from specmesh.decoding.trees.best_chain import BestChain
 from specmesh.decoding.trees.merge import DrawnTree, merge
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
@@ -243,3 +245,19 @@ def test_without_heads_a_chain_that_pays_is_drafted_meanwhile():
     assert (commit, cancel, verify) == (Commit((7,), 0), Cancel(1), Verify(2, (), EMPTY))
     assert isinstance(draft, Draft)
     assert draft.depth > 1
+
+
+def test_a_trial_of_the_heads_does_not_set_the_drafter_going():
+    goal = Goal(10_000)
+    goal.acceptance.rate(HEADS_LEVELS).learn([False] * 5_000)
+    strategy = HeadsAndDrafter(goal)
+    slow = replace(NO_HEADS, drafter_s=0.06, target_token_s=0.02)
+    strategy.start(replace(slow, heads_s=0.02, heads_depth=4))
+    trials, task = [], 1
+    for _ in range(3_000):
+        for command in strategy.handle(verified(task, says=7, more=True)):
+            if isinstance(command, Verify):
+                task = command.task
+                trials.append(command.next_draft is not None)
+            assert not isinstance(command, Draft) or command.depth == 1
+    assert any(trials)

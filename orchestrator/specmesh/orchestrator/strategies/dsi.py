@@ -220,7 +220,8 @@ class DSI(Strategy):
 
     def _go_on(self) -> list[Command]:
         cancelled, commands = self._cut_off(), list[Command]()
-        missing, least = self._checks.current(len(self._text)) is None, self._least_tokens()
+        missing = self._checks.current(len(self._text)) is None
+        least = self._least_tokens() if missing else 0
         if missing and not least:
             commands.append(self._verify(self._preferred_chain(), len(self._text)))
         # Drafts come first, because their tokens have to be verified in turn.

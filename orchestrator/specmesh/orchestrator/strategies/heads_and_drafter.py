@@ -126,16 +126,15 @@ class HeadsAndDrafter(Heads):
         if self._lookahead is not None:  # a verification may commit lookahead + 1 tokens
             return 2 * self._lookahead + 1 - len(ahead.path)
         least = max(self._token_cost, IN_VAIN)
-        pays = cost is None or (cost < 1 and ahead.acceptance.alpha > least and self._pays)
-        if cost is not None and not pays:
+        if cost is not None and (cost >= 1 or ahead.acceptance.alpha <= least or not self._pays):
             return int(ahead.acceptance.exploration.tries(cost))
         return int(min(MAX_AHEAD, ahead.acceptance.num_worth(least))) - len(ahead.path)
 
     @property
     def _pays(self) -> bool:
-        """True if the chain is expected to pay, or joins a tree of the heads."""
-        costs = self._capacity.drafter_costs
-        if self._next_plan is not None or costs is None or not costs.alone_s:
+        """True if the chain is expected to pay, or joins trees of the heads that do."""
+        costs, plan = self._capacity.drafter_costs, self._next_plan
+        if (plan is not None and not plan.trial) or costs is None or not costs.alone_s:
             return True
         return pays_ahead(costs, self._ahead.acceptance.alpha, self._num_worth)
 

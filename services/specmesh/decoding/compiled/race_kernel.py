@@ -58,7 +58,9 @@ _LOG = (0.030449005, -0.131581825, 0.285272681, -0.490230723, 0.999235484, 0.000
 _LOG_ERROR = 2e-5
 _MOST_NOISE = math.log(BLOCK_IDS) + _LOG_ERROR
 
-_compiled = numba.njit(error_model="numpy", nogil=True)
+# The interpreter's lock is kept. To give it up for each row would be to wait for a busy event loop
+# after each: five times the time for 64 rows beside one that is busy for nine tenths of it.
+_compiled = numba.njit(error_model="numpy")
 """Compiles a function together with those that call it."""
 
 
@@ -69,9 +71,9 @@ def _compiled_now(signature: Any) -> Callable[[Callable[..., Any]], Callable[...
     def compile_now(function: Callable[..., Any]) -> Callable[..., Any]:
         compiled: Callable[..., Any]
         try:
-            compiled = numba.njit(signature, cache=True, error_model="numpy", nogil=True)(function)
-        except Exception:
-            compiled = numba.njit(signature, error_model="numpy", nogil=True)(function)
+            compiled = numba.njit(signature, cache=True, error_model="numpy")(function)
+        except Exception:  # whatever keeps it from the disk: no folder, no space, a broken file
+            compiled = numba.njit(signature, error_model="numpy")(function)
         return compiled
 
     return compile_now

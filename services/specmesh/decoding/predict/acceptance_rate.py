@@ -79,7 +79,8 @@ class AcceptanceRate:
     def __init__(self, decay: float = _DECAY) -> None:
         self._decay = decay
         self._accepted, self._tried = PRIOR_ALPHA * _PRIOR_TRIALS, _PRIOR_TRIALS
-        self._exploration = Exploration()
+        self.exploration = Exploration()
+        """The budget of all answers for drafts from this source that are not expected to pay."""
 
     @property
     def alpha(self) -> float:
@@ -95,11 +96,6 @@ class AcceptanceRate:
     def common(self) -> AcceptanceRate:
         """The rate of all answers, which is this one."""
         return self
-
-    @property
-    def exploration(self) -> Exploration:
-        """The budget of all answers for drafts from this source that are not expected to pay."""
-        return self.common._exploration
 
     def num_worth(self, cost: float) -> float:
         """Return the number of consecutive draft tokens that are all accepted with a probability of
@@ -133,6 +129,7 @@ class AnswersRate(AcceptanceRate):
     ) -> None:
         super().__init__(decay)
         self._everyone = everyone
+        self.exploration = everyone.exploration
         self._num_assumed = num_assumed
         self._accepted = self._tried = 0.0
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from itertools import accumulate
 
 from specmesh.decoding.predict.closed_forms import expected_tokens, min_lookahead
 from specmesh.decoding.predict.lookahead import MAX_LOOKAHEAD
-from specmesh.decoding.predict.round_costs import PAYS
+from specmesh.decoding.predict.round_costs import PAYS, RoundCosts
 from specmesh.orchestrator.strategies.chains.chain import Chain
 from specmesh.orchestrator.strategies.chains.dsi_rate import IN_VAIN, dsi_rate
 from specmesh.orchestrator.strategies.events import Capacity
@@ -60,9 +61,9 @@ class Reach:
         costs, alpha = self.capacity.drafter_costs, chain.acceptance.alpha
         if self._given is not None or costs is None or not costs.alone_s:
             return True
-        if dsi_rate(costs, self._parallelism, alpha) * costs.decoding_s > PAYS:
+        if _pays_ahead(costs, self._parallelism, alpha):
             return True
-        return self._has_own_replica and costs.best_depth(alpha, MAX_LOOKAHEAD) > 0
+        return self._has_own_replica and _pays_to_wait_for(costs, alpha)
 
     def heads_depth(self, heads: Chain, chain: Chain | None) -> int:
         """Return how many levels heads draft with each verdict, in case it rejects a token of
@@ -145,6 +146,17 @@ class Reach:
     @property
     def _parallelism(self) -> int:
         return max(1, self.capacity.num_verifiers)
+
+
+# Asked at each token; while the target decodes on, the answer stays the same.
+@lru_cache(maxsize=1024)
+def _pays_ahead(costs: RoundCosts, num_verifiers: int, alpha: float) -> bool:
+    return dsi_rate(costs, num_verifiers, alpha) * costs.decoding_s > PAYS
+
+
+@lru_cache(maxsize=1024)
+def _pays_to_wait_for(costs: RoundCosts, alpha: float) -> bool:
+    return costs.best_depth(alpha, MAX_LOOKAHEAD) > 0
 
 
 def best_heads_depth(
