@@ -1,9 +1,12 @@
 """The winner of a race in a single pass over the logits, compiled by numba.
 
-Part after part of the row comes from memory once. The highest logits of its blocks, with the
-highest noise of each, say which tokens could still win, and only these are scored, while the part
+Tile after tile of the row comes from memory once. The highest logits of its blocks, with the
+highest noise of each, say which tokens could still win, and only these are scored, while the tile
 is in the processor's cache. What is found is what ``specmesh.decoding.race`` finds: noise.py
 describes the noise and its blocks.
+
+It is all in one file, because numba compiles again what it has left on the disk when this file has
+changed, but not when another has.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from specmesh.decoding.compiled.prefetch import prefetch
 from specmesh.decoding.noise import (
     BLOCK_IDS,
     BLOCK_STRIDE,
@@ -38,6 +42,11 @@ _GROUP_IDS = BLOCK_IDS // _NUM_GROUPS
 
 _PART = 64
 """The number of blocks that are passed over together where none can hold the winner."""
+_LEAD = 2.0
+"""Blocks whose bounds are this near the highest of their tile are searched before the others. The
+scores found in them spare the search of half of these."""
+_CACHE_LINE = 16
+"""The number of logits that come from memory together."""
 
 # The compiler computes with the types of its operands: a shift by a signed number would make the
 # result of an unsigned one a float.
@@ -119,21 +128,32 @@ def _find_groups(
     num_ids = _GROUP_IDS * BLOCK_STRIDE
     for group in range(_NUM_GROUPS):
         first = start + group * num_ids
-        if first + num_ids <= row.size:
-            ids = row[first : first + num_ids].reshape(_GROUP_IDS, BLOCK_STRIDE)
-            for column in range(BLOCK_STRIDE):
+        if first + num_ids > row.size:
+            _find_last_group(row, first, groups[group], sums)
+            continue
+        ids = row[first : first + num_ids].reshape(_GROUP_IDS, BLOCK_STRIDE)
+        for line in range(0, BLOCK_STRIDE, _CACHE_LINE):
+            for member in range(_GROUP_IDS):  # The next group comes while this one is passed over.
+                prefetch(row, first + num_ids + member * BLOCK_STRIDE + line)
+            for column in range(line, line + _CACHE_LINE):
                 highest, total = ids[0, column], ids[0, column]
                 for member in range(1, _GROUP_IDS):
                     highest = max(highest, ids[member, column])
                     total += ids[member, column]
                 groups[group, column] = highest
                 sums[column] += total
-        else:
-            groups[group] = -np.inf
-            for at in range(first, row.size, BLOCK_STRIDE):
-                for column in range(min(BLOCK_STRIDE, row.size - at)):
-                    groups[group, column] = max(groups[group, column], row[at + column])
-                    sums[column] += row[at + column]
+
+
+@_compiled
+def _find_last_group(
+    row: NDArray[np.float32], first: int, group: NDArray[np.float32], sums: NDArray[np.float32]
+) -> None:
+    """Do the same for the group of the tokens from ``first`` on, which the row does not fill."""
+    group[:] = -np.inf
+    for at in range(first, row.size, BLOCK_STRIDE):
+        for column in range(min(BLOCK_STRIDE, row.size - at)):
+            group[column] = max(group[column], row[at + column])
+            sums[column] += row[at + column]
 
 
 @_compiled
@@ -143,10 +163,11 @@ def _bound_blocks(
     scale: float,
     groups: NDArray[np.float32],
     bits: NDArray[np.uint64],
+    noise: NDArray[np.float64],
     bounds: NDArray[np.float64],
 ) -> None:
-    """Write what was drawn for each block of a tile to ``bits``, and a bound of the scores of its
-    tokens to ``bounds``, ``[BLOCK_STRIDE]`` each.
+    """Write what was drawn for each block of a tile to ``bits``, a bound of the noise of its tokens
+    to ``noise`` and one of their scores to ``bounds``, ``[BLOCK_STRIDE]`` each.
 
     The exponential variable that belongs to the uniform number 1 - x is -log(1 - x), which is more
     than the first terms of its series.
@@ -155,11 +176,23 @@ def _bound_blocks(
     for column in range(BLOCK_STRIDE):
         bits[column] = _mixed(first + np.uint64(column), key)
         x = 1.0 - _uniform(bits[column])
-        noise = _MOST_NOISE - _rough_log(x * (1.0 + x * (1 / 2 + x * (1 / 3 + x * (1 / 4)))))
+        least = x * (1.0 + x * (1 / 2 + x * (1 / 3 + x * (1 / 4))))
+        noise[column] = _MOST_NOISE - _rough_log(least)
         highest = groups[0, column]
         for group in range(1, _NUM_GROUPS):
             highest = max(highest, groups[group, column])
-        bounds[column] = highest * scale + noise
+        bounds[column] = highest * scale + noise[column]
+
+
+@_compiled
+def _highest(bounds: NDArray[np.float64]) -> float:
+    """Return the highest of ``bounds`` ``[BLOCK_STRIDE]``."""
+    # A single maximum would have each comparison wait for the one before.
+    maxima = bounds[:_PART].copy()
+    for part in range(_PART, BLOCK_STRIDE, _PART):
+        for column in range(_PART):
+            maxima[column] = max(maxima[column], bounds[part + column])
+    return float(maxima.max())
 
 
 @_compiled
@@ -175,30 +208,33 @@ def _search_block(
     scale: float,
     first: int,
     drawn: np.uint64,
+    most_noise: float,
     maxima: NDArray[np.float32],
     found: tuple[int, float, float, float],
 ) -> tuple[int, float, float, float]:
     """Return what is ``found`` with the block of the token ``first``, for which ``drawn`` was
-    drawn and whose groups have the ``maxima`` ``[8]``: the winner, its score, the next highest
-    score, and a floor that the winner's score reaches."""
+    drawn, whose noise is at most ``most_noise`` and whose groups have the ``maxima`` ``[8]``: the
+    winner, its score, the next highest score, and a floor that the winner's score reaches."""
     winner, best, runner_up, floor = found
     least = math.log(_uniform(drawn)) * (-1 / BLOCK_IDS)
-    noise = -math.log(least)
     noisiest = first + np.int64(drawn & _PLACE) * BLOCK_STRIDE
-    if noisiest < row.size:  # Its score spares the search for those of most others.
-        floor = max(floor, _floor_below(row[noisiest] * scale + noise))
     for group in range(_NUM_GROUPS):
-        if maxima[group] * scale + noise < floor:
+        if maxima[group] * scale + most_noise < floor:
             continue
         start = first + group * _GROUP_IDS * BLOCK_STRIDE
         end = min(start + _GROUP_IDS * BLOCK_STRIDE, row.size)
         for token in range(start, end, BLOCK_STRIDE):
-            score = row[token] * scale + noise
-            if score < floor:
+            scaled = row[token] * scale
+            if scaled + most_noise < floor:
                 continue
-            if token != noisiest:
-                excess = math.log(_uniform(_mixed(np.uint64(token), key)))
-                score = row[token] * scale - math.log(least - excess)
+            if token == noisiest:
+                score = scaled - math.log(least)
+            else:
+                uniform = _uniform(_mixed(np.uint64(token), key))
+                excess = max(0.0, -_rough_log(uniform) - _LOG_ERROR)
+                if scaled - _rough_log(least + excess) + _LOG_ERROR < floor:
+                    continue
+                score = scaled - math.log(least - math.log(uniform))
             if score > best:
                 winner, best, runner_up = token, score, best
                 floor = max(floor, _floor_below(best))
@@ -216,27 +252,25 @@ def find_winner(row: NDArray[np.float32], key: np.uint64, scale: float) -> int:
     """
     groups = np.empty((_NUM_GROUPS, BLOCK_STRIDE), np.float32)
     bits = np.empty(BLOCK_STRIDE, np.uint64)
-    bounds = np.empty(BLOCK_STRIDE)
+    noise, bounds = np.empty(BLOCK_STRIDE), np.empty(BLOCK_STRIDE)
     # A logit that is NaN makes one of these NaN; it may leave the maxima as they are.
     sums = np.zeros(BLOCK_STRIDE, np.float32)
     found = (UNSURE, -np.inf, -np.inf, -1e300)
     for start in range(0, row.size, TILE_IDS):
         _find_groups(row, start, groups, sums)
-        _bound_blocks(start // TILE_IDS, key, scale, groups, bits, bounds)
-        if start == 0:  # One good score spares the search of most blocks.
-            column = int(bounds.argmax())
-            found = _search_block(row, key, scale, column, bits[column], groups[:, column], found)
-            bounds[column] = -np.inf
-        for part in range(0, BLOCK_STRIDE, _PART):
-            num_able = 0
-            for column in range(part, part + _PART):
-                num_able += bounds[column] >= found[3]
-            if not num_able:
-                continue
-            for column in range(part, part + _PART):
-                if bounds[column] >= found[3]:
-                    first, drawn = start + column, bits[column]
-                    found = _search_block(row, key, scale, first, drawn, groups[:, column], found)
+        _bound_blocks(start // TILE_IDS, key, scale, groups, bits, noise, bounds)
+        for least in (_highest(bounds) - _LEAD, -np.inf):
+            for part in range(0, BLOCK_STRIDE, _PART):
+                floor, num_able = max(found[3], least), 0
+                for column in range(part, part + _PART):
+                    num_able += bounds[column] >= floor
+                if not num_able:
+                    continue
+                for column in range(part, part + _PART):
+                    if bounds[column] >= max(found[3], least):
+                        bounds[column] = -np.inf
+                        block = start + column, bits[column], noise[column], groups[:, column]
+                        found = _search_block(row, key, scale, *block, found)
     winner, best, runner_up, _ = found
     is_sure = runner_up < _floor_below(best) < np.inf and not np.isnan(sums).any()
     return winner if is_sure else UNSURE
