@@ -1,6 +1,6 @@
 import pytest
 
-from specmesh.decoding.compiled import winner as compiled
+from specmesh.decoding.compiled import choice as compiled
 
 
 @pytest.fixture(autouse=True, scope="session")

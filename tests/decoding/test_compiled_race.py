@@ -1,14 +1,20 @@
-"""The compiled search for the winner of a race, against the race's dense form."""
+"""Tokens chosen by compiled code, against the dense form of the race and against numpy."""
+
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoding.test_race import SHAPES, dense_scores, logits_of
 
-from specmesh.decoding.compiled import race_kernel
-from specmesh.decoding.compiled import winner as compiled
+from specmesh.decoding import noise
+from specmesh.decoding.compiled import choice as compiled
+from specmesh.decoding.compiled import functions
+from specmesh.decoding.compiled.rows_kernel import find_tokens_for
 from specmesh.decoding.noise import TILE_IDS, Purpose, stream_key
 from specmesh.decoding.sampling import Sampling, choose
 
@@ -20,8 +26,30 @@ def prepared():
     compiled.prepare()
 
 
+@pytest.fixture
+def threads():
+    """Sets the number of threads of a forward pass for a test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
 def found(row, temperature, seed, position):
-    return compiled.find_winner(row, temperature, stream_key(seed, position, Purpose.COUPLED))
+    if not compiled.suits(row):
+        return None
+    return compiled.find_token(row, temperature, stream_key(seed, position, Purpose.COUPLED))
+
+
+def found_at_once(rows, temperatures, keys):
+    """The tokens of all ``rows``, which must not be copies of what is passed over."""
+    where = rows.ctypes.data, rows.strides[0]
+    return compiled.find_tokens(
+        [
+            compiled.Row(where[0] + number * where[1], temperature, key)
+            for number, (temperature, key) in enumerate(zip(temperatures, keys, strict=True))
+        ],
+        rows.shape[1],
+    )
 
 
 @settings(deadline=None, max_examples=100)
@@ -88,14 +116,76 @@ def test_rows_of_other_types_and_layouts_are_left_to_numpy():
         choose(other, Sampling(0.8), 2)
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_rows_are_found_at_once_as_one_by_one(size, num_threads, threads):
+    threads(num_threads)
+    rows = np.array([logits_of(shape, size, 3) for shape in sorted(SHAPES) * 2])
+    keys = [stream_key(2**64 - 1, each, Purpose.COUPLED) for each in range(len(rows))]
+    temperatures = [0.0, 0.8, 1.5] * len(rows)
+    expected = [
+        compiled.find_token(row, temperature, key) if temperature else row.argmax()
+        for row, temperature, key in zip(rows, temperatures, keys, strict=False)
+    ]
+    assert found_at_once(rows, temperatures[: len(rows)], keys) == expected
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_lowest_of_the_likeliest_tokens_is_found(size):
+    rng = np.random.default_rng(size)
+    rows = rng.integers(-3, 3, (20, size)).astype(np.float32)
+    rows[rng.random(rows.shape) < 0.5] = -np.inf
+    rows[:, size // 2] = -2.0  # so that each has a finite logit
+    assert found_at_once(rows, [0.0] * 20, [0] * 20) == rows.argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("size", [1, 600, 70_000])
+def test_only_broken_rows_among_several_are_left_to_numpy(size, bad, temperature):
+    rows = np.array([logits_of("normal", size)] * 4)
+    for number, place in enumerate((0, size // 2, size - 1)):
+        rows[number, place] = bad
+    *broken, whole = found_at_once(rows, [temperature] * 4, [5] * 4)
+    assert broken == [None] * 3
+    assert whole is not None
+    rows[:] = -np.inf
+    assert found_at_once(rows, [temperature] * 4, [5] * 4) == [None] * 4
+
+
+def test_several_threads_find_tokens_at_the_same_time():
+    rows = np.array([logits_of("normal", 70_000, seed) for seed in range(8)])
+    keys = list(range(8))
+    expected = [compiled.find_token(row, 0.8, key) for row, key in zip(rows, keys, strict=True)]
+    with ThreadPoolExecutor(4) as pool:
+        told = pool.map(lambda _: found_at_once(rows, [0.8] * 8, keys), range(40))
+        assert list(told) == [expected] * 40
+
+
 @pytest.mark.parametrize("error", [RuntimeError, OSError, EOFError])
 def test_code_is_compiled_anew_where_the_disk_does_not_have_or_keep_it(monkeypatch, error):
     def without_disk(signature, *, cache=False, **options):
         if cache:
             raise error
-        return jit(signature, **options)
+        return compile_for(signature, **options)
 
-    jit = numba.njit
-    monkeypatch.setattr(numba, "njit", without_disk)
-    double = race_kernel._compiled_now(numba.int64(numba.int64))(lambda number: 2 * number)
-    assert double(4) == 8
+    compile_for = numba.cfunc
+    monkeypatch.setattr(numba, "cfunc", without_disk)
+    doubling = functions._compiled(double)
+    table = (ctypes.c_int64 * 1)(4)
+    ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(doubling.address)(table)
+    assert table[0] == 8
+
+
+def double(table):
+    table[0] *= 2
+
+
+def test_kept_code_is_that_of_these_sources(tmp_path, monkeypatch):
+    before = functions._sources()
+    changed = tmp_path / "noise.py"
+    changed.write_text("GOLDEN_GAMMA = 1")
+    monkeypatch.setattr(noise, "__file__", str(changed))
+    assert functions._sources() != before
+    one, other = (find_tokens_for(each) for each in (before, functions._sources()))
+    assert one.__closure__[0].cell_contents != other.__closure__[0].cell_contents

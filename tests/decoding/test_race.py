@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmesh.decoding.compiled import winner as compiled
+from specmesh.decoding.compiled import choice as compiled
 from specmesh.decoding.logits_row import SMALL, LogitsRow
 from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.race import Race, winner
@@ -62,7 +62,7 @@ def search(request, monkeypatch):
     if request.param == "compiled":
         compiled.prepare()
     else:
-        monkeypatch.setattr(compiled, "_find", None)
+        monkeypatch.setattr(compiled, "_functions", None)
 
 
 @pytest.mark.usefixtures("search")
@@ -88,7 +88,7 @@ def test_winner_of_a_row_without_its_likeliest_tokens_is_found():
 
 
 def test_noise_of_tokens_that_are_too_unlikely_is_not_computed(monkeypatch):
-    monkeypatch.setattr(compiled, "_find", None)
+    monkeypatch.setattr(compiled, "_functions", None)
     monkeypatch.delattr("specmesh.decoding.race.BlockNoise")
     row = logits_of("peaked", 70_000)
     scores = dense_scores(row, 0.02, 9, 3)

@@ -55,7 +55,7 @@ async def test_every_strategy_gives_the_same_answer(processes, client, prompts, 
             expected = await answer(client, prompt, **options, strategy="autoregressive")
             told = await all_of(
                 *(answer(own, prompt, **options, strategy=strategy) for strategy in WITHOUT_HEADS),
-                # With a lookahead, drafts are made also where they do not pay: beside other answers.
+                # A lookahead has drafts made also where they do not pay: beside other answers.
                 answer(own, prompt, **options, strategy="tree", width=8, lookahead=4),
                 answer(own, prompt, **options, strategy="branch-prediction", width=8, lookahead=4),
             )

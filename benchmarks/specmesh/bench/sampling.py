@@ -19,7 +19,7 @@ from rich.console import Console
 
 from specmesh.cli.tables import WholeTable
 from specmesh.decoding.acceptance import verify
-from specmesh.decoding.compiled import winner as compiled
+from specmesh.decoding.compiled import choice as compiled
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.noise import Purpose, uniforms
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose

@@ -1,9 +1,10 @@
-"""The tokens that a device may find for a verification while it has the logits."""
+"""The tokens that may be found for a verification together with those of others."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from specmesh.decoding.noise import Purpose, stream_key
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 
 
@@ -12,8 +13,8 @@ class OwnTokens:
     """The tokens with the highest scores after the nodes of a tree below a prefix of ``position``
     tokens: of their logits if ``greedy``, else with the noise of coupled mode.
 
-    ``found`` are those, by node, that the device that computed the logits has found. There need not
-    be any: a verification finds them by itself.
+    ``found`` are those, by node, that were found when the logits were computed. There need not be
+    any: a verification finds them by itself.
     """
 
     greedy: bool
@@ -32,6 +33,10 @@ class OwnTokens:
         if not greedy and not sampling.cuts_at_most_nucleus:
             return None
         return cls(greedy, sampling.temperature, sampling.seed, position)
+
+    def key_at(self, depth: int) -> int:
+        """Return the key of the noise for the token ``depth`` tokens below the prefix."""
+        return stream_key(self.seed, self.position + depth, Purpose.COUPLED)
 
     def below(self, node: int, depth: int) -> OwnTokens:
         """Return the same for a tree below ``node``, which is ``depth`` tokens below the prefix:

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.compiled import winner as compiled
+from specmesh.decoding.compiled import choice as compiled
 from specmesh.decoding.logits_row import LARGE, NO_WEIGHT, LogitsRow, Values
 from specmesh.decoding.maxima import epsilon, likeliest, lowest, nth_highest
 from specmesh.decoding.noise import (
@@ -49,9 +49,9 @@ _FEW_GROUPS = 32
 def winner(row: LogitsRow, seed: int, position: int, purpose: Purpose) -> int:
     """Return the token of ``row`` with the highest score, log-weight + Gumbel noise; ties go to the
     lower id."""
-    if row.token_ids is None:
+    if row.token_ids is None and compiled.suits(row.logits):
         key = stream_key(seed, position, purpose)
-        token = compiled.find_winner(row.logits, row.temperature, key)
+        token = compiled.find_token(row.logits, row.temperature, key)
         if token is not None:
             return token
     if row.is_large:

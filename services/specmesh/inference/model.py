@@ -175,8 +175,8 @@ class SequenceState(Protocol):
 class ForwardRequest:
     """One sequence's part of a forward pass, which computes ``sequence.score(tree)``.
 
-    ``own`` are tokens to find in the logits. The model finds them, or, if other requests of the
-    pass want some as well, the engine finds the first of each together.
+    ``own`` are tokens to find in the logits: by the model, or by the engine for all requests of a
+    pass together.
     """
 
     sequence: SequenceState

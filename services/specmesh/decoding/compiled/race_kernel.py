@@ -4,22 +4,17 @@ Tile after tile of the row comes from memory once. The highest logits of its blo
 highest noise of each, say which tokens could still win, and only these are scored, while the tile
 is in the processor's cache. What is found is what ``specmesh.decoding.race`` finds: noise.py
 describes the noise and its blocks.
-
-It is all in one file, because numba compiles again what it has left on the disk when this file has
-changed, but not when another has.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.compiled.prefetch import prefetch
+from specmesh.decoding.compiled.intrinsics import prefetch
 from specmesh.decoding.noise import (
     BLOCK_IDS,
     BLOCK_STRIDE,
@@ -36,8 +31,8 @@ are so near each other that rounding decides."""
 
 _SLACK, _RELATIVE_SLACK = 1e-9, 1e-13
 """More than the rounding errors of scores."""
-_NUM_GROUPS = 8
-_GROUP_IDS = BLOCK_IDS // _NUM_GROUPS
+NUM_GROUPS = 8
+_GROUP_IDS = BLOCK_IDS // NUM_GROUPS
 """A block that may hold the winner is searched by groups, of which most have no likely token."""
 
 _PART = 64
@@ -67,28 +62,13 @@ _LOG = (0.030449005, -0.131581825, 0.285272681, -0.490230723, 0.999235484, 0.000
 _LOG_ERROR = 2e-5
 _MOST_NOISE = math.log(BLOCK_IDS) + _LOG_ERROR
 
-# The interpreter's lock is kept. To give it up for each row would be to wait for a busy event loop
-# after each: five times the time for 64 rows beside one that is busy for nine tenths of it.
-_compiled = numba.njit(error_model="numpy")
+compiled = numba.njit(error_model="numpy")
 """Compiles a function together with those that call it."""
+inlined = numba.njit(error_model="numpy", inline="always")
+"""The same, faster, for a function that is called in one place."""
 
 
-def _compiled_now(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile a function for ``signature`` when it is defined, which takes two seconds, or read
-    what an earlier process has left on the disk."""
-
-    def compile_now(function: Callable[..., Any]) -> Callable[..., Any]:
-        compiled: Callable[..., Any]
-        try:
-            compiled = numba.njit(signature, cache=True, error_model="numpy")(function)
-        except Exception:  # whatever keeps it from the disk: no folder, no space, a broken file
-            compiled = numba.njit(signature, error_model="numpy")(function)
-        return compiled
-
-    return compile_now
-
-
-@_compiled
+@compiled
 def _mixed(number: np.uint64, key: np.uint64) -> np.uint64:
     """Return output ``number`` of SplitMix64, seeded with ``key``."""
     z = key + _GAMMA + _GAMMA * number
@@ -97,13 +77,13 @@ def _mixed(number: np.uint64, key: np.uint64) -> np.uint64:
     return z ^ (z >> _SHIFTS[2])
 
 
-@_compiled
+@compiled
 def _uniform(bits: np.uint64) -> float:
     """Return uniform noise as ``specmesh.decoding.noise`` does."""
     return np.uint64((bits >> _LOW_BITS) | _ONE).view(np.float64) - _HALF_CELL
 
 
-@_compiled
+@compiled
 def _rough_log(x: float) -> float:
     """Return log(x) of a normal number above 0 with an error below ``_LOG_ERROR``.
 
@@ -119,14 +99,14 @@ def _rough_log(x: float) -> float:
     return exponent * _LOG_2 + log
 
 
-@_compiled
-def _find_groups(
+@compiled
+def find_groups(
     row: NDArray[np.float32], start: int, groups: NDArray[np.float32], sums: NDArray[np.float32]
 ) -> None:
     """Write the highest logits of the groups of the tile from ``start`` to ``groups`` ``[8,
     BLOCK_STRIDE]``, and add all logits to ``sums`` ``[BLOCK_STRIDE]``."""
     num_ids = _GROUP_IDS * BLOCK_STRIDE
-    for group in range(_NUM_GROUPS):
+    for group in range(NUM_GROUPS):
         first = start + group * num_ids
         if first + num_ids > row.size:
             _find_last_group(row, first, groups[group], sums)
@@ -144,19 +124,20 @@ def _find_groups(
                 sums[column] += total
 
 
-@_compiled
+@compiled
 def _find_last_group(
     row: NDArray[np.float32], first: int, group: NDArray[np.float32], sums: NDArray[np.float32]
 ) -> None:
     """Do the same for the group of the tokens from ``first`` on, which the row does not fill."""
-    group[:] = -np.inf
+    for column in range(BLOCK_STRIDE):
+        group[column] = -np.inf
     for at in range(first, row.size, BLOCK_STRIDE):
         for column in range(min(BLOCK_STRIDE, row.size - at)):
             group[column] = max(group[column], row[at + column])
             sums[column] += row[at + column]
 
 
-@_compiled
+@compiled
 def _bound_blocks(
     tile: int,
     key: np.uint64,
@@ -179,29 +160,42 @@ def _bound_blocks(
         least = x * (1.0 + x * (1 / 2 + x * (1 / 3 + x * (1 / 4))))
         noise[column] = _MOST_NOISE - _rough_log(least)
         highest = groups[0, column]
-        for group in range(1, _NUM_GROUPS):
+        for group in range(1, NUM_GROUPS):
             highest = max(highest, groups[group, column])
         bounds[column] = highest * scale + noise[column]
 
 
-@_compiled
-def _highest(bounds: NDArray[np.float64]) -> float:
-    """Return the highest of ``bounds`` ``[BLOCK_STRIDE]``."""
+@compiled
+def _highest(bounds: NDArray[np.float64], maxima: NDArray[np.float64]) -> float:
+    """Return the highest of ``bounds`` ``[BLOCK_STRIDE]``, and overwrite ``maxima`` ``[_PART]``."""
     # A single maximum would have each comparison wait for the one before.
-    maxima = bounds[:_PART].copy()
+    for column in range(_PART):
+        maxima[column] = bounds[column]
     for part in range(_PART, BLOCK_STRIDE, _PART):
         for column in range(_PART):
             maxima[column] = max(maxima[column], bounds[part + column])
-    return float(maxima.max())
+    highest = maxima[0]
+    for column in range(1, _PART):
+        highest = max(highest, maxima[column])
+    return float(highest)
 
 
-@_compiled
+@compiled
+def holds_nan(sums: NDArray[np.float32]) -> bool:
+    """Return whether one of ``sums`` is NaN."""
+    num_nan = 0
+    for total in sums:
+        num_nan += total != total  # noqa: PLR0124 - only NaN is not itself
+    return num_nan > 0
+
+
+@compiled
 def _floor_below(score: float) -> float:
     """Return a number below all scores that rounding may have made ``score``."""
     return score - _SLACK - _RELATIVE_SLACK * abs(score)
 
 
-@_compiled
+@compiled
 def _search_block(
     row: NDArray[np.float32],
     key: np.uint64,
@@ -218,7 +212,7 @@ def _search_block(
     winner, best, runner_up, floor = found
     least = math.log(_uniform(drawn)) * (-1 / BLOCK_IDS)
     noisiest = first + np.int64(drawn & _PLACE) * BLOCK_STRIDE
-    for group in range(_NUM_GROUPS):
+    for group in range(NUM_GROUPS):
         if maxima[group] * scale + most_noise < floor:
             continue
         start = first + group * _GROUP_IDS * BLOCK_STRIDE
@@ -243,23 +237,24 @@ def _search_block(
     return winner, best, runner_up, floor
 
 
-@_compiled_now(numba.int64(numba.float32[::1], numba.uint64, numba.float64))
+@inlined
 def find_winner(row: NDArray[np.float32], key: np.uint64, scale: float) -> int:
     """Return the token with the highest ``scale`` * logit + Gumbel noise, or ``UNSURE``.
 
     ``row`` ``[vocab]`` holds the logits, ``key`` is that of the stream of noise, and ``scale`` 1 /
     temperature.
     """
-    groups = np.empty((_NUM_GROUPS, BLOCK_STRIDE), np.float32)
+    groups = np.empty((NUM_GROUPS, BLOCK_STRIDE), np.float32)
     bits = np.empty(BLOCK_STRIDE, np.uint64)
     noise, bounds = np.empty(BLOCK_STRIDE), np.empty(BLOCK_STRIDE)
+    maxima = np.empty(_PART)
     # A logit that is NaN makes one of these NaN; it may leave the maxima as they are.
     sums = np.zeros(BLOCK_STRIDE, np.float32)
     found = (UNSURE, -np.inf, -np.inf, -1e300)
     for start in range(0, row.size, TILE_IDS):
-        _find_groups(row, start, groups, sums)
+        find_groups(row, start, groups, sums)
         _bound_blocks(start // TILE_IDS, key, scale, groups, bits, noise, bounds)
-        for least in (_highest(bounds) - _LEAD, -np.inf):
+        for least in (_highest(bounds, maxima) - _LEAD, -np.inf):
             for part in range(0, BLOCK_STRIDE, _PART):
                 floor, num_able = max(found[3], least), 0
                 for column in range(part, part + _PART):
@@ -272,5 +267,5 @@ def find_winner(row: NDArray[np.float32], key: np.uint64, scale: float) -> int:
                         block = start + column, bits[column], noise[column], groups[:, column]
                         found = _search_block(row, key, scale, *block, found)
     winner, best, runner_up, _ = found
-    is_sure = runner_up < _floor_below(best) < np.inf and not np.isnan(sums).any()
+    is_sure = runner_up < _floor_below(best) < np.inf and not holds_nan(sums)
     return winner if is_sure else UNSURE

@@ -23,6 +23,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from specmesh.inference.engine.admission_queue import AdmissionQueue
+from specmesh.inference.engine.choice import find_own
 from specmesh.inference.engine.doorbell import Doorbell
 from specmesh.inference.engine.job import End, Job, Work, deliver
 from specmesh.inference.engine.pulse import LOOK_SECONDS, Pulse
@@ -195,6 +196,7 @@ class Engine:
         results = _results(model, running)
         if not isinstance(results, BaseException):
             forward_s = time.perf_counter() - began_s
+            find_own([job.request for job in running], results)
             self._tell_if_crowded(running, model.max_batch)
             left = [job for job, each in zip(running, results, strict=True) if job.go_on(each)]
             self._doorbell.forward_ended(_num_rows(results), forward_s)

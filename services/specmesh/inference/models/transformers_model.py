@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specmesh.decoding.compiled import winner as compiled
+from specmesh.decoding.compiled import choice as compiled
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.engine.forward_plan import is_scored, kind_of, plan_forward

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.noise import Purpose, stream_key
 from specmesh.decoding.own_tokens import OwnTokens
 from specmesh.inference.engine.forward_plan import Planned
 from specmesh.inference.model import ForwardRequest
@@ -54,10 +53,7 @@ def rows_of(wanted: Sequence[Wanted], count: int) -> WantedRows:
             kinds[row:end] = GREEDY if own.greedy else COUPLED
             temperatures[row:end] = own.temperature
             if not own.greedy:
-                keys[row:end] = [
-                    stream_key(own.seed, own.position + depths[node], Purpose.COUPLED)
-                    for node in nodes
-                ]
+                keys[row:end] = [own.key_at(depths[node]) for node in nodes]
         row = end
     return WantedRows(kinds, np.array(keys, np.uint64).view(np.int64), temperatures)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from specmesh.decoding.compiled import winner as compiled
+from specmesh.decoding.compiled import choice as compiled
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.blocks.pool import TooLarge

@@ -1,0 +1,80 @@
+"""Tokens chosen by compiled code, which not every process needs."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmesh.decoding.compiled.table import NUM_HEAD_FIELDS, NUM_ROW_FIELDS
+
+if TYPE_CHECKING:
+    from specmesh.decoding.compiled.functions import Functions
+
+_functions: Functions | None = None
+_TableOfOne = ctypes.c_int64 * (NUM_HEAD_FIELDS + NUM_ROW_FIELDS)
+
+
+def prepare() -> None:
+    """Have tokens chosen by compiled code from now on, for processes that choose from the logits of
+    a model, once the library that computes them is loaded.
+
+    Takes 0.5 s, and five more where no earlier process has left the code on the disk.
+    """
+    global _functions  # noqa: PLW0603 - code is compiled once for a process
+    if _functions is None:
+        from specmesh.decoding.compiled.functions import compile_functions
+
+        _functions = compile_functions()
+
+
+def suits(logits: NDArray[Any]) -> bool:
+    """Return whether compiled code can choose from ``logits``."""
+    return _functions is not None and logits.dtype == np.float32 and logits.flags.carray
+
+
+class Row(NamedTuple):
+    """A row of logits that suit compiled code, at this address. Its token is that with the highest
+    logit / ``temperature`` + Gumbel noise of the stream with this ``key``; at temperature 0 the
+    likeliest, the lowest id on ties."""
+
+    address: int
+    temperature: float
+    key: int
+
+
+def find_token(logits: NDArray[np.float32], temperature: float, key: int) -> int | None:
+    """Return the token of a row of ``logits`` ``[vocab]`` that suit compiled code. None if it is
+    for numpy to say: which token it is, if any, is a matter of rounding."""
+    assert _functions is not None
+    address = logits.__array_interface__["data"][0]
+    table = _TableOfOne(*_head(1, logits.size), address, key, _scale(temperature))
+    _functions.alone(table)
+    token = table[NUM_HEAD_FIELDS]
+    return token if token >= 0 else None
+
+
+def find_tokens(rows: Sequence[Row], vocab_size: int) -> list[int | None]:
+    """Return the same for ``rows``, found at once by all threads with which the calling thread
+    computes forward passes."""
+    assert _functions is not None
+    fields = [*_head(len(rows), vocab_size)]
+    for address, temperature, key in rows:
+        fields += address, key, _scale(temperature)
+    table = (ctypes.c_int64 * len(fields))(*fields)
+    _functions.team(table)
+    tokens = table[NUM_HEAD_FIELDS::NUM_ROW_FIELDS]
+    return [token if token >= 0 else None for token in tokens]
+
+
+def _head(num_rows: int, vocab_size: int) -> tuple[int, ...]:
+    return 0, num_rows, vocab_size
+
+
+def _scale(temperature: float) -> int:
+    """Return the bits of 1 / ``temperature``; 0 for 0."""
+    return int.from_bytes(struct.pack("<d", 1 / temperature), "little") if temperature else 0

@@ -1,0 +1,57 @@
+"""The function that numba compiles, with those that it calls, when a process prepares it."""
+
+from __future__ import annotations
+
+import ctypes
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numba
+from numba.core import types
+
+from specmesh.decoding import noise
+from specmesh.decoding.compiled.rows_kernel import find_tokens_for
+from specmesh.decoding.compiled.team import run_by_team
+
+_untyped_types: Any = types
+_SIGNATURE = types.void(_untyped_types.CPointer(types.int64))
+
+Find = Callable[[Any], None]
+"""``find_tokens`` of rows_kernel.py, for a table that is an array of ctypes."""
+
+
+class Functions(NamedTuple):
+    """The compiled function, run ``alone`` by the calling thread, or by a ``team`` of threads.
+
+    Alone it keeps the interpreter's lock: to give it up for each row would be to wait for a busy
+    event loop after each.
+    """
+
+    alone: Find
+    team: Find
+
+
+def compile_functions() -> Functions:
+    """Compile it, or read what an earlier process has left on the disk."""
+    address = _compiled(find_tokens_for(_sources())).address
+    return Functions(ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address), run_by_team(address))
+
+
+def _sources() -> int:
+    """Return a number that tells the code of this package, and what it is made of, from any other.
+
+    Numba takes code on the disk for current if the file of its function is, but what the function
+    calls is in other files.
+    """
+    files = (Path(noise.__file__), *sorted(Path(__file__).parent.glob("*.py")))
+    return zlib.crc32(b"".join(file.read_bytes() for file in files))
+
+
+def _compiled(function: Find) -> Any:
+    """Return ``function`` compiled, and kept on the disk where that can be."""
+    try:
+        return numba.cfunc(_SIGNATURE, cache=True, error_model="numpy")(function)
+    except Exception:  # whatever keeps it from the disk: no folder, no space, a broken file
+        return numba.cfunc(_SIGNATURE, error_model="numpy")(function)
