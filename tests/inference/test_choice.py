@@ -25,7 +25,7 @@ def prepared():
     compiled.prepare()
 
 
-def rows(count, seed=0, size=5_000):
+def rows(count, seed=0, size=20_000):
     return np.array([logits_of("normal", size, seed + each) for each in range(count)])
 
 
@@ -70,7 +70,7 @@ def test_of_a_tree_only_the_root_is_looked_at_and_of_a_chain_what_is_new():
     "results",
     [
         [rows(1), None],
-        [rows(1), np.empty((0, 5_000), np.float32)],
+        [rows(1), np.empty((0, 20_000), np.float32)],
         [rows(1), rows(1).astype(np.float64)],
         [rows(1), rows(1)[:, ::2]],
     ],
@@ -98,3 +98,9 @@ def test_a_row_that_is_broken_is_left_to_its_verification():
     assert [list(each.own.found) for each in requests] == [[0], [], [0]]
     with pytest.raises(FloatingPointError):
         verify(EMPTY, logits[1], Sampling(0.0), 7, own=requests[1].own)
+
+
+def test_the_likeliest_of_a_small_vocabulary_is_left_to_its_verification():
+    requests = [request(EMPTY, {"temperature": temperature})[0] for temperature in (0.0, 0.8, 0.8)]
+    find_own(requests, [rows(1, each, size=4_096) for each in range(3)])
+    assert [list(each.own.found) for each in requests] == [[], [0], [0]]

@@ -10,13 +10,16 @@ from specmesh.decoding.compiled import choice as compiled
 from specmesh.decoding.own_tokens import OwnTokens
 from specmesh.inference.model import ForwardRequest, Logits
 
+_LARGE = 16_384
+"""The number of tokens from which on to find the likeliest takes longer than to hand it over."""
+
 
 def find_own(requests: Sequence[ForwardRequest], results: Sequence[Logits | None]) -> None:
     """Find the ``own`` tokens of ``requests`` in the logits of their forward pass, ``results``, by
     all threads that computed it.
 
-    One row alone is left to its verification, as are rows that it may not need: those of a tree
-    below its root.
+    Left to the verifications are one row alone, rows that they may not need, which are those of a
+    tree below its root, and small rows in greedy decoding.
     """
     rows: list[compiled.Row] = []
     takers: list[tuple[OwnTokens, int]] = []
@@ -26,6 +29,8 @@ def find_own(requests: Sequence[ForwardRequest], results: Sequence[Logits | None
         if own is None or not isinstance(logits, np.ndarray) or not compiled.suits(logits):
             continue
         address, row_bytes, vocab_size = logits.ctypes.data, logits.strides[0], logits.shape[1]
+        if own.greedy and vocab_size < _LARGE:
+            continue
         first = len(depths) - len(logits)
         for node in range(first, len(depths) if request.tree.is_chain else 1):
             key = 0 if own.greedy else own.key_at(depths[node])
