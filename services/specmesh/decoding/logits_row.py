@@ -60,21 +60,26 @@ class LogitsRow:
         self.is_large = token_ids is None and logits.size > SMALL
         """Whether anything that takes all tokens is computed in float32 first."""
         self._peak = peak
+        self._maxima: Maxima | None = None
+        self._logs: NDArray[np.float64] | None = None
 
-    @cached_property
+    # Cached by hand: a cached_property takes a lock, which costs more than some rows do.
+    @property
     def _parts(self) -> Maxima | None:
-        return Maxima(self.logits) if self.is_large else None
+        if self._maxima is None and self.is_large:
+            self._maxima = Maxima(self.logits)
+        return self._maxima
 
-    @cached_property
+    @property
     def peak(self) -> float:
         """The logit that has the weight 1. Raises ``FloatingPointError`` for NaN and if there is no
         finite one."""
-        if self._peak is not None:
-            return self._peak
-        maxima = self.logits if self._parts is None else self._parts.groups
-        peak = float(maxima.max())
-        require_peak(peak)
-        return peak
+        if self._peak is None:
+            maxima = self.logits if self._parts is None else self._parts.groups
+            peak = float(maxima.max())
+            require_peak(peak)
+            self._peak = peak
+        return self._peak
 
     @property
     def num_blocks(self) -> int:
@@ -105,7 +110,8 @@ class LogitsRow:
         """Return the row with the ``count`` likeliest tokens alone."""
         near = self.likely(count)
         if near.size > count:
-            near = near[np.sort(likeliest(self.logits[near], count))]
+            near = self._best_of(near, count)
+            near.sort()
         return self.only(near)
 
     def min_p(self, share: float) -> LogitsRow:
@@ -139,10 +145,12 @@ class LogitsRow:
         weights /= self.temperature
         return weights
 
-    @cached_property
+    @property
     def logs(self) -> NDArray[np.float64]:
         """The logarithms of all weights ``[n]``; not of a large vocabulary."""
-        return self.scaled(self.logits)
+        if self._logs is None:
+            self._logs = self.scaled(self.logits)
+        return self._logs
 
     @cached_property
     def total(self) -> float:
