@@ -13,7 +13,7 @@ from specmesh.client import AcceptanceMode
 from specmesh.decoding.sampling import AcceptanceMode as Mode
 from specmesh.decoding.sampling import Sampling, choose
 from specmesh.decoding.simulated.hashed import SimulatedTarget
-from specmesh.inference.models.simulated.model import CHOICE_LOGITS
+from specmesh.inference.models.simulated.rows import CHOICE_LOGITS
 from specmesh.tools.kit.experiment import FILTER
 
 DRAWING_TEMPERATURE = 15.0

@@ -9,7 +9,8 @@ from specmesh.decoding.simulated.hashed import SimulatedDrafter, chained
 from specmesh.inference.engine.heads.engine_heads import KeepsNothing, Reading
 from specmesh.inference.model import Logits
 from specmesh.inference.models.simulated.clock import pass_time
-from specmesh.inference.models.simulated.model import Hidden, logits_of
+from specmesh.inference.models.simulated.model import Hidden
+from specmesh.inference.models.simulated.rows import logits_of
 
 
 class SimulatedHeads(KeepsNothing):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 
-import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
@@ -30,14 +30,10 @@ from specmesh.inference.model import (
 from specmesh.inference.models.digests import digest_of
 from specmesh.inference.models.prefix_cache import PrefixCache
 from specmesh.inference.models.simulated.clock import CallClock, SimulatedProcessor, pass_time
+from specmesh.inference.models.simulated.rows import KeptRows, logits_of
 
 CACHED_TOKENS = 1 << 18
 CONTEXT_TOKENS = 1 << 20
-
-CHOICE_LOGITS = np.array([0, -45, -100], dtype=np.float32)
-"""The logits of the first choice, the second, and every other token. At temperature 2 noise lifts
-the second over the first with probability 2e-10, and one of 254 others over the second with
-3e-10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +82,7 @@ class SimulatedModel:
         self._latency = latency
         self._cache: PrefixCache[array[int]] = PrefixCache(CACHED_TOKENS)
         self._processor = SimulatedProcessor()
+        self._rows = KeptRows(self._target.vocab_size)
 
     def open(
         self,
@@ -100,9 +97,10 @@ class SimulatedModel:
         )
 
     def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """Return the logits of all requests, after the time of the forward pass."""
+        """Return the logits of all requests, after the time of the forward pass. They are valid
+        until the next."""
         asked = [(_own(each.sequence), each.tree) for each in requests]
-        return list(_score(asked, self._target.vocab_size))
+        return list(_score(asked, self._rows.write))
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
         """Return the base if a recent prefix begins with it, else None."""
@@ -150,7 +148,7 @@ class SimulatedSequence:
 
     def score(self, tree: TokenTree) -> Logits:
         """Return the logits of the new nodes, after waiting for the time of their forward pass."""
-        (logits,) = _score([(self, tree)], self._vocab_size)
+        (logits,) = _score([(self, tree)], partial(logits_of, vocab_size=self._vocab_size))
         return logits
 
     def seconds(self) -> float:
@@ -199,17 +197,18 @@ def _own(sequence: SequenceState) -> SimulatedSequence:
 
 
 def _score(
-    requests: Sequence[tuple[SimulatedSequence, TokenTree]], vocab_size: int
+    requests: Sequence[tuple[SimulatedSequence, TokenTree]],
+    write: Callable[[Sequence[tuple[int, ...]]], Logits],
 ) -> list[Logits]:
-    """Return the logits of each request's new nodes, after one forward pass for all that have
-    any."""
+    """Return the logits of each request's new nodes, which ``write`` returns for their choices,
+    after one forward pass for all that have any."""
     prepared = [sequence.prepare(tree) for sequence, tree in requests]
     asking = [
         (sequence, tree, states)
         for (sequence, tree), (choices, states) in zip(requests, prepared, strict=True)
         if choices
     ]
-    rows = logits_of([each for choices, _ in prepared for each in choices], vocab_size)
+    rows = write([each for choices, _ in prepared for each in choices])
     if asking:
         seconds = max(sequence.seconds() for sequence, _, _ in asking)
         pass_time([sequence.clock for sequence, _, _ in asking], seconds)
@@ -218,16 +217,6 @@ def _score(
         sequence.extend(tree, states, forward)
     ends = accumulate(len(choices) for choices, _ in prepared)
     return [rows[start:end] for start, end in pairwise([0, *ends])]
-
-
-def logits_of(choices: Sequence[tuple[int, ...]], vocab_size: int) -> Logits:
-    """Return rows of logits that make ``choices`` the likeliest tokens, the first ones
-    likeliest."""
-    rows = np.full((len(choices), vocab_size), CHOICE_LOGITS[-1], np.float32)
-    for row, tokens in enumerate(choices):
-        for rank, token in enumerate(tokens):
-            rows[row, token] = CHOICE_LOGITS[rank]
-    return rows
 
 
 @dataclass(frozen=True, slots=True)
