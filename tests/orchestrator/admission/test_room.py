@@ -7,6 +7,8 @@ import pytest
 from specmesh.orchestrator.admission.room import (
     FIRST_PER_REPLICA,
     FORGOTTEN_SECONDS,
+    GROWTH_PER_REPLICA,
+    LEAST_COMPANY,
     MAX_FORWARDS,
     MAX_OVERHEAD_MS,
     MAX_SHRINKAGE,
@@ -53,7 +55,7 @@ def test_one_decision_leaves_at_least_half():
 
 def test_a_replica_that_batches_is_given_more_while_nobody_waits_long():
     room, size = Room(), FIRST_PER_REPLICA
-    for _ in range(8):
+    for _ in range(16):
         size = told(room, size, 0.5)
     assert size > 4 * FIRST_PER_REPLICA
 
@@ -100,7 +102,27 @@ def test_full_queues_leave_room_for_fewer_however_fast_those_are_who_get_in():
     room.refused(12, NOW)
     assert room.size(1, NOW) == 9  # immediately
     assert told(room, 12, 0) == 9
-    assert told(room, 9, 0) == 12  # nobody was refused any more
+    assert told(room, 9, 0) == 9 + GROWTH_PER_REPLICA  # nobody was refused any more
+
+
+def test_rooms_become_equal_that_were_not():
+    """Of orchestrators that share a replica, which grow and shrink together."""
+    rooms, sizes = [Room(), Room()], [60, 12]
+    for _ in range(60):
+        calls = sum(sizes)
+        queued = 0.5 if calls < 48 else 4
+        sizes = [told(room, size, queued) for room, size in zip(rooms, sizes, strict=True)]
+    assert max(sizes) < 1.5 * min(sizes)
+
+
+def test_enough_calls_leave_room_for_some_answers_of_each_orchestrator():
+    room = Room()
+    for number in range(40):
+        size = room.size(2, NOW)
+        for verification in range(window(size)):
+            calls = 100 + (number + verification) % 60
+            room.answered(size, 2, Spent(2.0, 5.0 * calls, 1.0, calls), NOW)
+    assert room.size(2, NOW) == 2 * LEAST_COMPANY
 
 
 def test_a_replica_always_takes_one():

@@ -50,9 +50,24 @@ def test_forwards_of_about_one_size_say_nothing_of_company(seen: list[tuple[int,
 
 def test_what_few_calls_took_is_remembered_under_a_load_whose_times_are_noise():
     random = Random(3)
-    load = [(random.randint(32, 63), random.uniform(100, 400)) for _ in range(100 * NUM_FORWARDS)]
+    calls = [random.randint(32, 63) for _ in range(100 * NUM_FORWARDS)]
+    load = [(each, (30 + 5 * each) * random.uniform(1, 4)) for each in calls]
     before = forwards(30, 5)[:31]
     assert worthwhile([*before, *load]) < 2 * LEAST_CALLS
+
+
+def test_forwards_that_something_else_has_slowed_down_do_not_count():
+    usual = forwards(40, 1) * 8
+    slow = [(calls, 10 * milliseconds) for calls, milliseconds in usual]
+    mixed = [each for pair in zip(usual, slow, strict=True) for each in pair]
+    assert worthwhile(mixed) == pytest.approx(80)
+
+
+def test_calls_that_shared_a_forward_count_as_one():
+    """Otherwise the last few forwards alone would be remembered."""
+    few = [(2, 14.0)] * 4
+    usual, paused = [(32, 44.0)] * 32 * 4, [(32, 400.0)] * 32 * 3
+    assert worthwhile([*few, *usual, *paused]) == worthwhile([*few, *usual])
 
 
 def test_times_that_change_are_learnt_anew():

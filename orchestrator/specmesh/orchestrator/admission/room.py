@@ -27,11 +27,16 @@ MAX_OVERHEAD_MS = 250.0
 or the network is overloaded."""
 SPARE = 1.25
 """The room grows when the measurements would allow this many times as many answers."""
-GROWTH = 1.25
+GROWTH_PER_REPLICA = 4
+"""What the room grows by. It grows by a number and shrinks to a share, by which the rooms of
+orchestrators that share replicas become equal."""
 SHRINKAGE = 0.75
 """The room shrinks to this share of the running answers when a replica's queue is full."""
 MAX_SHRINKAGE = 0.5
 """The least that one decision leaves, so that one pause of the machine does not empty the mesh."""
+LEAST_COMPANY = 4
+"""Answers for each replica that run even where forwards have enough calls: orchestrators that share
+replicas differ in how many are enough, and the room of one would shrink to nothing."""
 WINDOW = 32
 """Fewest verifications between two decisions."""
 ROUNDS = 2
@@ -103,7 +108,7 @@ class Room:
         if num_running >= size and self._knows(now):
             self._learnt_at = now  # what is being used is not forgotten
         if len(self._spent) >= max(WINDOW, ROUNDS * num_running):
-            self._decide(size, now)
+            self._decide(size, max(1, num_replicas), now)
             self._spent.clear()
             self._num_running.clear()
             self._most = inf
@@ -117,15 +122,18 @@ class Room:
     def _knows(self, now: float) -> bool:
         return now - self._learnt_at < FORGOTTEN_SECONDS
 
-    def _decide(self, size: int, now: float) -> None:
+    def _decide(self, size: int, num_replicas: int, now: float) -> None:
         """Learn a new size from the means of the window, if they show anything: where the room was
         not used up, short waits do not show that more answers would fit."""
-        share = min(Spent.mean(self._spent).bearable_share, self._worthwhile_share())
+        bearable_share = Spent.mean(self._spent).bearable_share
+        share = min(bearable_share, self._worthwhile_share())
         is_used_up = max(self._num_running) >= size
         if share < 1:
             learnt = fmean(self._num_running) * max(share, MAX_SHRINKAGE)
+            if bearable_share >= 1:
+                learnt = max(learnt, min(size, LEAST_COMPANY * num_replicas))
         elif is_used_up:
-            learnt = GROWTH * size + 1 if share > SPARE else size
+            learnt = size + (GROWTH_PER_REPLICA * num_replicas if share > SPARE else 0)
         else:
             return
         self._learnt, self._learnt_at = min(learnt, self._most), now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from math import inf
 from statistics import fmean, linear_regression
 
@@ -11,8 +12,11 @@ LEAST_CALLS = 16
 MAX_CALLS_SHARE = 2 / 3
 """Largest part of a forward's time that depends on its number of calls. Beyond it, twice as many
 calls in a forward bring less than a third more calls per second."""
-NUM_FORWARDS = 64
-"""Latest forwards of about one size that count."""
+NUM_FORWARDS = 256
+"""Latest forwards of about one size that are remembered."""
+QUICKEST_SHARE = 0.25
+"""The share of these that counts: prompts that are read, pauses and other programs only make a
+forward longer."""
 
 
 class CallTimes:
@@ -26,21 +30,42 @@ class CallTimes:
     """
 
     def __init__(self) -> None:
-        self._by_size: dict[int, deque[tuple[int, float]]] = {}
+        self._by_size: dict[int, _Size] = {}
 
     def add(self, num_calls: int, milliseconds: float) -> None:
-        """Record a forward of ``num_calls``, at least one."""
-        size = num_calls.bit_length()
-        known = self._by_size.setdefault(size, deque(maxlen=NUM_FORWARDS))
-        known.append((num_calls, milliseconds))
+        """Record what one of the ``num_calls`` of a forward, at least one, says that it took."""
+        self._by_size.setdefault(num_calls.bit_length(), _Size()).add(num_calls, milliseconds)
 
     def worthwhile_calls(self) -> float:
         """Return how many calls a forward should have at most."""
-        if len(self._by_size) < 2:  # noqa: PLR2004 - a line needs two points
+        quickest = [size.quickest() for size in self._by_size.values() if size.forwards]
+        if len(quickest) < 2:  # noqa: PLR2004 - a line needs two points
             return inf
-        means = [tuple(map(fmean, zip(*known, strict=True))) for known in self._by_size.values()]
-        each_ms, fixed_ms = linear_regression(*zip(*means, strict=True))
+        each_ms, fixed_ms = linear_regression(*zip(*quickest, strict=True))
         if each_ms <= 0:
             return inf
         most = MAX_CALLS_SHARE / (1 - MAX_CALLS_SHARE) * fixed_ms / each_ms
         return max(float(LEAST_CALLS), most)
+
+
+@dataclass(slots=True)
+class _Size:
+    """Forwards of about one size, each with its number of calls and its milliseconds."""
+
+    forwards: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=NUM_FORWARDS))
+    _part: float = 1.0
+    """The part of another forward that calls have told of."""
+
+    def add(self, num_calls: int, milliseconds: float) -> None:
+        """Record a call. All of a forward tell of the same time, so that one of them counts."""
+        self._part += 1 / num_calls
+        if self._part > 1:
+            self._part -= 1
+            self.forwards.append((num_calls, milliseconds))
+
+    def quickest(self) -> tuple[float, float]:
+        """Return the means of the calls and of the milliseconds of the quickest forwards."""
+        in_order = sorted(self.forwards, key=lambda forward: forward[1] / forward[0])
+        count = max(1, round(QUICKEST_SHARE * len(in_order)))
+        calls, milliseconds = map(fmean, zip(*in_order[:count], strict=True))
+        return calls, milliseconds
