@@ -63,7 +63,9 @@ MAY_IMPORT = {
     "serving": own("serving", "decoding", "mesh", "v1"),
     "inference": own("inference", "serving", "models", "decoding", "mesh", "v1"),
     "inference.engine": own(*INFERENCE, "serving", "decoding"),
-    "inference.models": own(*INFERENCE, "inference.models", "serving", "decoding"),
+    "inference.models": own(
+        *(*INFERENCE, "inference.models", "inference.team", "serving", "decoding"),
+    ),
     "inference.grammar": own("inference.grammar", "inference.model", "serving", "decoding"),
     "inference.backends": own(
         *("inference.backends", "inference.engine", "inference.model", "inference.models"),
@@ -163,13 +165,18 @@ def test_a_process_without_a_model_imports_nothing_of_the_model_side(package):
     assert [(m, str(file)) for m, file in imports(package) if is_below(m, MODEL_SIDE)] == []
 
 
+COMPILES = "specmesh.decoding.compiled.functions"
+
+
 def test_decoding_needs_numpy_alone_but_for_what_is_compiled_where_that_is_wanted():
     known = {"numpy", "specmesh", *sys.stdlib_module_names}
     found = imports("decoding")
-    unknown = {(m, file.name) for m, file in found if m.partition(".")[0] not in known}
-    assert unknown == {("numba", "race_kernel.py")}
-    importers = {file.name for m, file in found if m.endswith(".race_kernel")}
-    assert importers == {"winner.py"}, "which imports it when it is asked to prepare"
+    others = [(m.partition(".")[0], file) for m, file in found]
+    others = [(name, file) for name, file in others if name not in known]
+    assert {name for name, _ in others} == {"llvmlite", "numba"}
+    assert {file.parent.name for _, file in others} == {"compiled"}
+    importers = {file.name for m, file in found if f"{m}.".startswith(f"{COMPILES}.")}
+    assert importers == {"choice.py"}, "which imports it when it is asked to prepare"
 
 
 @pytest.mark.parametrize("package", ["decoding", "orchestrator.strategies"])

@@ -17,13 +17,14 @@ from specmesh.decoding.compiled import functions
 from specmesh.decoding.compiled.rows_kernel import find_tokens_for
 from specmesh.decoding.noise import TILE_IDS, Purpose, stream_key
 from specmesh.decoding.sampling import Sampling, choose
+from specmesh.inference.team import team_for
 
 SIZES = [1, 511, 513, 4_096, 4_097, TILE_IDS - 1, TILE_IDS, TILE_IDS + 1, 70_000, 151_936]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def prepared():
-    compiled.prepare()
+    compiled.prepare(team_for)
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def found_at_once(rows, temperatures, keys):
     where = rows.ctypes.data, rows.strides[0]
     return compiled.find_tokens(
         [
-            compiled.Row(where[0] + number * where[1], temperature, key)
+            compiled.RowAt(where[0] + number * where[1], temperature, key)
             for number, (temperature, key) in enumerate(zip(temperatures, keys, strict=True))
         ],
         rows.shape[1],

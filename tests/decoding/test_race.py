@@ -12,6 +12,7 @@ from specmesh.decoding.logits_row import SMALL, LogitsRow
 from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.race import Race, winner
 from specmesh.decoding.sampling import Sampling, choose
+from specmesh.inference.team import team_for
 
 SIZES = [1, 5, 513, SMALL, SMALL + 1, 32_768, 70_000]
 
@@ -60,7 +61,7 @@ def test_race_finds_what_the_dense_form_finds_with_the_same_scores(shape, size, 
 def search(request, monkeypatch):
     """The way in which winners are found."""
     if request.param == "compiled":
-        compiled.prepare()
+        compiled.prepare(team_for)
     else:
         monkeypatch.setattr(compiled, "_functions", None)
 

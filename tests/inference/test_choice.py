@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from tests.decoding.test_race import logits_of
 
 from specmesh.decoding.acceptance import verify
@@ -11,6 +12,7 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine.choice import find_own
 from specmesh.inference.model import ForwardRequest
+from specmesh.inference.team import team_for
 
 SETTINGS = [
     {"temperature": 0.0},
@@ -22,7 +24,16 @@ TREE = TokenTree((3, 4, 5), (0, 0, 1))
 
 @pytest.fixture(autouse=True, scope="module")
 def prepared():
-    compiled.prepare()
+    compiled.prepare(team_for)
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    """Sets the number of threads of a forward pass."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
 
 
 def rows(count, seed=0, size=20_000):
@@ -104,3 +115,14 @@ def test_the_likeliest_of_a_small_vocabulary_is_left_to_its_verification():
     requests = [request(EMPTY, {"temperature": temperature})[0] for temperature in (0.0, 0.8, 0.8)]
     find_own(requests, [rows(1, each, size=4_096) for each in range(3)])
     assert [list(each.own.found) for each in requests] == [[], [0], [0]]
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_the_threads_are_those_of_a_forward_and_one_leaves_all_to_the_verifications(
+    number, threads
+):
+    threads(number)
+    assert compiled.num_threads() == number
+    requests = [request(EMPTY, {"temperature": 0.8})[0] for _ in range(2)]
+    find_own(requests, [rows(1, each) for each in range(2)])
+    assert [list(each.own.found) for each in requests] == ([[], []] if number == 1 else [[0], [0]])

@@ -25,6 +25,7 @@ from specmesh.decoding.noise import Purpose, uniforms
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import Logits
+from specmesh.inference.team import team_for
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.options import Json
 from specmesh.tools.kit.tables import table_of
@@ -144,7 +145,7 @@ def main(
 ) -> None:
     """Time the choice and the acceptance of tokens on one core, beside the argmax of the logits, by
     the size of the vocabulary."""
-    compiled.prepare()
+    compiled.prepare(team_for)
     rows = [row for size in entries or ENTRIES for row in measure(size, tries)]
     if json_:
         typer.echo(json.dumps({"rows": [asdict(row) for row in rows]}))

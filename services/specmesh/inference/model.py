@@ -213,8 +213,8 @@ class LanguageModel(Protocol):
         ``score`` would return.
 
         The result is None for a request that needs another forward pass, because its prefix is long
-        or the batch was full: pass it in again. Raises ``Interrupted`` once the cancellations of
-        all requests are set.
+        or the batch was full: pass it in again. Results may be valid only until the next forward
+        pass. Raises ``Interrupted`` once the cancellations of all requests are set.
         """
         ...
 

@@ -125,6 +125,15 @@ def test_enough_calls_leave_room_for_some_answers_of_each_orchestrator():
     assert room.size(2, NOW) == 2 * LEAST_COMPANY
 
 
+def test_calls_that_wait_a_little_too_long_leave_as_many_as_before():
+    room = Room()
+    for calls in (1, 2, 40) * 400:
+        room.answered(6, 1, Spent(1.0, 5.0 * calls, 1.0, calls), NOW)
+    for _ in range(window(6)):
+        room.answered(6, 1, Spent(2.02 * 200, 200.0, 1.0, 40), NOW)
+    assert room.size(1, NOW) == LEAST_COMPANY
+
+
 def test_a_replica_always_takes_one():
     room = Room()
     for num_running in (4, 2, 1, 1):

@@ -8,18 +8,28 @@ from random import Random
 
 import pytest
 
-from specmesh.orchestrator.admission.worthwhile_calls import LEAST_CALLS, NUM_FORWARDS, CallTimes
+from specmesh.orchestrator.admission.worthwhile_calls import (
+    LEAST_CALLS,
+    LEAST_FORWARDS,
+    NUM_FORWARDS,
+    CallTimes,
+)
 
 
 def worthwhile(forwards: Iterable[tuple[int, float]]) -> float:
     times = CallTimes()
     for num_calls, milliseconds in forwards:
-        times.add(num_calls, milliseconds)
+        times.add(num_calls, milliseconds, num_calls)
     return times.worthwhile_calls()
 
 
 def forwards(fixed_ms: float, each_ms: float) -> list[tuple[int, float]]:
-    return [(calls, fixed_ms + each_ms * calls) for calls in range(1, 65)]
+    """As many of each number of calls, each told of by all of them."""
+    return [
+        (calls, fixed_ms + each_ms * calls)
+        for calls in range(1, 65)
+        for _ in range(LEAST_FORWARDS * calls)
+    ]
 
 
 def test_company_that_costs_nothing_is_always_welcome():
@@ -52,12 +62,12 @@ def test_what_few_calls_took_is_remembered_under_a_load_whose_times_are_noise():
     random = Random(3)
     calls = [random.randint(32, 63) for _ in range(100 * NUM_FORWARDS)]
     load = [(each, (30 + 5 * each) * random.uniform(1, 4)) for each in calls]
-    before = forwards(30, 5)[:31]
+    before = [each for each in forwards(30, 5) if each[0] < 32]
     assert worthwhile([*before, *load]) < 2 * LEAST_CALLS
 
 
 def test_forwards_that_something_else_has_slowed_down_do_not_count():
-    usual = forwards(40, 1) * 8
+    usual = forwards(40, 1) * 4
     slow = [(calls, 10 * milliseconds) for calls, milliseconds in usual]
     mixed = [each for pair in zip(usual, slow, strict=True) for each in pair]
     assert worthwhile(mixed) == pytest.approx(80)
@@ -65,11 +75,27 @@ def test_forwards_that_something_else_has_slowed_down_do_not_count():
 
 def test_calls_that_shared_a_forward_count_as_one():
     """Otherwise the last few forwards alone would be remembered."""
-    few = [(2, 14.0)] * 4
+    few = [(2, 14.0)] * 2 * LEAST_FORWARDS
     usual, paused = [(32, 44.0)] * 32 * 4, [(32, 400.0)] * 32 * 3
     assert worthwhile([*few, *usual, *paused]) == worthwhile([*few, *usual])
 
 
+def test_who_has_a_tenth_of_the_calls_learns_as_soon_from_them():
+    alone, beside = CallTimes(), CallTimes()
+    for calls in (10, 40):
+        for _ in range(LEAST_FORWARDS * calls):
+            alone.add(calls, 40.0 + calls, calls)
+        for _ in range(LEAST_FORWARDS * calls // 10):
+            beside.add(calls, 40.0 + calls, calls // 10)
+    assert beside.worthwhile_calls() == alone.worthwhile_calls() == pytest.approx(80)
+
+
+def test_a_size_of_which_there_are_few_forwards_does_not_count():
+    """The first of one call reads a prompt."""
+    usual = [each for each in forwards(40, 1) if each[0] > 1]
+    assert worthwhile([(1, 600.0), *usual]) == worthwhile(usual)
+
+
 def test_times_that_change_are_learnt_anew():
     slow, fast = forwards(30, 5), forwards(30, 0.01)
-    assert worthwhile([*slow, *(fast * NUM_FORWARDS)]) > 1000
+    assert worthwhile([*slow, *(fast * (NUM_FORWARDS // LEAST_FORWARDS))]) > 1000

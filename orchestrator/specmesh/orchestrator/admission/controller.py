@@ -21,9 +21,9 @@ MAX_WAIT_SECONDS = 10.0
 EXPECTED_SHARE = 0.25
 """An answer may wait if it is expected to begin within this share of its patience, so that it does
 begin in time if the others take up to four times as long as expected."""
-HOPELESS_SHARE = 2.0
-"""A waiting answer is refused once it is expected to begin only after this share of its patience:
-what is expected may be too long as well."""
+HOPELESS_FACTOR = 2.0
+"""A waiting answer is refused once its expected wait is this many times the longest one: what is
+expected may be too long as well."""
 MAX_WAITING = 256
 """Most answers that wait concurrently, to bound their memory."""
 MIN_RETRY_SECONDS = 0.5
@@ -118,7 +118,7 @@ class Admission:
         """Return whether an answer that waits behind ``num_before`` others will not begin in time
         by far, although that was possible when it came."""
         wait_s = self.expected_wait_s(num_before, size, now)
-        return wait_s is not None and wait_s > HOPELESS_SHARE * self._max_wait_s
+        return wait_s is not None and wait_s > HOPELESS_FACTOR * self._max_wait_s
 
     def overload(self, size: int, num_waiting: int, wait_s: float, die: float) -> Overload:
         """Return the refusal of an answer that would wait, or has waited, ``wait_s``.

@@ -103,7 +103,7 @@ class Room:
         self._spent.append(spent)
         self._num_running.append(num_running)
         if spent.num_calls:
-            self._call_times.add(spent.num_calls, spent.forward_ms)
+            self._call_times.add(spent.num_calls, spent.forward_ms, max(1, num_running))
         size = self.size(num_replicas, now)
         if num_running >= size and self._knows(now):
             self._learnt_at = now  # what is being used is not forgotten
@@ -125,13 +125,12 @@ class Room:
     def _decide(self, size: int, num_replicas: int, now: float) -> None:
         """Learn a new size from the means of the window, if they show anything: where the room was
         not used up, short waits do not show that more answers would fit."""
-        bearable_share = Spent.mean(self._spent).bearable_share
-        share = min(bearable_share, self._worthwhile_share())
+        bearable, worthwhile = Spent.mean(self._spent).bearable_share, self._worthwhile_share()
+        share, num_running = min(bearable, worthwhile), fmean(self._num_running)
         is_used_up = max(self._num_running) >= size
         if share < 1:
-            learnt = fmean(self._num_running) * max(share, MAX_SHRINKAGE)
-            if bearable_share >= 1:
-                learnt = max(learnt, min(size, LEAST_COMPANY * num_replicas))
+            in_company = max(num_running * worthwhile, LEAST_COMPANY * num_replicas)
+            learnt = max(num_running * MAX_SHRINKAGE, min(num_running * bearable, in_company))
         elif is_used_up:
             learnt = size + (GROWTH_PER_REPLICA * num_replicas if share > SPARE else 0)
         else:

@@ -14,6 +14,8 @@ MAX_CALLS_SHARE = 2 / 3
 calls in a forward bring less than a third more calls per second."""
 NUM_FORWARDS = 256
 """Latest forwards of about one size that are remembered."""
+LEAST_FORWARDS = 4
+"""Forwards of about one size before it counts."""
 QUICKEST_SHARE = 0.25
 """The share of these that counts: prompts that are read, pauses and other programs only make a
 forward longer."""
@@ -32,13 +34,19 @@ class CallTimes:
     def __init__(self) -> None:
         self._by_size: dict[int, _Size] = {}
 
-    def add(self, num_calls: int, milliseconds: float) -> None:
-        """Record what one of the ``num_calls`` of a forward, at least one, says that it took."""
-        self._by_size.setdefault(num_calls.bit_length(), _Size()).add(num_calls, milliseconds)
+    def add(self, num_calls: int, milliseconds: float, num_own: int) -> None:
+        """Record what one of the ``num_calls`` of a forward, at least one, says that it took. Some
+        ``num_own`` of them, at least one, will say so."""
+        size = self._by_size.setdefault(num_calls.bit_length(), _Size())
+        size.add(num_calls, milliseconds, min(num_calls, num_own))
 
     def worthwhile_calls(self) -> float:
         """Return how many calls a forward should have at most."""
-        quickest = [size.quickest() for size in self._by_size.values() if size.forwards]
+        quickest = [
+            size.quickest()
+            for size in self._by_size.values()
+            if len(size.forwards) >= LEAST_FORWARDS
+        ]
         if len(quickest) < 2:  # noqa: PLR2004 - a line needs two points
             return inf
         each_ms, fixed_ms = linear_regression(*zip(*quickest, strict=True))
@@ -56,9 +64,9 @@ class _Size:
     _part: float = 1.0
     """The part of another forward that calls have told of."""
 
-    def add(self, num_calls: int, milliseconds: float) -> None:
-        """Record a call. All of a forward tell of the same time, so that one of them counts."""
-        self._part += 1 / num_calls
+    def add(self, num_calls: int, milliseconds: float, num_own: int) -> None:
+        """Record one of ``num_own`` calls that tell of the same time. One of them counts."""
+        self._part += 1 / num_own
         if self._part > 1:
             self._part -= 1
             self.forwards.append((num_calls, milliseconds))

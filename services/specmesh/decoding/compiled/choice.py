@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,9 +19,21 @@ _functions: Functions | None = None
 _TableOfOne = ctypes.c_int64 * (NUM_HEAD_FIELDS + NUM_ROW_FIELDS)
 
 
-def prepare() -> None:
+Find = Callable[[Any], None]
+"""Finds the tokens of the rows in a table, which is an array of ctypes."""
+
+
+class Team(NamedTuple):
+    """Threads that ``find`` tokens at once, and what tells their number."""
+
+    find: Find
+    num_threads: Callable[[], int]
+
+
+def prepare(team_for: Callable[[int], Team]) -> None:
     """Have tokens chosen by compiled code from now on, for processes that choose from the logits of
-    a model, once the library that computes them is loaded.
+    a model, once the library that computes them is loaded. ``team_for`` returns the threads that
+    run the function at an address.
 
     Takes 0.5 s, and five more where no earlier process has left the code on the disk.
     """
@@ -29,7 +41,12 @@ def prepare() -> None:
     if _functions is None:
         from specmesh.decoding.compiled.functions import compile_functions
 
-        _functions = compile_functions()
+        _functions = compile_functions(team_for)
+
+
+def num_threads() -> int:
+    """Return how many threads ``find_tokens`` has in the calling thread."""
+    return 1 if _functions is None else _functions.team.num_threads()
 
 
 def suits(logits: NDArray[Any]) -> bool:
@@ -37,7 +54,7 @@ def suits(logits: NDArray[Any]) -> bool:
     return _functions is not None and logits.dtype == np.float32 and logits.flags.carray
 
 
-class Row(NamedTuple):
+class RowAt(NamedTuple):
     """A row of logits that suit compiled code, at this address. Its token is that with the highest
     logit / ``temperature`` + Gumbel noise of the stream with this ``key``; at temperature 0 the
     likeliest, the lowest id on ties."""
@@ -54,11 +71,10 @@ def find_token(logits: NDArray[np.float32], temperature: float, key: int) -> int
     address = logits.__array_interface__["data"][0]
     table = _TableOfOne(*_head(1, logits.size), address, key, _scale(temperature))
     _functions.alone(table)
-    token = table[NUM_HEAD_FIELDS]
-    return token if token >= 0 else None
+    return _token(table[NUM_HEAD_FIELDS], logits.size)
 
 
-def find_tokens(rows: Sequence[Row], vocab_size: int) -> list[int | None]:
+def find_tokens(rows: Sequence[RowAt], vocab_size: int) -> list[int | None]:
     """Return the same for ``rows``, found at once by all threads with which the calling thread
     computes forward passes."""
     assert _functions is not None
@@ -66,9 +82,14 @@ def find_tokens(rows: Sequence[Row], vocab_size: int) -> list[int | None]:
     for address, temperature, key in rows:
         fields += address, key, _scale(temperature)
     table = (ctypes.c_int64 * len(fields))(*fields)
-    _functions.team(table)
-    tokens = table[NUM_HEAD_FIELDS::NUM_ROW_FIELDS]
-    return [token if token >= 0 else None for token in tokens]
+    _functions.team.find(table)
+    return [_token(each, vocab_size) for each in table[NUM_HEAD_FIELDS::NUM_ROW_FIELDS]]
+
+
+def _token(written: int, vocab_size: int) -> int | None:
+    """Return what was written in place of a row's address as a token. None if it is none, or is the
+    address still."""
+    return written if 0 <= written < vocab_size else None
 
 
 def _head(num_rows: int, vocab_size: int) -> tuple[int, ...]:

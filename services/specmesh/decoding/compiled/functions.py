@@ -12,37 +12,38 @@ import numba
 from numba.core import types
 
 from specmesh.decoding import noise
+from specmesh.decoding.compiled.choice import Find, Team
 from specmesh.decoding.compiled.rows_kernel import find_tokens_for
-from specmesh.decoding.compiled.team import run_by_team
 
 _untyped_types: Any = types
 _SIGNATURE = types.void(_untyped_types.CPointer(types.int64))
 
-Find = Callable[[Any], None]
-"""``find_tokens`` of rows_kernel.py, for a table that is an array of ctypes."""
-
 
 class Functions(NamedTuple):
-    """The compiled function, run ``alone`` by the calling thread, or by a ``team`` of threads.
+    """The compiled function ``find_tokens`` of rows_kernel.py, run ``alone`` by the calling thread,
+    or by a ``team`` of threads.
 
     Alone it keeps the interpreter's lock: to give it up for each row would be to wait for a busy
     event loop after each.
     """
 
     alone: Find
-    team: Find
+    team: Team
+    kept: object
+    """What must live as long as the function."""
 
 
-def compile_functions() -> Functions:
+def compile_functions(team_for: Callable[[int], Team]) -> Functions:
     """Compile it, or read what an earlier process has left on the disk."""
-    address = _compiled(find_tokens_for(_sources())).address
-    return Functions(ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address), run_by_team(address))
+    compiled = _compiled(find_tokens_for(_sources()))
+    alone = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(compiled.address)
+    return Functions(alone, team_for(compiled.address), compiled)
 
 
 def _sources() -> int:
-    """Return a number that tells the code of this package, and what it is made of, from any other.
+    """Return a number that identifies the code of this package, and what it is made of.
 
-    Numba takes code on the disk for current if the file of its function is, but what the function
+    Numba takes code on the disk for current if the file of its function is; what the function
     calls is in other files.
     """
     files = (Path(noise.__file__), *sorted(Path(__file__).parent.glob("*.py")))

@@ -62,8 +62,7 @@ def find_tokens_for(sources: int) -> Callable[[Any], None]:
         """Find the tokens of the rows in ``table``, a pointer to int64, that no other thread
         takes."""
         num_rows, vocab_size = table[NUM_ROWS], table[VOCAB_SIZE]
-        # The number is named because numba tells code that it has kept by what it takes from
-        # outside.
+        # Naming the number makes it part of the key under which numba keeps the code.
         while sources >= 0:
             number = take_number(table)
             if number >= num_rows:

@@ -11,17 +11,21 @@ from specmesh.decoding.own_tokens import OwnTokens
 from specmesh.inference.model import ForwardRequest, Logits
 
 _LARGE = 16_384
-"""The number of tokens from which on to find the likeliest takes longer than to hand it over."""
+"""The size of the vocabulary from which on finding the likeliest token takes longer than handing
+the row over."""
 
 
 def find_own(requests: Sequence[ForwardRequest], results: Sequence[Logits | None]) -> None:
     """Find the ``own`` tokens of ``requests`` in the logits of their forward pass, ``results``, by
     all threads that computed it.
 
-    Left to the verifications are one row alone, rows that they may not need, which are those of a
-    tree below its root, and small rows in greedy decoding.
+    Left to the verifications are all rows where there is one thread, one row alone, those of a tree
+    below its root, most of which they will not need, and small rows in greedy decoding. Of a chain
+    all rows are searched, though those after a rejected token will not be needed either.
     """
-    rows: list[compiled.Row] = []
+    if compiled.num_threads() < 2:  # noqa: PLR2004 - two are at once
+        return
+    rows: list[compiled.RowAt] = []
     takers: list[tuple[OwnTokens, int]] = []
     vocab_size = 0
     for request, logits in zip(requests, results, strict=True):
@@ -34,7 +38,7 @@ def find_own(requests: Sequence[ForwardRequest], results: Sequence[Logits | None
         first = len(depths) - len(logits)
         for node in range(first, len(depths) if request.tree.is_chain else 1):
             key = 0 if own.greedy else own.key_at(depths[node])
-            rows.append(compiled.Row(address, own.temperature, key))
+            rows.append(compiled.RowAt(address, own.temperature, key))
             takers.append((own, node))
             address += row_bytes
     if len(rows) > 1:

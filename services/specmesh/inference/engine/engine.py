@@ -196,7 +196,6 @@ class Engine:
         results = _results(model, running)
         if not isinstance(results, BaseException):
             forward_s = time.perf_counter() - began_s
-            find_own([job.request for job in running], results)
             self._tell_if_crowded(running, model.max_batch)
             left = [job for job, each in zip(running, results, strict=True) if job.go_on(each)]
             self._doorbell.forward_ended(_num_rows(results), forward_s)
@@ -260,12 +259,15 @@ class Engine:
 
 def _results(model: LanguageModel, running: list[Job[Any]]) -> list[Logits | None] | BaseException:
     """Return the logits of a forward pass for all of ``running``, or the error it raised."""
+    requests = [job.request for job in running]
     try:
-        return model.forward([job.request for job in running])
+        results = model.forward(requests)
+        find_own(requests, results)
     except DeviceLost:
         raise
     except BaseException as error:
         return error
+    return results
 
 
 def _num_rows(results: list[Logits | None]) -> int | None:

@@ -40,6 +40,7 @@ from specmesh.inference.models.heads.tensor_heads import TensorHeads
 from specmesh.inference.models.loading import naming, read_model
 from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits
 from specmesh.inference.models.tensor_parallel import Ranks, kv_heads_by_rank
+from specmesh.inference.team import team_for
 
 CPU_CACHE_BYTES = 1 << 30
 FREE_SHARE = 0.8
@@ -70,7 +71,7 @@ class TransformersModel:
         *,
         with_graphs: bool = False,
     ) -> None:
-        compiled.prepare()
+        compiled.prepare(team_for)
         self.description = description
         self.heads = heads
         """The heads trained for this model, if they were loaded."""

@@ -36,13 +36,17 @@ class KeptRows:
     write large ones wholly takes longer than to choose from them."""
 
     def __init__(self, vocab_size: int) -> None:
-        self._rows = logits_of([()] * max(1, _KEPT_LOGITS // vocab_size), vocab_size)
+        self._most = max(1, _KEPT_LOGITS // vocab_size)
+        self._rows = logits_of([], vocab_size)
         self._written: Sequence[tuple[int, ...]] = ()
 
     def write(self, choices: Sequence[tuple[int, ...]]) -> Logits:
         """Return the same as ``logits_of``."""
         if len(choices) > len(self._rows):
-            return logits_of(choices, self._rows.shape[1])
+            rows = logits_of(choices, self._rows.shape[1])
+            if len(choices) <= self._most:
+                self._rows, self._written = rows, choices
+            return rows
         for row, tokens in enumerate(self._written):
             self._rows[row, list(tokens)] = CHOICE_LOGITS[-1]
         self._written = choices

@@ -30,6 +30,7 @@ from specmesh.inference.models.vllm.options import CoreOptions, digest_with
 from specmesh.inference.models.vllm.paths import PathRead, new_paths
 from specmesh.inference.models.vllm.seen import SeenPrefixes
 from specmesh.inference.models.vllm.versions import check_versions
+from specmesh.inference.team import team_for
 
 CPU_CACHE_BYTES = 1 << 30
 MAX_BATCH = 64
@@ -51,7 +52,7 @@ class VllmModel:
     max_batch = MAX_BATCH
 
     def __init__(self, core: Core, description: ModelDescription) -> None:
-        compiled.prepare()
+        compiled.prepare(team_for)
         self.description = description
         self._core = core
         self.pool = core.kv

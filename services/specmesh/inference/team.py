@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from specmesh.decoding.compiled.choice import Find, Team
 
 _LIBRARIES = (None, "libgomp.so.1")
 """Where OpenMP may be: among what the whole process sees, or in PyTorch's own copy of GNU's."""
 
 
-def run_by_team(address: int) -> Callable[[Any], None]:
+def team_for(address: int) -> Team:
     """Return the compiled function at ``address``, which takes a pointer, run by all threads at
     once that PyTorch uses for a forward pass of the calling thread. They wait for its next
     operation, so that they begin at once; threads of our own would compete with them.
@@ -19,14 +21,19 @@ def run_by_team(address: int) -> Callable[[Any], None]:
     Without OpenMP, or where PyTorch is not loaded, the calling thread runs it alone. Other threads
     of Python go on in either case.
     """
+    alone: Find = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
     for library in _LIBRARIES:
         try:
             loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-            parallel = loaded.GOMP_parallel
+            parallel, num_threads = loaded.GOMP_parallel, loaded.omp_get_max_threads
         except (OSError, AttributeError):
             continue
         parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
         parallel.restype = None
-        # As many threads as PyTorch has been told to use: another number would end some of them.
-        return lambda table: parallel(address, table, 0, 0)
-    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+        return Team(partial(_run, parallel, address), num_threads)
+    return Team(alone, lambda: 1)
+
+
+def _run(parallel: Any, address: int, table: Any) -> None:
+    # As many threads as PyTorch has been told to use: another number would end some of them.
+    parallel(address, table, 0, 0)
