@@ -25,7 +25,9 @@ def team_for(address: int) -> Team:
     for library in _LIBRARIES:
         try:
             loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-            parallel, num_threads = loaded.GOMP_parallel, loaded.omp_get_max_threads
+            parallel = loaded.GOMP_parallel
+            # Asked for each forward pass, and so without giving up the interpreter's lock.
+            num_threads = ctypes.PyDLL(library, handle=loaded._handle).omp_get_max_threads
         except (OSError, AttributeError):
             continue
         parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
