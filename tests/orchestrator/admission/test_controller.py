@@ -37,8 +37,8 @@ def test_a_wait_is_expected_by_the_tokens_that_running_answers_lack():
     assert admission.expected_wait_s(SIZE // 2, SIZE // 2, now) == pytest.approx(6.0)
 
 
-def test_who_would_wait_for_more_than_a_quarter_of_the_patience_may_not_wait():
-    admission = Admission(max_wait_s=10.0)
+def test_who_would_wait_for_more_than_half_of_the_patience_may_not_wait():
+    admission = Admission(max_wait_s=5.0)
     now = at_work(admission, token_s=0.1, limit=40)
     assert admission.may_wait(SIZE - 1, SIZE, 600, now)
     assert not admission.may_wait(SIZE, SIZE, 600, now)
@@ -46,10 +46,10 @@ def test_who_would_wait_for_more_than_a_quarter_of_the_patience_may_not_wait():
 
 
 def test_who_could_not_be_answered_before_the_deadline_may_not_wait():
-    admission = Admission(max_wait_s=10.0)
+    admission = Admission(max_wait_s=5.0)
     now = at_work(admission, token_s=0.1, limit=40)
-    assert admission.may_wait(0, SIZE, 12.5, now)
-    assert not admission.may_wait(0, SIZE, 11.5, now)  # 4 s to answer, four times 2 s to wait
+    assert admission.may_wait(0, SIZE, 8.5, now)
+    assert not admission.may_wait(0, SIZE, 7.5, now)  # 4 s to answer, twice 2 s to wait
 
 
 def test_it_is_hopeless_to_wait_for_answers_that_take_twice_as_long_as_patience():
@@ -69,10 +69,10 @@ def test_a_refusal_says_when_to_come_again_each_at_another_time():
         "num_waiting": "7",
         "expected_wait_ms": "5000",
     }
-    assert error.retry_after_s == pytest.approx(4.0)
+    assert error.retry_after_s == pytest.approx(3.0)
     times = {admission.overload(SIZE, 7, 5.0, die).retry_after_s for die in (0.0, 0.3, 0.9)}
     assert len(times) == 3
-    assert all(2.0 <= each < 6.0 for each in times)
+    assert all(1.5 <= each < 4.5 for each in times)
 
 
 def test_no_client_is_told_to_come_again_in_an_hour():

@@ -279,7 +279,7 @@ async def test_who_fills_the_entrance_keeps_nobody_else_out(monkeypatch):
 
 
 async def test_who_would_wait_too_long_behind_answers_of_one_identity_may_wait_as_another():
-    door = Door(1, max_wait_s=8.0)
+    door = Door(1, max_wait_s=4.0)
     door.admission.expected_wait_s = lambda num_before, *_: 1.5 * num_before
     tasks = [door.come(f"a{i}", identity="alice") for i in range(3)]
     await settle()

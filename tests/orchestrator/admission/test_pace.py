@@ -71,3 +71,29 @@ def test_an_answer_that_failed_at_once_says_nothing_of_lengths():
     pace.progressed(other, 10, 1.0)
     assert pace.num_running == 1
     assert pace.until_ended_s(1, 1.0) > 5.0
+
+
+def test_answers_that_have_just_begun_count_before_their_limits_are_known():
+    """Otherwise a few that are further would seem to make place for all who wait, one by one."""
+    pace = AnswerPace()
+    answers = [pace.began(0.0) for _ in range(8)]
+    for answer in answers:
+        answer.limit = 16
+        pace.progressed(answer, 8, 1.0)
+    before_s = pace.until_ended_s(80, 1.0)
+    for answer in answers[1:]:
+        pace.progressed(answer, 8, 1.0)
+        pace.ended(answer, 1.0)
+        pace.began(1.0)
+    assert pace.until_ended_s(80, 1.0) == pytest.approx(before_s, rel=0.6)
+
+
+def test_where_all_have_just_begun_they_are_taken_to_be_as_the_last_ones_were():
+    pace = AnswerPace()
+    answer = pace.began(0.0)
+    answer.limit = 10
+    pace.progressed(answer, 10, 1.0)
+    pace.ended(answer, 1.0)
+    pace.began(1.0)
+    assert pace.until_ended_s(1, 1.0) == pytest.approx(1.0)
+    assert pace.until_ended_s(3, 1.0) == pytest.approx(3.0)

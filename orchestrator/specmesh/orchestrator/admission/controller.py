@@ -18,9 +18,9 @@ RESUMED = 2.0
 """Factor by which the room is larger for resumed answers: the replicas have run them before."""
 MAX_WAIT_SECONDS = 10.0
 """Default of the longest wait for admission."""
-EXPECTED_SHARE = 0.25
+EXPECTED_SHARE = 0.5
 """An answer may wait if it is expected to begin within this share of its patience, so that it does
-begin in time if the others take up to four times as long as expected."""
+begin in time if the others take up to twice as long as expected."""
 HOPELESS_FACTOR = 2.0
 """A waiting answer is refused once its expected wait is this many times the longest one: what is
 expected may be too long as well."""

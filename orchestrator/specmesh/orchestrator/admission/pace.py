@@ -16,8 +16,8 @@ KNOWN_TOKENS = 4
 KNOWN_SECONDS = 2.0
 """The pace is known once running answers have this many tokens each on average, or have run for
 this long, with or without tokens."""
-NUM_SHARES = 32
-"""Number of the latest answers whose share of their limits counts."""
+NUM_ENDED = 32
+"""Number of the latest answers that ended whose lengths count."""
 
 
 @dataclass(slots=True)
@@ -32,12 +32,14 @@ class AnswerPace:
     """The tokens that each running answer gets per second, and how many each will have.
 
     An answer is taken to have as large a share of its limit as recent ones had, and before any has
-    ended all of it.
+    ended all of it. One whose limit is not known yet is taken to have the mean limit of the others.
     """
 
     def __init__(self) -> None:
         self._running: dict[int, RunningAnswer] = {}
-        self._shares: deque[float] = deque(maxlen=NUM_SHARES)
+        self._limits: deque[int] = deque(maxlen=NUM_ENDED)
+        self._shares: deque[float] = deque(maxlen=NUM_ENDED)
+        """The part of its limit that each answer had, and in ``_limits`` the limit."""
         self._tokens = 0.0
         self._answer_s = 0.0
         """The time that answers have run, summed over them."""
@@ -66,6 +68,7 @@ class AnswerPace:
         self._pass(now)
         del self._running[id(answer)]
         if answer.limit and answer.num_tokens:
+            self._limits.append(answer.limit)
             self._shares.append(answer.num_tokens / answer.limit)
 
     def answer_s(self, now: float) -> float | None:
@@ -79,18 +82,21 @@ class AnswerPace:
         token_s, lengths = self._token_s(now), self._lengths()
         if not lengths or token_s is None:
             return None
-        limited = [each for each in self._running.values() if each.limit is not None]
         left = sorted(
             max(1.0, length - each.num_tokens)  # one that runs has at least a token to come
-            for length, each in zip(lengths, limited, strict=True)
+            for length, each in zip(lengths, self._running.values(), strict=True)
         )
         num_rounds, index = divmod(number - 1, len(left))
         return (left[index] + num_rounds * fmean(lengths)) * token_s
 
     def _lengths(self) -> list[float]:
-        """Return the tokens that each running answer with a known limit will have."""
-        share = fmean(self._shares) if self._shares else 1.0
-        return [share * each.limit for each in self._running.values() if each.limit is not None]
+        """Return the tokens that each running answer will have; none if no limit is known."""
+        limits = [each.limit for each in self._running.values()]
+        known = [limit for limit in limits if limit is not None] or self._limits
+        if not known:
+            return []
+        usual, share = fmean(known), fmean(self._shares) if self._shares else 1.0
+        return [share * (usual if limit is None else limit) for limit in limits]
 
     def _token_s(self, now: float) -> float | None:
         """Return the time in which an answer gets one token; None until it is known."""
