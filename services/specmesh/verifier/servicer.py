@@ -35,6 +35,7 @@ from specmesh.serving.rpc.interceptors import exchange
 from specmesh.serving.rpc.many import Send, answer_many
 from specmesh.verifier.next_draft import read_next_draft
 from specmesh.verifier.verification import Verification
+from specmesh.verifier.worthwhile_calls import WorthwhileCalls
 
 MAX_FURTHER = 255
 """The most further tokens that a call may ask for."""
@@ -63,6 +64,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         self._engine = engine
         self._prefixes = prefixes
         self._grammars = grammars
+        self._worthwhile_calls = WorthwhileCalls()
 
     async def Verify(  # noqa: N802
         self,
@@ -122,6 +124,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         grammar_ms = 0.0 if mask is None else (time.perf_counter() - began) * 1e3
         verification = Verification(
             model=self._model,
+            worthwhile_calls=self._worthwhile_calls,
             prefix=prefix,
             tree=tree,
             sampling=sampling,

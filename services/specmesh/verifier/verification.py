@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isinf
 
 from specmesh.decoding.acceptance import NO_DISTRIBUTIONS, Verdict, verify
 from specmesh.decoding.logprobs import logprobs_along, logprobs_of_nodes
@@ -19,6 +20,7 @@ from specmesh.inference.model import ForwardRequest, LanguageModel, Logits, Sequ
 from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
 from specmesh.serving.codec.verdicts import write_verdict
 from specmesh.verifier.next_draft import RequestedDraft, draft_below
+from specmesh.verifier.worthwhile_calls import WorthwhileCalls
 
 VerifyJob = Job[verifier_pb2.VerifyResponse]
 VerifySteps = Steps[verifier_pb2.VerifyResponse]
@@ -32,6 +34,7 @@ class Verification:
     ``processor``."""
 
     model: LanguageModel
+    worthwhile_calls: WorthwhileCalls
     prefix: Sequence[int]
     tree: TokenTree
     sampling: Sampling
@@ -54,7 +57,7 @@ class Verification:
             forward_ms = (time.perf_counter() - began) * 1e3
             verdict = self._judge(logits, own)
             kept += verdict.accepted_nodes
-            cost = _cost(sequence, forward_ms)
+            cost = self._cost(sequence, forward_ms)
             cost.queue_ms = job.queue_ms
             cost.num_cached_tokens = sequence.num_cached_tokens
             cost.num_computed_tokens = sequence.num_computed_tokens
@@ -116,7 +119,7 @@ class Verification:
             forward_ms = (time.perf_counter() - began) * 1e3
             kept.append(len(tokens))
             verdict = self._judge_next(logits, own, tokens)
-            cost = _cost(sequence, forward_ms)
+            cost = self._cost(sequence, forward_ms)
             cost.num_computed_tokens = 1
             response = write_verdict(verdict, cost)
 
@@ -150,11 +153,13 @@ class Verification:
         path = verdict.accepted_nodes, verdict.next_token
         return replace(verdict, logprobs=logprobs_along(tree, logits, *path, self.num_top_logprobs))
 
-
-def _cost(sequence: SequenceState, forward_ms: float) -> cost_pb2.ComputeCost:
-    """Return the cost of the latest forward pass of ``sequence``, which took that time."""
-    return cost_pb2.ComputeCost(
-        forward_ms=forward_ms,
-        num_batch_calls=sequence.latest_forward.num_calls,
-        num_batch_tokens=sequence.latest_forward.num_rows,
-    )
+    def _cost(self, sequence: SequenceState, forward_ms: float) -> cost_pb2.ComputeCost:
+        """Return the cost of the latest forward pass of ``sequence``, which took that time."""
+        forward = sequence.latest_forward
+        worthwhile = self.worthwhile_calls.learn(forward, forward_ms)
+        return cost_pb2.ComputeCost(
+            forward_ms=forward_ms,
+            num_batch_calls=forward.num_calls,
+            num_batch_tokens=forward.num_rows,
+            num_worthwhile_calls=0 if isinf(worthwhile) else round(worthwhile),
+        )

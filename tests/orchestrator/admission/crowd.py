@@ -11,15 +11,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from math import isinf
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from tests.schedules.clock import VirtualLoop
 
+from specmesh.inference.model import ForwardSize
 from specmesh.orchestrator.admission.controller import Admission
 from specmesh.orchestrator.admission.entrance import Entrance
 from specmesh.orchestrator.admission.room import Spent
 from specmesh.serving.errors import ResourceExhaustedStatus
+from specmesh.verifier.worthwhile_calls import WorthwhileCalls
 
 TOKENS_PER_CALL = 3
 TIMEOUT_S = 60.0
@@ -53,6 +56,7 @@ class Replica:
         self.waiting: list[Call] = []
         self.num_answers = 0
         self.most_waiting = 0
+        self._worthwhile_calls = WorthwhileCalls()
         self._arrival = asyncio.Event()
         self._work = asyncio.ensure_future(self._run())
 
@@ -80,10 +84,12 @@ class Replica:
             each_s = machine.per_call_s + evicted * machine.prefix_s
             await asyncio.sleep(machine.fixed_s + len(batch) * each_s)
             forward_ms = (now() - began) * 1e3
+            most = self._worthwhile_calls.learn(ForwardSize(len(batch)), forward_ms)
+            calls = len(batch), 0 if isinf(most) else round(most)
             for call in batch:
                 if not call.done.done():
                     queue_ms = (began - call.came_at) * 1e3
-                    call.done.set_result(Spent(queue_ms, forward_ms, 1.0, len(batch)))
+                    call.done.set_result(Spent(queue_ms, forward_ms, 1.0, *calls))
 
 
 @dataclass(slots=True)

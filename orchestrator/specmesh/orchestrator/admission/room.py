@@ -13,9 +13,7 @@ from math import inf
 from statistics import fmean
 from typing import NamedTuple
 
-from specmesh.orchestrator.admission.worthwhile_calls import LEAST_CALLS, CallTimes
-
-FIRST_PER_REPLICA = LEAST_CALLS
+FIRST_PER_REPLICA = 16
 """Answers that run per replica before anything has been measured."""
 MAX_FORWARDS = 2.0
 """Longest acceptable queue at a replica, in forwards. One keeps replicas busy; with more, more
@@ -26,7 +24,7 @@ MAX_OVERHEAD_MS = 250.0
 """Acceptable time of a verification outside its replica; a longer time means that the orchestrator
 or the network is overloaded."""
 SPARE = 1.25
-"""The room grows when the measurements would allow this many times as many answers."""
+"""The room grows when waits would allow this many times as many answers."""
 GROWTH_PER_REPLICA = 4
 """What the room grows by. It grows by a number and shrinks to a share, by which the rooms of
 orchestrators that share replicas become equal."""
@@ -34,9 +32,6 @@ SHRINKAGE = 0.75
 """The room shrinks to this share of the running answers when a replica's queue is full."""
 MAX_SHRINKAGE = 0.5
 """The least that one decision leaves, so that one pause of the machine does not empty the mesh."""
-LEAST_COMPANY = 4
-"""Answers for each replica that run even where forwards have enough calls: orchestrators that share
-replicas differ in how many are enough, and the room of one would shrink to nothing."""
 WINDOW = 32
 """Fewest verifications between two decisions."""
 ROUNDS = 2
@@ -56,13 +51,22 @@ class Spent(NamedTuple):
     overhead_ms: float
     num_calls: int = 0
     """The calls that shared its forward, of all orchestrators; 0 if that is unknown."""
+    num_worthwhile_calls: int = 0
+    """The most that should share one; 0 if the replica knows no such bound."""
 
     @classmethod
-    def of(cls, total_ms: float, queue_ms: float, forward_ms: float, num_calls: int = 0) -> Spent:
+    def of(
+        cls,
+        total_ms: float,
+        queue_ms: float,
+        forward_ms: float,
+        num_calls: int = 0,
+        num_worthwhile_calls: int = 0,
+    ) -> Spent:
         """Count the rest of ``total_ms`` as overhead, at most ten times the acceptable one, so that
         a single hung call cannot dominate the mean."""
-        overhead_ms = max(0.0, total_ms - queue_ms - forward_ms)
-        return cls(queue_ms, forward_ms, min(overhead_ms, 10 * MAX_OVERHEAD_MS), num_calls)
+        overhead_ms = min(max(0.0, total_ms - queue_ms - forward_ms), 10 * MAX_OVERHEAD_MS)
+        return cls(queue_ms, forward_ms, overhead_ms, num_calls, num_worthwhile_calls)
 
     @classmethod
     def mean(cls, window: Iterable[Spent]) -> Spent:
@@ -91,7 +95,6 @@ class Room:
         self._num_running: list[int] = []
         self._most = inf
         """Upper bound that full queues have set since the last decision."""
-        self._call_times = CallTimes()
 
     def size(self, num_replicas: int, now: float) -> int:
         """Return how many answers can run concurrently, at least one per replica."""
@@ -102,8 +105,6 @@ class Room:
         """Record a verification while ``num_running`` answers ran."""
         self._spent.append(spent)
         self._num_running.append(num_running)
-        if spent.num_calls:
-            self._call_times.add(spent.num_calls, spent.forward_ms, max(1, num_running))
         size = self.size(num_replicas, now)
         if num_running >= size and self._knows(now):
             self._learnt_at = now  # what is being used is not forgotten
@@ -126,18 +127,20 @@ class Room:
         """Learn a new size from the means of the window, if they show anything: where the room was
         not used up, short waits do not show that more answers would fit."""
         bearable, worthwhile = Spent.mean(self._spent).bearable_share, self._worthwhile_share()
-        share, num_running = min(bearable, worthwhile), fmean(self._num_running)
+        share = min(bearable, worthwhile)
         is_used_up = max(self._num_running) >= size
         if share < 1:
-            in_company = max(num_running * worthwhile, LEAST_COMPANY * num_replicas)
-            learnt = max(num_running * MAX_SHRINKAGE, min(num_running * bearable, in_company))
+            learnt = fmean(self._num_running) * max(share, MAX_SHRINKAGE)
         elif is_used_up:
-            learnt = size + (GROWTH_PER_REPLICA * num_replicas if share > SPARE else 0)
+            learnt = size + (GROWTH_PER_REPLICA * num_replicas if bearable > SPARE else 0)
         else:
             return
         self._learnt, self._learnt_at = min(learnt, self._most), now
 
     def _worthwhile_share(self) -> float:
         """The calls that a forward should have divided by those that it has."""
-        calls = [each.num_calls for each in self._spent if each.num_calls]
-        return self._call_times.worthwhile_calls() / fmean(calls) if calls else inf
+        bound = [each for each in self._spent if each.num_calls and each.num_worthwhile_calls]
+        if not bound:
+            return inf
+        worthwhile = fmean(each.num_worthwhile_calls for each in bound)
+        return worthwhile / fmean(each.num_calls for each in bound)

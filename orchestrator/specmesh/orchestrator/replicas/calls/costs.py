@@ -15,5 +15,6 @@ def read_cost(message: cost_pb2.ComputeCost, max_tokens: int | None = None) -> R
         num_computed_tokens=num_computed if max_tokens is None else min(num_computed, max_tokens),
         num_batch_calls=message.num_batch_calls,
         num_batch_tokens=message.num_batch_tokens,
+        num_worthwhile_calls=message.num_worthwhile_calls,
         grammar_s=message.grammar_ms / 1e3,
     )

@@ -23,6 +23,8 @@ class ReplicaCost(NamedTuple):
     """Calls that shared the last forward, this one included; 0 if it was not reported."""
     num_batch_tokens: int = 0
     """Tokens of all these calls in that forward."""
+    num_worthwhile_calls: int = 0
+    """Calls that should share a forward at most; 0 if the replica knows no such bound."""
     grammar_s: float = 0.0
     """Time in which the call waited for its grammar to be compiled, before ``queue_s`` began."""
 

@@ -93,5 +93,6 @@ class VerifyLearning:
         control."""
         forward_ms = cost.forward_s * 1e3 + response.next_draft.cost.forward_ms
         total_ms = cost.without_grammar(seconds) * 1e3
-        spent = Spent.of(total_ms, cost.queue_s * 1e3, forward_ms, cost.num_batch_calls)
+        calls = cost.num_batch_calls, cost.num_worthwhile_calls
+        spent = Spent.of(total_ms, cost.queue_s * 1e3, forward_ms, *calls)
         self._mesh.admission.verified(len(self._mesh.verifiers.ready), spent, now)

@@ -8,27 +8,28 @@ from random import Random
 
 import pytest
 
-from specmesh.orchestrator.admission.worthwhile_calls import (
+from specmesh.inference.model import ForwardSize
+from specmesh.verifier.worthwhile_calls import (
+    INTERVAL,
     LEAST_CALLS,
     LEAST_FORWARDS,
     NUM_FORWARDS,
-    CallTimes,
+    WorthwhileCalls,
 )
 
 
 def worthwhile(forwards: Iterable[tuple[int, float]]) -> float:
-    times = CallTimes()
-    for num_calls, milliseconds in forwards:
-        times.add(num_calls, milliseconds, num_calls)
-    return times.worthwhile_calls()
+    """The estimate after ``forwards``, the last of them repeated until another estimate is due."""
+    known = WorthwhileCalls()
+    all_of_them = list(forwards)
+    for num_calls, milliseconds in (*all_of_them, *all_of_them[-1:] * INTERVAL):
+        most = known.learn(ForwardSize(num_calls), milliseconds)
+    return most if all_of_them else known.learn(ForwardSize(), inf)
 
 
 def forwards(fixed_ms: float, each_ms: float) -> list[tuple[int, float]]:
-    """As many of each number of calls, each told of by all of them."""
     return [
-        (calls, fixed_ms + each_ms * calls)
-        for calls in range(1, 65)
-        for _ in range(LEAST_FORWARDS * calls)
+        (calls, fixed_ms + each_ms * calls) for calls in range(1, 65) for _ in range(LEAST_FORWARDS)
     ]
 
 
@@ -73,21 +74,14 @@ def test_forwards_that_something_else_has_slowed_down_do_not_count():
     assert worthwhile(mixed) == pytest.approx(80)
 
 
-def test_calls_that_shared_a_forward_count_as_one():
-    """Otherwise the last few forwards alone would be remembered."""
-    few = [(2, 14.0)] * 2 * LEAST_FORWARDS
-    usual, paused = [(32, 44.0)] * 32 * 4, [(32, 400.0)] * 32 * 3
-    assert worthwhile([*few, *usual, *paused]) == worthwhile([*few, *usual])
-
-
-def test_who_has_a_tenth_of_the_calls_learns_as_soon_from_them():
-    alone, beside = CallTimes(), CallTimes()
-    for calls in (10, 40):
-        for _ in range(LEAST_FORWARDS * calls):
-            alone.add(calls, 40.0 + calls, calls)
-        for _ in range(LEAST_FORWARDS * calls // 10):
-            beside.add(calls, 40.0 + calls, calls // 10)
-    assert beside.worthwhile_calls() == alone.worthwhile_calls() == pytest.approx(80)
+def test_of_calls_that_shared_a_forward_the_quickest_counts():
+    """The others have read prompts, in forwards before it."""
+    known = WorthwhileCalls()
+    for num_calls, milliseconds in (*forwards(40, 1), *forwards(40, 1)):
+        forward = ForwardSize(num_calls)
+        for more_ms in (300.0, 0.0, 700.0):
+            most = known.learn(forward, milliseconds + more_ms)
+    assert most == pytest.approx(80)
 
 
 def test_a_size_of_which_there_are_few_forwards_does_not_count():
