@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from dataclasses import replace
 
 import grpc
@@ -34,6 +35,7 @@ from specmesh.serving.errors import error_info
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.stored_session import Claim, Generated, SessionStart, Writer
 from specmesh.v1 import model_pb2
+from specmesh.verifier.worthwhile_calls import WorthwhileCalls
 
 NEVER = Cancellation()
 
@@ -221,6 +223,22 @@ async def test_cost_tells_which_calls_shared_a_forward(load, serve):
     sizes = [(each.cost.num_batch_calls, each.cost.num_batch_tokens) for each in responses]
     assert all(tokens == calls * 4 for calls, tokens in sizes)
     assert all(sizes.count(size) % size[0] == 0 for size in sizes)
+
+
+@pytest.mark.parametrize(("learnt", "told"), [(37.4, 37), (math.inf, 0), (1e12, 0)])
+async def test_cost_tells_how_many_calls_should_share_a_forward(
+    load, serve, monkeypatch, learnt, told
+):
+    seen = []
+    monkeypatch.setattr(WorthwhileCalls, "learn", lambda _, *call: seen.append(call) or learnt)
+    message = request(whole(), TokenTree.chain([1, 2, 3]), {}, GREEDY)
+    async with serve(load()) as channel:
+        responses = await asyncio.gather(*(ask(channel, message) for _ in range(6)))
+    assert {each.cost.num_worthwhile_calls for each in responses} == {told}
+    assert all(milliseconds > 0 for _, milliseconds in seen)
+    # All calls of a forward have the same object, by which it counts once.
+    by_forward = Counter(id(forward) for forward, _ in seen)
+    assert all(by_forward[id(forward)] == forward.num_calls for forward, _ in seen)
 
 
 async def refusal(channel, message) -> grpc.aio.AioRpcError:

@@ -243,6 +243,19 @@ async def test_tokens_are_in_flight_until_their_verdict(connect):
     assert admission.num_tokens_in_flight == 0
 
 
+async def test_admission_learns_how_many_calls_share_a_forward_and_how_many_should(
+    connect, monkeypatch
+):
+    verifier = Verifier()
+    verifier.cost.num_batch_calls, verifier.cost.num_worthwhile_calls = 12, 20
+    mesh = (await connect([verifier])).mesh
+    seen = []
+    monkeypatch.setattr(mesh.admission, "verified", lambda *known: seen.append(known))
+    await verified(calls_on(mesh))
+    ((num_replicas, spent, _),) = seen
+    assert (num_replicas, spent.num_calls, spent.num_worthwhile_calls) == (1, 12, 20)
+
+
 async def test_pause_beyond_the_deadline_is_not_waited_for(connect):
     verifier = Verifier()
     calls = calls_on((await connect([verifier])).mesh, seconds=20)

@@ -150,7 +150,8 @@ class SequenceState(Protocol):
     """Tokens that have gone through a forward pass so far."""
 
     latest_forward: ForwardSize
-    """The size of the latest forward pass that this sequence was part of."""
+    """The size of the latest forward pass that this sequence was part of: one object for all
+    sequences of that forward pass."""
 
     def score(self, tree: TokenTree) -> Logits:
         """Return next-token logits after every node not scored yet, in node order, node 0 first.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isinf
 
 from specmesh.decoding.acceptance import NO_DISTRIBUTIONS, Verdict, verify
 from specmesh.decoding.logprobs import logprobs_along, logprobs_of_nodes
@@ -21,6 +20,9 @@ from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
 from specmesh.serving.codec.verdicts import write_verdict
 from specmesh.verifier.next_draft import RequestedDraft, draft_below
 from specmesh.verifier.worthwhile_calls import WorthwhileCalls
+
+MAX_WORTHWHILE_CALLS = 1 << 16
+"""Nobody need be told of a bound that no load reaches."""
 
 VerifyJob = Job[verifier_pb2.VerifyResponse]
 VerifySteps = Steps[verifier_pb2.VerifyResponse]
@@ -161,5 +163,5 @@ class Verification:
             forward_ms=forward_ms,
             num_batch_calls=forward.num_calls,
             num_batch_tokens=forward.num_rows,
-            num_worthwhile_calls=0 if isinf(worthwhile) else round(worthwhile),
+            num_worthwhile_calls=round(worthwhile) if worthwhile < MAX_WORTHWHILE_CALLS else 0,
         )

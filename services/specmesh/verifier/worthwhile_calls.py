@@ -48,7 +48,7 @@ class WorthwhileCalls:
     def learn(self, forward: ForwardSize, milliseconds: float) -> float:
         """Return how many calls a forward should have, after one of the calls of ``forward`` took
         ``milliseconds``. All calls of a forward have the same object, and the quickest counts: the
-        others read prompts as well."""
+        others also waited, or read prompts."""
         if forward is self._latest:
             self._latest_ms = min(self._latest_ms, milliseconds)
         else:

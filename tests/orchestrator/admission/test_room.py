@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import ceil
+from statistics import fmean
+
 import pytest
 
 from specmesh.orchestrator.admission.room import (
@@ -11,6 +14,7 @@ from specmesh.orchestrator.admission.room import (
     MAX_FORWARDS,
     MAX_OVERHEAD_MS,
     MAX_SHRINKAGE,
+    SHRINKAGE,
     WINDOW,
     Room,
     Spent,
@@ -30,13 +34,6 @@ def spent(num_forwards: float, overhead_ms: float = 1.0) -> Spent:
 def slower_with(num_calls: int) -> Spent:
     """A verification that shared a forward, each of whose calls makes it slower."""
     return Spent(2.5 * num_calls, 5.0 * num_calls, 1.0, num_calls, WORTHWHILE)
-
-
-def in_company(room: Room, num_running: int, num_calls: int) -> int:
-    """The room after verifications that shared forwards with so many."""
-    for _ in range(window(num_running)):
-        room.answered(num_running, 1, slower_with(num_calls), NOW)
-    return room.size(1, NOW)
 
 
 def window(num_running: int) -> int:
@@ -128,13 +125,30 @@ def test_rooms_become_equal_that_were_not():
     assert max(sizes) < 1.5 * min(sizes)
 
 
-def test_rooms_become_equal_where_forwards_have_enough_calls():
-    rooms, sizes = [Room(), Room()], [40, 4]
-    for _ in range(60):
-        calls = sum(sizes)
-        sizes = [in_company(room, size, calls) for room, size in zip(rooms, sizes, strict=True)]
-    assert WORTHWHILE / 2 <= sum(sizes) <= 2 * WORTHWHILE
-    assert max(sizes) <= 1.5 * min(sizes)
+@pytest.mark.parametrize("sizes", [(40, 4), (16, 1), (4, 4, 100)])
+def test_rooms_become_equal_where_forwards_have_enough_calls(sizes: tuple[int, ...]):
+    """Each running answer is verified once a round, so that the small room decides seldom."""
+    rooms = [Room() for _ in sizes]
+    for room, size in zip(rooms, sizes, strict=True):
+        room.refused(ceil(size / SHRINKAGE), NOW)
+    seen = []
+    for _ in range(600):
+        now_running = [room.size(1, NOW) for room in rooms]
+        seen.append(now_running)
+        for room, size in zip(rooms, now_running, strict=True):
+            for _ in range(size):
+                room.answered(size, 1, slower_with(sum(now_running)), NOW)
+    means = [fmean(each) for each in zip(*seen[300:], strict=True)]
+    assert WORTHWHILE / 2 <= sum(means) <= 1.2 * WORTHWHILE
+    assert max(means) <= 1.5 * min(means)
+
+
+def test_a_replica_with_too_many_calls_counts_beside_one_that_bears_more():
+    room = Room()
+    for _ in range(window(16)):
+        room.answered(16, 2, Spent(1.0, 80.0, 1.0, 40, 100), NOW)
+        room.answered(16, 2, Spent(1.0, 80.0, 1.0, 40, WORTHWHILE), NOW)
+    assert room.size(2, NOW) < 16
 
 
 def test_a_replica_always_takes_one():

@@ -32,14 +32,14 @@ class AnswerPace:
     """The tokens that each running answer gets per second, and how many each will have.
 
     An answer is taken to have as large a share of its limit as recent ones had, and before any has
-    ended all of it. One whose limit is not known yet is taken to have the mean limit of the others.
+    ended all of it. A limit that is not known yet is taken to be the mean of recent ones.
     """
 
     def __init__(self) -> None:
         self._running: dict[int, RunningAnswer] = {}
         self._limits: deque[int] = deque(maxlen=NUM_ENDED)
         self._shares: deque[float] = deque(maxlen=NUM_ENDED)
-        """The part of its limit that each answer had, and in ``_limits`` the limit."""
+        """The part of its limit that each of these answers had."""
         self._tokens = 0.0
         self._answer_s = 0.0
         """The time that answers have run, summed over them."""
@@ -92,7 +92,8 @@ class AnswerPace:
     def _lengths(self) -> list[float]:
         """Return the tokens that each running answer will have; none if no limit is known."""
         limits = [each.limit for each in self._running.values()]
-        known = [limit for limit in limits if limit is not None] or self._limits
+        # Rather those that ended: of those that run, long ones are more than their part.
+        known = self._limits or [limit for limit in limits if limit is not None]
         if not known:
             return []
         usual, share = fmean(known), fmean(self._shares) if self._shares else 1.0

@@ -2,8 +2,9 @@
 
 It settles where replicas are busy and nobody waits for long. Both follow from what each response
 says about the replica, which other orchestrators use as well: how long the call queued, how long
-the forward took, and how many calls shared it. By Little's law, a time that is ``share`` times the
-measured one takes ``share`` times as many answers. No clock: times are passed in.
+the forward took, how many calls shared it and how many should. By Little's law, a time that is
+``share`` times the measured one takes ``share`` times as many answers. No clock: times are passed
+in.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ MAX_OVERHEAD_MS = 250.0
 """Acceptable time of a verification outside its replica; a longer time means that the orchestrator
 or the network is overloaded."""
 SPARE = 1.25
-"""The room grows when waits would allow this many times as many answers."""
+"""The room grows when waits would allow this many times as many answers. Where forwards have too
+many calls, it shrinks until they could have this many times as many: if they had just enough, an
+orchestrator with few answers, which decides seldom, would never see them with less, and stay small
+beside another."""
 GROWTH_PER_REPLICA = 4
 """What the room grows by. It grows by a number and shrinks to a share, by which the rooms of
 orchestrators that share replicas become equal."""
@@ -127,6 +131,8 @@ class Room:
         """Learn a new size from the means of the window, if they show anything: where the room was
         not used up, short waits do not show that more answers would fit."""
         bearable, worthwhile = Spent.mean(self._spent).bearable_share, self._worthwhile_share()
+        if worthwhile < 1:
+            worthwhile /= SPARE
         share = min(bearable, worthwhile)
         is_used_up = max(self._num_running) >= size
         if share < 1:
@@ -139,8 +145,9 @@ class Room:
 
     def _worthwhile_share(self) -> float:
         """The calls that a forward should have divided by those that it has."""
-        bound = [each for each in self._spent if each.num_calls and each.num_worthwhile_calls]
-        if not bound:
-            return inf
-        worthwhile = fmean(each.num_worthwhile_calls for each in bound)
-        return worthwhile / fmean(each.num_calls for each in bound)
+        shares = [
+            each.num_calls / each.num_worthwhile_calls
+            for each in self._spent
+            if each.num_calls and each.num_worthwhile_calls
+        ]
+        return 1 / fmean(shares) if shares else inf
