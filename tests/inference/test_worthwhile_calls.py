@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
 from random import Random
 
 import pytest
@@ -13,18 +12,21 @@ from specmesh.verifier.worthwhile_calls import (
     INTERVAL,
     LEAST_CALLS,
     LEAST_FORWARDS,
+    MOST_CALLS,
     NUM_FORWARDS,
     WorthwhileCalls,
 )
 
+NO_BOUND = 0
 
-def worthwhile(forwards: Iterable[tuple[int, float]]) -> float:
+
+def worthwhile(forwards: Iterable[tuple[int, float]]) -> int:
     """The estimate after ``forwards``, the last of them repeated until another estimate is due."""
     known = WorthwhileCalls()
     all_of_them = list(forwards)
     for num_calls, milliseconds in (*all_of_them, *all_of_them[-1:] * INTERVAL):
         most = known.learn(ForwardSize(num_calls), milliseconds)
-    return most if all_of_them else known.learn(ForwardSize(), inf)
+    return most if all_of_them else known.learn(ForwardSize(), 0.0)
 
 
 def forwards(fixed_ms: float, each_ms: float) -> list[tuple[int, float]]:
@@ -34,8 +36,14 @@ def forwards(fixed_ms: float, each_ms: float) -> list[tuple[int, float]]:
 
 
 def test_company_that_costs_nothing_is_always_welcome():
-    assert worthwhile(forwards(30, 0)) == inf
-    assert worthwhile(forwards(30, -0.1)) == inf
+    assert worthwhile(forwards(30, 0)) == NO_BOUND
+    assert worthwhile(forwards(30, -0.1)) == NO_BOUND
+
+
+def test_a_bound_that_no_load_reaches_is_none():
+    """Its number would not fit the message."""
+    assert worthwhile(forwards(30, 1e-12)) == NO_BOUND
+    assert NO_BOUND < worthwhile(forwards(30, 0.01)) < MOST_CALLS
 
 
 def test_twice_the_company_at_the_bound_brings_a_third_more_calls_a_second():
@@ -56,7 +64,7 @@ def test_a_forward_may_always_have_some_company(fixed_ms: float):
 
 @pytest.mark.parametrize("seen", [[], [(8, 20.0)], [(8, 20.0), (12, 30.0)]])
 def test_forwards_of_about_one_size_say_nothing_of_company(seen: list[tuple[int, float]]):
-    assert worthwhile(seen) == inf
+    assert worthwhile(seen) == NO_BOUND
 
 
 def test_what_few_calls_took_is_remembered_under_a_load_whose_times_are_noise():

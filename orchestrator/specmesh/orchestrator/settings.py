@@ -90,7 +90,7 @@ class OrchestratorSettings(BearerSettings, ServerSettings, WorkersSettings, Redi
         MAX_WAIT_SECONDS,
         ge=0,
         description="longest time in seconds that a request may wait for admission while the mesh "
-        "is full; one that is expected to wait for more than half of it is refused at once",
+        "is full; one that is expected to wait for more than half of it is refused immediately",
     )
     share_prefixes: Literal["identity", "all"] = Field(
         "identity",

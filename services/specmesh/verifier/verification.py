@@ -21,9 +21,6 @@ from specmesh.serving.codec.verdicts import write_verdict
 from specmesh.verifier.next_draft import RequestedDraft, draft_below
 from specmesh.verifier.worthwhile_calls import WorthwhileCalls
 
-MAX_WORTHWHILE_CALLS = 1 << 16
-"""Nobody need be told of a bound that no load reaches."""
-
 VerifyJob = Job[verifier_pb2.VerifyResponse]
 VerifySteps = Steps[verifier_pb2.VerifyResponse]
 _MoreSteps = Generator[ForwardRequest | verifier_pb2.VerifyResponse, Logits, None]
@@ -158,10 +155,9 @@ class Verification:
     def _cost(self, sequence: SequenceState, forward_ms: float) -> cost_pb2.ComputeCost:
         """Return the cost of the latest forward pass of ``sequence``, which took that time."""
         forward = sequence.latest_forward
-        worthwhile = self.worthwhile_calls.learn(forward, forward_ms)
         return cost_pb2.ComputeCost(
             forward_ms=forward_ms,
             num_batch_calls=forward.num_calls,
             num_batch_tokens=forward.num_rows,
-            num_worthwhile_calls=round(worthwhile) if worthwhile < MAX_WORTHWHILE_CALLS else 0,
+            num_worthwhile_calls=self.worthwhile_calls.learn(forward, forward_ms),
         )

@@ -11,6 +11,8 @@ from specmesh.inference.model import ForwardSize
 
 LEAST_CALLS = 16
 """Calls that a forward may always have."""
+MOST_CALLS = 1 << 16
+"""A bound from which on there might as well be none: no load reaches it."""
 MAX_CALLS_SHARE = 2 / 3
 """Largest part of a forward's time that depends on its number of calls. Beyond it, twice as many
 calls in a forward bring less than a third more calls per second."""
@@ -43,12 +45,12 @@ class WorthwhileCalls:
         self._latest = ForwardSize()
         self._latest_ms = inf
         self._num_forwards = 0
-        self._most = inf
+        self._most = 0
 
-    def learn(self, forward: ForwardSize, milliseconds: float) -> float:
-        """Return how many calls a forward should have, after one of the calls of ``forward`` took
-        ``milliseconds``. All calls of a forward have the same object, and the quickest counts: the
-        others also waited, or read prompts."""
+    def learn(self, forward: ForwardSize, milliseconds: float) -> int:
+        """Return how many calls a forward should have, 0 if no bound is known, after one of the
+        calls of ``forward`` took ``milliseconds``. All calls of a forward have the same object, and
+        the quickest counts: the others also waited, or read prompts."""
         if forward is self._latest:
             self._latest_ms = min(self._latest_ms, milliseconds)
         else:
@@ -66,18 +68,18 @@ class WorthwhileCalls:
         if self._num_forwards % INTERVAL == 0:
             self._most = self._estimate()
 
-    def _estimate(self) -> float:
+    def _estimate(self) -> int:
         for size in self._changed:
             if len(self._by_size[size]) >= LEAST_FORWARDS:
                 self._quickest[size] = _quickest(self._by_size[size])
         self._changed.clear()
         if len(self._quickest) < 2:  # noqa: PLR2004 - a line needs two points
-            return inf
+            return 0
         each_ms, fixed_ms = linear_regression(*zip(*self._quickest.values(), strict=True))
         if each_ms <= 0:
-            return inf
+            return 0
         most = MAX_CALLS_SHARE / (1 - MAX_CALLS_SHARE) * fixed_ms / each_ms
-        return max(float(LEAST_CALLS), most)
+        return max(LEAST_CALLS, round(most)) if most < MOST_CALLS else 0
 
 
 def _quickest(forwards: Collection[tuple[int, float]]) -> tuple[float, float]:

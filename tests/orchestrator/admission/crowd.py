@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from math import isinf
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
@@ -84,8 +83,8 @@ class Replica:
             each_s = machine.per_call_s + evicted * machine.prefix_s
             await asyncio.sleep(machine.fixed_s + len(batch) * each_s)
             forward_ms = (now() - began) * 1e3
-            most = self._worthwhile_calls.learn(ForwardSize(len(batch)), forward_ms)
-            calls = len(batch), 0 if isinf(most) else round(most)
+            worthwhile = self._worthwhile_calls.learn(ForwardSize(len(batch)), forward_ms)
+            calls = len(batch), worthwhile
             for call in batch:
                 if not call.done.done():
                     queue_ms = (began - call.came_at) * 1e3
