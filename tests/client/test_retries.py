@@ -26,7 +26,7 @@ from specmesh.client import (
     Unavailable,
     testing,
 )
-from specmesh.client.connections import channels, recovery
+from specmesh.client.connections import recovery
 from specmesh.client.testing import FakeMesh
 from specmesh.v1 import errors_pb2
 
@@ -246,25 +246,3 @@ async def test_without_retries_nobody_waits_to_be_refused(serve, reason, num_ask
     assert caught.value.reason == reason
     assert caught.value.retry_after_s == 60
     assert sum(len(each.requests) for each in fakes) == num_asked
-
-
-async def test_who_was_told_that_one_has_no_room_asks_it_again_a_little_later(serve, monkeypatch):
-    monkeypatch.setattr(channels, "FULL_S", 60.0)
-    full = refuses(Code.RESOURCE_EXHAUSTED, "full", "OVERLOADED", in_a_minute())
-    fakes = [await serve(FakeOrchestrator([full, full])) for _ in range(2)]
-    async with AsyncClient(*(each.address for each in fakes), max_retries=0) as client:
-        for _ in range(3):
-            with pytest.raises(Overloaded):
-                await client.generate("hello")
-    assert sum(len(each.requests) for each in fakes) == 4  # both once, and then one for each
-
-
-async def test_an_orchestrator_with_room_is_asked_first(serve, monkeypatch):
-    monkeypatch.setattr(channels, "FULL_S", 60.0)
-    refused = refuses(Code.RESOURCE_EXHAUSTED, "full", "OVERLOADED", in_a_minute())
-    full = await serve(FakeOrchestrator([refused]))
-    free = await serve(FakeOrchestrator([whole_answer] * 3))
-    async with AsyncClient(full.address, free.address, max_retries=0) as client:
-        for _ in range(3):
-            await client.generate("hello")
-    assert (len(full.requests), len(free.requests)) == (1, 3)

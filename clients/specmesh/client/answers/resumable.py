@@ -26,6 +26,7 @@ from specmesh.client.connections.recovery import (
     is_not_stored,
     out_of_time,
 )
+from specmesh.client.connections.refusals import Caller
 from specmesh.client.connections.status import from_rpc_error
 from specmesh.client.connections.targets import Turns
 from specmesh.client.errors import DeadlineExceeded, SpecmeshError, Unavailable
@@ -78,6 +79,8 @@ class ResumableCall:
         self._recovery = Recovery(asked.limits, random.Random())  # noqa: S311
         self._target = next(turns)
         self._call: _Call | None = None
+        self._asked: tuple[Caller, float] | None = None
+        """The caller and the time left of the latest call; None if it need not be made."""
         self._has_answered = False
         self._broken: SpecmeshError | None = None
         """The error of the latest call that broke without a token."""
@@ -120,6 +123,7 @@ class ResumableCall:
     async def _read(self) -> events_pb2.GenerationEvent:
         if self._call is None:
             self._has_answered = False
+            self._asked = None
         silence_s = self._longest_silence_s()
         try:
             async with asyncio.timeout(silence_s), cut_off_is_unavailable(self._target):
@@ -150,10 +154,16 @@ class ResumableCall:
     async def _open(self, target: Endpoint) -> _Call:
         self._span.calling(target.address)
         target.readers.add(self)
-        metadata = (*await target.metadata(), *self._span.metadata())
+        caller = await target.metadata()
         remaining_s = self._deadline - asyncio.get_running_loop().time()
         if remaining_s <= 0:
             raise DeadlineExceeded("the deadline passed", code=grpc.StatusCode.DEADLINE_EXCEEDED)
+        if self.answer.started is None:
+            refusal = target.refusal(caller, remaining_s)
+            if refusal is not None:
+                raise refusal
+        self._asked = caller, remaining_s
+        metadata = (*caller, *self._span.metadata())
         request = self.answer.next_request()
         if isinstance(request, pb.ResumeRequest):
             return target.generation.Resume(request, timeout=remaining_s, metadata=metadata)
@@ -178,8 +188,8 @@ class ResumableCall:
             raise out_of_time(error, self._broken)
         self._broken = error
         has_begun = answer.started is not None
-        if has_no_room(error) and not has_begun:
-            self._target.lacked_room()
+        if has_no_room(error) and not has_begun and self._asked is not None:
+            self._target.lacked_room(error, *self._asked)
         pause_s = self._recovery.pause_s(
             error,
             has_begun=has_begun,

@@ -13,6 +13,7 @@ from weakref import WeakSet
 import grpc
 
 from specmesh.client.connections.credentials import Tls, TokenSource, bearer, is_loopback
+from specmesh.client.connections.refusals import FULL_S, Refusals
 from specmesh.client.errors import InvalidRequest, SpecmeshError, Unavailable
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
@@ -25,10 +26,6 @@ logger = logging.getLogger("specmesh.client")
 
 PASSED_OVER_S = 2.0
 """Time for which a target that broke a call is skipped: about as long as a restart takes."""
-
-FULL_S = 0.25
-"""Time for which a target that had no room is skipped by other answers. Without it, each refusal
-of a full mesh would cost as many calls as there are targets."""
 
 MAX_METADATA_BYTES = 16 * 2**10
 """The most that orchestrators accept (``serving/rpc/intake.py``). Above it, gRPC would refuse
@@ -74,6 +71,7 @@ class Endpoint:
         self.address = address
         self._settings = settings
         self._back_at = 0.0
+        self._refusals = Refusals()
         self._channel: grpc.aio.Channel | None = None
         self._bears_pings = True
         self._version: tuple[object, ...] = ()
@@ -123,9 +121,18 @@ class Endpoint:
                 self.address,
             )
 
-    def lacked_room(self) -> None:
-        """Record that it had no room for an answer, so that other calls avoid it for `FULL_S`."""
-        self._back_at = max(self._back_at, asyncio.get_running_loop().time() + FULL_S)
+    def lacked_room(self, error: SpecmeshError, caller: Metadata, time_left_s: float) -> None:
+        """Record that it refused ``caller``'s answer for lack of room, with ``time_left_s`` until
+        its deadline: other calls avoid it for `FULL_S`."""
+        now = asyncio.get_running_loop().time()
+        self._back_at = max(self._back_at, now + FULL_S)
+        self._refusals.add(error, caller, time_left_s, now)
+
+    def refusal(self, caller: Metadata, time_left_s: float) -> SpecmeshError | None:
+        """Return the error by which it would refuse ``caller``'s answer for lack of room, as far as
+        that is known without a call."""
+        now = asyncio.get_running_loop().time()
+        return self._refusals.find(caller, time_left_s, now)
 
     @property
     def passed_over(self) -> bool:
