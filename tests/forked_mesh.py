@@ -61,7 +61,7 @@ def forking(
 
     async def create(*command: str, **options: Any) -> Process | Child:
         if command[2:3] == (launcher.__file__,):
-            _, _, _, _, cores, *program = command
+            _, _, _, _, cores, _, *program = command
             if program[:2] == [sys.executable, "-m"]:
                 return await _fork(tuple(program), cores, options["env"])
         return await execute(*command, **options)

@@ -16,18 +16,20 @@ import redis.asyncio
 from specmesh.cli.local.logs import Alarms, latest_event, serving_address
 from specmesh.cli.local.process import PORT, Process, ProcessSpec, StartError
 from specmesh.cli.local.redis import redis_spec
+from specmesh.cli.local.service import service_spec
 from specmesh.cli.local.supervisor import Supervisor
 
 STANDIN = Path(__file__).with_name("standin.py")
 
 
-def standin(name, *flags, cores=frozenset(), environment=None):
+def standin(name, *flags, cores=frozenset(), environment=None, niceness=0):
     return ProcessSpec(
         name=name,
         command=(sys.executable, str(STANDIN), "--port", PORT, *flags),
         ready=serving_address,
         cores=cores,
         environment=environment or {},
+        niceness=niceness,
     )
 
 
@@ -77,6 +79,22 @@ async def test_a_process_gets_its_cores_and_its_environment(supervisor, tmp_path
     await supervisor.start(standin("one", cores=cores, environment=environment))
     starting = logged(tmp_path, "one")[0]
     assert (starting["cores"], starting["threads"]) == (sorted(cores), "3")
+
+
+async def test_a_process_that_computes_gives_way_to_the_others(supervisor):
+    await supervisor.start(standin("one", niceness=5), standin("two"))
+    nice, other = (supervisor.pids[name] for name in ("one", "two"))
+    assert psutil.Process(nice).nice() - psutil.Process(other).nice() == 5
+    session = Path(f"/proc/{nice}/autogroup")
+    if session.exists():  # then sessions are scheduled as one, and each process has its own
+        assert session.read_text().split()[-2:] == ["nice", "5"]
+
+
+def test_models_give_way_to_what_only_passes_messages_on():
+    roles = ("verifier", "drafter", "confidence", "orchestrator", "gateway")
+    niceness = {role: service_spec(role, role, ()).niceness for role in roles}
+    models = {"verifier", "drafter", "confidence"}
+    assert {role for role in roles if niceness[role]} == models
 
 
 async def test_a_process_that_dies_is_started_anew_at_its_address(supervisor, reports):

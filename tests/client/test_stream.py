@@ -277,7 +277,7 @@ async def test_an_orchestrator_killed_in_mid_stream_is_survived(serve, tmp_path)
     command = (sys.executable, "-c", DYING_ORCHESTRATOR)
     killed = await asyncio.create_subprocess_exec(
         # The launcher ends it with this process, should the test fail before it does.
-        *(sys.executable, "-IS", launcher.__file__, str(os.getpid()), ""),
+        *(sys.executable, "-IS", launcher.__file__, str(os.getpid()), "", "0"),
         *command,
         stdout=asyncio.subprocess.PIPE,
     )

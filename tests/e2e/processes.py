@@ -34,7 +34,7 @@ def launch(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
     """Start a program."""
     # The launcher makes the kernel end the process with this one, however this one ends.
     return subprocess.Popen(
-        [sys.executable, "-IS", launcher.__file__, str(os.getpid()), "", *command],
+        [sys.executable, "-IS", launcher.__file__, str(os.getpid()), "", "0", *command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

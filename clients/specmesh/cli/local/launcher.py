@@ -1,7 +1,7 @@
 """A script that becomes another program, which dies with its parent and runs on given cores.
 
-It is called as ``launcher.py PARENT_PID CORES PROGRAM ARGUMENT...``, with CORES like ``0,2`` or
-empty for all. It is a separate program because code between fork and exec is not safe in a
+It is called as ``launcher.py PARENT_PID CORES NICENESS PROGRAM ARGUMENT...``, with CORES like
+``0,2`` or empty for all. It is a separate program because code between fork and exec is not safe in a
 multi-threaded process such as a gRPC client.
 """
 
@@ -9,11 +9,12 @@ import ctypes
 import os
 import signal
 import sys
+from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
 
 
-def main(parent_pid: int, cores: str, command: list[str]) -> None:
+def main(parent_pid: int, cores: str, niceness: int, command: list[str]) -> None:
     """Replace this process by ``command``; never returns."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -21,8 +22,18 @@ def main(parent_pid: int, cores: str, command: list[str]) -> None:
             sys.exit(1)
         if cores:
             os.sched_setaffinity(0, map(int, cores.split(",")))
+    if niceness:
+        give_way(niceness)
     os.execvp(command[0], command)  # noqa: S606
 
 
+def give_way(niceness: int) -> None:
+    """Let other processes run first. On Linux each session may be scheduled as one, and then the
+    niceness of a process counts only within its own; each process of the mesh has a session."""
+    os.nice(niceness)
+    with suppress(OSError), open("/proc/self/autogroup", "w") as session:  # noqa: PTH123 - quicker
+        session.write(str(niceness))
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:])

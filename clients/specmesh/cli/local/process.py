@@ -38,6 +38,8 @@ class ProcessSpec:
     """Environment variables in addition to this process's own."""
     cores: frozenset[int] = frozenset()
     """Cores on which it runs; empty means all."""
+    niceness: int = 0
+    """How far other processes go before it, from 0 to 19."""
 
 
 class StartError(Exception):
@@ -89,7 +91,7 @@ class Process:
         port = address.rpartition(":")[2] or "0"
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-IS", launcher.__file__),
-            *(str(os.getpid()), ",".join(map(str, sorted(spec.cores)))),
+            *(str(os.getpid()), ",".join(map(str, sorted(spec.cores))), str(spec.niceness)),
             *(port if part == PORT else part for part in spec.command),
             stdin=DEVNULL,
             stdout=PIPE,

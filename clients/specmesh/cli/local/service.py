@@ -8,6 +8,11 @@ from collections.abc import Mapping, Sequence
 from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import PORT, ProcessSpec
 
+MODEL_NICENESS = {"verifier": 5, "drafter": 5, "confidence": 5}
+"""The niceness of roles that compute, by which roles with little to do for each message go first. A
+message that waits for a processor holds up an answer, or delays a refusal; a forward that does
+takes as long in the end."""
+
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -36,4 +41,5 @@ def service_spec(
             **(environment or {}),
         },
         cores=cores,
+        niceness=MODEL_NICENESS.get(role, 0),
     )
