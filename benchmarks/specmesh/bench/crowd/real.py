@@ -18,6 +18,7 @@ from specmesh.tools.kit.experiment import (
     GREEDY,
     SPECULATIVE,
     Experiment,
+    Run,
     Speculation,
 )
 
@@ -50,7 +51,8 @@ class RealSpeeds:
 async def measure_real(
     crowds: Sequence[int], num_tokens: int, directory: Path, report: Callable[[str], None]
 ) -> RealSpeeds:
-    """Run crowds of these sizes one after the other. Raises StartError, SpecmeshError."""
+    """Run crowds of these sizes one after the other, of which each answers the same prompts: some
+    are easier to draft for than others. Raises StartError, SpecmeshError."""
     experiment = Experiment(
         prompts=[tuple(range(each, each + _PROMPT_TOKENS)) for each in range(max(crowds))],
         speculations=[Speculation(name) for name in STRATEGIES_TRIED],
@@ -64,12 +66,7 @@ async def measure_real(
         for speculation in experiment.speculations:
             alone_ms: float | None = None
             for number in crowds:
-                runs = await asyncio.gather(
-                    *(
-                        experiment.timed(client, prompt, speculation, GREEDY)
-                        for prompt in range(number)
-                    )
-                )
+                runs = await _answered(experiment, client, speculation, number)
                 texts |= {(run.prompt, tuple(run.result.token_ids)) for run in runs}
                 ms = fmean(1e3 * run.seconds / num_tokens for run in runs)
                 alone_ms = alone_ms or ms
@@ -78,3 +75,18 @@ async def measure_real(
                 )
                 speeds.append(found)
     return RealSpeeds(speeds, identical=len(texts) == max(crowds))
+
+
+async def _answered(
+    experiment: Experiment, client: AsyncClient, speculation: Speculation, number: int
+) -> list[Run]:
+    """Answer the prompts, always ``number`` at a time; those that are left over get no answer."""
+    runs: list[Run] = []
+    for first in range(0, len(experiment.prompts) - number + 1, number):
+        runs += await asyncio.gather(
+            *(
+                experiment.timed(client, prompt, speculation, GREEDY)
+                for prompt in range(first, first + number)
+            )
+        )
+    return runs
