@@ -24,7 +24,7 @@ from specmesh.bench.capacity.figures import (
     served_by,
 )
 from specmesh.bench.capacity.load import failure_of
-from specmesh.bench.capacity.placement import Role, plan_cores
+from specmesh.bench.capacity.placement import MODELS_AND_ORCHESTRATOR, Role, plan_cores
 from specmesh.load.transports.observation import Observation, RequestOutcome
 from specmesh.tools.kit.processor_time import processor_s
 
@@ -193,9 +193,37 @@ def test_a_short_run_reports_costs_beside_the_relay_s(bench, tracker, no_process
     for row in (one, four):
         assert (row["strategy"], row["tracing"]) == ("speculative", 1.0)
         assert row["tokens_per_s"] > 0
-        assert min(row["us_per_token"][role] for role in Role) > 0
-        assert min(row["us_per_call"][role] for role in Role) > 0
+        assert (
+            row["us_per_token"].keys() == row["us_per_call"].keys() == set(MODELS_AND_ORCHESTRATOR)
+        )
+        assert min(row["us_per_token"][role] for role in MODELS_AND_ORCHESTRATOR) > 0
+        assert min(row["us_per_call"][role] for role in MODELS_AND_ORCHESTRATOR) > 0
         assert 0 < row["pause_ms"]["p50"] <= row["pause_ms"]["p99"] <= row["pause_ms"]["longest"]
         assert 1 <= row["at_once"] <= row["streams"]
         assert 0 < row["floor_us_per_token"] < row["us_per_token"]["orchestrator"]
         assert row["failures"] == {}
+
+
+def test_a_gateway_costs_processor_time_as_well(bench, tracker, no_process_left):
+    done = bench("capacity", *"--streams 2 --tokens 8 --rounds 1 --role gateway --json".split())
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["alone"] == "gateway"
+    for row in found["rows"]:
+        assert row["us_per_token"]["gateway"] > 0
+        assert row["failures"] == {}
+
+
+def test_a_gateway_has_a_core_if_there_is_one():
+    grid = CapacityGrid(
+        strategies=("dsi",),
+        streams=(8,),
+        tracing=(0.0,),
+        workers=(1,),
+        tokens=8,
+        rounds=1,
+        acceptance=0.8,
+        through_gateway=True,
+    )
+    assert plan_cores(range(4), Role.GATEWAY, grid.roles).roles[Role.GATEWAY] == {0}
+    assert plan_cores(range(6), Role.ORCHESTRATOR, grid.roles).roles[Role.GATEWAY] == {3}

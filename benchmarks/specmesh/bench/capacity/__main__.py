@@ -71,7 +71,9 @@ class CapacityOptions:
     acceptance: Annotated[
         float, typer.Option(min=0, max=1, help="Rate at which draft tokens are right.")
     ] = 0.8
-
+    gateway: Annotated[
+        bool, typer.Option("--gateway", help="Read the streams through a gateway, over HTTP.")
+    ] = False
     role: Annotated[
         Role, typer.Option(help="Role that has a core for itself, if there are two.")
     ] = Role.ORCHESTRATOR
@@ -86,6 +88,7 @@ class CapacityOptions:
             tokens=self.tokens,
             rounds=self.rounds,
             acceptance=self.acceptance,
+            through_gateway=self.gateway or self.role is Role.GATEWAY,
         )
 
 
@@ -103,9 +106,8 @@ def main(*, asked: CapacityOptions, json_: Json = False) -> None:
     async def work() -> int:
         directory = Path(mkdtemp(prefix="specmesh-"))
         with progress("rounds", grid.num_rounds, console) as advance:
-            cells = await measure(
-                grid, plan_cores(available(), asked.role), directory, console.print, advance
-            )
+            cores = plan_cores(available(), asked.role, grid.roles)
+            cells = await measure(grid, cores, directory, console.print, advance)
         if json_:
             typer.echo(json.dumps(as_json(cells, asked.role)))
         else:

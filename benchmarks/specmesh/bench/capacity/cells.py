@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from specmesh.bench.capacity.figures import RoundFigures, medians
 from specmesh.bench.capacity.floor import relaying
 from specmesh.bench.capacity.load import StreamLoad
 from specmesh.bench.capacity.mesh import serving, supervisor
-from specmesh.bench.capacity.placement import CorePlan
+from specmesh.bench.capacity.placement import MODELS_AND_ORCHESTRATOR, CorePlan, Role
 from specmesh.bench.capacity.rounds import Generators, Sides, measure_round
 from specmesh.cli.local.cores import pinned_to
 from specmesh.cli.local.process import StartError
@@ -24,6 +24,8 @@ from specmesh.tools.kit.processes import processes
 _CONNECTIONS = 8
 """Generators, and thus connections, for each worker: the kernel gives a connection to any worker,
 so that few would burden them unequally."""
+_FEW = 8
+"""Streams that no mesh refuses."""
 _LEAST_ANSWERS = 4
 """Answers of a round, at least: few streams ask for several each."""
 
@@ -43,6 +45,14 @@ class CapacityGrid:
     """Length of each answer."""
     rounds: int
     acceptance: float
+    through_gateway: bool = False
+    """True if streams come through a gateway, over HTTP."""
+
+    @property
+    def roles(self) -> Sequence[Role]:
+        """Return the roles of the mesh."""
+        gateway = (Role.GATEWAY,) if self.through_gateway else ()
+        return (*MODELS_AND_ORCHESTRATOR, *gateway)
 
     @property
     def num_rounds(self) -> int:
@@ -105,7 +115,8 @@ async def measure(
                 logs = directory / f"{strategy}-{share:g}-{workers}"
                 logs.mkdir()
                 running = supervisor(logs, report)
-                async with serving(grid.acceptance, share, workers, cores, running, logs) as mesh:
+                kind = grid.acceptance, share, workers, cores, running, logs
+                async with serving(*kind, through_gateway=grid.through_gateway) as mesh:
                     sides = Sides(mesh, floor, generators)
                     cells += await _of_mesh(sides, grid, strategy, share, workers, advance)
     return cells
@@ -120,7 +131,10 @@ async def _of_mesh(
     advance: Callable[[], None],
 ) -> list[CapacityCell]:
     cells: list[CapacityCell] = []
-    for load in grid.loads(strategy):
+    loads = grid.loads(strategy)
+    # Until an orchestrator knows how fast answers proceed, it lets few wait and refuses the others.
+    await measure_round(sides, replace(loads[0], streams=min(_FEW, loads[0].streams)))
+    for load in loads:
         rounds: list[RoundFigures] = []
         failures: Counter[str] = Counter()
         for _ in range(grid.rounds + 1):

@@ -79,16 +79,17 @@ def served_by(role: Role, text: str) -> ServedCalls:
 
 def per_token(before: Counters, after: Counters, tokens: int) -> dict[Role, float]:
     """Return the processor time of each role in µs per token of the answers."""
-    return {role: _used_us(before, after, role) / max(1, tokens) for role in Role}
+    return {role: _used_us(before, after, role) / max(1, tokens) for role in before.processor_s}
 
 
 def per_call(before: Counters, after: Counters) -> dict[Role, float | None]:
     """Return the processor time of each role in µs per answer, the orchestrator's for each answer
-    that it got of the others."""
+    that it got of the models."""
     answers = {role: _served(before, after, role).answers for role in _METHODS}
     calls = {**answers, Role.ORCHESTRATOR: sum(answers.values())}
     return {
-        role: _used_us(before, after, role) / calls[role] if calls[role] else None for role in Role
+        role: _used_us(before, after, role) / number if number else None
+        for role, number in calls.items()
     }
 
 

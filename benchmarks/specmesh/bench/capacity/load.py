@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from specmesh.load.generators.event_loop import precise_loop
 from specmesh.load.generators.generator import Chunks, Generator, WorkloadPart, monotonic_since
 from specmesh.load.results.histograms import Histogram
-from specmesh.load.transports.mesh_transport import MeshDoor
 from specmesh.load.transports.observation import Observation, RequestOutcome
+from specmesh.load.transports.transport import ServerAddress
 from specmesh.load.workload.arrivals import Users
 from specmesh.load.workload.conversations import Synthetic
 from specmesh.load.workload.lengths import ConstantLength
@@ -22,8 +22,6 @@ from specmesh.load.workload.variations import Variation
 LOOKAHEAD = 4
 """Draft tokens per verification: where no forward takes time, strategies would adapt to noise."""
 PROMPT_TOKENS = 32
-_RETRIES = 100
-"""Later starts of an answer for which the orchestrator has no place to wait."""
 _TIMEOUT_S = 900.0
 
 
@@ -77,7 +75,7 @@ class StreamsSeen:
     ended_s: float
 
 
-def read_streams(load: StreamLoad, address: str, part: int, parts: int) -> StreamsSeen:
+def read_streams(load: StreamLoad, door: ServerAddress, part: int, parts: int) -> StreamsSeen:
     """Read the share ``part`` of ``parts`` of all streams, in this process."""
     # Imported modules never become garbage; without them collections are shorter.
     gc.collect()
@@ -86,7 +84,7 @@ def read_streams(load: StreamLoad, address: str, part: int, parts: int) -> Strea
     began_s = now()
     seen: list[Observation] = []
     with asyncio.Runner(loop_factory=precise_loop) as runner:
-        chunks = runner.run(_read(load, address, WorkloadPart(part, parts, traced=False), seen))
+        chunks = runner.run(_read(load, door, WorkloadPart(part, parts, traced=False), seen))
     return StreamsSeen(
         tokens=sum(each.num_output_tokens for each in seen),
         chunks=sum(each.num_chunks for each in seen),
@@ -103,9 +101,8 @@ def read_streams(load: StreamLoad, address: str, part: int, parts: int) -> Strea
 
 
 async def _read(
-    load: StreamLoad, address: str, part: WorkloadPart, seen: list[Observation]
+    load: StreamLoad, door: ServerAddress, part: WorkloadPart, seen: list[Observation]
 ) -> Chunks:
-    door = MeshDoor((address,), max_retries=_RETRIES)
     async with door.open() as transport:
         now = monotonic_since(0.0)
         generator = Generator(load.workload(), part, transport, seen.append, now)

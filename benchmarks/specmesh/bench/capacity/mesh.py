@@ -12,10 +12,13 @@ import psutil
 
 from specmesh.bench.capacity.placement import CorePlan, Role
 from specmesh.cli.local.models import WaitingModels
-from specmesh.cli.local.process import ProcessSpec
+from specmesh.cli.local.process import ProcessSpec, StartError
 from specmesh.cli.local.redis import redis_spec
 from specmesh.cli.local.supervisor import Supervisor
 from specmesh.cli.local.traces import Keep, TraceKeeping, sending_to
+from specmesh.load.transports.mesh_transport import MeshDoor
+from specmesh.load.transports.openai_transport import OpenAiDoor
+from specmesh.load.transports.transport import RequestFailed, ServerAddress
 from specmesh.tools.kit.observed import observed
 
 BATCH = 256
@@ -25,6 +28,8 @@ _MAX_QUEUE = "1024"
 _MAX_WAIT_S = "600"
 """Time for which an answer may wait until the orchestrator lets it begin, so that none is
 refused."""
+_RETRIES = 100
+"""Later starts of an answer for which the orchestrator has no place to wait."""
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 4.0
 _DRAIN = ("--drain-seconds", "1")
@@ -32,9 +37,10 @@ _DRAIN = ("--drain-seconds", "1")
 
 @dataclass(frozen=True, slots=True)
 class CapacityMesh:
-    """A running mesh; ``pids`` and ``metrics``, the addresses to scrape, are by role."""
+    """A running mesh; ``pids`` and ``metrics``, the addresses to scrape, are by role. Streams come
+    through ``door``."""
 
-    address: str
+    door: ServerAddress
     pids: Mapping[Role, Sequence[int]]
     metrics: Mapping[Role, str]
 
@@ -54,6 +60,8 @@ async def serving(
     cores: CorePlan,
     processes: Supervisor,
     directory: Path,
+    *,
+    through_gateway: bool = False,
 ) -> AsyncIterator[CapacityMesh]:
     """Run a mesh whose orchestrator is that many ``workers``, and which records the share
     ``tracing`` of its answers in ``directory``. Raises StartError."""
@@ -88,7 +96,20 @@ async def serving(
         waiting = ("--redis-check", "off", "--max-wait-seconds", _MAX_WAIT_S)
         others = (*waiting, "--workers", str(workers))
         (address,) = await processes.start(spec(Role.ORCHESTRATOR, *peers, *others))
-        yield CapacityMesh(address, {role: _family(processes.pids[role]) for role in Role}, metrics)
+        door: ServerAddress = MeshDoor((address,), max_retries=_RETRIES)
+        if through_gateway:
+            (url,) = await processes.start(spec(Role.GATEWAY, "--orchestrators", address))
+            door = await _named(OpenAiDoor(f"http://{url}"))
+        yield CapacityMesh(door, {role: _family(processes.pids[role]) for role in metrics}, metrics)
+
+
+async def _named(door: OpenAiDoor) -> OpenAiDoor:
+    """Return the door for the model that the gateway has. Raises StartError."""
+    try:
+        async with door.open() as transport:
+            return door.asking_for((await transport.served()).model)
+    except RequestFailed as failed:
+        raise StartError(f"the gateway does not answer: {failed}") from failed
 
 
 def _family(pid: int) -> Sequence[int]:

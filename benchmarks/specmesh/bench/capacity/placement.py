@@ -6,17 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-_ALL_APART = 4
-"""Cores from which on each role has one for itself."""
-
 
 class Role(StrEnum):
-    """The measured parts of a mesh, one process each, but for an orchestrator of several
-    workers."""
+    """The measured parts of a mesh, one process each, but for an orchestrator of several workers
+    and a gateway, which is there only if streams come through it."""
 
     ORCHESTRATOR = "orchestrator"
     VERIFIER = "verifier"
     DRAFTER = "drafter"
+    GATEWAY = "gateway"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +35,23 @@ class CorePlan:
         return max(1, len(self.rest))
 
 
-def plan_cores(cores: Sequence[int], alone: Role) -> CorePlan:
-    """Divide ``cores`` (core numbers, in order): the role ``alone`` gets the first one for itself,
-    and the others one each if there are four or more."""
+MODELS_AND_ORCHESTRATOR = (Role.ORCHESTRATOR, Role.VERIFIER, Role.DRAFTER)
+"""The roles of a mesh without a gateway."""
+
+
+def plan_cores(
+    cores: Sequence[int], alone: Role, roles: Sequence[Role] = MODELS_AND_ORCHESTRATOR
+) -> CorePlan:
+    """Divide ``cores`` (core numbers, in order) among ``roles``: the role ``alone`` gets the first
+    one for itself, and the others one each if there are more cores than roles."""
     if len(cores) < 2:  # noqa: PLR2004 - nothing to divide
         anywhere = frozenset(cores)
-        return CorePlan(dict.fromkeys(Role, anywhere), anywhere, anywhere)
+        return CorePlan(dict.fromkeys(roles, anywhere), anywhere, anywhere)
     first, *others = cores
     own = frozenset({first})
-    if len(cores) < _ALL_APART:
+    if len(cores) <= len(roles):
         rest = frozenset(others)
-        return CorePlan({**dict.fromkeys(Role, rest), alone: own}, own, rest)
-    roles = (alone, *(role for role in Role if role is not alone))
+        return CorePlan({**dict.fromkeys(roles, rest), alone: own}, own, rest)
+    in_order = (alone, *(role for role in roles if role is not alone))
     each = (frozenset({core}) for core in cores)
-    return CorePlan(dict(zip(roles, each, strict=False)), own, frozenset(cores[len(roles) :]))
+    return CorePlan(dict(zip(in_order, each, strict=False)), own, frozenset(cores[len(roles) :]))

@@ -60,11 +60,11 @@ def tables(cells: Sequence[CapacityCell]) -> Sequence[Table]:
     take."""
     named: _Columns = (("strategy", _name), ("streams", lambda each: str(each.load.streams)))
     per_token: _Columns = (
-        *((role, _token_us(role)) for role in Role),
+        *((role, _token_us(role)) for role in cells[0].figures.us_per_token),
         ("relay", lambda each: f"{each.floor_us_per_token:.0f}"),
         ("over relay", lambda each: f"{_over_floor(each):.1f}x"),
     )
-    per_call: _Columns = tuple((role, _call_us(role)) for role in Role)
+    per_call: _Columns = tuple((role, _call_us(role)) for role in cells[0].figures.us_per_call)
     noticed: _Columns = (
         ("tokens/s", lambda each: f"{each.figures.tokens_per_s:.0f}"),
         ("pause p50", lambda each: f"{each.figures.pauses.p50:.1f}"),

@@ -29,6 +29,7 @@ from specmesh.bench.capacity.load import StreamLoad, StreamsSeen, read_streams
 from specmesh.bench.capacity.mesh import CapacityMesh
 from specmesh.bench.capacity.placement import Role
 from specmesh.load.results.histograms import Histogram
+from specmesh.load.transports.transport import ServerAddress
 from specmesh.tools.kit.processor_time import processor_s
 
 _SAMPLE_S = 0.05
@@ -42,12 +43,12 @@ class Generators:
     pool: ProcessPoolExecutor
     count: int
 
-    async def read(self, load: StreamLoad, address: str) -> list[StreamsSeen]:
+    async def read(self, load: StreamLoad, door: ServerAddress) -> list[StreamsSeen]:
         """Read all streams of ``load``, each process its part of them."""
         loop, parts = asyncio.get_running_loop(), min(self.count, load.streams)
         return await asyncio.gather(
             *(
-                loop.run_in_executor(self.pool, read_streams, load, address, part, parts)
+                loop.run_in_executor(self.pool, read_streams, load, door, part, parts)
                 for part in range(parts)
             )
         )
@@ -73,7 +74,7 @@ async def measure_round(sides: Sides, load: StreamLoad) -> tuple[RoundFigures, C
     served = await _served(mesh)
     before = Counters(processor_s=_processor_s(mesh), served=served)
     async with _peak_resident(mesh.pids[Role.ORCHESTRATOR]) as resident_bytes:
-        seen = await generators.read(load, mesh.address)
+        seen = await generators.read(load, mesh.door)
     used_s = _processor_s(mesh)
     after = Counters(processor_s=used_s, served=await _served(mesh))
     floor_us = await sides.floor.us_per_message(generators.pool, load)

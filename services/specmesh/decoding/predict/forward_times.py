@@ -21,8 +21,8 @@ must not be forgotten as soon as forwards are small again, nor stand for ever.""
 NEAR: Final = 0.25
 """The difference between the logarithms of the rows of forwards that are about as large."""
 ENOUGH: Final = 8
-"""The law is fitted anew after so many more forwards, and at first after each, when it is asked
-for: a fit takes as long as a quick drafter's forward."""
+"""The law is fitted anew after so many more forwards when it is asked for, at first after each and
+once ``WINDOW`` are known after twice as many: a fit takes as long as a quick drafter's forward."""
 
 
 class ForwardTimes:
@@ -124,7 +124,9 @@ class ForwardTimes:
     @property
     def _patience(self) -> int:
         """The number of further forwards that change what is known."""
-        return 1 if len(self._latest) <= ENOUGH else ENOUGH
+        if len(self._latest) <= ENOUGH:
+            return 1
+        return ENOUGH if len(self._latest) < WINDOW else 2 * ENOUGH
 
     def _fit_if_due(self) -> None:
         if self._num_new >= self._patience:

@@ -28,8 +28,9 @@ LEAST_BEHIND_SECONDS = 0.001
 FIRST = 32
 """The number of first observations each of which counts at once."""
 FEW = 4
-"""Later the number of observations that count together, at least; among many answers as many as a
-quarter of these."""
+"""Later the least number of observations that count together."""
+MANY = 64
+"""As many as a share of one in ``MANY`` of those so far do, up to one for each answer."""
 
 
 class Latencies:
@@ -116,7 +117,8 @@ class Latencies:
         Answers ask after each observation, and to compute it anew takes as long as all else that
         is done for a token, though one of many observations hardly changes it.
         """
-        if self._num_new >= (1 if self._num_seen < FIRST else max(FEW, num_answers // FEW)):
+        few = max(FEW, min(num_answers, self._num_seen // MANY))
+        if self._num_new >= (few if self._num_seen >= FIRST else 1):
             self._capacities.clear()
             self._num_seen, self._num_new = self._num_seen + self._num_new, 0
         asked = (num_verifiers, tuple(kinds), heads_depth, num_answers, shares_host)
