@@ -193,9 +193,7 @@ def test_a_short_run_reports_costs_beside_the_relay_s(bench, tracker, no_process
     for row in (one, four):
         assert (row["strategy"], row["tracing"]) == ("speculative", 1.0)
         assert row["tokens_per_s"] > 0
-        assert (
-            row["us_per_token"].keys() == row["us_per_call"].keys() == set(MODELS_AND_ORCHESTRATOR)
-        )
+        assert row["us_per_token"].keys() == row["us_per_call"].keys() == SET
         assert min(row["us_per_token"][role] for role in MODELS_AND_ORCHESTRATOR) > 0
         assert min(row["us_per_call"][role] for role in MODELS_AND_ORCHESTRATOR) > 0
         assert 0 < row["pause_ms"]["p50"] <= row["pause_ms"]["p99"] <= row["pause_ms"]["longest"]
@@ -205,7 +203,8 @@ def test_a_short_run_reports_costs_beside_the_relay_s(bench, tracker, no_process
 
 
 def test_a_gateway_costs_processor_time_as_well(bench, tracker, no_process_left):
-    done = bench("capacity", *"--streams 2 --tokens 8 --rounds 1 --role gateway --json".split())
+    few = "--streams 2 --tokens 8 --rounds 1"
+    done = bench("capacity", *few.split(), "--role", "gateway", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["alone"] == "gateway"
