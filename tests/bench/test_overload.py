@@ -33,6 +33,9 @@ GOOD = OverloadCell(
     rooms_after=(16, 16),
     queue_peak=12,
     lag_p99_ms=1.0,
+    num_repeated=32,
+    num_changed=0,
+    memory_mb={"verifier": (1000.0, 1000.0)},
 )
 
 
@@ -66,6 +69,7 @@ def test_whatever_else_fails_was_accepted():
         {"refused_p99_ms": MAX_REFUSED_MS + 1},
         {"accepted_failed": 1},
         {"rooms_after": (16, 20)},
+        {"num_changed": 1},
     ],
 )
 def test_a_load_is_good_if_all_that_was_promised_holds(change):
@@ -109,3 +113,10 @@ def test_a_short_run_reports_each_door_and_load(bench, no_process_left):
     assert found["overload"]["capacity"] > 0
     assert found["overload"]["goodput_at_2x"] > 0
     assert done.exit_code == (0 if found["good"] else 1)
+    for cell in found["cells"]:
+        assert cell["num_repeated"] > 0
+        assert cell["num_changed"] == 0
+        assert set(cell["memory_mb"]) == {
+            *("verifier", "drafter-0", "orchestrator-0", "orchestrator-1", "gateway")
+        }
+        assert all(min(each) > 0 for each in cell["memory_mb"].values())

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specmesh.bench.overload.gauges import watched
 from specmesh.bench.overload.mesh import DOORS, OverloadMesh
+from specmesh.load.generators.generator import Generator, WorkloadPart, monotonic_since
 from specmesh.load.results.histograms import percentile_of
 from specmesh.load.runs.conduct import FinishedRun, RunPlan, conduct
 from specmesh.load.transports.observation import Observation, RequestOutcome
-from specmesh.load.transports.transport import ServerAddress
+from specmesh.load.transports.transport import RequestFailed, ServerAddress
 from specmesh.load.workload.arrivals import Arrivals, Poisson, Users
 from specmesh.load.workload.conversations import Synthetic
 from specmesh.load.workload.lengths import ConstantLength
@@ -27,6 +28,8 @@ SETTLED_S = 10.0
 """Time after a load within which rooms must be as large as before."""
 WAITED_S = 1.0
 """A refusal that takes longer than this breaks a promise: the request had been let in to wait."""
+MOST_REPEATED = 32
+"""Answers of each load that are asked for again after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,13 @@ class OverloadCell:
     """Most calls that waited at the verifier."""
     lag_p99_ms: float
     """The delay with which the generator sent requests: what the machine itself holds up."""
+    num_repeated: int
+    """Answers that the mesh was asked for again after the load."""
+    num_changed: int
+    """Those of them that then had another text."""
+    memory_mb: Mapping[str, tuple[float, float]]
+    """Resident memory of each process halfway through the measured time and at the end of it, in
+    MB (10^6 bytes)."""
 
     @property
     def share(self) -> float:
@@ -95,6 +105,7 @@ class OverloadCell:
             self.share >= LEAST_SHARE
             and (self.refused_p99_ms or 0.0) <= MAX_REFUSED_MS
             and not self.accepted_failed
+            and not self.num_changed
             and list(self.rooms_after) == list(self.rooms_before)
         )
 
@@ -127,6 +138,9 @@ async def _cell(
         settled_s = ended_s + load.settle_s
         await asyncio.sleep(max(0.0, settled_s - time.monotonic()))
         await asyncio.sleep(1.0)  # until the next sample
+    changed = await _changed(run)
+    halfway = gauges.at(ended_s - load.duration_s / 2).memory_mb
+    at_end = gauges.at(ended_s).memory_mb
     extent = run.plan.workload.extent
     measured = [
         each for each in run.seen.observations if extent.phase(each.due_s) is RunPhase.MEASURED
@@ -149,7 +163,29 @@ async def _cell(
         rooms_after=gauges.at(settled_s).rooms,
         queue_peak=gauges.peak_queue,
         lag_p99_ms=lag.p99 if lag else 0.0,
+        num_repeated=len(changed),
+        num_changed=sum(changed),
+        memory_mb={name: (halfway[name], at_end[name]) for name in halfway},
     )
+
+
+async def _changed(run: FinishedRun) -> list[bool]:
+    """Ask again, one after the other, for some of the answers that were given; return for each
+    whether its text is another one now. Raises RequestFailed if the mesh refuses."""
+    answered = [each for each in run.seen.observations if each.outcome is RequestOutcome.ANSWERED]
+    again: list[Observation] = []
+    async with run.plan.door.open() as transport:
+        part = WorkloadPart(0, 1, traced=False)
+        now = monotonic_since(0.0)
+        generator = Generator(run.plan.workload, part, transport, again.append, now)
+        chosen = answered[:: max(1, len(answered) // MOST_REPEATED)]
+        for each in chosen:
+            await generator.ask_again(each.conversation)
+    for each in again:
+        if each.outcome is not RequestOutcome.ANSWERED:
+            raise RequestFailed(each.reason, "an answer could not be repeated after the load")
+    pairs = zip(chosen, again, strict=True)
+    return [before.text_digest != after.text_digest for before, after in pairs]
 
 
 def _since_load(observations: Sequence[Observation], load: OverloadLoad) -> float:

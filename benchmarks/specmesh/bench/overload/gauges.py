@@ -1,15 +1,17 @@
-"""The rooms of the orchestrators and the queue of the verifier, read while the mesh is loaded."""
+"""The rooms of the orchestrators, the queue of the verifier, and the memory of all processes, read
+while the mesh is loaded."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import aiohttp
+import psutil
 
 from specmesh.bench.overload.mesh import OverloadMesh
 
@@ -22,12 +24,14 @@ _QUEUE = "specmesh_engine_queue_depth"
 
 @dataclass(frozen=True, slots=True)
 class GaugeSample:
-    """The room of each orchestrator and the calls that wait at the verifier."""
+    """The room of each orchestrator, the calls that wait at the verifier, and the resident memory
+    of each process in MB (10^6 bytes)."""
 
     at_s: float
     """Times are by the monotonic clock."""
     rooms: tuple[int, ...]
     queue: int
+    memory_mb: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -80,7 +84,14 @@ async def _sample(session: aiohttp.ClientSession, mesh: OverloadMesh) -> GaugeSa
         *(_gauge(session, each, _ROOM) for each in mesh.orchestrator_metrics),
         _gauge(session, mesh.verifier_metrics, _QUEUE),
     )
-    return GaugeSample(at_s, tuple(rooms), queue)
+    return GaugeSample(at_s, tuple(rooms), queue, _memory_mb(mesh))
+
+
+def _memory_mb(mesh: OverloadMesh) -> dict[str, float]:
+    return {
+        name: round(psutil.Process(pid).memory_info().rss / 1e6, 1)
+        for name, pid in mesh.pids.items()
+    }
 
 
 async def _gauge(session: aiohttp.ClientSession, address: str, name: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,8 @@ class OverloadMesh:
     orchestrator_metrics: Sequence[str]
     """Addresses at which the orchestrators can be scraped."""
     verifier_metrics: str
+    pids: Mapping[str, int]
+    """All processes by name."""
     kill: Callable[[], None]
     """Kills all processes immediately."""
 
@@ -71,4 +73,5 @@ async def running(
             )
         )
         metrics = [address for _, address in fronts]
-        yield OverloadMesh(orchestrators, gateway, metrics, verifier_metrics, supervisor.kill)
+        shown = metrics, verifier_metrics, supervisor.pids
+        yield OverloadMesh(orchestrators, gateway, *shown, supervisor.kill)

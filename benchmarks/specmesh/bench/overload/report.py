@@ -29,13 +29,15 @@ def table(cells: Sequence[OverloadCell]) -> Table:
             ("p50 ms", lambda each: _ms(each.refused_p50_ms)),
             ("p99 ms", lambda each: _ms(each.refused_p99_ms)),
             ("broken", lambda each: str(each.accepted_failed)),
+            ("changed", lambda each: f"{each.num_changed}/{each.num_repeated}"),
             ("room", _rooms),
             ("queue", lambda each: str(each.queue_peak)),
             ("lag", lambda each: f"{each.lag_p99_ms:.0f}"),
             ("", lambda each: "[green]good" if each.is_good else "[bold red]BAD"),
         ),
         caption="Room: of each orchestrator before, at its peak, and after the load. Broken:\n"
-        "accepted, and then not answered. Lag: p99 of how late requests were sent, in ms.",
+        "accepted, and then not answered. Changed: of the answers that were asked for again\n"
+        "after the load. Lag: p99 of how late requests were sent, in ms.",
     )
 
 

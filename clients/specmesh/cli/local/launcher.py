@@ -1,8 +1,8 @@
 """A script that becomes another program, which dies with its parent and runs on given cores.
 
 It is called as ``launcher.py PARENT_PID CORES NICENESS PROGRAM ARGUMENT...``, with CORES like
-``0,2`` or empty for all. It is a separate program because code between fork and exec is not safe in a
-multi-threaded process such as a gRPC client.
+``0,2`` or empty for all. It is a separate program because code between fork and exec is not safe in
+a multi-threaded process such as a gRPC client.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ def give_way(niceness: int) -> None:
     """Let other processes run first. On Linux each session may be scheduled as one, and then the
     niceness of a process counts only within its own; each process of the mesh has a session."""
     os.nice(niceness)
-    with suppress(OSError), open("/proc/self/autogroup", "w") as session:  # noqa: PTH123 - quicker
+    with suppress(OSError), open("/proc/self/autogroup", "w") as session:
         session.write(str(niceness))
 
 

@@ -83,6 +83,10 @@ class Generator:
             else:
                 await self._send_when_due(group)
 
+    async def ask_again(self, number: int) -> None:
+        """Hold a conversation of the workload once more, at once; its requests are the same."""
+        await self._converse(number, self._now())
+
     async def _send_when_due(self, group: asyncio.TaskGroup) -> None:
         for number, at_s in self._workload.beginnings(self._part.number, self._part.count):
             await self._until(at_s)
