@@ -104,7 +104,7 @@ def test_peaks_are_of_each_orchestrator():
 
 
 def test_a_short_run_reports_each_door_and_load(bench, no_process_left):
-    short = "--factor 1 --factor 2 --users 4 --warm-up 0.2 --seconds 1 --settle 0 --tokens 8"
+    short = "--factor 1 --factor 2 --users 4 --warm-up 0.2 --seconds 1 --settle 0 --tokens 4"
     done = bench("overload", "--simulated", *short.split(), "--json")
     found = json.loads(done.stdout)
     assert [(each["door"], each["factor"]) for each in found["cells"]] == [

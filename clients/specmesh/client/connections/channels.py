@@ -13,7 +13,7 @@ from weakref import WeakSet
 import grpc
 
 from specmesh.client.connections.credentials import Tls, TokenSource, bearer, is_loopback
-from specmesh.client.connections.refusals import FULL_S, Refusals
+from specmesh.client.connections.refusals import FULL_S, Caller, Refusals
 from specmesh.client.errors import InvalidRequest, SpecmeshError, Unavailable
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
@@ -91,12 +91,13 @@ class Endpoint:
         """A stub of its TokenizerService. Raises OSError if a certificate can't be read."""
         return TokenizerServiceStub(self._open())
 
-    async def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+    async def metadata(self) -> Caller:
         """Wait until calls may start, then return the metadata of the next one. Raises what the
         sources of metadata and token raise, and ``InvalidRequest`` if it is too large."""
         await self._open_for_calls.wait()
         source = self._settings.metadata
-        carried = tuple(source() if callable(source) else source)
+        pairs = source() if callable(source) else source
+        carried = tuple((key, value) for key, value in pairs)
         if self._settings.token is not None:
             carried = (*carried, await bearer(self._settings.token))
         num_bytes = sum(len(key) + len(value) for key, value in carried)
@@ -121,14 +122,14 @@ class Endpoint:
                 self.address,
             )
 
-    def lacked_room(self, error: SpecmeshError, caller: Metadata, time_left_s: float) -> None:
+    def lacked_room(self, error: SpecmeshError, caller: Caller, time_left_s: float) -> None:
         """Record that it refused ``caller``'s answer for lack of room, with ``time_left_s`` until
         its deadline: other calls avoid it for `FULL_S`."""
         now = asyncio.get_running_loop().time()
         self._back_at = max(self._back_at, now + FULL_S)
         self._refusals.add(error, caller, time_left_s, now)
 
-    def refusal(self, caller: Metadata, time_left_s: float) -> SpecmeshError | None:
+    def refusal(self, caller: Caller, time_left_s: float) -> SpecmeshError | None:
         """Return the error by which it would refuse ``caller``'s answer for lack of room, as far as
         that is known without a call."""
         now = asyncio.get_running_loop().time()

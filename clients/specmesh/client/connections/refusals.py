@@ -3,7 +3,6 @@ each call of them would take the time of an orchestrator that has too much to do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ FULL_S = 0.25
 """Time for which a target that had no room is skipped, and not asked again by the same caller. It
 is short beside the seconds of waiting that an orchestrator grants before it refuses."""
 
-Caller = Sequence[tuple[str, str | bytes]]
+Caller = tuple[tuple[str, str | bytes], ...]
 """The metadata of a call, which say who makes it: each caller has its own share of the room."""
 
 
@@ -33,12 +32,18 @@ class Refusals:
 
     def add(self, error: SpecmeshError, caller: Caller, time_left_s: float, now: float) -> None:
         """Record that an answer of ``caller``, ``time_left_s`` before its deadline, was refused."""
-        for each, refusal in tuple(self._by_caller.items()):
-            if refusal.ends_at <= now:
-                del self._by_caller[each]
+        self._by_caller.pop(caller, None)  # so that the oldest stay in front
+        self._forget(now)
         held_s = min(FULL_S, error.retry_after_s or 0.0)
         # Without the error's traceback, which would keep the call alive.
         self._by_caller[caller] = _Refusal(copy(error), time_left_s, now + held_s)
+
+    def _forget(self, now: float) -> None:
+        while self._by_caller:
+            oldest = next(iter(self._by_caller))
+            if self._by_caller[oldest].ends_at > now:
+                return
+            del self._by_caller[oldest]
 
     def find(self, caller: Caller, time_left_s: float, now: float) -> SpecmeshError | None:
         """Return a new error like the one by which such an answer was refused within the last
