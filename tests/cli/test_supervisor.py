@@ -81,13 +81,19 @@ async def test_a_process_gets_its_cores_and_its_environment(supervisor, tmp_path
     assert (starting["cores"], starting["threads"]) == (sorted(cores), "3")
 
 
-async def test_a_process_that_computes_gives_way_to_the_others(supervisor):
-    await supervisor.start(standin("one", niceness=5), standin("two"))
-    nice, other = (supervisor.pids[name] for name in ("one", "two"))
-    assert psutil.Process(nice).nice() - psutil.Process(other).nice() == 5
-    session = Path(f"/proc/{nice}/autogroup")
-    if session.exists():  # then sessions are scheduled as one, and each process has its own
-        assert session.read_text().split()[-2:] == ["nice", "5"]
+async def test_processes_that_compute_give_way_to_the_others(supervisor):
+    await supervisor.start(*(standin(name, niceness=5) for name in ("a", "b")), standin("c"))
+    *nice, other = (supervisor.pids[name] for name in ("a", "b", "c"))
+    for each in nice:
+        assert psutil.Process(each).nice() - psutil.Process(other).nice() == 5
+        assert niceness_of_session(each) in {5, None}
+    assert niceness_of_session(other) in {0, None}
+
+
+def niceness_of_session(pid):
+    """The niceness of a process beside those of other sessions; None if that is its own."""
+    session = Path(f"/proc/{pid}/autogroup")
+    return int(session.read_text().split()[-1]) if session.exists() else None
 
 
 def test_models_give_way_to_what_only_passes_messages_on():

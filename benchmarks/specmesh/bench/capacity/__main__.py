@@ -75,11 +75,18 @@ class CapacityOptions:
         bool, typer.Option("--gateway", help="Read the streams through a gateway, over HTTP.")
     ] = False
     role: Annotated[
-        Role, typer.Option(help="Role that has a core for itself, if there are two.")
+        Role,
+        typer.Option(
+            help="Role that has a core for itself, if there are two. gateway implies --gateway."
+        ),
     ] = Role.ORCHESTRATOR
 
     def grid(self) -> CapacityGrid:
         """Return the cells to measure. Raises BadParameter."""
+        through_gateway = self.gateway or self.role is Role.GATEWAY
+        if through_gateway and max(self.workers or (1,)) > 1:
+            # Its one connection leads to one of them.
+            raise typer.BadParameter("a gateway would burden one worker", param_hint="--workers")
         return CapacityGrid(
             strategies=[_known(each) for each in dict.fromkeys(self.strategy or USUAL_STRATEGIES)],
             streams=sorted(set(self.streams or STREAMS)),
@@ -88,7 +95,7 @@ class CapacityOptions:
             tokens=self.tokens,
             rounds=self.rounds,
             acceptance=self.acceptance,
-            through_gateway=self.gateway or self.role is Role.GATEWAY,
+            through_gateway=through_gateway,
         )
 
 

@@ -133,15 +133,12 @@ async def _of_mesh(
     cells: list[CapacityCell] = []
     loads = grid.loads(strategy)
     # Until an orchestrator knows how fast answers proceed, it lets few wait and refuses the others.
-    await measure_round(sides, replace(loads[0], streams=min(_FEW, loads[0].streams)))
+    await _round(sides, replace(loads[0], streams=min(_FEW, loads[0].streams)))
     for load in loads:
         rounds: list[RoundFigures] = []
         failures: Counter[str] = Counter()
         for _ in range(grid.rounds + 1):
-            try:
-                figures, failed = await measure_round(sides, load)
-            except (ProcessLookupError, psutil.NoSuchProcess) as gone:
-                raise StartError(f"a process of the mesh died: {gone}") from None
+            figures, failed = await _round(sides, load)
             rounds.append(figures)
             failures += failed
             advance()
@@ -161,3 +158,10 @@ async def _of_mesh(
             )
         )
     return cells
+
+
+async def _round(sides: Sides, load: StreamLoad) -> tuple[RoundFigures, Counter[str]]:
+    try:
+        return await measure_round(sides, load)
+    except (ProcessLookupError, psutil.NoSuchProcess) as gone:
+        raise StartError(f"a process of the mesh died: {gone}") from None

@@ -51,8 +51,9 @@ class RealSpeeds:
 async def measure_real(
     crowds: Sequence[int], num_tokens: int, directory: Path, report: Callable[[str], None]
 ) -> RealSpeeds:
-    """Run crowds of these sizes one after the other, of which each answers the same prompts: some
-    are easier to draft for than others. Raises StartError, SpecmeshError."""
+    """Run crowds of these sizes one after the other. All answer the same prompts, since some are
+    easier to draft for than others; a size that does not divide the largest leaves some of them
+    out. Raises StartError, SpecmeshError."""
     experiment = Experiment(
         prompts=[tuple(range(each, each + _PROMPT_TOKENS)) for each in range(max(crowds))],
         speculations=[Speculation(name) for name in STRATEGIES_TRIED],

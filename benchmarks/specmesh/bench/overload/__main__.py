@@ -55,8 +55,8 @@ def main(
 
     The capacity is measured in the same run, by a closed loop; open loads follow, as multiples of
     it. Fails unless at each 90 % of the capacity is answered, 99 in 100 refusals come within
-    100 ms, nothing is accepted and then not answered, answers are the same when asked for again,
-    and rooms are as before 10 s later.
+    100 ms, nothing is accepted and then not answered, answers are the same when they are asked for
+    again after the load, and rooms are as before within --settle seconds.
     """
     console = Console(stderr=json_, highlight=False)
     load = OverloadLoad(

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from specmesh.bench.overload.gauges import watched
 from specmesh.bench.overload.mesh import DOORS, OverloadMesh
@@ -13,7 +14,7 @@ from specmesh.load.generators.generator import Generator, WorkloadPart, monotoni
 from specmesh.load.results.histograms import percentile_of
 from specmesh.load.runs.conduct import FinishedRun, RunPlan, conduct
 from specmesh.load.transports.observation import Observation, RequestOutcome
-from specmesh.load.transports.transport import RequestFailed, ServerAddress
+from specmesh.load.transports.transport import ServerAddress
 from specmesh.load.workload.arrivals import Arrivals, Poisson, Users
 from specmesh.load.workload.conversations import Synthetic
 from specmesh.load.workload.lengths import ConstantLength
@@ -29,7 +30,7 @@ SETTLED_S = 10.0
 WAITED_S = 1.0
 """A refusal that takes longer than this breaks a promise: the request had been let in to wait."""
 MOST_REPEATED = 32
-"""Answers of each load that are asked for again after it."""
+"""The most answers of each load that are asked for again after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,7 @@ class OverloadCell:
     num_repeated: int
     """Answers that the mesh was asked for again after the load."""
     num_changed: int
-    """Those of them that then had another text."""
+    """Those of them that then had another text, or none."""
     memory_mb: Mapping[str, tuple[float, float]]
     """Resident memory of each process halfway through the measured time and at the end of it, in
     MB (10^6 bytes)."""
@@ -165,25 +166,22 @@ async def _cell(
         lag_p99_ms=lag.p99 if lag else 0.0,
         num_repeated=len(changed),
         num_changed=sum(changed),
-        memory_mb={name: (halfway[name], at_end[name]) for name in halfway},
+        memory_mb={name: (halfway[name], at_end[name]) for name in halfway if name in at_end},
     )
 
 
 async def _changed(run: FinishedRun) -> list[bool]:
     """Ask again, one after the other, for some of the answers that were given; return for each
-    whether its text is another one now. Raises RequestFailed if the mesh refuses."""
+    whether its text is another one now, or missing."""
     answered = [each for each in run.seen.observations if each.outcome is RequestOutcome.ANSWERED]
     again: list[Observation] = []
     async with run.plan.door.open() as transport:
         part = WorkloadPart(0, 1, traced=False)
         now = monotonic_since(0.0)
         generator = Generator(run.plan.workload, part, transport, again.append, now)
-        chosen = answered[:: max(1, len(answered) // MOST_REPEATED)]
+        chosen = answered[:: max(1, ceil(len(answered) / MOST_REPEATED))]
         for each in chosen:
             await generator.ask_again(each.conversation)
-    for each in again:
-        if each.outcome is not RequestOutcome.ANSWERED:
-            raise RequestFailed(each.reason, "an answer could not be repeated after the load")
     pairs = zip(chosen, again, strict=True)
     return [before.text_digest != after.text_digest for before, after in pairs]
 

@@ -74,7 +74,8 @@ async def watched(mesh: OverloadMesh) -> AsyncIterator[GaugeLog]:
 async def _sample_all(session: aiohttp.ClientSession, mesh: OverloadMesh, log: GaugeLog) -> None:
     while True:
         await asyncio.sleep(INTERVAL_S)
-        with suppress(TimeoutError, aiohttp.ClientError):  # a busy process may be late
+        # A busy process may be late, and one that was started anew is not there for a moment.
+        with suppress(TimeoutError, aiohttp.ClientError, psutil.Error):
             log.samples.append(await _sample(session, mesh))
 
 
@@ -90,7 +91,7 @@ async def _sample(session: aiohttp.ClientSession, mesh: OverloadMesh) -> GaugeSa
 def _memory_mb(mesh: OverloadMesh) -> dict[str, float]:
     return {
         name: round(psutil.Process(pid).memory_info().rss / 1e6, 1)
-        for name, pid in mesh.pids.items()
+        for name, pid in mesh.pids().items()
     }
 
 

@@ -30,8 +30,8 @@ class OverloadMesh:
     orchestrator_metrics: Sequence[str]
     """Addresses at which the orchestrators can be scraped."""
     verifier_metrics: str
-    pids: Mapping[str, int]
-    """All processes by name."""
+    pids: Callable[[], Mapping[str, int]]
+    """Returns all running processes by name."""
     kill: Callable[[], None]
     """Kills all processes immediately."""
 
@@ -73,5 +73,11 @@ async def running(
             )
         )
         metrics = [address for _, address in fronts]
-        shown = metrics, verifier_metrics, supervisor.pids
-        yield OverloadMesh(orchestrators, gateway, *shown, supervisor.kill)
+        yield OverloadMesh(
+            orchestrators,
+            gateway,
+            metrics,
+            verifier_metrics,
+            pids=lambda: supervisor.pids,
+            kill=supervisor.kill,
+        )

@@ -9,9 +9,12 @@ import ctypes
 import os
 import signal
 import sys
-from contextlib import suppress
+import time
 
 _PR_SET_PDEATHSIG = 1
+_SESSION = "/proc/self/autogroup"
+_TRIES = 20
+_PAUSE_S = 0.11
 
 
 def main(parent_pid: int, cores: str, niceness: int, command: list[str]) -> None:
@@ -31,8 +34,16 @@ def give_way(niceness: int) -> None:
     """Let other processes run first. On Linux each session may be scheduled as one, and then the
     niceness of a process counts only within its own; each process of the mesh has a session."""
     os.nice(niceness)
-    with suppress(OSError), open("/proc/self/autogroup", "w") as session:
-        session.write(str(niceness))
+    for _ in range(_TRIES):
+        try:
+            with open(_SESSION, "w") as session:
+                session.write(str(niceness))
+        except BlockingIOError:  # unprivileged processes may change one in 0.1 s
+            time.sleep(_PAUSE_S)
+        except OSError:  # another system, or a kernel that does not do this
+            return
+        else:
+            return
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import PORT, ProcessSpec
 
 MODEL_NICENESS = {"verifier": 5, "drafter": 5, "confidence": 5}
-"""The niceness of roles that compute, by which roles with little to do for each message go first. A
-message that waits for a processor holds up an answer, or delays a refusal; a forward that does
-takes as long in the end."""
+"""The niceness of roles that compute, so that those which only pass messages on go first. A message
+takes a processor for less than a millisecond, which hardly delays a forward; behind a forward it
+would wait for many."""
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 

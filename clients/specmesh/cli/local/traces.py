@@ -18,6 +18,9 @@ COLLECTOR = "traces"
 TRACES_PER_SECOND = "1"
 """New traces per second under load with `Keep.RATIO`."""
 
+_NICENESS = 10
+"""Niceness of the collector, so that it yields the cores to the mesh that it observes."""
+
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
@@ -51,6 +54,7 @@ class TraceKeeping:
             ),
             ready=serving_address,
             cores=cores,
+            niceness=_NICENESS,
         )
 
 

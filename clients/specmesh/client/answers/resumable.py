@@ -26,7 +26,7 @@ from specmesh.client.connections.recovery import (
     is_not_stored,
     out_of_time,
 )
-from specmesh.client.connections.refusals import Caller
+from specmesh.client.connections.refusals import CallerMetadata
 from specmesh.client.connections.status import from_rpc_error
 from specmesh.client.connections.targets import Turns
 from specmesh.client.errors import DeadlineExceeded, SpecmeshError, Unavailable
@@ -79,8 +79,8 @@ class ResumableCall:
         self._recovery = Recovery(asked.limits, random.Random())  # noqa: S311
         self._target = next(turns)
         self._call: _Call | None = None
-        self._asked: tuple[Caller, float] | None = None
-        """The caller and the time left of the latest call; None if it need not be made."""
+        self._called_as: tuple[CallerMetadata, float] | None = None
+        """The caller and the time left of the current call; None if none was made."""
         self._has_answered = False
         self._broken: SpecmeshError | None = None
         """The error of the latest call that broke without a token."""
@@ -123,7 +123,7 @@ class ResumableCall:
     async def _read(self) -> events_pb2.GenerationEvent:
         if self._call is None:
             self._has_answered = False
-            self._asked = None
+            self._called_as = None
         silence_s = self._longest_silence_s()
         try:
             async with asyncio.timeout(silence_s), cut_off_is_unavailable(self._target):
@@ -162,7 +162,7 @@ class ResumableCall:
             refusal = target.refusal(caller, remaining_s)
             if refusal is not None:
                 raise refusal
-        self._asked = caller, remaining_s
+        self._called_as = caller, remaining_s
         metadata = (*caller, *self._span.metadata())
         request = self.answer.next_request()
         if isinstance(request, pb.ResumeRequest):
@@ -188,8 +188,8 @@ class ResumableCall:
             raise out_of_time(error, self._broken)
         self._broken = error
         has_begun = answer.started is not None
-        if has_no_room(error) and not has_begun and self._asked is not None:
-            self._target.lacked_room(error, *self._asked)
+        if has_no_room(error) and not has_begun and self._called_as is not None:
+            self._target.lacked_room(error, *self._called_as)
         pause_s = self._recovery.pause_s(
             error,
             has_begun=has_begun,

@@ -7,13 +7,14 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 import grpc
 
 from specmesh.client.connections.credentials import Tls, TokenSource, bearer, is_loopback
-from specmesh.client.connections.refusals import FULL_S, Caller, Refusals
+from specmesh.client.connections.refusals import FULL_S, CallerMetadata, Refusals
 from specmesh.client.errors import InvalidRequest, SpecmeshError, Unavailable
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
@@ -71,7 +72,10 @@ class Endpoint:
         self.address = address
         self._settings = settings
         self._back_at = 0.0
-        self._refusals = Refusals()
+        # Of several orchestrators behind a name, others may have room; and interceptors may name
+        # another caller than the metadata do.
+        self._holds_refusals = not (address.startswith("dns:") or settings.interceptors)
+        self._refusals = Refusals(Random())  # noqa: S311 - jitter need not be unguessable
         self._channel: grpc.aio.Channel | None = None
         self._bears_pings = True
         self._version: tuple[object, ...] = ()
@@ -91,7 +95,7 @@ class Endpoint:
         """A stub of its TokenizerService. Raises OSError if a certificate can't be read."""
         return TokenizerServiceStub(self._open())
 
-    async def metadata(self) -> Caller:
+    async def metadata(self) -> CallerMetadata:
         """Wait until calls may start, then return the metadata of the next one. Raises what the
         sources of metadata and token raise, and ``InvalidRequest`` if it is too large."""
         await self._open_for_calls.wait()
@@ -122,14 +126,15 @@ class Endpoint:
                 self.address,
             )
 
-    def lacked_room(self, error: SpecmeshError, caller: Caller, time_left_s: float) -> None:
+    def lacked_room(self, error: SpecmeshError, caller: CallerMetadata, time_left_s: float) -> None:
         """Record that it refused ``caller``'s answer for lack of room, with ``time_left_s`` until
         its deadline: other calls avoid it for `FULL_S`."""
         now = asyncio.get_running_loop().time()
         self._back_at = max(self._back_at, now + FULL_S)
-        self._refusals.add(error, caller, time_left_s, now)
+        if self._holds_refusals:
+            self._refusals.add(error, caller, time_left_s, now)
 
-    def refusal(self, caller: Caller, time_left_s: float) -> SpecmeshError | None:
+    def refusal(self, caller: CallerMetadata, time_left_s: float) -> SpecmeshError | None:
         """Return the error by which it would refuse ``caller``'s answer for lack of room, as far as
         that is known without a call."""
         now = asyncio.get_running_loop().time()

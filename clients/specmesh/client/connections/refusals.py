@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
+from random import Random
+from typing import Final
 
 from specmesh.client.errors import SpecmeshError
 
-FULL_S = 0.25
-"""Time for which a target that had no room is skipped, and not asked again by the same caller. It
-is short beside the seconds of waiting that an orchestrator grants before it refuses."""
+FULL_S: Final = 0.25
+"""Time for which a target that had no room is skipped, and the longest for which it is not asked
+again by the same caller."""
+_WAIT_MS: Final = "expected_wait_ms"
+"""The metadata by which an orchestrator says how long an answer would wait for its turn. Refusals
+for another reason, such as too many long texts, say nothing about the next answer."""
+_HELD_SHARE: Final = 0.1
+"""A refusal holds for at most this share of that wait, so that the answers which do wait keep the
+mesh busy meanwhile."""
+_JITTER: Final = 0.25
+"""The greatest relative change of the delay that is told with a refusal, each time it is told."""
 
-Caller = tuple[tuple[str, str | bytes], ...]
-"""The metadata of a call, which say who makes it: each caller has its own share of the room."""
+CallerMetadata = tuple[tuple[str, str | bytes], ...]
+"""The metadata of a call, with its token, which say who makes it: each caller has its own share of
+the room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +38,42 @@ class _Refusal:
 class Refusals:
     """The latest refusals of one target, by caller. Times are in seconds."""
 
-    def __init__(self) -> None:
-        self._by_caller: dict[Caller, _Refusal] = {}
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._by_caller: dict[CallerMetadata, _Refusal] = {}
 
-    def add(self, error: SpecmeshError, caller: Caller, time_left_s: float, now: float) -> None:
+    def __len__(self) -> int:
+        """Return the number of callers with a refusal that holds, or did a moment ago."""
+        return len(self._by_caller)
+
+    def add(
+        self, error: SpecmeshError, caller: CallerMetadata, time_left_s: float, now: float
+    ) -> None:
         """Record that an answer of ``caller``, ``time_left_s`` before its deadline, was refused."""
-        self._by_caller.pop(caller, None)  # so that the oldest stay in front
         self._forget(now)
-        held_s = min(FULL_S, error.retry_after_s or 0.0)
+        held_s = _held_s(error)
+        if held_s <= 0:
+            return
+        before = self._by_caller.pop(caller, None)  # so that the oldest stay in front
+        if before is not None:
+            time_left_s = max(time_left_s, before.time_left_s)
         # Without the error's traceback, which would keep the call alive.
         self._by_caller[caller] = _Refusal(copy(error), time_left_s, now + held_s)
+
+    def find(self, caller: CallerMetadata, time_left_s: float, now: float) -> SpecmeshError | None:
+        """Return a new error like the one of ``caller`` that holds; None if there is none, or if
+        the answer has more time to wait than those that were refused."""
+        self._forget(now)
+        refusal = self._by_caller.get(caller)
+        if refusal is None or refusal.ends_at <= now:
+            return None
+        if time_left_s > refusal.time_left_s + FULL_S:
+            return None
+        error = copy(refusal.error)
+        error.metadata = dict(error.metadata)
+        if error.retry_after_s is not None:
+            error.retry_after_s *= self._rng.uniform(1 - _JITTER, 1 + _JITTER)
+        return error
 
     def _forget(self, now: float) -> None:
         while self._by_caller:
@@ -45,12 +82,10 @@ class Refusals:
                 return
             del self._by_caller[oldest]
 
-    def find(self, caller: Caller, time_left_s: float, now: float) -> SpecmeshError | None:
-        """Return a new error like the one by which such an answer was refused within the last
-        `FULL_S`, and within the delay that it asked for; None if there was none."""
-        refusal = self._by_caller.get(caller)
-        if refusal is None or refusal.ends_at <= now:
-            return None
-        if time_left_s > refusal.time_left_s + FULL_S:
-            return None
-        return copy(refusal.error)
+
+def _held_s(error: SpecmeshError) -> float:
+    """Return the time for which a refusal holds; 0 for one that says nothing about others."""
+    wait_ms = error.metadata.get(_WAIT_MS, "")
+    if not wait_ms.isdecimal():
+        return 0.0
+    return min(FULL_S, error.retry_after_s or 0.0, _HELD_SHARE * int(wait_ms) / 1e3)

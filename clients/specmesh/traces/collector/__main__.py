@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import socket
 import ssl
@@ -31,8 +30,6 @@ from specmesh.traces.store.writer import StoreWriter
 
 log = logging.getLogger(__name__)
 
-_NICENESS = 10
-"""Niceness of the collector, so that it yields the cores to the mesh that it observes."""
 _GRACE_S = 2
 """Longest time that open requests may continue after SIGTERM."""
 
@@ -113,5 +110,4 @@ class _WebServer(uvicorn.Server):
 if __name__ == "__main__":
     given = parse(CollectorSettings, sys.argv[1:], "specmesh serve traces")
     configure(given.log_level, "traces", "traces")
-    os.nice(_NICENESS)
     sys.exit(run(collect(given)))

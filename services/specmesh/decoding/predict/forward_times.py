@@ -21,8 +21,9 @@ must not be forgotten as soon as forwards are small again, nor stand for ever.""
 NEAR: Final = 0.25
 """The difference between the logarithms of the rows of forwards that are about as large."""
 ENOUGH: Final = 8
-"""The law is fitted anew after so many more forwards when it is asked for, at first after each and
-once ``WINDOW`` are known after twice as many: a fit takes as long as a quick drafter's forward."""
+"""When the law is asked for, it is fitted anew if there were so many further forwards. At first one
+is enough, and once ``WINDOW`` are known it takes twice as many: a fit takes as long as a quick
+drafter's forward."""
 
 
 class ForwardTimes:

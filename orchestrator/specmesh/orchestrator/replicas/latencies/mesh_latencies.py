@@ -28,9 +28,10 @@ LEAST_BEHIND_SECONDS = 0.001
 FIRST = 32
 """The number of first observations each of which counts at once."""
 FEW = 4
-"""Later the least number of observations that count together."""
+"""Later the least number of new observations that change what is known."""
 MANY = 64
-"""As many as a share of one in ``MANY`` of those so far do, up to one for each answer."""
+"""The number of observations so far for each new one that it then takes, up to one for each answer:
+among many, one hardly changes a mean."""
 
 
 class Latencies:
