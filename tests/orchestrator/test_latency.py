@@ -231,6 +231,25 @@ def test_wide_levels_tell_what_each_of_their_tokens_adds():
     assert (capacity.heads_s, capacity.heads_sibling_s) == pytest.approx((0.0015, 0.0005))
 
 
+@pytest.mark.parametrize("num_answers", [1, 16, 256])
+def test_capacity_follows_each_verification_at_first_and_later_as_many_as_there_are_answers(
+    num_answers,
+):
+    latencies = Latencies()
+    anew: list[int] = []
+    capacity = latencies.capacity(1, [], 0, num_answers)
+    for number in range(1, 20_000):
+        cost = ReplicaCost(queue_s=0.0, forward_s=0.01, num_batch_calls=1, num_batch_tokens=1)
+        latencies.verified(TimedVerification(0.01, 0, cost))
+        before, capacity = capacity, latencies.capacity(1, [], 0, num_answers)
+        if capacity is not before:
+            anew.append(number)
+    intervals = [later - earlier for earlier, later in pairwise(anew)]
+    assert set(intervals[:30]) == {1}
+    assert intervals == sorted(intervals)
+    assert intervals[-1] == max(4, num_answers)
+
+
 async def test_capacity_is_what_is_ready_and_how_fast_it_was(connect):
     drafters = [Drafter("small"), Drafter("tiny"), Drafter("small")]
     mesh = (await connect([Verifier(), Verifier()], drafters)).mesh
