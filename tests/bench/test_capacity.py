@@ -174,6 +174,13 @@ def test_what_is_not_known_is_refused(bench, flag, value):
     assert value in done.stderr
 
 
+@pytest.mark.parametrize("gateway", [("--gateway",), ("--role", "gateway")])
+def test_a_gateway_reaches_one_worker_so_that_more_are_refused(bench, gateway):
+    done = bench("capacity", "--workers", "2", *gateway)
+    assert done.exit_code == 2
+    assert "--workers" in done.stderr
+
+
 @pytest.fixture
 def tracker():
     """Starts the process that comes with the first pool, and stays."""
@@ -196,6 +203,7 @@ def test_a_short_run_reports_costs_beside_the_relay_s(bench, tracker, no_process
         for figures in (row["us_per_token"], row["us_per_call"]):
             assert figures.keys() == set(MODELS_AND_ORCHESTRATOR)
             assert min(figures.values()) > 0
+        assert tuple(row["us_per_token"]) == MODELS_AND_ORCHESTRATOR  # as the table shows them
         assert 0 < row["pause_ms"]["p50"] <= row["pause_ms"]["p99"] <= row["pause_ms"]["longest"]
         assert 1 <= row["at_once"] <= row["streams"]
         assert 0 < row["floor_us_per_token"] < row["us_per_token"]["orchestrator"]

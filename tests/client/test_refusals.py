@@ -7,7 +7,13 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
-from tests.client.conftest import FakeOrchestrator, breaks_after, refuses, whole_answer
+from tests.client.conftest import (
+    FakeOrchestrator,
+    breaks_after,
+    refuses,
+    rest_of_answer,
+    whole_answer,
+)
 
 from specmesh.client import AsyncClient, Client, Overloaded, SpecmeshError
 from specmesh.client.connections import channels, refusals
@@ -59,8 +65,29 @@ async def test_when_none_has_room_the_next_answers_are_refused_without_a_call(se
     for each in errors:
         assert isinstance(each, Overloaded)
         assert (str(each), each.reason) == ("full", "OVERLOADED")
-        assert 45 <= each.retry_after_s <= 75
+        assert 60 <= each.retry_after_s <= 90  # never sooner than asked for
     assert len({each.retry_after_s for each in errors}) > 1  # not all are to come back together
+
+
+@pytest.mark.usefixtures("full_for_a_minute")
+async def test_who_was_told_that_one_has_no_room_asks_it_again_a_little_later(serve):
+    silent = full(wait_ms="")  # about how long others wait
+    fakes = [await serve(FakeOrchestrator([silent, silent])) for _ in range(2)]
+    async with AsyncClient(*(each.address for each in fakes), max_retries=0) as client:
+        for _ in range(3):
+            await refused(client.generate("hello"))
+    assert sum(len(each.requests) for each in fakes) == 4  # both once, and then one for each
+
+
+@pytest.mark.usefixtures("full_for_a_minute")
+@pytest.mark.parametrize("told", [{}, {"wait_ms": ""}])
+async def test_an_orchestrator_with_room_is_asked_first(serve, told):
+    none = await serve(FakeOrchestrator([full(**told)]))
+    free = await serve(FakeOrchestrator([whole_answer] * 3))
+    async with AsyncClient(none.address, free.address, max_retries=0) as client:
+        for _ in range(3):
+            await client.generate("hello")
+    assert (len(none.requests), len(free.requests)) == (1, 3)
 
 
 @pytest.mark.usefixtures("full_for_a_minute")
@@ -123,7 +150,7 @@ async def test_a_refusal_that_says_little_about_the_next_answer_hardly_holds(ser
 
 @pytest.mark.usefixtures("full_for_a_minute")
 async def test_an_answer_that_has_begun_is_always_asked_for(serve):
-    fake = await serve(FakeOrchestrator([breaks_after(4)], [whole_answer_after_4]))
+    fake = await serve(FakeOrchestrator([breaks_after(4)], [rest_of_answer(4)]))
     async with AsyncClient(fake.address, max_retries=0) as client:
         stream = client.generate("hello", timeout_s=5)
         reading = aiter(stream)
@@ -134,12 +161,6 @@ async def test_an_answer_that_has_begun_is_always_asked_for(serve):
             pass
         assert stream.result.num_resumes == 1
         await refused(client.generate("hello", timeout_s=5))
-
-
-async def whole_answer_after_4(context):
-    async for event in whole_answer(context):
-        if not event.HasField("chunk") or event.chunk.first_index >= 4:
-            yield event
 
 
 @pytest.mark.usefixtures("full_for_a_minute")

@@ -85,8 +85,11 @@ class CapacityOptions:
         """Return the cells to measure. Raises BadParameter."""
         through_gateway = self.gateway or self.role is Role.GATEWAY
         if through_gateway and max(self.workers or (1,)) > 1:
-            # Its one connection leads to one of them.
-            raise typer.BadParameter("a gateway would burden one worker", param_hint="--workers")
+            raise typer.BadParameter(
+                "a gateway has one connection, which leads to one worker: ask for 1, or for no "
+                "gateway",
+                param_hint="--workers",
+            )
         return CapacityGrid(
             strategies=[_known(each) for each in dict.fromkeys(self.strategy or USUAL_STRATEGIES)],
             streams=sorted(set(self.streams or STREAMS)),

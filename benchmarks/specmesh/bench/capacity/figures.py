@@ -86,7 +86,7 @@ def per_call(before: Counters, after: Counters) -> dict[Role, float | None]:
     """Return the processor time of each role in µs per answer, the orchestrator's for each answer
     that it got of the models."""
     answers = {role: _served(before, after, role).answers for role in _METHODS}
-    calls = {**answers, Role.ORCHESTRATOR: sum(answers.values())}
+    calls = {Role.ORCHESTRATOR: sum(answers.values()), **answers}
     return {
         role: _used_us(before, after, role) / number if number else None
         for role, number in calls.items()

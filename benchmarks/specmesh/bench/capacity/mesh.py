@@ -100,7 +100,8 @@ async def serving(
         if through_gateway:
             (url,) = await processes.start(spec(Role.GATEWAY, "--orchestrators", address))
             door = await _named(OpenAiDoor(f"http://{url}"))
-        yield CapacityMesh(door, {role: _family(processes.pids[role]) for role in metrics}, metrics)
+        pids = {role: _family(processes.pids[role]) for role in Role if role in metrics}
+        yield CapacityMesh(door, pids, metrics)
 
 
 async def _named(door: OpenAiDoor) -> OpenAiDoor:

@@ -13,8 +13,10 @@ import time
 
 _PR_SET_PDEATHSIG = 1
 _SESSION = "/proc/self/autogroup"
+"""The niceness of this session beside others."""
 _TRIES = 20
 _PAUSE_S = 0.11
+"""The kernel lets unprivileged processes change one session in 0.1 s."""
 
 
 def main(parent_pid: int, cores: str, niceness: int, command: list[str]) -> None:
@@ -38,7 +40,7 @@ def give_way(niceness: int) -> None:
         try:
             with open(_SESSION, "w") as session:
                 session.write(str(niceness))
-        except BlockingIOError:  # unprivileged processes may change one in 0.1 s
+        except BlockingIOError:  # another process has just changed its own
             time.sleep(_PAUSE_S)
         except OSError:  # another system, or a kernel that does not do this
             return

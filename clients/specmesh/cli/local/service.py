@@ -9,9 +9,8 @@ from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import PORT, ProcessSpec
 
 MODEL_NICENESS = {"verifier": 5, "drafter": 5, "confidence": 5}
-"""The niceness of roles that compute, so that those which only pass messages on go first. A message
-takes a processor for less than a millisecond, which hardly delays a forward; behind a forward it
-would wait for many."""
+"""The niceness of roles that compute, so that those which only pass messages on go first: a message
+takes little of a forward's time, but may wait for its processor as long as a whole forward."""
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 

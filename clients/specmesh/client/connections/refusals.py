@@ -19,8 +19,9 @@ for another reason, such as too many long texts, say nothing about the next answ
 _HELD_SHARE: Final = 0.1
 """A refusal holds for at most this share of that wait, so that the answers which do wait keep the
 mesh busy meanwhile."""
-_JITTER: Final = 0.25
-"""The greatest relative change of the delay that is told with a refusal, each time it is told."""
+_JITTER: Final = 0.5
+"""The largest share by which the delay of a refusal is lengthened each time it is told again: those
+who are told it together should not come back together, nor sooner than they were asked to."""
 
 CallerMetadata = tuple[tuple[str, str | bytes], ...]
 """The metadata of a call, with its token, which say who makes it: each caller has its own share of
@@ -55,7 +56,7 @@ class Refusals:
         if held_s <= 0:
             return
         before = self._by_caller.pop(caller, None)  # so that the oldest stay in front
-        if before is not None:
+        if before is not None and before.ends_at > now:
             time_left_s = max(time_left_s, before.time_left_s)
         # Without the error's traceback, which would keep the call alive.
         self._by_caller[caller] = _Refusal(copy(error), time_left_s, now + held_s)
@@ -72,7 +73,7 @@ class Refusals:
         error = copy(refusal.error)
         error.metadata = dict(error.metadata)
         if error.retry_after_s is not None:
-            error.retry_after_s *= self._rng.uniform(1 - _JITTER, 1 + _JITTER)
+            error.retry_after_s *= self._rng.uniform(1, 1 + _JITTER)
         return error
 
     def _forget(self, now: float) -> None:

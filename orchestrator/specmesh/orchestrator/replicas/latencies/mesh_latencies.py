@@ -28,10 +28,10 @@ LEAST_BEHIND_SECONDS = 0.001
 FIRST = 32
 """The number of first observations each of which counts at once."""
 FEW = 4
-"""Later the least number of new observations that change what is known."""
+"""After those, the least number of new observations that count together."""
 MANY = 64
-"""The number of observations so far for each new one that it then takes, up to one for each answer:
-among many, one hardly changes a mean."""
+"""Later one in ``MANY`` of all observations so far must be new, but no more than there are answers:
+among many, a few hardly change a mean."""
 
 
 class Latencies:
