@@ -84,6 +84,14 @@ def test_forwards_that_are_much_smaller_than_usual_do_not_tell_what_a_row_takes(
     assert times.row_s == pytest.approx(5 / 300)
 
 
+def test_a_crowd_whose_forwards_are_nearly_equal_does_not_take_noise_for_the_price_of_a_row():
+    rng = random.Random(1)
+    rows = [1, *[64 + 3 * (n % 4 == 0) for n in range(2 * WINDOW)]]
+    times = learnt(lambda rows: 0.01 + 0.005 * rows, rows, lambda: rng.uniform(-0.016, 0.016))
+    assert times.row_s == pytest.approx(0.005, rel=0.1)
+    assert not times.varies
+
+
 def test_a_forward_saves_what_two_of_half_its_size_would_take_longer():
     assert learnt(lambda rows: 0.03 + 0.002 * rows, [8, 16] * 32).shared_s == pytest.approx(0.03)
     assert learnt(gpu_s, [250, 240, 120, 130] * 16).shared_s == pytest.approx(5.0, rel=0.1)

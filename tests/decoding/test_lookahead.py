@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specmesh.decoding.predict.acceptance_rate import MeshAcceptance
 from specmesh.decoding.predict.closed_forms import (
     expected_tokens,
     speculative_throughput,
@@ -91,6 +93,29 @@ def test_drafter_that_knows_when_it_is_right_is_followed_further_then(drafter_s,
         for gamma in range(1, 20)
     )
     assert decode(draw, drafter_s, 4_000, token_s) > 1.02 * best
+
+
+def test_a_few_of_a_crowd_measure_a_mesh_that_has_just_started():
+    everyone = MeshAcceptance()
+    crowd = [AdaptiveLookahead(everyone.rate()) for _ in range(64)]
+    assert [each.plan(None).depth for each in crowd] == [1] * 4 + [0] * 60
+
+
+def test_a_mesh_that_stays_unmeasured_is_tried_again_from_time_to_time():
+    lookahead = AdaptiveLookahead()
+    assert sum(lookahead.plan(None).depth for _ in range(1_000)) == pytest.approx(14, abs=1)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_answers_that_share_forwards_draft_equally_far(right):
+    shared, everyone = replace(costs(1.0), period_s=TARGET_S), MeshAcceptance()
+    crowd = [AdaptiveLookahead(everyone.rate()) for _ in range(16)]
+    odd = crowd[0]
+    for each in crowd:
+        for _ in range(8):
+            each.observe(DraftOutcome(int(right != (each is odd)), (0.7,)))
+    depths = {each.plan(shared).depth > 0 for each in crowd}
+    assert depths == {right}
 
 
 def test_dearer_tokens_end_drafts_sooner():

@@ -84,6 +84,16 @@ def test_a_token_of_an_answer_alone_costs_the_time_of_its_row():
     assert price.token_s == 0.0004
 
 
+@pytest.mark.parametrize("num_calls", [1, 3, 7, 15, 64])
+def test_the_first_report_of_a_forward_counts(num_calls):
+    """Answers decide about drafts while the other reports still come."""
+    price = price_of([(num_calls, num_calls, 0.02, 0.0)] * num_calls)
+    assert not price.is_known
+    price.add(num_calls, 2 * num_calls, 0.03, 0.0)
+    assert price.is_known
+    assert price.token_s == pytest.approx(0.01, rel=0.1)
+
+
 def test_a_token_costs_all_answers_that_share_its_forward():
     batches = [(calls, calls * drafted) for drafted in (1, 2, 3) * 8 for calls in [8] * 8]
     price = price_of((calls, rows, 0.01 + 0.001 * rows, 0.0) for calls, rows in batches)
@@ -197,7 +207,7 @@ def test_replicas_that_are_shared_now_and_then_do_not_flip_to_and_fro():
 
 
 def test_before_anything_is_known_tokens_are_free():
-    price = price_of([(4, 20, 0.02, 0.0)])
+    price = TokenPrice()
     assert (price.token_s, price.decoding_s) == (0.0, None)
     assert Capacity(target_s=0.02, target_alone_s=None).alone_s == 0.02
 

@@ -140,10 +140,10 @@ def test_calls_share_a_forward_and_who_comes_meanwhile_waits_for_the_next():
         SimulatedServer(clock, law(2.0), quantile=lambda: 0.0, max_batch=2),
         Log(clock),
     )
-    for name, num_forwards in (("a", 2), ("b", 1), ("c", 1), ("d", 1)):
-        server.submit(log.job(name, num_forwards))
+    server.submit(log.job("a", 2))
+    for name in "bcd":
+        clock.after(1.0, lambda job=log.job(name): server.submit(job))
     run_out(clock)
-    # The first forward begins when nobody but "a" is there.
     assert log.forwards == [(2.0, "a"), (4.0, "a"), (4.0, "b"), (6.0, "c"), (6.0, "d")]
     assert server.busy_s == 6.0
 
@@ -157,9 +157,19 @@ def test_a_forward_goes_on_for_the_others_when_one_of_its_calls_is_cancelled():
     jobs = [log.job(name) for name in "abc"]
     for job in jobs:
         server.submit(job)
-    clock.after(3.0, lambda: server.cancel(jobs[1]))  # in the forward that began at 2 s
+    clock.after(1.0, lambda: server.cancel(jobs[1]))
     run_out(clock)
     assert log.forwards == [(2.0, "a"), (4.0, "c")]
+
+
+def test_calls_that_come_at_the_same_time_share_the_first_forward():
+    clock = Clock()
+    server = SimulatedServer(clock, law(2.0), quantile=lambda: 0.0, max_batch=3)
+    log = Log(clock)
+    for name in "abcd":
+        server.submit(log.job(name))
+    run_out(clock)
+    assert log.forwards == [(2.0, "a"), (2.0, "b"), (2.0, "c"), (4.0, "d")]
 
 
 def test_a_wide_forward_takes_longer():
@@ -188,9 +198,10 @@ def test_a_job_knows_how_long_it_waited_and_which_forward_it_shared():
         SimulatedJob(0, log.work(name, Step(tokens), 1), lambda: None)
         for name, tokens in (("wide", 3), ("narrow", 1))
     )
-    for job in (first, wide, narrow):
-        server.submit(job)
+    server.submit(first)
+    for job in (wide, narrow):
+        clock.after(0.5, lambda job=job: server.submit(job))
     run_out(clock)
     assert (first.queue_s, first.forward) == (0.0, SharedForward(1.0, 1, 1))
-    assert (wide.queue_s, wide.forward) == (1.0, SharedForward(2.5, 2, 4))
-    assert (narrow.queue_s, narrow.forward) == (1.0, SharedForward(2.5, 2, 4))
+    assert (wide.queue_s, wide.forward) == (0.5, SharedForward(2.5, 2, 4))
+    assert (narrow.queue_s, narrow.forward) == (0.5, SharedForward(2.5, 2, 4))

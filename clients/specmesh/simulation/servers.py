@@ -96,6 +96,8 @@ class SimulatedServer:
         self._returns = Returns()
         self._gathering: Timer | None = None
         """Ends the wait of the next forward for jobs that are about to come."""
+        self._beginning: Timer | None = None
+        """Begins a forward of an idle server, for all jobs that arrive at the same time."""
         self._timer: Timer | None = None
         self._began = self._since = 0.0
         """When the current forward began, and since when it has had its current speed."""
@@ -123,8 +125,8 @@ class SimulatedServer:
             return
         self._waiting.append(job)
         self._returns.arrived(self._clock.now)
-        if not self._batch:
-            self._forward()
+        if not (self._batch or self._beginning):
+            self._beginning = self._clock.after(0.0, self._begin)
 
     def cancel(self, job: SimulatedJob) -> None:
         """Drop a job, waiting or running. Its forward continues for the other jobs in it; without
@@ -190,6 +192,11 @@ class SimulatedServer:
             return False
         self._gathering = self._clock.after(left_s, self._gathered)
         return True
+
+    def _begin(self) -> None:
+        self._beginning = None
+        if not self._batch:
+            self._forward()
 
     def _gathered(self) -> None:
         if not self._batch:

@@ -38,6 +38,9 @@ _OPTIMISTIC_TRIALS: Final = 2.0
 """Accepted trials that ``num_worth`` adds to those observed."""
 _EXPLORED_SHARE: Final = 0.01
 """The share of the target's time that may go to drafts which are not expected to pay."""
+_MEASUREMENTS: Final = 4
+"""The drafts that measure a mesh which has just started. If a whole crowd drafted then, its forwards
+would be twice as large before it is known what that takes."""
 _MOST_EXPLORED: Final = 4.0
 """The most that accepted drafts add up to, in verifications: a drafter that turns bad must not be
 tried on what it has earned."""
@@ -56,6 +59,8 @@ class Exploration:
     def __init__(self) -> None:
         self._budget = 0.0
         """The budget, in verifications."""
+        self._num_measurements = _MEASUREMENTS
+        """The drafts that still measure a mesh which has just started."""
 
     def tries(self, cost: float) -> bool:
         """Return whether to draft now, before or while the target verifies once.
@@ -67,6 +72,15 @@ class Exploration:
             return False
         self._budget -= cost
         return True
+
+    def measures(self) -> bool:
+        """Return whether to draft a token although it is not known yet what that takes: the first
+        few answers do, for all. If they learn nothing, since no drafter answers, one tries it
+        again from time to time."""
+        if self._num_measurements:
+            self._num_measurements -= 1
+            return True
+        return self.tries(1.0)
 
     def won(self, num_accepted: int) -> None:
         """Credit exploratory draft tokens that were accepted, each in place of a verification."""

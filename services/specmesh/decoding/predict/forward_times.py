@@ -20,6 +20,9 @@ KEPT_FOR: Final = 64 * WINDOW
 must not be forgotten as soon as forwards are small again, nor stand for ever."""
 NEAR: Final = 0.25
 """The difference between the logarithms of the rows of forwards that are about as large."""
+SPREAD: Final = 0.2
+"""The difference between rows, as a share of them, from which on two forwards tell what a row takes.
+Those of a crowd differ by a few rows only, and by more time by chance."""
 ENOUGH: Final = 8
 """When the law is asked for, it is fitted anew if there were so many further forwards. At first one
 is enough, and once ``WINDOW`` are known it takes twice as many: a fit takes as long as a quick
@@ -138,12 +141,14 @@ class ForwardTimes:
         self._near.clear()
         rows, seconds = np.array(self._latest).T
         self._typical_rows = float(np.median(rows))
-        most = int(np.bincount(rows.astype(np.intp)).max())
-        self._varies = len(rows) - most >= ENOUGH
+        most = int(np.bincount(rows.astype(np.intp)).argmax())
+        apart = np.abs(rows - most) >= SPREAD * most
+        self._varies = int(apart.sum()) >= ENOUGH
         forwards = np.array([*self._earlier(), *self._latest])
         # A GPU is flat at first: much smaller forwards do not tell what further rows take.
         large = forwards[forwards[:, 0] >= self._typical_rows / 2]
-        self._fit_slope(large if np.ptp(large[:, 0]) else forwards)
+        is_wide = np.ptp(large[:, 0]) >= SPREAD * self._typical_rows
+        self._fit_slope(large if is_wide else forwards)
         self._fixed_s = max(0.0, float(np.median(seconds - self._row_s * rows)))
 
     def _earlier(self) -> Iterator[tuple[float, float]]:

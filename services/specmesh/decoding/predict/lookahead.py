@@ -85,12 +85,17 @@ class AdaptiveLookahead:
         self._num_tokens = _PRIOR_ROUNDS * expected_tokens(PRIOR_ALPHA, DEFAULT_LOOKAHEAD)
 
     def plan(self, costs: RoundCosts | None) -> DraftPlan:
-        """Plan the next round's draft. A single token if ``costs`` are None, that is not known
-        yet: a crowd that meets a mesh that has just started must not fill its forwards."""
+        """Plan the next round's draft. At most a single token if ``costs`` are None, that is not
+        known yet: a crowd that meets a mesh that has just started must not fill its forwards.
+
+        Answers that share the forwards of a replica (``costs.period_s``) decide alike whether and
+        how far to draft, by the rate of all. One that drafts while the others decode on is late for
+        the next forward, and so is one that drafts less or more than they."""
         self._exploring = False
         if costs is None:
-            return DraftPlan(1)
-        depth = costs.best_depth(self._acceptance.alpha, self._limit, PAYS)
+            return DraftPlan(int(self._acceptance.exploration.measures()))
+        acceptance = self._acceptance.common if costs.period_s else self._acceptance
+        depth = costs.best_depth(acceptance.alpha, self._limit, PAYS)
         if not depth:
             depth = trial_depth(costs)
             cost = costs.explored_s(depth) / costs.decoding_s if costs.alone_s else math.inf

@@ -119,10 +119,13 @@ class AdaptiveTree:
         self._num_tokens = _PRIOR_ROUNDS * expected_tokens(PRIOR_ALPHA, DEFAULT_LOOKAHEAD)
 
     def plan(self, costs: RoundCosts | None) -> TreePlan | None:
-        """Plan the next round's tree; None if drafting doesn't pay. A single node if ``costs`` are
-        None, that is not known yet (see ``AdaptiveLookahead``), unless a request asks for more."""
+        """Plan the next round's tree; None if drafting doesn't pay. At most a single node if
+        ``costs`` are None, that is not known yet (see ``AdaptiveLookahead``), unless a request asks
+        for more."""
         asked = self._fills or self._lookahead is not None
         if costs is None and not asked:
+            if not self._acceptance.exploration.measures():
+                return None
             return TreePlan(1, TreeGrowth(1, 0.0), DraftStop(0.0, self._calibration.latest))
         if costs is None or not costs.alone_s:
             return self._tree(self._limit, below=0.0, price=0.0)

@@ -32,6 +32,8 @@ NOISE = 0.05
 """The share of a forward by which forwards vary anyway."""
 MEMORY = 64
 """The number of latest forwards over which the waiting calls are averaged."""
+_ROUNDING = 1e-9
+"""The most by which a sum of shares of a forward may be off."""
 
 
 class TokenPrice:
@@ -41,7 +43,7 @@ class TokenPrice:
         self._forwards = ForwardTimes()
         self._with_drafts = ForwardTimes()
         self._most_rows = 0
-        self._num_due = 0.0
+        self._num_due = 1.0
         self._most_calls = 1
         self._is_shared = False
         self._calls_s = self._busy_s = 0.0
@@ -66,8 +68,10 @@ class TokenPrice:
         self._most_calls = max(self._most_calls, num_calls)
         least = OWN_CALLS if self._is_shared else SHARED_CALLS
         self._is_shared = self._can_share and self._num_at_once > least
-        self._num_due += 1 / num_calls  # all calls of a forward report it, and it counts once
-        if self._num_due >= 1:
+        # All calls of a forward report it, and it counts once, with the first of them: on the
+        # others' reports answers decide about drafts already.
+        self._num_due += 1 / num_calls
+        if self._num_due > 1 + _ROUNDING:
             self._num_due -= 1
             self._add_forward(num_calls, num_rows, forward_s)
 

@@ -57,10 +57,14 @@ class Reach:
         return min(in_use, max(0.0, chain.acceptance.num_worth(self._least_chance) - 1))
 
     def is_worth_drafting(self, chain: Chain) -> bool:
-        """Return whether a draft token can arrive before the target's and is worth verifying."""
-        costs, alpha = self.capacity.drafter_costs, chain.acceptance.alpha
-        if self._given is not None or costs is None or not costs.alone_s:
+        """Return whether a draft token can arrive before the target's and is worth verifying; False
+        while that is unknown. Answers that share forwards decide alike (``AdaptiveLookahead``)."""
+        costs = self.capacity.drafter_costs
+        if self._given is not None:
             return True
+        if costs is None or not costs.alone_s:
+            return False
+        alpha = (chain.acceptance.common if costs.period_s else chain.acceptance).alpha
         if _pays_ahead(costs, self._parallelism, alpha):
             return True
         return self._has_own_replica and _pays_to_wait_for(costs, alpha)
@@ -118,12 +122,15 @@ class Reach:
         return known and chance > max(self.capacity.token_cost, IN_VAIN)
 
     def explores(self, chain: Chain) -> bool:
-        """Return whether to draft a token nevertheless, to see if drafting pays again. Unless the
-        only verification waits for it, it is verified by one of its own, which has two rows."""
-        cost = self.capacity.draft_cost
-        if cost is not None and not self._has_own_replica:
+        """Return whether to draft a token nevertheless, to measure a mesh that has just started, or
+        to see if drafting pays again. Unless the only verification waits for it, it is verified by
+        one of its own, which has two rows."""
+        cost, exploration = self.capacity.draft_cost, chain.acceptance.exploration
+        if cost is None:
+            return exploration.measures()
+        if not self._has_own_replica:
             cost += self.capacity.token_cost
-        return cost is not None and chain.acceptance.exploration.tries(cost)
+        return exploration.tries(cost)
 
     @property
     def _least_chance(self) -> float:
