@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 from tests.simulation.meshes import law, mesh_of
 
@@ -142,7 +144,7 @@ def test_calls_share_a_forward_and_who_comes_meanwhile_waits_for_the_next():
     )
     server.submit(log.job("a", 2))
     for name in "bcd":
-        clock.after(1.0, lambda job=log.job(name): server.submit(job))
+        clock.after(1.0, partial(server.submit, log.job(name)))
     run_out(clock)
     assert log.forwards == [(2.0, "a"), (4.0, "a"), (4.0, "b"), (6.0, "c"), (6.0, "d")]
     assert server.busy_s == 6.0
@@ -200,7 +202,7 @@ def test_a_job_knows_how_long_it_waited_and_which_forward_it_shared():
     )
     server.submit(first)
     for job in (wide, narrow):
-        clock.after(0.5, lambda job=job: server.submit(job))
+        clock.after(0.5, partial(server.submit, job))
     run_out(clock)
     assert (first.queue_s, first.forward) == (0.0, SharedForward(1.0, 1, 1))
     assert (wide.queue_s, wide.forward) == (0.5, SharedForward(2.5, 2, 4))

@@ -39,8 +39,8 @@ _OPTIMISTIC_TRIALS: Final = 2.0
 _EXPLORED_SHARE: Final = 0.01
 """The share of the target's time that may go to drafts which are not expected to pay."""
 _MEASUREMENTS: Final = 4
-"""The drafts that measure a mesh which has just started. If a whole crowd drafted then, its forwards
-would be twice as large before it is known what that takes."""
+"""The drafts that measure a mesh which has just started. If a whole crowd drafted then, its
+forwards would be twice as large before it is known what that takes."""
 _MOST_EXPLORED: Final = 4.0
 """The most that accepted drafts add up to, in verifications: a drafter that turns bad must not be
 tried on what it has earned."""

@@ -21,8 +21,8 @@ must not be forgotten as soon as forwards are small again, nor stand for ever.""
 NEAR: Final = 0.25
 """The difference between the logarithms of the rows of forwards that are about as large."""
 SPREAD: Final = 0.2
-"""The difference between rows, as a share of them, from which on two forwards tell what a row takes.
-Those of a crowd differ by a few rows only, and by more time by chance."""
+"""The difference between rows, as a share of them, from which on two forwards tell what a row
+takes. Those of a crowd differ by a few rows only, and by more time by chance."""
 ENOUGH: Final = 8
 """When the law is asked for, it is fitted anew if there were so many further forwards. At first one
 is enough, and once ``WINDOW`` are known it takes twice as many: a fit takes as long as a quick
