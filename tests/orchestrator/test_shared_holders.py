@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from tests.orchestrator.answers import Answer, alone, collect, request
 from tests.orchestrator.peers import Hold, Verifier
 from tests.ports import free_port
@@ -231,3 +232,26 @@ async def test_redis_that_hangs_holds_up_one_answer_and_is_used_again_once_it_is
             await asked.learn(asked.search([]))
             await asyncio.sleep(0.01)
     assert asked.holds == {"replica": 96}
+
+
+@pytest.mark.usefixtures("_patient")
+async def test_notes_of_many_answers_share_a_round_trip(redis_server, share, monkeypatch):
+    sizes: list[int] = []
+    execute = Pipeline.execute
+
+    async def counted(self: Pipeline, raise_on_error: bool = True) -> list[object]:
+        sizes.append(len(self))
+        return await execute(self, raise_on_error)
+
+    monkeypatch.setattr(Pipeline, "execute", counted)
+    own = share(redis_server.url)
+    prompts = [[1_000 + n, *ASKED] for n in range(16)]
+    for prompt in prompts:
+        CommittedPrefix("s", prompt, PrefixHolders(shared=own)).seen_by("replica", len(prompt))
+    await own.aclose()
+    assert set(sizes) == {16}
+    assert len(sizes) <= 2  # a new server gets the script first
+    for prompt in prompts:
+        asking = CommittedPrefix("t", prompt, PrefixHolders(shared=share(redis_server.url)))
+        await asking.learn(asking.search([]))
+        assert asking.holds == {"replica": HELD}

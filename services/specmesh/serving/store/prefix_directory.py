@@ -11,6 +11,7 @@ are ignored.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from specmesh.serving.settings import DEFAULT_PREFIX, RedisTls
 from specmesh.serving.store.redis_client import connect
 from specmesh.serving.store.redis_store import RedisStore
 from specmesh.serving.store.redis_url import address_of
+from specmesh.serving.store.script_pipeline import ScriptPipeline
+from specmesh.serving.store.stored_session import StoreUnavailable
 
 LEASE_SECONDS = 300.0
 """About the time until the next turn of a conversation. A busy replica evicts a prefix earlier; an
@@ -57,7 +60,7 @@ class PrefixDirectory(RedisStore):
         lease_s: float = LEASE_SECONDS,
     ) -> None:
         super().__init__(client, address=address, prefix=prefix, timeout_s=timeout_s)
-        self._script = client.register_script(_SCRIPT.read_text("utf-8"))
+        self._calls = ScriptPipeline(client, _SCRIPT.read_text("utf-8"), self._answer_all)
         self._lease_ms = round(lease_s * 1e3)
 
     @classmethod
@@ -81,6 +84,11 @@ class PrefixDirectory(RedisStore):
             lease_s=lease_s,
         )
 
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._calls.aclose()
+        await super().aclose()
+
     async def note(self, beginnings: Beginnings, holds: Mapping[str, int]) -> None:
         """Note the number of ``beginnings``, from the shortest on, that each replica holds."""
         leading = [part for pair in holds.items() for part in pair]
@@ -94,15 +102,21 @@ class PrefixDirectory(RedisStore):
         return dict(_readable(zip(found[::2], found[1::2], strict=True)))
 
     async def _run(self, what: str, beginnings: Beginnings, *args: str | int) -> Any:
+        now = asyncio.get_running_loop().time
+        purpose, began = f"{what}_prefix", now()
         bounds = (self._lease_ms, MAX_REPLICAS)
-        script = self._script(keys=self._keys(beginnings), args=[what, *bounds, *args])
-        return await self._answer(f"{what}_prefix", script)
+        reply = await self._calls.run(purpose, self._keys(beginnings), (what, *bounds, *args))
+        if isinstance(reply, Exception):
+            await self._broke(purpose, reply, now() - began)
+            raise StoreUnavailable(f"Redis: {reply}") from reply
+        return reply
 
-    def _keys(self, beginnings: Beginnings) -> list[str]:
+    def _keys(self, beginnings: Beginnings) -> list[bytes]:
         # The braces are a hash tag: a script needs all its keys on one node of a cluster, so all
         # prefixes with the same first block share one.
         tag = beginnings.first_block.hex()[:_TAG_DIGITS]
-        return [f"{self._prefix}:{{{tag}}}:{each.hex()}:holders" for each in beginnings.digests]
+        digests = (each.hex() for each in beginnings.digests)
+        return [f"{self._prefix}:{{{tag}}}:{each}:holders".encode() for each in digests]
 
 
 def _readable(found: Iterable[tuple[bytes, int]]) -> Iterator[tuple[str, int]]:

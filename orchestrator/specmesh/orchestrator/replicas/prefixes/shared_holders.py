@@ -108,29 +108,30 @@ class SharedHolders:
             log.debug("prefix directory away", extra={"reason": str(error)})
             self.is_prompt = False
             return None
-        except Exception:
-            self._broke()
+        except Exception as error:
+            self._broke(error)
             return None
         self.is_prompt = self.is_prompt or now() - began <= PATIENCE_SECONDS
         return {replica: lengths[number - 1] for replica, number in found.items()}
 
     async def _write(self) -> None:
-        """Write the pending notes one at a time."""
+        """Write the pending notes, all that there are at a time."""
         while self._due:
-            beginnings, holds = self._due.popitem(last=False)
-            try:
-                await self._directory.note(beginnings, holds)
-            except StoreUnavailable as error:
-                self._due.clear()
-                log.debug("prefix directory away", extra={"reason": str(error)})
-            except Exception:
-                self._broke()
+            due = [self._directory.note(*note) for note in self._due.items()]
+            self._due.clear()
+            errors = filter(None, await asyncio.gather(*due, return_exceptions=True))
+            for error in errors:
+                if isinstance(error, StoreUnavailable):
+                    self._due.clear()
+                    log.debug("prefix directory away", extra={"reason": str(error)})
+                else:
+                    self._broke(error)
 
-    def _broke(self) -> None:
-        """Log the current exception as an error the first time only: it is a bug of ours, but a
-        mere hint must not fail any answer."""
+    def _broke(self, error: BaseException) -> None:
+        """Log ``error``, the first time as an error: it is a bug of ours, but a mere hint must not
+        fail any answer."""
         level = logging.DEBUG if self._has_broken else logging.ERROR
-        log.log(level, "prefix directory broken", exc_info=True)
+        log.log(level, "prefix directory broken", exc_info=error)
         self._has_broken = True
 
 
