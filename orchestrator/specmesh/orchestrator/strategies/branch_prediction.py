@@ -267,14 +267,14 @@ class BranchPrediction(Strategy):
         answer has no room for them."""
         if self._room <= 1:
             return 0
-        cost = self._capacity.draft_cost
-        if self._goal.lookahead is not None or cost is None:
+        cost, trial = self._capacity.draft_cost, self._capacity.trial_cost
+        if self._goal.lookahead is not None or cost is None or trial is None:
             return self._draft_ahead
         alpha, costs = self._acceptance.alpha, self._capacity.drafter_costs
         pays = cost < 1 and alpha > self._capacity.token_cost
         if pays and costs is not None and not self._lookahead:
             pays = pays_ahead(costs, alpha, self._num_worth)
-        return self._draft_ahead if pays else int(self._acceptance.exploration.tries(cost))
+        return self._draft_ahead if pays else int(self._acceptance.exploration.tries(trial))
 
     @property
     def _draft_ahead(self) -> int:

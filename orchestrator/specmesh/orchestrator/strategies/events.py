@@ -157,6 +157,21 @@ class Capacity:
         return (costs.level_s + verified_s + 2 * costs.saved_s) / costs.alone_s
 
     @property
+    def trial_cost(self) -> float | None:
+        """The cost of such a draft, as the same share, while others decode on: two calls of this
+        answer hold them up."""
+        cost = self.draft_cost
+        if cost is None or not self.alone_s:
+            return None
+        return cost + 2 * self._rejoining_s / self.alone_s
+
+    @property
+    def _rejoining_s(self) -> float:
+        """The time that a call takes from answers with which it shares forwards, if those decode on:
+        the next forward waits for it, if that takes no longer than another one would."""
+        return min((self.num_sharing - 1) * self.hop_s, self.alone_s or 0.0)
+
+    @property
     def token_cost(self) -> float:
         """The time that one more token takes in a verification, as a share of the time of one
         without draft tokens."""
@@ -182,6 +197,7 @@ class Capacity:
             self.target_token_s,
             self.alone_s,
             saved_s=self.alone_s - (self.decoding_s or 0.0),
+            rejoining_s=self._rejoining_s,
             first_s=self.target_first_s,
             most_tokens=self.most_tokens,
             sibling_s=sibling_s,

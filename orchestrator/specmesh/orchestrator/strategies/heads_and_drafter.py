@@ -122,12 +122,12 @@ class HeadsAndDrafter(Heads):
     def _next_depth(self) -> int:
         """Return how many tokens to draft after the chain's last; where drafting is not expected to
         pay, occasionally one."""
-        ahead, cost = self._ahead, self._capacity.draft_cost
+        ahead, cost, trial = self._ahead, self._capacity.draft_cost, self._capacity.trial_cost
         if self._lookahead is not None:  # a verification may commit lookahead + 1 tokens
             return 2 * self._lookahead + 1 - len(ahead.path)
         least = max(self._token_cost, IN_VAIN)
         if cost is not None and (cost >= 1 or ahead.acceptance.alpha <= least or not self._pays):
-            return int(ahead.acceptance.exploration.tries(cost))
+            return int(trial is not None and ahead.acceptance.exploration.tries(trial))
         return int(min(MAX_AHEAD, ahead.acceptance.num_worth(least))) - len(ahead.path)
 
     @property

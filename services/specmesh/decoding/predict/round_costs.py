@@ -41,7 +41,8 @@ class RoundCosts:
     time as long as the others keep the replica busy: then only forwards count, those of all
     (the asymptotic bounds of closed queueing networks, Denning and Buzen 1978). While a level is
     drafted, ``num_held`` answers wait for it, this one included: all that share a replica whose
-    heads draft. What more than ``most_tokens`` draft tokens take is not known yet.
+    heads draft. ``rejoining_s`` is what a call takes from answers that decode on without calls, since
+    the next forward waits for it. What more than ``most_tokens`` draft tokens take is not known yet.
     """
 
     target_s: float
@@ -56,6 +57,7 @@ class RoundCosts:
     sibling_s: float = 0.0
     num_waiting: float = 1.0
     num_held: float = 1.0
+    rejoining_s: float = 0.0
     most_tokens: float = math.inf
 
     @property
@@ -71,7 +73,7 @@ class RoundCosts:
     def explored_s(self, depth: int = 1) -> float:
         """Return the time that a draft of ``depth`` levels with one token each takes from this
         answer and others, none of which draft."""
-        held_s = (self.num_held - 1) * depth * self.level_s
+        held_s = (self.num_held - 1) * depth * self.level_s + 2 * self.rejoining_s
         return max(0.0, self.round_s(depth) - self.decoding_s) + held_s
 
     @property

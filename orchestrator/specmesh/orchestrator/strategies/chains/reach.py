@@ -125,7 +125,7 @@ class Reach:
         """Return whether to draft a token nevertheless, to measure a mesh that has just started, or
         to see if drafting pays again. Unless the only verification waits for it, it is verified by
         one of its own, which has two rows."""
-        cost, exploration = self.capacity.draft_cost, chain.acceptance.exploration
+        cost, exploration = self.capacity.trial_cost, chain.acceptance.exploration
         if cost is None:
             return exploration.measures()
         if not self._has_own_replica:
