@@ -167,8 +167,8 @@ class Capacity:
 
     @property
     def _rejoining_s(self) -> float:
-        """The time that a call takes from answers with which it shares forwards, if those decode on:
-        the next forward waits for it, if that takes no longer than another one would."""
+        """The time that a call takes from answers with which it shares forwards, if those decode
+        on: the next forward waits for it, but together they lose no more than another forward."""
         return min((self.num_sharing - 1) * self.hop_s, self.alone_s or 0.0)
 
     @property
