@@ -41,9 +41,8 @@ class RoundCosts:
     time as long as the others keep the replica busy: then only forwards count, those of all
     (the asymptotic bounds of closed queueing networks, Denning and Buzen 1978). While a level is
     drafted, ``num_held`` answers wait for it, this one included: all that share a replica whose
-    heads draft. ``rejoining_s`` is what a call takes from others that decode on without calls, since
-    the next forward waits for it. What more than ``most_tokens`` draft tokens take is not known
-    yet.
+    heads draft. A call takes ``rejoining_s`` from others that decode on without calls, since the
+    next forward waits for it. What more than ``most_tokens`` draft tokens take is not known yet.
     """
 
     target_s: float
