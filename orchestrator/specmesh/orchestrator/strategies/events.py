@@ -158,8 +158,8 @@ class Capacity:
 
     @property
     def trial_cost(self) -> float | None:
-        """The cost of such a draft, as the same share, while others decode on: two calls of this
-        answer hold them up."""
+        """``draft_cost`` and the time for which the two calls of this answer hold up others that
+        decode on, as a share of the time of a verification; None until it is known."""
         cost = self.draft_cost
         if cost is None or not self.alone_s:
             return None

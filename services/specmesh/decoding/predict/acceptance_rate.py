@@ -38,9 +38,9 @@ _OPTIMISTIC_TRIALS: Final = 2.0
 """Accepted trials that ``num_worth`` adds to those observed."""
 _EXPLORED_SHARE: Final = 0.01
 """The share of the target's time that may go to drafts which are not expected to pay."""
-_MEASUREMENTS: Final = 4
-"""The drafts that measure a mesh which has just started. If a whole crowd drafted then, its
-forwards would be twice as large before it is known what that takes."""
+_MEASURING: Final = 4
+"""The answers that measure a mesh which has just started. If a whole crowd drafted then, its forwards
+would be twice as large before it is known what that takes."""
 _MOST_EXPLORED: Final = 4.0
 """The most that accepted drafts add up to, in verifications: a drafter that turns bad must not be
 tried on what it has earned."""
@@ -51,16 +51,16 @@ class Exploration:
 
     Without it, an improvement of the drafter would go unnoticed, and a wrong estimate of what a
     token takes would stand. All answers share a budget, so that short ones explore too. Invariant:
-    exploring spends no more than the share ``_EXPLORED_SHARE`` of the target's time and the time it
-    has saved, one verification for each exploratory token accepted. So it slows answers down by at
+    exploring spends no more than the share ``_EXPLORED_SHARE`` of the target's time, besides what
+    it takes to measure a new mesh, and the time it has saved, one verification for each exploratory token accepted. So it slows answers down by at
     most that share, and once the drafter is good, each accepted token pays for the next try.
     """
 
     def __init__(self) -> None:
         self._budget = 0.0
         """The budget, in verifications."""
-        self._num_measurements = _MEASUREMENTS
-        """The drafts that still measure a mesh which has just started."""
+        self._num_measuring = 0
+        """The first answers that were to measure the mesh."""
 
     def tries(self, cost: float) -> bool:
         """Return whether to draft now, before or while the target verifies once.
@@ -74,11 +74,12 @@ class Exploration:
         return True
 
     def measures(self) -> bool:
-        """Return whether to draft a token although it is not known yet what that takes: the first
-        few answers do, for all. If they learn nothing, since no drafter answers, one tries it
-        again from time to time."""
-        if self._num_measurements:
-            self._num_measurements -= 1
+        """Return whether an answer is to draft a token in each round from now on until it is known
+        what that takes. The first few answers do, for all, and if they learn nothing, since no
+        drafter answers, another one does from time to time. A single draft would not do: the first
+        one of an answer reads its prompt, and so does not tell what a token takes."""
+        if self._num_measuring < _MEASURING:
+            self._num_measuring += 1
             return True
         return self.tries(1.0)
 

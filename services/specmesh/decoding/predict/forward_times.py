@@ -100,8 +100,8 @@ class ForwardTimes:
 
     @property
     def varies(self) -> bool:
-        """True if so many forwards were of another size than most that a few odd ones do not decide
-        about ``row_s``."""
+        """True if so many forwards were of clearly another size than most (``SPREAD``) that a few odd
+        ones do not decide about ``row_s``."""
         self._fit_if_due()
         return self._varies
 
@@ -145,7 +145,8 @@ class ForwardTimes:
         apart = np.abs(rows - most) >= SPREAD * most
         self._varies = int(apart.sum()) >= ENOUGH
         forwards = np.array([*self._earlier(), *self._latest])
-        # A GPU is flat at first: much smaller forwards do not tell what further rows take.
+        # A GPU is flat at first: much smaller forwards do not tell what further rows take, unless
+        # all others are alike.
         large = forwards[forwards[:, 0] >= self._typical_rows / 2]
         is_wide = np.ptp(large[:, 0]) >= SPREAD * self._typical_rows
         self._fit_slope(large if is_wide else forwards)

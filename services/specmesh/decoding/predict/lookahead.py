@@ -80,6 +80,8 @@ class AdaptiveLookahead:
         self._calibration = OnlinePlatt()
         self._acceptance = acceptance or AcceptanceRate()
         self._exploring = False
+        self._measures = False
+        """True if it drafts until costs are known."""
         self._num_rounds = _PRIOR_ROUNDS
         self._num_drafted = _PRIOR_ROUNDS * DEFAULT_LOOKAHEAD
         self._num_tokens = _PRIOR_ROUNDS * expected_tokens(PRIOR_ALPHA, DEFAULT_LOOKAHEAD)
@@ -88,12 +90,13 @@ class AdaptiveLookahead:
         """Plan the next round's draft. At most a single token if ``costs`` are None, that is not
         known yet: a crowd that meets a mesh that has just started must not fill its forwards.
 
-        Answers that share the forwards of a replica (``costs.period_s``) decide alike whether and
-        how far to draft, by the rate of all. One that drafts while the others decode on is late for
-        the next forward, and so is one that drafts less or more than they."""
+        Answers that share the forwards of a replica (``costs.period_s``) decide alike whether to
+        draft, by the rate of all: one that drafts while the others decode on is late for the next
+        forward."""
         self._exploring = False
         if costs is None:
-            return DraftPlan(int(self._acceptance.exploration.measures()))
+            self._measures = self._measures or self._acceptance.exploration.measures()
+            return DraftPlan(int(self._measures))
         acceptance = self._acceptance.common if costs.period_s else self._acceptance
         depth = costs.best_depth(acceptance.alpha, self._limit, PAYS)
         if not depth:

@@ -114,6 +114,8 @@ class AdaptiveTree:
         self._acceptance = acceptance or AcceptanceRate()
         """The acceptance rate of levels: the rate at which an accepted node has an accepted
         child."""
+        self._measures = False
+        """True if it drafts until costs are known."""
         self._num_rounds = _PRIOR_ROUNDS
         self._num_levels = self._num_nodes = _PRIOR_ROUNDS * DEFAULT_LOOKAHEAD
         self._num_tokens = _PRIOR_ROUNDS * expected_tokens(PRIOR_ALPHA, DEFAULT_LOOKAHEAD)
@@ -124,7 +126,8 @@ class AdaptiveTree:
         for more."""
         asked = self._fills or self._lookahead is not None
         if costs is None and not asked:
-            if not self._acceptance.exploration.measures():
+            self._measures = self._measures or self._acceptance.exploration.measures()
+            if not self._measures:
                 return None
             return TreePlan(1, TreeGrowth(1, 0.0), DraftStop(0.0, self._calibration.latest))
         if costs is None or not costs.alone_s:

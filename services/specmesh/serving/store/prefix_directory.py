@@ -60,7 +60,10 @@ class PrefixDirectory(RedisStore):
         lease_s: float = LEASE_SECONDS,
     ) -> None:
         super().__init__(client, address=address, prefix=prefix, timeout_s=timeout_s)
-        self._calls = ScriptPipeline(client, _SCRIPT.read_text("utf-8"), self._answer_all)
+        script = _SCRIPT.read_text("utf-8")
+        # Answers wait for searches, so these must not wait for notes.
+        self._notes = ScriptPipeline(client, script, self._answer_all)
+        self._searches = ScriptPipeline(client, script, self._answer_all)
         self._lease_ms = round(lease_s * 1e3)
 
     @classmethod
@@ -86,26 +89,29 @@ class PrefixDirectory(RedisStore):
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._calls.aclose()
+        await self._notes.aclose()
+        await self._searches.aclose()
         await super().aclose()
 
     async def note(self, beginnings: Beginnings, holds: Mapping[str, int]) -> None:
         """Note the number of ``beginnings``, from the shortest on, that each replica holds."""
         leading = [part for pair in holds.items() for part in pair]
-        await self._run("note", beginnings, *leading)
+        await self._run(self._notes, "note", beginnings, *leading)
 
     async def find(self, beginnings: Beginnings) -> dict[str, int]:
         """Return the number of ``beginnings``, from the shortest on, that each replica is believed
         to hold: at most ``MAX_REPLICAS`` replicas that hold any, preferring those that hold most.
         """
-        found = await self._run("find", beginnings)
+        found = await self._run(self._searches, "find", beginnings)
         return dict(_readable(zip(found[::2], found[1::2], strict=True)))
 
-    async def _run(self, what: str, beginnings: Beginnings, *args: str | int) -> Any:
+    async def _run(
+        self, calls: ScriptPipeline, what: str, beginnings: Beginnings, *args: str | int
+    ) -> Any:
         now = asyncio.get_running_loop().time
         purpose, began = f"{what}_prefix", now()
         bounds = (self._lease_ms, MAX_REPLICAS)
-        reply = await self._calls.run(purpose, self._keys(beginnings), (what, *bounds, *args))
+        reply = await calls.run(purpose, self._keys(beginnings), (what, *bounds, *args))
         if isinstance(reply, Exception):
             await self._broke(purpose, reply, now() - began)
             raise StoreUnavailable(f"Redis: {reply}") from reply

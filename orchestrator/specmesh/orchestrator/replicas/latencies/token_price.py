@@ -68,8 +68,8 @@ class TokenPrice:
         self._most_calls = max(self._most_calls, num_calls)
         least = OWN_CALLS if self._is_shared else SHARED_CALLS
         self._is_shared = self._can_share and self._num_at_once > least
-        # All calls of a forward report it, and it counts once, with the first of them: on the
-        # others' reports answers decide about drafts already.
+        # All calls of a forward report it, and it counts once: if none is missing with the first,
+        # since answers decide about drafts as soon as their own has come.
         self._num_due += 1 / num_calls
         if self._num_due > 1 + _ROUNDING:
             self._num_due -= 1

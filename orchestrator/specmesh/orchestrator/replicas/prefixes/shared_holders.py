@@ -26,6 +26,9 @@ PATIENCE_SECONDS = 0.005
 MAX_DUE = 256
 """Most notes that wait for Redis; beyond that the oldest are dropped."""
 
+MOST_AT_ONCE = 16
+"""Most notes of a round trip: sessions on the same server wait for them."""
+
 _searches = PREFIX_SEARCHES.instrument()
 
 
@@ -115,10 +118,12 @@ class SharedHolders:
         return {replica: lengths[number - 1] for replica, number in found.items()}
 
     async def _write(self) -> None:
-        """Write the pending notes, all that there are at a time."""
+        """Write the pending notes, up to ``MOST_AT_ONCE`` in a round trip."""
         while self._due:
-            due = [self._directory.note(*note) for note in self._due.items()]
-            self._due.clear()
+            oldest = [
+                self._due.popitem(last=False) for _ in range(min(len(self._due), MOST_AT_ONCE))
+            ]
+            due = [self._directory.note(*note) for note in oldest]
             errors = filter(None, await asyncio.gather(*due, return_exceptions=True))
             for error in errors:
                 if isinstance(error, StoreUnavailable):

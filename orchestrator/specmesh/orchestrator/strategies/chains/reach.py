@@ -29,6 +29,8 @@ class Reach:
     def __init__(self, lookahead: int | None) -> None:
         self.capacity = Capacity()
         self._given = lookahead
+        self._measures = False
+        """True if the answer drafts until costs are known."""
 
     def lookahead(self, chain: Chain) -> int:
         """Return the given lookahead, or the smallest with which no verification of ``chain`` waits
@@ -62,8 +64,10 @@ class Reach:
         costs = self.capacity.drafter_costs
         if self._given is not None:
             return True
-        if costs is None or not costs.alone_s:
+        if costs is None:
             return False
+        if not costs.alone_s:
+            return True
         alpha = (chain.acceptance.common if costs.period_s else chain.acceptance).alpha
         if _pays_ahead(costs, self._parallelism, alpha):
             return True
@@ -99,7 +103,9 @@ class Reach:
         0 unless there is a single replica, which a verification of a few tokens would occupy for as
         long as one of a whole draft."""
         costs = self.capacity.drafter_costs
-        if self._given is not None or costs is None or not self._has_own_replica:
+        if self._given is not None or costs is None or not costs.alone_s:
+            return 0
+        if not self._has_own_replica:
             return 0
         alpha = chain.acceptance.alpha
         depth = costs.best_depth(alpha, MAX_LOOKAHEAD)
@@ -127,7 +133,8 @@ class Reach:
         one of its own, which has two rows."""
         cost, exploration = self.capacity.trial_cost, chain.acceptance.exploration
         if cost is None:
-            return exploration.measures()
+            self._measures = self._measures or exploration.measures()
+            return self._measures
         if not self._has_own_replica:
             cost += self.capacity.token_cost
         return exploration.tries(cost)
