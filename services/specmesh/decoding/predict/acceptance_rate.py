@@ -39,8 +39,8 @@ _OPTIMISTIC_TRIALS: Final = 2.0
 _EXPLORED_SHARE: Final = 0.01
 """The share of the target's time that may go to drafts which are not expected to pay."""
 _MEASURING: Final = 4
-"""The answers that measure a mesh which has just started. If a whole crowd drafted then, its forwards
-would be twice as large before it is known what that takes."""
+"""The answers that measure a mesh which has just started. If a whole crowd drafted then, its
+forwards would be twice as large before it is known what that takes."""
 _MOST_EXPLORED: Final = 4.0
 """The most that accepted drafts add up to, in verifications: a drafter that turns bad must not be
 tried on what it has earned."""
@@ -51,9 +51,10 @@ class Exploration:
 
     Without it, an improvement of the drafter would go unnoticed, and a wrong estimate of what a
     token takes would stand. All answers share a budget, so that short ones explore too. Invariant:
-    exploring spends no more than the share ``_EXPLORED_SHARE`` of the target's time, besides what
-    it takes to measure a new mesh, and the time it has saved, one verification for each exploratory token accepted. So it slows answers down by at
-    most that share, and once the drafter is good, each accepted token pays for the next try.
+    besides measuring a new mesh, exploring spends no more than the share ``_EXPLORED_SHARE`` of the
+    target's time and the time it has saved, one verification for each exploratory token accepted.
+    So it slows answers down by at most that share, and once the drafter is good, each accepted
+    token pays for the next try.
     """
 
     def __init__(self) -> None:

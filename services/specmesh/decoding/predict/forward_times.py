@@ -100,8 +100,8 @@ class ForwardTimes:
 
     @property
     def varies(self) -> bool:
-        """True if so many forwards were of clearly another size than most (``SPREAD``) that a few odd
-        ones do not decide about ``row_s``."""
+        """True if so many forwards were of clearly another size than most (``SPREAD``) that a few
+        odd ones do not decide about ``row_s``."""
         self._fit_if_due()
         return self._varies
 

@@ -120,11 +120,10 @@ class SharedHolders:
     async def _write(self) -> None:
         """Write the pending notes, up to ``MOST_AT_ONCE`` in a round trip."""
         while self._due:
-            oldest = [
-                self._due.popitem(last=False) for _ in range(min(len(self._due), MOST_AT_ONCE))
-            ]
-            due = [self._directory.note(*note) for note in oldest]
-            errors = filter(None, await asyncio.gather(*due, return_exceptions=True))
+            number = min(len(self._due), MOST_AT_ONCE)
+            oldest = [self._due.popitem(last=False) for _ in range(number)]
+            writes = (self._directory.note(*note) for note in oldest)
+            errors = filter(None, await asyncio.gather(*writes, return_exceptions=True))
             for error in errors:
                 if isinstance(error, StoreUnavailable):
                     self._due.clear()
