@@ -18,7 +18,13 @@ from specmesh.serving.store import store_log
 from specmesh.serving.store.prefix_directory import Beginnings, PrefixDirectory
 from specmesh.serving.store.session_store import SessionStore
 from specmesh.serving.store.store_log import StoreLog, command_in, is_refusal
-from specmesh.serving.store.stored_session import StoreUnavailable
+from specmesh.serving.store.stored_session import (
+    Claim,
+    Generated,
+    SessionStart,
+    StoreUnavailable,
+    Writer,
+)
 
 ANYTHING = Beginnings(b"a", (b"b",))
 AWAY = "store is away"
@@ -61,6 +67,20 @@ async def test_a_command_that_is_refused_is_an_error_with_its_name_once(
         "db.operation.name": "find_prefix",
         "specmesh.store.command": missing,
     }
+
+
+async def test_a_refused_write_of_sessions_is_told_once_until_it_works(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+):
+    session = SessionStart(Claim("s", b"secret", owner=""), model="", request=b"", prompt=(1, 2))
+    commands = tuple(command for command in COMMANDS if command != "evalsha")
+    async with user_of(redis_server, *rules("mesh:*", commands)) as url:
+        store = SessionStore.from_url(url, prefix="mesh", timeout_s=10)
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable, match="evalsha"):
+                await store.put(session, Writer(1, "writer"), Generated())
+        await store.aclose()
+    assert told(caplog) == [REFUSES]
 
 
 async def test_a_database_that_may_not_be_chosen_is_told_once_by_that_name(

@@ -101,7 +101,8 @@ class RedisStore:
             raise StoreUnavailable(f"Redis: {error}") from error
         self.patience.answered(now() - began)
         for operation in operations:
-            self._log.answered(operation)
+            if not _has_refusal(answer):
+                self._log.answered(operation)
             _duration.record(now() - began, _attributes(operation))
         return answer
 
@@ -119,6 +120,12 @@ class RedisStore:
     def _failed(self, operation: str, seconds: float, error_type: str) -> None:
         self.patience.failed()
         _duration.record(seconds, _attributes(operation) | {names.ERROR_TYPE: error_type})
+
+
+def _has_refusal(answer: object) -> bool:
+    """Return whether ``answer`` has the replies to several commands, one of which was refused."""
+    replies = answer if isinstance(answer, list) else []
+    return any(isinstance(each, Exception) and is_refusal(each) for each in replies)
 
 
 async def _unless_refused(name: str, command: Awaitable[Any]) -> Any:
