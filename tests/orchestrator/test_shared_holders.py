@@ -10,11 +10,11 @@ from uuid import uuid4
 
 import pytest
 from redis.asyncio import Redis
-from redis.asyncio.client import Pipeline
 from tests.orchestrator.answers import Answer, alone, collect, request
 from tests.orchestrator.peers import Hold, Verifier
 from tests.ports import free_port
 from tests.serving.acl import as_documented
+from tests.serving.test_script_pipeline import trips  # noqa: F401 - a fixture
 
 from specmesh.orchestrator.replicas.prefixes import shared_holders
 from specmesh.orchestrator.replicas.prefixes.holders import PrefixHolders
@@ -235,22 +235,14 @@ async def test_redis_that_hangs_holds_up_one_answer_and_is_used_again_once_it_is
 
 
 @pytest.mark.usefixtures("_patient")
-async def test_notes_of_many_answers_share_a_round_trip(redis_server, share, monkeypatch):
-    sizes: list[int] = []
-    execute = Pipeline.execute
-
-    async def counted(self: Pipeline, raise_on_error: bool = True) -> list[object]:
-        sizes.append(len(self))
-        return await execute(self, raise_on_error)
-
-    monkeypatch.setattr(Pipeline, "execute", counted)
+async def test_notes_of_many_answers_share_a_round_trip(redis_server, share, trips):  # noqa: F811
     own = share(redis_server.url)
     prompts = [[1_000 + n, *ASKED] for n in range(16)]
     for prompt in prompts:
         CommittedPrefix("s", prompt, PrefixHolders(shared=own)).seen_by("replica", len(prompt))
     await own.aclose()
-    assert set(sizes) == {16}
-    assert len(sizes) <= 2  # a new server gets the script first
+    assert set(trips) == {16}
+    assert len(trips) <= 2  # a new server gets the script first
     for prompt in prompts:
         asking = CommittedPrefix("t", prompt, PrefixHolders(shared=share(redis_server.url)))
         await asking.learn(asking.search([]))

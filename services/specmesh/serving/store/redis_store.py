@@ -100,8 +100,9 @@ class RedisStore:
                 await self._broke(operation, error, now() - began)
             raise StoreUnavailable(f"Redis: {error}") from error
         self.patience.answered(now() - began)
+        was_refused = _has_refusal(answer)
         for operation in operations:
-            if not _has_refusal(answer):
+            if not was_refused:
                 self._log.answered(operation)
             _duration.record(now() - began, _attributes(operation))
         return answer
