@@ -13,7 +13,7 @@ from tests.decoding.test_race import SHAPES, dense_scores, logits_of
 
 from specmesh.decoding import noise
 from specmesh.decoding.compiled import choice as compiled
-from specmesh.decoding.compiled import functions
+from specmesh.decoding.compiled import compilation, functions
 from specmesh.decoding.compiled.rows_kernel import find_tokens_for
 from specmesh.decoding.noise import TILE_IDS, Purpose, stream_key
 from specmesh.decoding.sampling import Sampling, choose
@@ -172,7 +172,7 @@ def test_code_is_compiled_anew_where_the_disk_does_not_have_or_keep_it(monkeypat
 
     compile_for = numba.cfunc
     monkeypatch.setattr(numba, "cfunc", without_disk)
-    doubling = functions._compiled(double)
+    doubling = compilation.compiled(double)
     table = (ctypes.c_int64 * 1)(4)
     ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(doubling.address)(table)
     assert table[0] == 8

@@ -150,7 +150,7 @@ class TestShippedTarget:
         kv = target.divider.memory.zeros([4, 16, 1, 64], torch.float32)
         kv.copy_(torch.rand(kv.shape))
         target.divider.share_kv(kv)
-        group = Group(0, 1, 10, np.zeros((1, 1), np.int64), None)
+        group = Group(0, 1, np.array([10]), np.zeros((1, 1), np.int64), None)
         attention = divide_attention(SimpleNamespace(kv=kv), group, target.divider)
         query = torch.rand(1, 5, 1, 64)
         with torch.inference_mode():

@@ -253,7 +253,7 @@ def group_of(tree, prefix, pending=1):
     attends[pending:, prefix:] = False
     for node in range(1, len(tree) + 1):
         attends[pending + node - 1, [prefix + each - 1 for each in tree.path(node)]] = True
-    return Group(0, width, length, np.zeros((1, 1), np.int64), attends[None])
+    return Group(0, width, np.array([length]), np.zeros((1, 1), np.int64), attends[None])
 
 
 def random_tree(rng, size):

@@ -46,11 +46,35 @@ def take_number(_typing: Any, counter: Any) -> tuple[Any, Any]:
     return types.int64(counter), generate
 
 
+def _reading(number: Any) -> Callable[..., Any]:
+    """Return an intrinsic that takes an address, an int64, for a pointer to numbers of this
+    type."""
+
+    @_intrinsic
+    def numbers_at(_typing: Any, _address: Any) -> tuple[Any, Any]:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+        return _untyped_types.CPointer(number)(types.int64), generate
+
+    return numbers_at
+
+
 @_intrinsic
-def floats_at(_typing: Any, _address: Any) -> tuple[Any, Any]:
-    """Return the address, an int64, as a pointer to float32 numbers."""
+def as_float(_typing: Any, number: Any) -> tuple[Any, Any]:
+    """Return a float32 itself, or the number of which a uint16 has the bits as a bfloat16."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        (bits,) = arguments
+        if number == types.float32:
+            return bits
+        whole = builder.shl(builder.zext(bits, ir.IntType(32)), ir.IntType(32)(16))
+        return builder.bitcast(whole, ir.FloatType())
 
-    return _untyped_types.CPointer(types.float32)(types.int64), generate
+    return _untyped_types.float32(number), generate
+
+
+floats_at = _reading(types.float32)
+int64s_at = _reading(types.int64)
+uint16s_at = _reading(types.uint16)
+uint8s_at = _reading(types.uint8)

@@ -49,15 +49,21 @@ class BatchPart:
 class Group:
     """Sequences whose attention is one call; ``width`` tokens of each, from token ``start`` on.
 
-    ``blocks`` is ``[sequences, blocks]``. ``attention_mask`` is ``[sequences, width, length]``,
-    True where a token attends, or None if all tokens attend to everything.
+    ``lengths`` are the tokens of each sequence, the longest first, new ones included. ``blocks`` is
+    ``[sequences, blocks]``. ``attention_mask`` is ``[sequences, width, length]``, True where a
+    token attends, or None if all tokens attend to everything.
     """
 
     start: int
     width: int
-    length: int
+    lengths: Indexes
     blocks: Indexes
     attention_mask: AttentionMask | None
+
+    @property
+    def length(self) -> int:
+        """Return the length of the longest sequence."""
+        return int(self.lengths[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +171,7 @@ def _ends(sizes: Sequence[int]) -> list[int]:
 
 def _group(parts: Sequence[BatchPart], start: int) -> Group:
     width, length = len(parts[0].token_ids), parts[0].length
+    lengths = np.fromiter((part.length for part in parts), np.int64)
     blocks = np.zeros((len(parts), _num_blocks(parts[0])), np.int64)
     for row, part in enumerate(parts):
         used = _num_blocks(part)
@@ -173,13 +180,13 @@ def _group(parts: Sequence[BatchPart], start: int) -> Group:
         # sequences may have overflowed.
         blocks[row, used:] = part.blocks[used - 1]
     if all(part.attention_mask is None and part.length == length for part in parts):
-        return Group(start, width, length, blocks, None)
+        return Group(start, width, lengths, blocks, None)
     attention_mask = np.zeros((len(parts), width, length), np.bool_)
     for row, part in enumerate(parts):
         attention_mask[row, :, : part.length] = (
             True if part.attention_mask is None else part.attention_mask
         )
-    return Group(start, width, length, blocks, attention_mask)
+    return Group(start, width, lengths, blocks, attention_mask)
 
 
 def _padding_slots(part: BatchPart) -> range:

@@ -19,6 +19,7 @@ from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.inference.engine.batch import AttentionMask, Batch, Group, run_start
 from specmesh.inference.engine.kv_store import KVStore
 from specmesh.inference.model import Interrupted
+from specmesh.inference.models.cpu.attention import CompiledAttention, is_compiled
 from specmesh.inference.models.divider import GroupAttention
 
 PAGED_ATTENTION = "specmesh_paged"
@@ -45,10 +46,10 @@ class PagedAttention:
         self._is_unwanted = is_unwanted
         store.expect(batch.slots, batch.padding_slots)
         self._write = store.writer(batch.slots)
-        self._groups: list[GroupAttention] = [
-            (divide and divide(store, group)) or _OwnAttention(store, group, skipped)
-            for group in batch.groups
-        ]
+        self._store, self._batch = store, batch
+        self._divide, self._skipped = divide, skipped
+        self._groups: list[GroupAttention] = []
+        """Made by the first layer, whose query says how many heads there are."""
 
     def __call__(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
@@ -58,10 +59,21 @@ class PagedAttention:
         if self._is_unwanted():
             raise Interrupted
         self._write(layer, key, value)
+        if not self._groups:
+            self._groups = [self._of(group, query.shape[1]) for group in self._batch.groups]
         if len(self._groups) == 1:
             return self._groups[0](layer, query, scale)
         attended = [group(layer, query[:, :, group.tokens], scale) for group in self._groups]
         return torch.cat(attended, dim=1)
+
+    def _of(self, group: Group, heads: int) -> GroupAttention:
+        """Return what attends for ``group`` with ``heads`` query heads."""
+        store, skipped = self._store, self._skipped
+        if self._divide is not None and (divided := self._divide(store, group)) is not None:
+            return divided
+        if is_compiled(store, group, heads):
+            return CompiledAttention(store, group, heads, skipped)
+        return _OwnAttention(store, group, skipped)
 
 
 class _OwnAttention:
