@@ -60,20 +60,6 @@ def _reading(number: Any) -> Callable[..., Any]:
     return numbers_at
 
 
-@_intrinsic
-def as_float(_typing: Any, number: Any) -> tuple[Any, Any]:
-    """Return a float32 itself, or the number of which a uint16 has the bits as a bfloat16."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        (bits,) = arguments
-        if number == types.float32:
-            return bits
-        whole = builder.shl(builder.zext(bits, ir.IntType(32)), ir.IntType(32)(16))
-        return builder.bitcast(whole, ir.FloatType())
-
-    return _untyped_types.float32(number), generate
-
-
 floats_at = _reading(types.float32)
 int64s_at = _reading(types.int64)
 uint16s_at = _reading(types.uint16)

@@ -18,6 +18,7 @@ from specmesh.inference.engine.batch import Group, run_start
 from specmesh.inference.engine.kv_store import KVStore
 from specmesh.inference.models.cpu import attention_arithmetic as arithmetic
 from specmesh.inference.models.cpu import attention_kernel as kernel
+from specmesh.inference.models.cpu import attention_vectors as vectors
 from specmesh.inference.team import team_for
 
 _MOST_ROWS = 8
@@ -31,11 +32,12 @@ _Table = ctypes.c_int64 * kernel.NUM_FIELDS
 
 def is_compiled(store: KVStore, group: Group, heads: int) -> bool:
     """Return whether compiled code is the fastest way to attend with ``heads`` query heads."""
-    if store.kv.device.type != "cpu" or store.kv.dtype not in _TYPES:
+    _, _, kv_heads, head_dim = store.kv.shape
+    if store.kv.device.type != "cpu" or store.kv.dtype not in _TYPES or head_dim % vectors.LANES:
         return False
     is_run = len(group.blocks) == 1 and run_start(group.blocks[0]) is not None
     most = _MOST_ROWS if is_run else _MOST_ROWS_COPIED
-    return heads // store.kv.shape[2] * group.width <= most
+    return bool(heads // kv_heads * group.width <= most)
 
 
 class CompiledAttention:
@@ -97,7 +99,7 @@ class _Code(NamedTuple):
 def _code(head_dim: int, dtype: torch.dtype) -> _Code:
     """Return the code for KV of this shape and type, compiled at its first use: it takes five
     seconds where no earlier process has left it on the disk."""
-    files = (intrinsics.__file__, arithmetic.__file__, kernel.__file__)
+    files = (intrinsics.__file__, vectors.__file__, arithmetic.__file__, kernel.__file__)
     attend = kernel.attend_for(number_of(map(Path, files)), head_dim, dtype == torch.bfloat16)
     function = compiled(attend, arithmetic.FASTMATH)
     return _Code(team_for(function.address), function)

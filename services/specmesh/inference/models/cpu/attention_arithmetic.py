@@ -1,7 +1,7 @@
 """The arithmetic of attention to a block of 16 tokens, compiled by numba.
 
-The loops are written so that LLVM computes several elements at a time: over the elements of a head,
-whose length is a constant, and without calls of a library.
+The loops over scores are written so that LLVM computes several at a time: without calls of a
+library.
 """
 
 from __future__ import annotations
@@ -12,8 +12,14 @@ from typing import Any
 import numba
 import numpy as np
 
-from specmesh.decoding.compiled.intrinsics import as_float, prefetch
+from specmesh.decoding.compiled.intrinsics import prefetch
 from specmesh.decoding.prefix import BLOCK_TOKENS
+from specmesh.inference.models.cpu.attention_vectors import (
+    NUM_KEYS,
+    NUM_VALUES,
+    add_products,
+    products,
+)
 
 FASTMATH = ("reassoc", "contract", "nsz", "arcp")
 """Sums may be taken in any order. NaN and infinity keep their meaning."""
@@ -59,29 +65,21 @@ def ask_for(numbers: Any, block: int) -> None:
 
 
 @inlined
-def score(
-    queries: Any, keys: Any, first: int, last: int, scores: Any, start: int, head_dim: int
-) -> None:
+def score(queries: Any, keys: Any, first: int, last: int, scores: Any, start: int) -> None:
     """Write the scores of a block of ``keys`` ``[16, head_dim]`` for ``queries`` ``[rows,
     head_dim]`` to ``scores`` ``[rows, tokens]`` from token ``start`` on. Keys before ``first`` and
     after ``last`` are not read: their scores are those of others."""
-    for token in range(0, BLOCK_TOKENS, 4):
-        key_0 = keys[max(first, min(token, last))]
-        key_1 = keys[max(first, min(token + 1, last))]
-        key_2 = keys[max(first, min(token + 2, last))]
-        key_3 = keys[max(first, min(token + 3, last))]
+    for token in range(0, BLOCK_TOKENS, NUM_KEYS):
+        tokens = (
+            max(first, min(token, last)),
+            max(first, min(token + 1, last)),
+            max(first, min(token + 2, last)),
+            max(first, min(token + 3, last)),
+        )
         for row in range(queries.shape[0]):
-            query = queries[row]
-            sum_0 = sum_1 = sum_2 = sum_3 = np.float32(0)
-            for at in range(head_dim):
-                sum_0 += query[at] * as_float(key_0[at])
-                sum_1 += query[at] * as_float(key_1[at])
-                sum_2 += query[at] * as_float(key_2[at])
-                sum_3 += query[at] * as_float(key_3[at])
-            scores[row, start + token] = sum_0
-            scores[row, start + token + 1] = sum_1
-            scores[row, start + token + 2] = sum_2
-            scores[row, start + token + 3] = sum_3
+            found = products(queries[row], keys, tokens)
+            for number in range(NUM_KEYS):
+                scores[row, start + token + number] = found[number]
 
 
 @inlined
@@ -111,31 +109,20 @@ def soften(scores: Any, highest: Any, factor: Any) -> Any:
 
 
 @inlined
-def add_values(
-    weights: Any, start: int, values: Any, first: int, last: int, results: Any, head_dim: int
-) -> None:
+def add_values(weights: Any, start: int, values: Any, first: int, last: int, results: Any) -> None:
     """Add a block of ``values`` ``[16, head_dim]`` to ``results`` ``[rows, head_dim]``, with
     ``weights`` ``[rows, tokens]`` from token ``start`` on. Values before ``first`` and after
     ``last``, whose weights are 0, are not read."""
-    for token in range(0, BLOCK_TOKENS, 8):
-        value_0 = values[max(first, min(token, last))]
-        value_1 = values[max(first, min(token + 1, last))]
-        value_2 = values[max(first, min(token + 2, last))]
-        value_3 = values[max(first, min(token + 3, last))]
-        value_4 = values[max(first, min(token + 4, last))]
-        value_5 = values[max(first, min(token + 5, last))]
-        value_6 = values[max(first, min(token + 6, last))]
-        value_7 = values[max(first, min(token + 7, last))]
+    for token in range(0, BLOCK_TOKENS, NUM_VALUES):
+        tokens = (
+            max(first, min(token, last)),
+            max(first, min(token + 1, last)),
+            max(first, min(token + 2, last)),
+            max(first, min(token + 3, last)),
+            max(first, min(token + 4, last)),
+            max(first, min(token + 5, last)),
+            max(first, min(token + 6, last)),
+            max(first, min(token + 7, last)),
+        )
         for row in range(results.shape[0]):
-            result, weight = results[row], weights[row, start + token : start + token + 8]
-            for at in range(head_dim):
-                result[at] += (
-                    weight[0] * as_float(value_0[at])
-                    + weight[1] * as_float(value_1[at])
-                    + weight[2] * as_float(value_2[at])
-                    + weight[3] * as_float(value_3[at])
-                    + weight[4] * as_float(value_4[at])
-                    + weight[5] * as_float(value_5[at])
-                    + weight[6] * as_float(value_6[at])
-                    + weight[7] * as_float(value_7[at])
-                )
+            add_products(results[row], weights[row], start + token, values, tokens)

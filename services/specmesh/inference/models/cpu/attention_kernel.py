@@ -54,7 +54,7 @@ _LOG2_E = np.float32(math.log2(math.e))
 
 @inlined
 def _score_chunk(
-    queries: Any, keys: Any, values: Any, blocks: Any, bounds: Any, scores: Any, head_dim: int
+    queries: Any, keys: Any, values: Any, blocks: Any, bounds: Any, scores: Any
 ) -> None:
     """Write the scores of ``queries`` ``[heads, rows, head_dim]`` for the blocks of a chunk to
     ``scores`` ``[heads, rows, tokens]``. ``bounds`` are the first and the end of the blocks, those
@@ -70,12 +70,12 @@ def _score_chunk(
         slot, at = blocks[index] * BLOCK_TOKENS, (index - begin) * BLOCK_TOKENS
         for head in range(queries.shape[0]):
             block = keys[slot : slot + BLOCK_TOKENS, first_head + head]
-            score(queries[head], block, first, last, scores[head], at, head_dim)
+            score(queries[head], block, first, last, scores[head], at)
 
 
 @inlined
 def _add_chunk(
-    weights: Any, keys: Any, values: Any, blocks: Any, bounds: Any, results: Any, head_dim: int
+    weights: Any, keys: Any, values: Any, blocks: Any, bounds: Any, results: Any
 ) -> None:
     """Add the values of the blocks of a chunk, with ``weights``, to ``results`` ``[heads, rows,
     head_dim]``. ``bounds`` are those of ``_score_chunk``."""
@@ -90,7 +90,7 @@ def _add_chunk(
         slot, at = blocks[index] * BLOCK_TOKENS, (index - begin) * BLOCK_TOKENS
         for head in range(results.shape[0]):
             block = values[slot : slot + BLOCK_TOKENS, first_head + head]
-            add_values(weights[head], at, block, first, last, results[head], head_dim)
+            add_values(weights[head], at, block, first, last, results[head])
 
 
 @inlined
@@ -211,9 +211,9 @@ def attend_for(sources: int, head_dim: int, is_bfloat16: bool) -> Callable[[Any]
             for begin in range(0, num_blocks, _CHUNK_BLOCKS):
                 end = min(num_blocks, begin + _CHUNK_BLOCKS)
                 bounds = (begin, end, table[SKIPPED], length, first_head)
-                _score_chunk(queries, keys, values, own, bounds, scores, head_dim)
+                _score_chunk(queries, keys, values, own, bounds, scores)
                 _weigh_chunk(scores, mask[sequence], bounds, columns, factor, so_far, results)
-                _add_chunk(scores, keys, values, own, bounds, results, head_dim)
+                _add_chunk(scores, keys, values, own, bounds, results)
 
             written = out[sequence * width : (sequence + 1) * width, first_query:]
             _write(results, so_far, written)
