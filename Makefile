@@ -52,11 +52,13 @@ test-slow: $(READY) ## run the slow tests: faults by the dozen, other versions a
 	$(PYTEST) -m slow
 
 # For each processor: the instruction set of PyTorch's own kernels, and of oneDNN's.
-INSTRUCTIONS := default:SSE41 avx2:AVX2 avx512:AVX512_CORE avx512:DEFAULT
+# What PyTorch, oneDNN and numba call them.
+INSTRUCTIONS := default:SSE41:nehalem avx2:AVX2:haswell avx512:AVX512_CORE:skylake-avx512
 
-numbers: $(READY) ## run the tests of numbers as older processors would: INSTRUCTIONS=default:SSE41
-	for level in $(INSTRUCTIONS); do echo "$$level"; \
-		ATEN_CPU_CAPABILITY=$${level%:*} ONEDNN_MAX_CPU_ISA=$${level#*:} \
+numbers: $(READY) ## run the tests of numbers as older processors would: INSTRUCTIONS=default:SSE41:nehalem
+	for level in $(INSTRUCTIONS); do echo "$$level"; others=$${level#*:}; \
+		ATEN_CPU_CAPABILITY=$${level%%:*} ONEDNN_MAX_CPU_ISA=$${others%:*} \
+		NUMBA_CPU_NAME=$${others#*:} NUMBA_CPU_FEATURES= \
 		$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m numbers tests/inference || exit; \
 	done
 

@@ -54,8 +54,8 @@ def add_products(
     _typing: Any, result: Any, weights: Any, _first: Any, values: Any, rows: Any
 ) -> tuple[Any, Any]:
     """Add the rows ``rows`` of ``values``, a tuple of integers, to ``result``, multiplied by as
-    many ``weights`` from ``_first`` on. ``result`` and ``weights`` are contiguous arrays of float32;
-    the length is a multiple of 16; rows are contiguous."""
+    many ``weights`` from ``_first`` on. ``result`` and ``weights`` are contiguous, of float32; the
+    length is a multiple of 16; rows are contiguous."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         result_data, size = _data(context, builder, result, arguments[0])
