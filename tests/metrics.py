@@ -15,14 +15,29 @@ from opentelemetry.sdk.metrics.export import (
     Metric,
 )
 
+from specmesh.serving.telemetry.readers import OwnHistograms
+
 _DELTA = dict.fromkeys((Counter, Histogram), AggregationTemporality.DELTA)
-_readers: list[InMemoryMetricReader] = []
+
+
+class MemoryReader(InMemoryMetricReader):
+    """The SDK's reader for tests, with our own histograms."""
+
+    def __init__(self) -> None:
+        super().__init__(preferred_temporality=_DELTA)
+        self._own = OwnHistograms(AggregationTemporality.DELTA)
+
+    def _receive_metrics(self, metrics_data, timeout_millis=10_000, **kwargs):
+        super()._receive_metrics(self._own.joined(metrics_data), timeout_millis, **kwargs)
+
+
+_readers: list[MemoryReader] = []
 
 
 class Recorded:
     """The metrics of this process since the test began."""
 
-    def __init__(self, reader: InMemoryMetricReader) -> None:
+    def __init__(self, reader: MemoryReader) -> None:
         self.reader = reader
         self._metrics: dict[str, list[Metric]] = defaultdict(list)
         reader.get_metrics_data()  # what came before is no affair of ours
@@ -60,6 +75,9 @@ class Recorded:
 def recorded() -> Recorded:
     """A process has one meter provider, so the first test that asks for it sets it for all."""
     if not _readers:
-        _readers.append(InMemoryMetricReader(preferred_temporality=_DELTA))
+        _readers.append(MemoryReader())
         metrics.set_meter_provider(MeterProvider(_readers, shutdown_on_exit=False))
+        # The SDK gives a reader nothing where no instrument of its own has anything to tell.
+        always = [lambda _: [metrics.Observation(1)]]
+        metrics.get_meter("tests").create_observable_gauge("tests.always", always)
     return Recorded(_readers[0])

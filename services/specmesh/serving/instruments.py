@@ -1,6 +1,6 @@
-"""Kinds of metrics, and the OpenTelemetry instruments that record them.
+"""Kinds of metrics, and what records them: instruments of OpenTelemetry, and our own histograms.
 
-Without a MeterProvider in the process, an instrument does nothing.
+Without a MeterProvider in the process, nothing is exported.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from opentelemetry import metrics
-from opentelemetry.metrics import Counter, Histogram, Observation
+from opentelemetry.metrics import Counter, Observation
 from opentelemetry.metrics import _Gauge as Gauge
+
+from specmesh.serving.histograms import Histogram, histograms
 
 Read = Callable[[], Iterable[Observation]]
 """A callback of each export or scrape, on its thread: it must neither block nor change anything."""
@@ -78,10 +80,6 @@ class HistogramMetric(Metric):
     buckets: tuple[float, ...]
 
     def instrument(self) -> Histogram:
-        """Return an instrument to record with."""
-        return _meter.create_histogram(
-            self.name,
-            self.unit,
-            self.description,
-            explicit_bucket_boundaries_advisory=self.buckets,
-        )
+        """Return the process's histogram of this kind to record with."""
+        made = Histogram(self.name, self.unit, self.description, self.buckets)
+        return histograms.setdefault(self.name, made)

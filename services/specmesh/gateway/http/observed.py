@@ -11,7 +11,6 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import attach, detach
 from opentelemetry.metrics import Observation
 from opentelemetry.trace import Span, SpanKind
-from opentelemetry.util.types import AttributeValue
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -94,7 +93,7 @@ def _trace_context(headers: Headers) -> dict[str, str]:
 
 
 def _measure(record: Record, kind: dict[str, str]) -> None:
-    attributes: dict[str, AttributeValue] = {
+    attributes: dict[str, str | int] = {
         **kind,
         names.HTTP_ROUTE: record.route,
         names.HTTP_STATUS: record.status,

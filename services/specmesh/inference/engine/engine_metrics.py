@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import Observation
@@ -10,24 +11,29 @@ from opentelemetry.metrics import Observation
 from specmesh.inference.engine.kv_counts import KvCounts
 from specmesh.serving import conventions as names
 from specmesh.serving import metrics
+from specmesh.serving.histograms import Series
 from specmesh.serving.instruments import CounterMetric, GaugeMetric
 
 if TYPE_CHECKING:
     from specmesh.inference.engine.engine import Engine
 
 _forward = metrics.FORWARD_DURATION.instrument()
-_batch = metrics.BATCH_SIZE.instrument()
-_tokens = metrics.BATCH_TOKENS.instrument()
+_batch = metrics.BATCH_SIZE.instrument().series()
+_tokens = metrics.BATCH_TOKENS.instrument().series()
 
 
 def record_forward(duration_ms: float, kind: str, num_sequences: int, num_tokens: int) -> None:
     """Record a forward pass in the metrics. ``kind`` is what ``kind_of`` returns for its parts."""
     # Rounded up to powers of two, which are few enough for an attribute.
     width = 1 << (num_tokens - 1).bit_length()
-    attributes: dict[str, str | int] = {names.FORWARD_KIND: kind, names.FORWARD_WIDTH: width}
-    _forward.record(duration_ms / 1e3, attributes)
+    _durations(kind, width).record(duration_ms / 1e3)
     _batch.record(num_sequences)
     _tokens.record(num_tokens)
+
+
+@lru_cache(maxsize=1024)
+def _durations(kind: str, width: int) -> Series:
+    return _forward.series({names.FORWARD_KIND: kind, names.FORWARD_WIDTH: width})
 
 
 def observe(engine: Engine, pool: KvCounts | None) -> None:

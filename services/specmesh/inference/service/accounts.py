@@ -11,8 +11,8 @@ from specmesh.serving import conventions as names
 from specmesh.serving import metrics
 from specmesh.serving.telemetry.pipeline import annotate, is_recorded, tracer
 
-_queue_time = metrics.CALL_QUEUE.instrument()
-_forward_time = metrics.CALL_FORWARD.instrument()
+_queue_time = metrics.CALL_QUEUE.instrument().series()
+_forward_time = metrics.CALL_FORWARD.instrument().series()
 _computed = metrics.COMPUTED_TOKENS.tally()
 _cached = metrics.CACHED_TOKENS.tally()
 

@@ -14,12 +14,11 @@ from functools import lru_cache
 import grpc.aio
 
 from specmesh.serving import conventions as names
+from specmesh.serving.histograms import Series
 from specmesh.serving.metrics import SERVER_CALL_DURATION
 from specmesh.serving.rpc.observed_request import Context, ObservedRequest
 
 _server_duration = SERVER_CALL_DURATION.instrument()
-
-Attributes = dict[str, str | int]
 
 SERVER_FAULTS = frozenset(
     {
@@ -50,8 +49,7 @@ def timed(request: ObservedRequest) -> Iterator[None]:
         status = status_of(request.context)
         raise
     finally:
-        attributes = _server_attributes(request.method, status)
-        _server_duration.record(time.perf_counter() - began, attributes)
+        _durations(request.method, status).record(time.perf_counter() - began)
 
 
 def status_of(context: Context) -> grpc.StatusCode:
@@ -61,12 +59,12 @@ def status_of(context: Context) -> grpc.StatusCode:
 
 
 @lru_cache(maxsize=1024)
-def _server_attributes(method: str, status: grpc.StatusCode) -> Attributes:
-    attributes: Attributes = {
+def _durations(method: str, status: grpc.StatusCode) -> Series:
+    attributes = {
         names.RPC_SYSTEM: names.GRPC,
         names.RPC_METHOD: method,
         names.RPC_STATUS: status.name,
     }
     if status in SERVER_FAULTS:
         attributes[names.ERROR_TYPE] = status.name
-    return attributes
+    return _server_duration.series(attributes)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
 from specmesh.serving import conventions as names
+from specmesh.serving.histograms import Series
 from specmesh.serving.metrics import STORE_DURATION
 from specmesh.serving.settings import DEFAULT_PREFIX
 from specmesh.serving.store.patience import StorePatience
@@ -104,7 +106,7 @@ class RedisStore:
         for operation in operations:
             if not was_refused:
                 self._log.answered(operation)
-            _duration.record(now() - began, _attributes(operation))
+            _durations(operation).record(now() - began)
         return answer
 
     async def _broke(self, operation: str, error: Exception, seconds: float) -> None:
@@ -152,3 +154,8 @@ def _is_replaced(error: Exception) -> bool:
 
 def _attributes(operation: str) -> dict[str, str]:
     return {names.DB_SYSTEM: names.REDIS, names.DB_OPERATION: operation}
+
+
+@lru_cache(maxsize=1024)
+def _durations(operation: str) -> Series:
+    return _duration.series(_attributes(operation))

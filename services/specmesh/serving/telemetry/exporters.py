@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from opentelemetry.sdk.metrics.export import MetricExporter
+from opentelemetry.sdk.environment_variables import (
+    OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE,
+)
+from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricExporter
 from opentelemetry.sdk.trace.export import SpanExporter
 
 Signal = Literal["TRACES", "METRICS"]
@@ -59,6 +62,13 @@ def metric_exporter() -> MetricExporter | None:
             from opentelemetry.exporter.otlp.proto.http import metric_exporter as over_http
 
             return over_http.OTLPMetricExporter()
+
+
+def histogram_temporality() -> AggregationTemporality:
+    """Return what the exporter of metrics prefers for histograms."""
+    preference = os.environ.get(OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE, "")
+    is_delta = preference.strip().upper() in {"DELTA", "LOWMEMORY"}
+    return AggregationTemporality.DELTA if is_delta else AggregationTemporality.CUMULATIVE
 
 
 def certificate_files() -> Sequence[Path]:

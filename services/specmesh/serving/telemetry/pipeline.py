@@ -20,7 +20,7 @@ import grpc.aio
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -29,8 +29,14 @@ from opentelemetry.util.types import AttributeValue
 
 from specmesh.serving import conventions as names
 from specmesh.serving.conventions import CANCELLED, ERROR_TYPE, RPC_STATUS
+from specmesh.serving.histograms import Series
 from specmesh.serving.metrics import CLIENT_CALL_DURATION
-from specmesh.serving.telemetry.exporters import metric_exporter, span_exporter
+from specmesh.serving.telemetry.exporters import (
+    histogram_temporality,
+    metric_exporter,
+    span_exporter,
+)
+from specmesh.serving.telemetry.readers import PushReader
 from specmesh.serving.telemetry.sampler import sampler
 from specmesh.serving.telemetry.scrape import Scrape
 
@@ -95,7 +101,7 @@ def configure(role: str, instance: str, scrape: Scrape | None = None) -> Telemet
     readers: list[MetricReader] = [] if scrape is None else [scrape.reader]
     give_up: Callable[[], None] = lambda: None  # noqa: E731
     if metrics_to is not None:
-        readers.append(PeriodicExportingMetricReader(metrics_to))
+        readers.append(PushReader(metrics_to, histogram_temporality()))
         give_up = metrics_to.shutdown
     if readers:
         meter_provider = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
@@ -197,7 +203,7 @@ class ClientSpan:
             self.span.end()
         if self._is_measured:
             seconds = time.perf_counter() - self._began
-            _client_duration.record(seconds, _call_attributes(self._method, status))
+            _durations(self._method, status).record(seconds)
 
 
 @lru_cache(maxsize=1024)
@@ -212,13 +218,13 @@ def _callee(method: str, address: str) -> dict[str, str | int]:
 
 
 @lru_cache(maxsize=1024)
-def _call_attributes(method: str, status: str) -> dict[str, str]:
-    """Return the attributes of a call's duration. They leave out the address: replicas come and go,
+def _durations(method: str, status: str) -> Series:
+    """Return the durations of calls. Their attributes leave out the address: replicas come and go,
     but their series would stay forever."""
     attributes = {names.RPC_SYSTEM: names.GRPC, names.RPC_METHOD: method, RPC_STATUS: status}
-    if status in {_OK, grpc.StatusCode.CANCELLED.name}:
-        return attributes
-    return attributes | {ERROR_TYPE: status}
+    if status not in {_OK, grpc.StatusCode.CANCELLED.name}:
+        attributes[ERROR_TYPE] = status
+    return _client_duration.series(attributes)
 
 
 def _status_of(error: BaseException) -> str:

@@ -15,10 +15,10 @@ from socketserver import TCPServer, ThreadingMixIn
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
 from specmesh.serving.conventions import SERVICE_NAME
+from specmesh.serving.telemetry.readers import ScrapeReader
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Scrape:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        self.reader = PrometheusMetricReader(
+        self.reader = ScrapeReader(
             scope_info_enabled=False,
             # Distinguishes roles if one scrape job covers all of them.
             resource_attribute_filter=lambda key: key == SERVICE_NAME,
