@@ -51,8 +51,8 @@ test: $(READY) ## run all tests but the slow ones
 test-slow: $(READY) ## run the slow tests: faults by the dozen, other versions and languages, packages, pages, studies
 	$(PYTEST) -m slow
 
-# For each processor: the instruction set of PyTorch's own kernels, and of oneDNN's.
-# What PyTorch, oneDNN and numba call them.
+# For each processor: the instruction set of PyTorch's own kernels, that of oneDNN's, and what
+# LLVM calls it for numba.
 INSTRUCTIONS := default:SSE41:nehalem avx2:AVX2:haswell avx512:AVX512_CORE:skylake-avx512
 
 numbers: $(READY) ## run the tests of numbers as older processors would: INSTRUCTIONS=default:SSE41:nehalem

@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoding.test_race import SHAPES, dense_scores, logits_of
 
-from specmesh.decoding import noise
 from specmesh.decoding.compiled import choice as compiled
 from specmesh.decoding.compiled import compilation, functions
-from specmesh.decoding.compiled.rows_kernel import find_tokens_for
 from specmesh.decoding.noise import TILE_IDS, Purpose, stream_key
 from specmesh.decoding.sampling import Sampling, choose
 from specmesh.inference.team import team_for
@@ -172,7 +170,7 @@ def test_code_is_compiled_anew_where_the_disk_does_not_have_or_keep_it(monkeypat
 
     compile_for = numba.cfunc
     monkeypatch.setattr(numba, "cfunc", without_disk)
-    doubling = compilation.compiled(double)
+    doubling = compilation.compiled(double, [])
     table = (ctypes.c_int64 * 1)(4)
     ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(doubling.address)(table)
     assert table[0] == 8
@@ -182,11 +180,25 @@ def double(table):
     table[0] *= 2
 
 
-def test_kept_code_is_that_of_these_sources(tmp_path, monkeypatch):
-    before = functions._sources()
-    changed = tmp_path / "noise.py"
-    changed.write_text("GOLDEN_GAMMA = 1")
-    monkeypatch.setattr(noise, "__file__", str(changed))
-    assert functions._sources() != before
-    one, other = (find_tokens_for(each) for each in (before, functions._sources()))
-    assert one.__closure__[0].cell_contents != other.__closure__[0].cell_contents
+def test_machine_code_is_kept_under_a_name_of_all_it_is_made_of(tmp_path, monkeypatch):
+    def multiplying_by(factor):
+        def multiply(table):
+            table[0] *= factor
+
+        return multiply
+
+    source = tmp_path / "noise.py"
+    source.write_text("GOLDEN_GAMMA = 0")
+    names = [compilation.code_name(multiplying_by(factor), [source]) for factor in (2, 3, 2)]
+    source.write_text("GOLDEN_GAMMA = 1")
+    names.append(compilation.code_name(multiplying_by(2), [source]))
+    monkeypatch.setattr(numba, "__version__", "0.1")
+    names.append(compilation.code_name(multiplying_by(2), [source]))
+    assert names[2] == names[0]
+    assert len(set(names)) == 4
+    kept = compilation.compiled(multiplying_by(2), [source])._cache._impl._filename_base
+    assert names[4] in kept
+
+
+def test_code_is_made_of_all_files_of_its_package():
+    assert {path.name for path in functions._files()} >= {"noise.py", "race_kernel.py", "table.py"}

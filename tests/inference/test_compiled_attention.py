@@ -110,6 +110,14 @@ def test_chunks_of_any_number_are_merged(length):
     Case([length, max(1, length // 2)]).check()
 
 
+@pytest.mark.parametrize("skipped", [0, 1])
+@pytest.mark.parametrize(
+    ("lengths", "width"), [((CHUNK + 3, CHUNK - 1, CHUNK), 3), ((2 * CHUNK + 1, 5), 4)]
+)
+def test_masks_hold_across_chunks(lengths, width, skipped):
+    Case(lengths, width=width).check(skipped)
+
+
 def test_scores_whose_exponentials_overflow_are_no_trouble():
     case = Case([2 * CHUNK + 5])
     case.query *= 300
@@ -127,12 +135,39 @@ def test_what_lies_beyond_a_sequence_is_not_read():
     torch.testing.assert_close(case.attended().double(), expected, rtol=2e-6, atol=2e-6)
 
 
-def test_what_is_not_a_number_stays_its_own_sequences():
-    case = Case([40, 30])
-    case.store.kv[2 * LAYER, int(case.blocks[1, 0]) * BLOCK_TOKENS] = math.nan
+@pytest.mark.parametrize(("slot", "count"), [(0, BLOCK_TOKENS), (5, 1), (1030, 1)])
+def test_what_is_not_a_number_stays_its_own_sequences(slot, count):
+    case = Case([CHUNK + 30, CHUNK + 20])
+    for each in range(slot, slot + count):
+        block = int(case.blocks[1, each // BLOCK_TOKENS])
+        case.store.kv[2 * LAYER, block * BLOCK_TOKENS + each % BLOCK_TOKENS] = math.nan
     got = case.attended()
     assert not got[:, 0].isnan().any()
     assert got[:, 1].isnan().all()
+
+
+def test_queries_of_another_shape_are_refused():
+    case = Case([40, 30])
+    attention = CompiledAttention(case.store, case.group, case.heads, 0)
+    with pytest.raises(ValueError, match="layer 1 has queries of another shape"):
+        attention(LAYER, case.query[:, 1:], case.scale)
+    case.group.lengths.dtype = np.dtype(">i8")
+    with pytest.raises(ValueError, match="is not contiguous int64"):
+        CompiledAttention(case.store, case.group, case.heads, 0)
+
+
+def test_a_lone_query_may_have_any_strides():
+    case = Case([40], kv_heads=1, shared=1)
+    case.query = case.query.as_strided(case.query.shape, (48, 1, 1, 1))
+    case.check()
+
+
+def test_what_was_not_computed_is_no_answer(monkeypatch):
+    case = Case([40, 30])
+    attention = CompiledAttention(case.store, case.group, case.heads, 0)
+    monkeypatch.setattr(attention, "_run", lambda _: None)  # as where no thread has memory
+    with pytest.raises(MemoryError):
+        attention(LAYER, case.query, case.scale)
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
@@ -156,6 +191,7 @@ def test_only_few_rows_are_compiled_and_fewer_where_nothing_would_be_copied():
     case = Case([40, 40])
     assert is_compiled(case.store, case.group, 24 * 2)
     assert not is_compiled(case.store, case.group, 25 * 2)
+    assert not is_compiled(case.store, case.group, 7)
     run = Group(0, 1, np.array([40]), np.array([[3, 4, 5]]), None)
     assert is_compiled(case.store, run, 8 * 2)
     assert not is_compiled(case.store, run, 9 * 2)

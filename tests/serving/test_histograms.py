@@ -164,12 +164,10 @@ def test_otlp_leaves_out_the_extremes(histogram, pushing):
     encoded = []
     reader._exporter.export = lambda data, **_: encoded.append(encode_metrics(data))
     reader.collect()
-    (scope,) = [
-        scope
-        for scope in encoded[0].resource_metrics[0].scope_metrics
-        if scope.metrics[0].histogram.data_points
-    ]
-    (point,) = scope.metrics[0].histogram.data_points
+    (scope,) = encoded[0].resource_metrics[0].scope_metrics
+    metrics = {metric.name: metric for metric in scope.metrics}
+    assert set(metrics) == {"alive", "a.duration"}
+    (point,) = metrics["a.duration"].histogram.data_points
     assert (point.count, point.sum) == (1, 0.5)
     assert not point.HasField("min")
     assert not point.HasField("max")

@@ -8,6 +8,7 @@ of attributes is looked up once, and a measurement adds to its counts.
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -17,7 +18,7 @@ NO_ATTRIBUTES: Attributes = {}
 
 MOST_SERIES = 2000
 """The most sets of attributes of a histogram, as in the SDK; the others share one."""
-OVERFLOW: Attributes = {"otel.metric.overflow": "true"}
+OVERFLOW: Attributes = {"otel.metric.overflow": True}
 
 
 class Counted(NamedTuple):
@@ -42,7 +43,8 @@ class Series:
         self._bounds = bounds
         self._buckets = [0] * (len(bounds) + 1)
         self._total = 0.0
-        self._lock = threading.Lock()
+        # A finalizer may record while its thread is within the block.
+        self._lock = threading.RLock()
 
     def record(self, number: float) -> None:
         """Count ``number`` in the first bucket whose bound is not below it."""
@@ -92,3 +94,5 @@ class Histogram:
 
 histograms: dict[str, Histogram] = {}
 """The histograms of this process, by name."""
+BEGAN_NS = time.time_ns()
+"""The time from which on they count."""

@@ -1,6 +1,6 @@
 """Kinds of metrics, and what records them: instruments of OpenTelemetry, and our own histograms.
 
-Without a MeterProvider in the process, nothing is exported.
+Nothing is exported unless the process has called ``telemetry.pipeline.configure``.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from specmesh.decoding import noise
 from specmesh.decoding.compiled.choice import Find, Team
-from specmesh.decoding.compiled.compilation import compiled, number_of
-from specmesh.decoding.compiled.rows_kernel import find_tokens_for
+from specmesh.decoding.compiled.compilation import compiled
+from specmesh.decoding.compiled.rows_kernel import find_tokens
 
 
 class Functions(NamedTuple):
@@ -29,11 +29,11 @@ class Functions(NamedTuple):
 
 def compile_functions(team_for: Callable[[int], Team]) -> Functions:
     """Compile it, or read what an earlier process has left on the disk."""
-    function = compiled(find_tokens_for(_sources()))
+    function = compiled(find_tokens, _files())
     alone = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(function.address)
     return Functions(alone, team_for(function.address), function)
 
 
-def _sources() -> int:
-    """Return a number for the code of this package, and what it is made of."""
-    return number_of((Path(noise.__file__), *sorted(Path(__file__).parent.glob("*.py"))))
+def _files() -> Sequence[Path]:
+    """Return the files of this package, and of what it is made of."""
+    return (Path(noise.__file__), *sorted(Path(__file__).parent.glob("*.py")))

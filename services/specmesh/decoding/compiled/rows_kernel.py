@@ -3,7 +3,6 @@ once. Each takes a row after the other until there is none left."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,25 +54,18 @@ def _find_likeliest(row: NDArray[np.float32]) -> int:
     return likeliest if np.isfinite(highest) and not holds_nan(sums) else UNSURE
 
 
-def find_tokens_for(sources: int) -> Callable[[Any], None]:
-    """Return the function to compile, ``sources`` being a number for its code."""
-
-    def find_tokens(table: Any) -> None:
-        """Find the tokens of the rows in ``table``, a pointer to int64, that no other thread
-        takes."""
-        num_rows, vocab_size = table[NUM_ROWS], table[VOCAB_SIZE]
-        # Naming the number makes it part of the key under which numba keeps the code.
-        while sources >= 0:
-            number = take_number(table)
-            if number >= num_rows:
-                return
-            at = NUM_HEAD_FIELDS + NUM_ROW_FIELDS * number
-            logits = carray(floats_at(table[at + ADDRESS]), (vocab_size,))
-            scale = np.int64(table[at + SCALE]).view(np.float64)
-            if scale:
-                token = find_winner(logits, np.uint64(table[at + KEY]), scale)
-            else:
-                token = _find_likeliest(logits)
-            table[at + ADDRESS] = token
-
-    return find_tokens
+def find_tokens(table: Any) -> None:
+    """Find the tokens of the rows in ``table``, a pointer to int64, that no other thread takes."""
+    num_rows, vocab_size = table[NUM_ROWS], table[VOCAB_SIZE]
+    while True:
+        number = take_number(table)
+        if number >= num_rows:
+            return
+        at = NUM_HEAD_FIELDS + NUM_ROW_FIELDS * number
+        logits = carray(floats_at(table[at + ADDRESS]), (vocab_size,))
+        scale = np.int64(table[at + SCALE]).view(np.float64)
+        if scale:
+            token = find_winner(logits, np.uint64(table[at + KEY]), scale)
+        else:
+            token = _find_likeliest(logits)
+        table[at + ADDRESS] = token

@@ -80,8 +80,9 @@ class Batch:
 
     ``token_ids``, ``positions``, ``slots`` and ``parent_slots`` are ``[tokens]``, group after
     group. ``rows`` are the indices of the tokens whose logits are requested: those of the first
-    part, then those of the next. ``padding_slots`` lie beyond a sequence's end, but attention reads
-    them: their scores are masked, yet their values must be finite, since they are multiplied by 0.
+    part, then those of the next. ``padding_slots`` lie beyond a sequence's end, but PyTorch's
+    attention reads them: their scores are masked, yet their values must be finite, since they are
+    multiplied by 0.
     """
 
     copies: tuple[Copy, ...]

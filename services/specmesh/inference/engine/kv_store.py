@@ -37,8 +37,8 @@ class KVStore:
     ``kv[2 * l]``, its values ``kv[2 * l + 1]``.
 
     Block b holds the slots from ``16 b`` on. Invariant: in a forward pass the slots beyond a
-    sequence's end are 0, since attention reads them too, and masking their scores would not remove
-    values that are not finite.
+    sequence's end are 0, since PyTorch's attention reads them too, and masking their scores would
+    not remove values that are not finite.
     """
 
     def __init__(

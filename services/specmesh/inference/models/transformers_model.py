@@ -30,6 +30,7 @@ from specmesh.inference.model import (
     Logits,
     ModelDescription,
 )
+from specmesh.inference.models.cpu.attention import prepare
 from specmesh.inference.models.cpu.linear import pack_linears
 from specmesh.inference.models.cpu.norm import fuse_norms
 from specmesh.inference.models.cuda.wanted import Wanted
@@ -82,6 +83,8 @@ class TransformersModel:
         self._hidden: Tensor | None = None
         """The hidden states at the rows of the latest forward pass, for heads."""
         shapes = (kv_shape(model), *(() if heads is None else heads.kept))
+        for shape in shapes:
+            prepare(shape, model.device)
         num_blocks = max(1, cache_bytes // sum(shape.block_bytes for shape in shapes))
         if ranks is not None:
             num_blocks = ranks.least(num_blocks)  # a batch names the same slots on all

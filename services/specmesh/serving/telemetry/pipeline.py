@@ -1,6 +1,6 @@
 """OpenTelemetry: the exporters of the process, and spans and durations of calls to other services.
 
-Without an exporter in the environment and a port for metrics, nothing here costs or sends anything.
+Without an exporter in the environment and a port for metrics, nothing is sent.
 ``serving.conventions`` has the names.
 """
 

@@ -1,7 +1,12 @@
-"""Readers of the OpenTelemetry SDK that add our own histograms to what they export."""
+"""Readers of the OpenTelemetry SDK that add our own histograms to what they export.
+
+The SDK gives a reader nothing as long as none of its own instruments has a value. A server always
+has one: the number of its active calls.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +25,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.metrics.export import Histogram as ExportedHistogram
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from specmesh.serving.histograms import Counted, Histogram, Series, histograms
+from specmesh.serving.histograms import BEGAN_NS, Counted, Histogram, Series, histograms
 
 _SCOPE = InstrumentationScope("specmesh")
 
@@ -31,18 +36,25 @@ class OwnHistograms:
 
     def __init__(self, temporality: AggregationTemporality) -> None:
         self._temporality = temporality
-        self._began_ns = time.time_ns()
+        self._began_ns = BEGAN_NS
+        self._lock = threading.Lock()
         self._before: dict[Series, Counted] = {}
 
     def joined(self, data: MetricsData) -> MetricsData:
         """Return ``data`` with the histograms that have counted anything."""
-        now_ns = time.time_ns()
-        exported = [self._exported(each, now_ns) for each in tuple(histograms.values())]
-        if self._temporality is AggregationTemporality.DELTA:
-            self._began_ns = now_ns
-        own = ScopeMetrics(_SCOPE, [metric for metric in exported if metric is not None], "")
         first, *others = data.resource_metrics
-        return MetricsData([replace(first, scope_metrics=[*first.scope_metrics, own]), *others])
+        scopes = {each.scope.name: each for each in first.scope_metrics}
+        ours = scopes.get(_SCOPE.name, ScopeMetrics(_SCOPE, [], ""))
+        scopes[_SCOPE.name] = replace(ours, metrics=[*ours.metrics, *self._metrics()])
+        return MetricsData([replace(first, scope_metrics=[*scopes.values()]), *others])
+
+    def _metrics(self) -> Sequence[Metric]:
+        with self._lock:  # A flush may come beside the reader's own turn.
+            now_ns = time.time_ns()
+            exported = [self._exported(each, now_ns) for each in tuple(histograms.values())]
+            if self._temporality is AggregationTemporality.DELTA:
+                self._began_ns = now_ns
+            return [metric for metric in exported if metric is not None]
 
     def _exported(self, histogram: Histogram, now_ns: int) -> Metric | None:
         points = [

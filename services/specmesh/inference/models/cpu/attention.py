@@ -8,21 +8,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from specmesh.decoding.compiled import intrinsics
+from specmesh.decoding import prefix
+from specmesh.decoding.compiled import compilation, intrinsics
 from specmesh.decoding.compiled.choice import Team
-from specmesh.decoding.compiled.compilation import compiled, number_of
 from specmesh.inference.engine.batch import Group, run_start
-from specmesh.inference.engine.kv_store import KVStore
+from specmesh.inference.engine.kv_store import KVShape, KVStore
 from specmesh.inference.models.cpu import attention_arithmetic as arithmetic
 from specmesh.inference.models.cpu import attention_kernel as kernel
 from specmesh.inference.models.cpu import attention_vectors as vectors
 from specmesh.inference.team import team_for
 
 _MOST_ROWS = 8
-"""Queries of a sequence to a KV head, for which no product of matrices is faster."""
+"""Up to so many queries to a KV head, compiled code is faster than a product of matrices."""
 _MOST_ROWS_COPIED = 24
 """The same where KV would have to be copied out of its blocks for that."""
 _TYPES = frozenset({torch.float32, torch.bfloat16})
@@ -30,14 +32,21 @@ _TYPES = frozenset({torch.float32, torch.bfloat16})
 _Table = ctypes.c_int64 * kernel.NUM_FIELDS
 
 
+def prepare(shape: KVShape, device: torch.device) -> None:
+    """Compile the code for KV of this ``shape`` on ``device`` if there is any, so that no forward
+    waits for that: it takes five seconds where no earlier process has left it on the disk."""
+    if _has_code(shape.head_dim, shape.dtype, device):
+        _code(shape.head_dim, shape.dtype)
+
+
 def is_compiled(store: KVStore, group: Group, heads: int) -> bool:
     """Return whether compiled code is the fastest way to attend with ``heads`` query heads."""
     _, _, kv_heads, head_dim = store.kv.shape
-    if store.kv.device.type != "cpu" or store.kv.dtype not in _TYPES or head_dim % vectors.LANES:
+    if not _has_code(head_dim, store.kv.dtype, store.kv.device) or heads % kv_heads:
         return False
     is_run = len(group.blocks) == 1 and run_start(group.blocks[0]) is not None
     most = _MOST_ROWS if is_run else _MOST_ROWS_COPIED
-    return bool(heads // kv_heads * group.width <= most)
+    return heads // kv_heads * group.width <= most
 
 
 class CompiledAttention:
@@ -54,13 +63,14 @@ class CompiledAttention:
         self._layer_bytes = store.kv[0].numel() * store.kv.itemsize
         self._kv_address = store.kv.data_ptr()
         mask = group.attention_mask
-        self._kept = (group.blocks, group.lengths, mask)  # since the table has their addresses
+        # The table has the addresses of these.
+        self._kept = (store.kv, group.blocks, group.lengths, mask, code)
         num_parts = max(1, min(kv_heads, code.team.num_threads() // num_sequences))
         self._table = table = _Table()
-        table[kernel.BLOCKS] = _address(group.blocks)
+        table[kernel.BLOCKS] = _address(group.blocks, np.int64)
         table[kernel.NUM_BLOCKS] = num_blocks
-        table[kernel.LENGTHS] = _address(group.lengths)
-        table[kernel.MASK] = 0 if mask is None else _address(mask)
+        table[kernel.LENGTHS] = _address(group.lengths, np.int64)
+        table[kernel.MASK] = 0 if mask is None else _address(mask, np.bool_)
         table[kernel.MASK_LENGTH] = group.length
         table[kernel.WIDTH] = group.width
         table[kernel.SHARED] = heads // kv_heads
@@ -71,11 +81,14 @@ class CompiledAttention:
         table[kernel.NUM_UNITS] = num_parts * num_sequences
 
     def __call__(self, layer: int, query: Tensor, scale: float) -> Tensor:
-        """Implement ``GroupAttention``."""
+        """Implement ``GroupAttention``. Raises ``MemoryError``."""
+        num_tokens = self.tokens.stop - self.tokens.start
+        if query.shape != (1, self._heads, num_tokens, self._head_dim):
+            raise ValueError(f"layer {layer} has queries of another shape: {tuple(query.shape)}")
         query = query.float()
         if query.stride(3) != 1:
             query = query.contiguous()
-        out = torch.empty(1, query.shape[2], self._heads, self._head_dim)
+        out = torch.empty(1, num_tokens, self._heads, self._head_dim, dtype=torch.float32)
         table = self._table
         keys = self._kv_address + 2 * layer * self._layer_bytes
         table[: kernel.SCALE + 1] = [
@@ -85,6 +98,8 @@ class CompiledAttention:
             *(out.data_ptr(), int.from_bytes(struct.pack("<d", scale), "little")),
         ]
         self._run(table)
+        if table[kernel.NUM_TAKEN] < table[kernel.NUM_UNITS]:
+            raise MemoryError("no memory for the scores of a forward pass")
         return out.to(self._dtype)
 
 
@@ -95,16 +110,22 @@ class _Code(NamedTuple):
     kept: object
 
 
+def _has_code(head_dim: int, dtype: torch.dtype, device: torch.device) -> bool:
+    return device.type == "cpu" and dtype in _TYPES and head_dim % vectors.LANES == 0
+
+
 @cache
 def _code(head_dim: int, dtype: torch.dtype) -> _Code:
-    """Return the code for KV of this shape and type, compiled at its first use: it takes five
-    seconds where no earlier process has left it on the disk."""
-    files = (intrinsics.__file__, vectors.__file__, arithmetic.__file__, kernel.__file__)
-    attend = kernel.attend_for(number_of(map(Path, files)), head_dim, dtype == torch.bfloat16)
-    function = compiled(attend, arithmetic.FASTMATH)
+    """Return the code for KV of this shape and type."""
+    modules = (compilation, intrinsics, prefix, vectors, arithmetic, kernel)
+    attend = kernel.attend_for(head_dim, dtype == torch.bfloat16)
+    files = [Path(str(module.__file__)) for module in modules]
+    function = compilation.compiled(attend, files, arithmetic.FASTMATH)
     return _Code(team_for(function.address), function)
 
 
-def _address(array: Any) -> int:
-    assert array.flags.c_contiguous
+def _address(array: NDArray[Any], dtype: type[np.generic]) -> int:
+    """Return where ``array`` lies. Raises ``ValueError`` if compiled code would misread it."""
+    if array.dtype != dtype or not array.flags.c_contiguous:
+        raise ValueError(f"{array.dtype} is not contiguous {dtype.__name__}")
     return int(array.__array_interface__["data"][0])

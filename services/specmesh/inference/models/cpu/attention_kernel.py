@@ -111,9 +111,8 @@ def _weigh(scores: Any, columns: Any, factor: Any, so_far: Any, result: Any) -> 
     """Make weights of a row's ``scores``. ``so_far`` are the highest score of the chunks before,
     and the sum of weights relative to it; ``result`` is the sum of values with these."""
     highest = max(so_far[0], highest_of(scores, columns))
-    if highest == NONE:
-        scores[:] = 0
-        return
+    # Where nothing is attended to, all weights are 0, and not the power of infinity less infinity.
+    highest = np.float32(0) if highest == NONE else highest
     kept = power_of_2((so_far[0] - highest) * factor)
     so_far[0] = highest
     so_far[1] = so_far[1] * kept + soften(scores, highest, factor)
@@ -158,9 +157,9 @@ def _write(results: Any, so_far: Any, written: Any) -> None:
                 mean[at] = results[head, row, at] / so_far[head, row, 1]
 
 
-def attend_for(sources: int, head_dim: int, is_bfloat16: bool) -> Callable[[Any], None]:
-    """Return the function to compile, ``sources`` being a number for its code, for KV in bfloat16
-    or float32. Queries and results are of float32."""
+def attend_for(head_dim: int, is_bfloat16: bool) -> Callable[[Any], None]:
+    """Return the function to compile for KV in bfloat16 or float32. Queries and results are of
+    float32."""
 
     def attend(table: Any) -> None:
         """Compute the units in ``table``, a pointer to int64, that no other thread takes."""
@@ -168,8 +167,8 @@ def attend_for(sources: int, head_dim: int, is_bfloat16: bool) -> Callable[[Any]
         shared, num_sequences = table[SHARED], table[NUM_UNITS] // num_parts
         num_rows, num_heads, num_tokens = shared * width, kv_heads * shared, num_sequences * width
         head_stride, token_stride = table[HEAD_STRIDE], table[TOKEN_STRIDE]
-        num_numbers = num_heads * head_stride + num_tokens * token_stride
-        query = carray(floats_at(table[QUERY]), (num_numbers,))  # not all are read
+        last_query = (num_heads - 1) * head_stride + (num_tokens - 1) * token_stride
+        query = carray(floats_at(table[QUERY]), (last_query + head_dim,))
         out = carray(floats_at(table[OUT]), (num_tokens, num_heads, head_dim))
         shape = (table[NUM_SLOTS], kv_heads, head_dim)
         if is_bfloat16:
@@ -190,8 +189,7 @@ def attend_for(sources: int, head_dim: int, is_bfloat16: bool) -> Callable[[Any]
         scores = np.empty((most_heads, num_rows, _CHUNK_BLOCKS * BLOCK_TOKENS), np.float32)
         so_far = np.empty((most_heads, num_rows, 2), np.float32)
         columns = np.empty(BLOCK_TOKENS, np.float32)
-        # Naming the number makes it part of the key under which numba keeps the code.
-        while sources >= 0:
+        while True:
             number = take_number(table)
             if number >= table[NUM_UNITS]:
                 return
