@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from specmesh.serving import histograms as module
-from specmesh.serving.histograms import MOST_SERIES, OVERFLOW, Counted, Histogram
+from specmesh.serving.histograms import MOST_SERIES, OVERFLOW, Counted, HistogramInstrument
 from specmesh.serving.telemetry.exporters import histogram_temporality
 from specmesh.serving.telemetry.readers import PushReader, ScrapeReader
 
@@ -31,7 +31,7 @@ NUMBERS = (0.0, 0.05, 0.1, 0.100001, 5.0, 10.0, 11.0, 1e9)
 @pytest.fixture
 def histogram(monkeypatch):
     """The only histogram of the process."""
-    made = Histogram("a.duration", "s", "how long", BOUNDS)
+    made = HistogramInstrument("a.duration", "s", "how long", BOUNDS)
     monkeypatch.setattr(module, "histograms", {made.name: made})
     monkeypatch.setattr("specmesh.serving.telemetry.readers.histograms", {made.name: made})
     return made

@@ -59,7 +59,7 @@ class Series:
             return Counted(tuple(self._buckets), self._total)
 
 
-class Histogram:
+class HistogramInstrument:
     """Counts numbers by bucket for each set of attributes. ``bounds`` are the upper bounds of all
     buckets but the last."""
 
@@ -92,7 +92,7 @@ class Histogram:
             return self._series[key]
 
 
-histograms: dict[str, Histogram] = {}
+histograms: dict[str, HistogramInstrument] = {}
 """The histograms of this process, by name."""
 BEGAN_NS = time.time_ns()
 """The time from which on they count."""

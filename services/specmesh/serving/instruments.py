@@ -12,7 +12,7 @@ from opentelemetry import metrics
 from opentelemetry.metrics import Counter, Observation
 from opentelemetry.metrics import _Gauge as Gauge
 
-from specmesh.serving.histograms import Histogram, histograms
+from specmesh.serving.histograms import HistogramInstrument, histograms
 
 Read = Callable[[], Iterable[Observation]]
 """A callback of each export or scrape, on its thread: it must neither block nor change anything."""
@@ -79,7 +79,7 @@ class HistogramMetric(Metric):
 
     buckets: tuple[float, ...]
 
-    def instrument(self) -> Histogram:
+    def instrument(self) -> HistogramInstrument:
         """Return the process's histogram of this kind to record with."""
-        made = Histogram(self.name, self.unit, self.description, self.buckets)
+        made = HistogramInstrument(self.name, self.unit, self.description, self.buckets)
         return histograms.setdefault(self.name, made)

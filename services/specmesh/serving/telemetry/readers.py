@@ -15,6 +15,7 @@ from typing import Any
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
+    Histogram,
     HistogramDataPoint,
     Metric,
     MetricExporter,
@@ -22,10 +23,9 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
     ScopeMetrics,
 )
-from opentelemetry.sdk.metrics.export import Histogram as ExportedHistogram
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from specmesh.serving.histograms import BEGAN_NS, Counted, Histogram, Series, histograms
+from specmesh.serving.histograms import BEGAN_NS, Counted, HistogramInstrument, Series, histograms
 
 _SCOPE = InstrumentationScope("specmesh")
 
@@ -56,7 +56,7 @@ class OwnHistograms:
                 self._began_ns = now_ns
             return [metric for metric in exported if metric is not None]
 
-    def _exported(self, histogram: Histogram, now_ns: int) -> Metric | None:
+    def _exported(self, histogram: HistogramInstrument, now_ns: int) -> Metric | None:
         points = [
             self._point(series, counted, histogram.bounds, now_ns)
             for series in histogram.all_series()
@@ -64,7 +64,7 @@ class OwnHistograms:
         ]
         if not points:
             return None
-        data = ExportedHistogram(points, self._temporality)
+        data = Histogram(points, self._temporality)
         return Metric(histogram.name, histogram.description, histogram.unit, data)
 
     def _counted(self, series: Series) -> Counted:

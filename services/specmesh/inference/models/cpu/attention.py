@@ -36,7 +36,7 @@ def prepare(shape: KVShape, device: torch.device) -> None:
     """Compile the code for KV of this ``shape`` on ``device`` if there is any, so that no forward
     waits for that: it takes five seconds where no earlier process has left it on the disk."""
     if _has_code(shape.head_dim, shape.dtype, device):
-        _code(shape.head_dim, shape.dtype)
+        _code(shape.dtype)
 
 
 def is_compiled(store: KVStore, group: Group, heads: int) -> bool:
@@ -58,7 +58,7 @@ class CompiledAttention:
         _, num_slots, kv_heads, self._head_dim = store.kv.shape
         self.tokens = slice(group.start, group.start + num_sequences * group.width)
         self._heads, self._dtype = heads, store.kv.dtype
-        code = _code(self._head_dim, self._dtype)
+        code = _code(self._dtype)
         self._run = code.team.find
         self._layer_bytes = store.kv[0].numel() * store.kv.itemsize
         self._kv_address = store.kv.data_ptr()
@@ -77,6 +77,7 @@ class CompiledAttention:
         table[kernel.KV_HEADS] = kv_heads
         table[kernel.SKIPPED] = skipped
         table[kernel.NUM_SLOTS] = num_slots
+        table[kernel.HEAD_DIM] = self._head_dim
         table[kernel.HEAD_PARTS] = num_parts
         table[kernel.NUM_UNITS] = num_parts * num_sequences
 
@@ -115,10 +116,10 @@ def _has_code(head_dim: int, dtype: torch.dtype, device: torch.device) -> bool:
 
 
 @cache
-def _code(head_dim: int, dtype: torch.dtype) -> _Code:
-    """Return the code for KV of this shape and type."""
+def _code(dtype: torch.dtype) -> _Code:
+    """Return the code for KV of this type."""
     modules = (compilation, intrinsics, prefix, vectors, arithmetic, kernel)
-    attend = kernel.attend_for(head_dim, dtype == torch.bfloat16)
+    attend = kernel.attend_for(dtype == torch.bfloat16)
     files = [Path(str(module.__file__)) for module in modules]
     function = compilation.compiled(attend, files, arithmetic.FASTMATH)
     return _Code(team_for(function.address), function)

@@ -43,9 +43,9 @@ BLOCKS, NUM_BLOCKS, LENGTHS, MASK, MASK_LENGTH, WIDTH, SHARED, KV_HEADS, SKIPPED
 """Those of a group: the address of its blocks ``[sequences, NUM_BLOCKS]``, of the sequences'
 lengths, and of the mask ``[sequences, WIDTH, MASK_LENGTH]``, or 0; the query heads that share a KV
 head; and how many first tokens of each sequence nothing attends to."""
-NUM_SLOTS, HEAD_PARTS, NUM_FIELDS = 18, 19, 20
-"""The slots of a layer; the parts into which the KV heads of a sequence are divided, each a unit;
-and the number of fields."""
+NUM_SLOTS, HEAD_DIM, HEAD_PARTS, NUM_FIELDS = 18, 19, 20, 21
+"""The slots of a layer; the elements of a head; the parts into which the KV heads of a sequence are
+divided, each a unit; and the number of fields."""
 
 _CHUNK_BLOCKS = 64
 """Blocks whose scores are held at a time."""
@@ -157,14 +157,14 @@ def _write(results: Any, so_far: Any, written: Any) -> None:
                 mean[at] = results[head, row, at] / so_far[head, row, 1]
 
 
-def attend_for(head_dim: int, is_bfloat16: bool) -> Callable[[Any], None]:
+def attend_for(is_bfloat16: bool) -> Callable[[Any], None]:
     """Return the function to compile for KV in bfloat16 or float32. Queries and results are of
     float32."""
 
     def attend(table: Any) -> None:
         """Compute the units in ``table``, a pointer to int64, that no other thread takes."""
-        num_parts, kv_heads, width = table[HEAD_PARTS], table[KV_HEADS], table[WIDTH]
-        shared, num_sequences = table[SHARED], table[NUM_UNITS] // num_parts
+        num_parts, kv_heads, head_dim = table[HEAD_PARTS], table[KV_HEADS], table[HEAD_DIM]
+        width, shared, num_sequences = table[WIDTH], table[SHARED], table[NUM_UNITS] // num_parts
         num_rows, num_heads, num_tokens = shared * width, kv_heads * shared, num_sequences * width
         head_stride, token_stride = table[HEAD_STRIDE], table[TOKEN_STRIDE]
         last_query = (num_heads - 1) * head_stride + (num_tokens - 1) * token_stride
