@@ -11,6 +11,7 @@ from opentelemetry.metrics import Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
+    InMemoryMetricReader,
     MetricExporter,
     MetricExportResult,
 )
@@ -21,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from specmesh.serving import histograms as module
 from specmesh.serving.histograms import MOST_SERIES, OVERFLOW, Counted, HistogramInstrument
 from specmesh.serving.telemetry.exporters import histogram_temporality
-from specmesh.serving.telemetry.readers import PushReader, ScrapeReader
+from specmesh.serving.telemetry.readers import OwnHistograms, PushReader, ScrapeReader
 
 DELTA, CUMULATIVE = AggregationTemporality.DELTA, AggregationTemporality.CUMULATIVE
 BOUNDS = (0.1, 1.0, 10.0)
@@ -197,3 +198,22 @@ def test_threads_lose_nothing(histogram):
 def test_the_standard_variable_says_what_collectors_get(monkeypatch, preference, expected):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", preference)
     assert histogram_temporality() is expected
+
+
+def test_scopes_of_others_stay_as_they_are(histogram):
+    histogram.record(0.5)
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    for name, version in (("other", "1"), ("other", "2"), ("specmesh", "")):
+        provider.get_meter(name, version).create_counter("alive").add(1)
+    joined = OwnHistograms(CUMULATIVE).joined(reader.get_metrics_data())
+    provider.shutdown()
+    (resource,) = joined.resource_metrics
+    assert {
+        (each.scope.name, each.scope.version): [metric.name for metric in each.metrics]
+        for each in resource.scope_metrics
+    } == {
+        ("other", "1"): ["alive"],
+        ("other", "2"): ["alive"],
+        ("specmesh", ""): ["alive", "a.duration"],
+    }

@@ -43,10 +43,14 @@ class OwnHistograms:
     def joined(self, data: MetricsData) -> MetricsData:
         """Return ``data`` with the histograms that have counted anything."""
         first, *others = data.resource_metrics
-        scopes = {each.scope.name: each for each in first.scope_metrics}
-        ours = scopes.get(_SCOPE.name, ScopeMetrics(_SCOPE, [], ""))
-        scopes[_SCOPE.name] = replace(ours, metrics=[*ours.metrics, *self._metrics()])
-        return MetricsData([replace(first, scope_metrics=[*scopes.values()]), *others])
+        scopes, own = list(first.scope_metrics), self._metrics()
+        for at, each in enumerate(scopes):
+            if each.scope.name == _SCOPE.name:
+                scopes[at] = replace(each, metrics=[*each.metrics, *own])
+                break
+        else:
+            scopes.append(ScopeMetrics(_SCOPE, own, ""))
+        return MetricsData([replace(first, scope_metrics=scopes), *others])
 
     def _metrics(self) -> Sequence[Metric]:
         with self._lock:  # A flush may come beside the reader's own turn.

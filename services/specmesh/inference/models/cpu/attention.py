@@ -89,7 +89,8 @@ class CompiledAttention:
         query = query.float()
         if query.stride(3) != 1:
             query = query.contiguous()
-        out = torch.empty(1, num_tokens, self._heads, self._head_dim, dtype=torch.float32)
+        shape = (1, num_tokens, self._heads, self._head_dim)
+        out = torch.empty(shape, dtype=torch.float32, device="cpu")
         table = self._table
         keys = self._kv_address + 2 * layer * self._layer_bytes
         table[: kernel.SCALE + 1] = [

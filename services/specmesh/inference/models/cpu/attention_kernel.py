@@ -53,6 +53,14 @@ _LOG2_E = np.float32(math.log2(math.e))
 
 
 @inlined
+def _attended(index: int, first_token: int, end_token: int) -> tuple[int, int]:
+    """Return the first and the last token of block ``index`` that the bounds leave, by their
+    numbers in the block."""
+    last = min(BLOCK_TOKENS, end_token - index * BLOCK_TOKENS) - 1
+    return max(0, min(last, first_token - index * BLOCK_TOKENS)), last
+
+
+@inlined
 def _score_chunk(
     queries: Any, keys: Any, values: Any, blocks: Any, bounds: Any, scores: Any
 ) -> None:
@@ -65,8 +73,7 @@ def _score_chunk(
             ask_for(keys, blocks[index + 1])
         else:
             ask_for(values, blocks[begin])
-        last = min(BLOCK_TOKENS, end_token - index * BLOCK_TOKENS) - 1
-        first = max(0, min(last, first_token - index * BLOCK_TOKENS))
+        first, last = _attended(index, first_token, end_token)
         slot, at = blocks[index] * BLOCK_TOKENS, (index - begin) * BLOCK_TOKENS
         for head in range(queries.shape[0]):
             block = keys[slot : slot + BLOCK_TOKENS, first_head + head]
@@ -85,8 +92,7 @@ def _add_chunk(
             ask_for(values, blocks[index + 1])
         elif end * BLOCK_TOKENS < end_token:
             ask_for(keys, blocks[end])
-        last = min(BLOCK_TOKENS, end_token - index * BLOCK_TOKENS) - 1
-        first = max(0, min(last, first_token - index * BLOCK_TOKENS))
+        first, last = _attended(index, first_token, end_token)
         slot, at = blocks[index] * BLOCK_TOKENS, (index - begin) * BLOCK_TOKENS
         for head in range(results.shape[0]):
             block = values[slot : slot + BLOCK_TOKENS, first_head + head]
@@ -97,7 +103,7 @@ def _add_chunk(
 def _hide(scores: Any, attends: Any, past: int, first_token: int, end_token: int) -> None:
     """Hide the tokens of a chunk from token ``past`` on that a row does not attend to, by
     ``attends``, if that is not empty, and by the bounds."""
-    for token in range(first_token - past):
+    for token in range(min(scores.size, first_token - past)):
         scores[token] = NONE
     for token in range(end_token - past, scores.size):
         scores[token] = NONE
