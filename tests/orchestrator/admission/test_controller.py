@@ -22,7 +22,7 @@ def at_work(admission: Admission, token_s: float, limit: int, now: float = 10.0)
 def test_until_it_is_known_how_fast_answers_proceed_as_many_wait_as_run():
     admission = Admission()
     assert admission.expected_wait_s(0, SIZE, 0.0) is None
-    assert admission.may_wait(SIZE, SIZE, 600, 0.0)
+    assert admission.may_wait(SIZE, SIZE, 600, 0.0, resumed=False)
     assert admission.most_waiting(SIZE, 0.0) == SIZE
     assert admission.most_waiting(2 * MAX_WAITING, 0.0) == MAX_WAITING
 
@@ -40,16 +40,25 @@ def test_a_wait_is_expected_by_the_tokens_that_running_answers_lack():
 def test_who_would_wait_for_more_than_half_of_the_patience_may_not_wait():
     admission = Admission(max_wait_s=5.0)
     now = at_work(admission, token_s=0.1, limit=40)
-    assert admission.may_wait(SIZE - 1, SIZE, 600, now)
-    assert not admission.may_wait(SIZE, SIZE, 600, now)
+    assert admission.may_wait(SIZE - 1, SIZE, 600, now, resumed=False)
+    assert not admission.may_wait(SIZE, SIZE, 600, now, resumed=False)
     assert admission.most_waiting(SIZE, now) == MAX_WAITING
 
 
 def test_who_could_not_be_answered_before_the_deadline_may_not_wait():
     admission = Admission(max_wait_s=5.0)
     now = at_work(admission, token_s=0.1, limit=40)
-    assert admission.may_wait(0, SIZE, 8.5, now)
-    assert not admission.may_wait(0, SIZE, 7.5, now)  # 4 s to answer, twice 2 s to wait
+    assert admission.may_wait(0, SIZE, 8.5, now, resumed=False)
+    assert not admission.may_wait(
+        0, SIZE, 7.5, now, resumed=False
+    )  # 4 s to answer, twice 2 s to wait
+
+
+def test_an_answer_that_began_elsewhere_may_wait_however_long_the_running_ones_are():
+    admission = Admission(max_wait_s=5.0)
+    now = at_work(admission, token_s=0.1, limit=100_000)
+    assert not admission.may_wait(0, SIZE, 600, now, resumed=False)
+    assert admission.may_wait(0, SIZE, 600, now, resumed=True)
 
 
 def test_it_is_hopeless_to_wait_for_answers_that_take_twice_as_long_as_patience():

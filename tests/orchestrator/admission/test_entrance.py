@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from specmesh.orchestrator.admission.controller import Admission
-from specmesh.orchestrator.admission.entrance import Entrance
+from specmesh.orchestrator.admission.entrance import Entrance, Slot
 from specmesh.orchestrator.admission.room import WINDOW, Spent
 from specmesh.serving.caller import identified
 from specmesh.serving.errors import ResourceExhaustedStatus
@@ -26,6 +26,7 @@ class Door:
         self.entrance = Entrance(self.admission, lambda: self.replicas, lambda: 0.5)
         self.order: list[str] = []
         self._leave: dict[str, asyncio.Event] = {}
+        self._slots: dict[str, Slot] = {}
 
     def come(
         self, name: str, *, resumed: bool = False, time_left_s: float = 60.0, identity: str = ""
@@ -34,6 +35,10 @@ class Door:
         with identified(identity):
             return asyncio.create_task(self._visit(name, resumed, time_left_s))
 
+    def endless(self, name: str) -> None:
+        """Let the answer have more tokens to come than anybody waits for."""
+        self._slots[name].limit(10**15)
+
     async def go(self, name: str) -> None:
         self._leave[name].set()
         await settle()
@@ -41,6 +46,7 @@ class Door:
     async def _visit(self, name: str, resumed: bool, time_left_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + time_left_s
         async with self.entrance.slot(deadline, resumed=resumed) as slot:
+            self._slots[name] = slot
             slot.limit(10)
             slot.progressed(10)
             self.order.append(name)
@@ -96,6 +102,26 @@ async def test_resumed_answers_go_before_new_ones_and_over_the_room():
         await door.go(name)
     await asyncio.gather(*tasks)
     assert door.order[-1] == "new"
+
+
+async def test_a_resumed_answer_waits_for_the_room_to_grow_where_no_end_is_in_sight():
+    door = Door(1)
+    tasks = [door.come("a"), door.come("r1", resumed=True)]
+    await settle()
+    for name in ("a", "r1"):
+        door.endless(name)
+    with pytest.raises(ResourceExhaustedStatus):
+        await door.come("new")
+    tasks.append(door.come("r2", resumed=True))
+    await settle()
+    assert door.order == ["a", "r1"]
+    door.replicas = 2
+    door.admission.verified(2, Spent(0.0, 1.0, 0.0), now())
+    await settle()
+    assert door.order == ["a", "r1", "r2"]
+    for name in ("a", "r1", "r2"):
+        await door.go(name)
+    await asyncio.gather(*tasks)
 
 
 async def test_room_that_grows_lets_in_those_who_wait():

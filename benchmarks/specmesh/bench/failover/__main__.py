@@ -55,6 +55,8 @@ def main(
                 own = directory / each
                 own.mkdir()
                 outcomes.append(await measure(plan, own, console.print))
+                for sentence in (*outcomes[-1].failed, *outcomes[-1].lost):
+                    console.print(sentence)
         if json_:
             typer.echo(json.dumps([asdict(each) for each in outcomes]))
         else:

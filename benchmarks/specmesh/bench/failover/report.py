@@ -30,11 +30,12 @@ class FailoverOutcome:
     """The outcome of a failover.
 
     ``wrong`` counts answers with a token that is not the target's own, ``kept`` those of which the
-    store finally has everything that readers were told is stored, ``resumed`` those that continued
-    after their stream broke. ``failover_s`` is the time from the loss until another server took
-    writes. ``not_stored`` counts streams whose reader was told that tokens were not stored yet,
-    ``not_stored_s`` is for how long. ``longest_pause_s`` is each stream's longest wait for tokens;
-    with a killed orchestrator that is the switch to the other one.
+    store finally has everything that readers were told is stored; ``lost`` says of each of the
+    others what is missing. ``resumed`` counts those that continued after their stream broke.
+    ``failover_s`` is the time from the loss until another server took writes. ``not_stored`` counts
+    streams whose reader was told that tokens were not stored yet, ``not_stored_s`` is for how long.
+    ``longest_pause_s`` is each stream's longest wait for tokens; with a killed orchestrator that is
+    the switch to the other one.
     """
 
     loss: str
@@ -43,6 +44,7 @@ class FailoverOutcome:
     wrong: int
     failed: Sequence[str]
     kept: int
+    lost: Sequence[str]
     resumed: int
     failover_s: float
     not_stored: int

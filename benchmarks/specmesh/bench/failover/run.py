@@ -82,8 +82,8 @@ async def measure(
         ]
         await run.stream(clients)
         right = [right_answer(target, seen.prompt, len(seen.token_ids)) for seen in run.seen]
-        num_kept = sum([await _is_kept(store, seen, target) for seen in run.seen])
-        return _outcome(run, right, num_kept)
+        lost = [await _lost(store, seen, target) for seen in run.seen]
+        return _outcome(run, right, [each for each in lost if each])
 
 
 class _Run:
@@ -179,23 +179,30 @@ async def _start_orchestrators(supervisor: Supervisor, redis_url: str) -> list[s
     return await supervisor.start(*specs)
 
 
-async def _is_kept(store: StoredSessions, seen: RequestSeen, target: SimulatedTarget) -> bool:
-    """Return whether the store holds what the reader was told is stored, and nothing wrong."""
+async def _lost(store: StoredSessions, seen: RequestSeen, target: SimulatedTarget) -> str:
+    """Return what the store lacks of what the reader was told is stored, or what of it is wrong;
+    empty if nothing is."""
+    reason = ""
     for _ in range(_STORE_TRIES):
         try:
             kept = await store.generated(seen.session_id, len(seen.prompt))
-        except Unreadable:
+        except Unreadable as error:
+            reason = str(error)
             await asyncio.sleep(_STORE_PAUSE_S)
-        else:
+            continue
+        if kept is None:
+            return f"session {seen.session_id} is not in the store"
+        if len(kept) < seen.num_stored:
             return (
-                kept is not None
-                and len(kept) >= seen.num_stored
-                and kept == right_answer(target, seen.prompt, len(kept))
+                f"session {seen.session_id} has {len(kept)} tokens in the store, "
+                f"{seen.num_stored} were reported as stored"
             )
-    return False
+        is_right = kept == right_answer(target, seen.prompt, len(kept))
+        return "" if is_right else f"session {seen.session_id} has wrong tokens in the store"
+    return f"session {seen.session_id} cannot be read from the store: {reason}"
 
 
-def _outcome(run: _Run, right: Sequence[Sequence[int]], num_kept: int) -> FailoverOutcome:
+def _outcome(run: _Run, right: Sequence[Sequence[int]], lost: Sequence[str]) -> FailoverOutcome:
     lagged = [seen.not_stored_s for seen in run.seen if seen.not_stored_s]
     return FailoverOutcome(
         loss=run.plan.loss,
@@ -205,7 +212,8 @@ def _outcome(run: _Run, right: Sequence[Sequence[int]], num_kept: int) -> Failov
             tuple(seen.token_ids) != said for seen, said in zip(run.seen, right, strict=True)
         ),
         failed=sorted(seen.failure for seen in run.seen if seen.failure),
-        kept=num_kept,
+        kept=len(run.seen) - len(lost),
+        lost=lost,
         resumed=sum(not run.resumed.isdisjoint(seen.had_ids) for seen in run.seen),
         failover_s=round(run.failover_s, 3),
         not_stored=len(lagged),

@@ -105,9 +105,16 @@ class Admission:
         is_known = self.expected_wait_s(0, size, now) is not None
         return MAX_WAITING if is_known else min(MAX_WAITING, size)
 
-    def may_wait(self, num_before: int, size: int, time_left_s: float, now: float) -> bool:
+    def may_wait(
+        self, num_before: int, size: int, time_left_s: float, now: float, *, resumed: bool
+    ) -> bool:
         """Return whether an answer may wait behind ``num_before`` others: if it is expected to
-        begin well within its patience, and to end before its deadline, or if that is unknown."""
+        begin well within its patience, and to end before its deadline, or if that is unknown.
+
+        A resumed one always may. Its client can only come again, and the room, which shrank while
+        an orchestrator was dying, mostly grows long before a running answer ends."""
+        if resumed:
+            return True
         wait_s = self.expected_wait_s(num_before, size, now)
         if wait_s is None:
             return True
