@@ -89,9 +89,7 @@ class Entrance:
             return
         num_before = queue.num_before(identity) + (0 if resumed else len(self._resumed))
         is_full = self.num_waiting >= self._admission.most_waiting(size, now)
-        may_wait = self._admission.may_wait(
-            num_before, size, deadline - now, now, resumed=resumed
-        )
+        may_wait = self._admission.may_wait(num_before, size, deadline - now, now, resumed=resumed)
         if not may_wait or (is_full and not self._new.is_crowded_by_others(identity)):
             raise self._overload(self._admission.expected_wait_s(num_before, size, now) or 0.0)
 

@@ -45,6 +45,8 @@ class Latencies:
         """Seconds of a verification besides those in its replica."""
         self._behind_s = RunningMedian()
         """Seconds by which each further token of a call falls behind its replica."""
+        self._least_hop_s: dict[str, float] = {}
+        """The least such time of each replica, ``hop_s`` without any wait for other messages."""
         self.heads = DraftTimes()
         """What drafting takes the target's heads."""
         self.prefill = PrefillCost()
@@ -94,6 +96,12 @@ class Latencies:
                 *(cost.forward_s, cost.queue_s, verification.heads_s),
             )
         self.prefill.add(num_read, cost.forward_s)
+
+    def least_hop_s(self, replica: str, hop_s: float) -> float:
+        """Return the least seconds of a call to ``replica`` besides those in it, of which the
+        latest took ``hop_s``."""
+        least_s = self._least_hop_s[replica] = min(hop_s, self._least_hop_s.get(replica, hop_s))
+        return least_s
 
     def drafted(self, kind: str, draft: TimedDraft) -> None:
         """Learn from levels that a drafter of the model ``kind`` has answered."""
@@ -167,6 +175,7 @@ class Latencies:
         """Forget a process that is gone: its successor may be faster or slower."""
         for patience in (self.verifications, self.further, *self._drafts.values()):
             patience.forget(replica)
+        self._least_hop_s.pop(replica, None)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -11,9 +11,10 @@ MOST: Final = 64
 replica may be another."""
 LONGEST_S: Final = 2.0
 """The longest time for which a call goes on: a replica that drains waits for its calls."""
-LONGEST_BACKLOG_S: Final = 0.1
+LONGEST_BACKLOG_S: Final = 0.3
 """The longest time for which tokens may wait where the orchestrator can't keep up: without
-requests, nothing else would hold replicas back."""
+requests, nothing else would hold replicas back. It is more than admission bears
+(``MAX_OVERHEAD_MS``): rather fewer answers than shorter calls, which cost more."""
 
 
 def num_further(capacity: Capacity, num_tokens: int) -> int:

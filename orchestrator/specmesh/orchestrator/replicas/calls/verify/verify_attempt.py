@@ -96,12 +96,16 @@ class VerifyAttempt:
         """Tokens of the call that the replica was sent."""
         self.num_held_tokens = 0
         """Tokens before them, which it is believed to hold."""
+        self.num_further = command.num_further
+        """Further tokens that the call asks for."""
         self.num_verdicts = 0
         """Verdicts of the call before the one that is awaited."""
         self.first_at = self.began
         """The time of the first verdict."""
+        self.backlog_s = 0.0
+        """The time for which it had waited behind verdicts of other calls."""
         self.made_s = 0.0
-        """The time that the replica has taken since then."""
+        """The time that the replica has taken since the first verdict."""
         self._first_span_id = ""
 
     @property

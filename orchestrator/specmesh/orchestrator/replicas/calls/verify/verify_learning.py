@@ -40,8 +40,13 @@ class VerifyLearning:
         seconds, behind_s = now - began, 0.0
         if attempt.is_further:
             attempt.made_s += cost.forward_s
-            behind_s = max(0.0, now - attempt.first_at - attempt.made_s)
-            seconds = cost.forward_s + behind_s  # what waits before it is not read counts as well
+            late_s = now - attempt.first_at - attempt.made_s
+            # What waits before it is read counts as well.
+            seconds = cost.forward_s + max(0.0, attempt.backlog_s + late_s)
+            behind_s = max(0.0, late_s) / attempt.num_verdicts
+            behind_s += attempt.backlog_s / attempt.num_further
+        elif response.has_more:
+            attempt.backlog_s = self._backlog_s(attempt, response, cost, now)
         self._admit(response, cost, seconds, now)
         return self._observe(attempt, response, cost, behind_s, now)
 
@@ -57,6 +62,19 @@ class VerifyLearning:
         and after ``num_late`` timed-out ones."""
         num_tokens = 1 if attempt.is_further else attempt.num_tokens
         return self._patience(attempt).given_up_after(num_tokens, num_ahead, num_late)
+
+    def _backlog_s(
+        self,
+        attempt: VerifyAttempt,
+        response: verifier_pb2.VerifyResponse,
+        cost: ReplicaCost,
+        now: float,
+    ) -> float:
+        """Return for how long the first verdict of ``attempt`` waited behind those of other calls,
+        each of which has asked for as many."""
+        replica_s = cost.queue_s + cost.forward_s + response.next_draft.cost.forward_ms / 1e3
+        hop_s = max(0.0, cost.without_grammar(now - attempt.began) - replica_s)
+        return hop_s - self._latencies.least_hop_s(attempt.peer.address, hop_s)
 
     def _observe(
         self,
@@ -75,7 +93,7 @@ class VerifyLearning:
                     num_heads_levels=num_levels(response.next_draft),
                     num_heads_nodes=len(response.next_draft.token_ids),
                     is_further=attempt.is_further,
-                    behind_s=behind_s / max(1, attempt.num_verdicts),
+                    behind_s=behind_s,
                 )
             )
         num_computed = cost.num_computed_tokens or attempt.num_sent_tokens
