@@ -2,14 +2,19 @@
 
 from statistics import median
 
+import grpc
+import pytest
 from tests.client.spans import VERIFIER, cancel, cancelled_call, client, generate, round_
 from tests.traces.otlp import answer
 
 from specmesh.bench.traces.__main__ import _prompts
+from specmesh.bench.traces.answers import TracedLoad, ask_for_all
 from specmesh.bench.traces.multiply import multiplied
 from specmesh.bench.traces.path import path_findings
 from specmesh.bench.traces.store import QUERIES, fill, time_lists, time_shows
 from specmesh.cli.local.models import WaitingModels
+from specmesh.client import AsyncClient, SpecmeshError
+from specmesh.client.testing import FakeMesh
 from specmesh.traces.analysis.path_parts import PathActivity
 from specmesh.traces.spans import spans_from
 from specmesh.traces.store.limits import MIN_BYTES, StoreLimits
@@ -17,6 +22,28 @@ from specmesh.traces.store.reader import StoreReader
 from specmesh.traces.trace import Trace
 
 SAMPLES = [answer(1, num_rounds=3), answer(2, num_rounds=30, strategy="speculative")]
+
+
+LOAD = TracedLoad(prompts=("a", "b"), strategies=("dsi",), num_tokens=2, concurrency=2)
+
+
+async def test_answers_for_which_there_is_no_room_are_asked_for_again():
+    with FakeMesh() as mesh:
+        for _ in range(3):
+            mesh.fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED", retry_after_s=0.01)
+        mesh.answer("x", "y")
+        mesh.answer("x", "y")
+        async with AsyncClient(mesh.address, max_retries=0) as client:
+            assert len(await ask_for_all(client, LOAD)) == 2
+
+
+async def test_an_answer_that_fails_ends_the_measurement_with_its_error():
+    with FakeMesh() as mesh:
+        for _ in range(2):
+            mesh.fail(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", field="prompt")
+        async with AsyncClient(mesh.address, max_retries=0) as client:
+            with pytest.raises(SpecmeshError, match="as the test wants it"):
+                await ask_for_all(client, LOAD)
 
 
 def test_copies_are_traces_of_their_own():

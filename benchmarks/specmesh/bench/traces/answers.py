@@ -12,12 +12,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 from specmesh.bench.traces.core_use import CoreMeter, CoreUse
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.traces import Keep, TraceKeeping
-from specmesh.client import AsyncClient
+from specmesh.client import AsyncClient, Overloaded, SpecmeshError
 from specmesh.tools.kit.experiment import GREEDY, Prompt
 from specmesh.traces.store.query import Query
 from specmesh.traces.store.reader import StoreReader
 
 _NUM_WARM_UP_TOKENS = 16
+_RETRY_S = 1.0
+"""Time after which an answer that was refused is asked for again, if the mesh doesn't say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,34 +52,49 @@ async def traced_answers(
     async with LocalMesh(options, directory, report) as mesh, AsyncClient(mesh.address) as client:
         for strategy in load.strategies:  # The mesh learns latencies and opens connections.
             await _ask(client, load.prompts[0], strategy, load, _NUM_WARM_UP_TOKENS)
-        sessions = set()
-        asked = iter([(prompt, each) for prompt in load.prompts for each in load.strategies])
-
-        async def ask_on() -> None:
-            for prompt, strategy in asked:
-                sessions.add(await _ask(client, prompt, strategy, load, load.num_tokens))
-
         meter = CoreMeter(mesh.pids["orchestrator"])
+        sessions = await ask_for_all(client, load)
+        use = meter.use()
+    return TracedAnswers(list(_stored(store, sessions)), use)  # Complete once the mesh is down.
+
+
+async def ask_for_all(client: AsyncClient, load: TracedLoad) -> set[str]:
+    """Read all answers, and return their sessions. Raises SpecmeshError."""
+    sessions = set()
+    asked = iter([(prompt, each) for prompt in load.prompts for each in load.strategies])
+
+    async def ask_on() -> None:
+        for prompt, strategy in asked:
+            sessions.add(await _ask(client, prompt, strategy, load, load.num_tokens))
+
+    try:
         async with asyncio.TaskGroup() as users:
             for _ in range(load.concurrency):
                 users.create_task(ask_on())
-        use = meter.use()
-    return TracedAnswers(list(_stored(store, sessions)), use)  # Complete once the mesh is down.
+    except* SpecmeshError as errors:
+        raise errors.exceptions[0] from None
+    return sessions
 
 
 async def _ask(
     client: AsyncClient, prompt: Prompt, strategy: str, load: TracedLoad, num_tokens: int
 ) -> str:
-    """Read a whole answer, and return its session."""
-    result = await client.generate(
-        prompt,
-        strategy=strategy,
-        temperature=load.temperature,
-        seed=0,
-        max_tokens=num_tokens,
-        ignore_end_of_text=True,
-    )
-    return result.session_id
+    """Read a whole answer, and return its session. More may be asked for at a time than the mesh
+    lets in: one that is refused comes again when it is told to."""
+    while True:
+        try:
+            result = await client.generate(
+                prompt,
+                strategy=strategy,
+                temperature=load.temperature,
+                seed=0,
+                max_tokens=num_tokens,
+                ignore_end_of_text=True,
+            )
+        except Overloaded as error:
+            await asyncio.sleep(error.retry_after_s or _RETRY_S)
+        else:
+            return result.session_id
 
 
 def _stored(store: Path, sessions: set[str]) -> Iterator[list[ResourceSpans]]:
