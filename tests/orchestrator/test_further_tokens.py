@@ -206,35 +206,62 @@ def test_only_further_verdicts_tell_how_far_behind_the_orchestrator_is():
     assert capacity.target_s == 0.5  # of the call that was sent
 
 
-async def test_fewer_are_asked_for_where_they_wait(connect, serve):
-    """Here all time is spent outside the replica, which says that it needs hardly any."""
+class Line:
+    """What a replica says of its clock, which began at any time, while its responses wait."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        self.waits_s = 0.0
+        verifier.corrupt = self._stamp
+
+    def _stamp(self, response):
+        now = asyncio.get_running_loop().time()
+        response.cost.computed_at_s = now + 1e6 - self.waits_s
+
+
+async def test_fewer_are_asked_for_where_verdicts_wait_in_line(connect, serve):
     verifier = decoding()
-    verifier.cost.forward_ms = 0.1
+    line = Line(verifier)
     stub = await serve(await connect([verifier]))
-
-    async def slow():
-        await asyncio.sleep(0.05)
-
-    verifier.further_faults += [slow] * 100
     await collect(stub.Generate(asked({"temperature": 0})))
-    await collect(stub.Generate(asked({"temperature": 0})))
-    assert verifier.requests[1].num_further_tokens == NUM_TOKENS - 2
-    assert 1 <= verifier.requests[-2].num_further_tokens <= 6
-
-
-async def test_fewer_are_asked_for_where_verdicts_wait_behind_those_of_other_calls(connect, serve):
-    """The first verdict of a call waits behind all that others have asked for; those after it come
-    close behind."""
-    verifier = decoding()
-    stub = await serve(await connect([verifier]))
-
-    async def behind_others():
-        await asyncio.sleep(0.7)
-
-    await collect(stub.Generate(asked({"temperature": 0})))
-    verifier.faults.append(behind_others)
+    line.waits_s = 0.7
     await collect(stub.Generate(asked({"temperature": 0})))
     await collect(stub.Generate(asked({"temperature": 0})))
     num_asked = [each.num_further_tokens for each in verifier.requests]
     assert num_asked[:3] == [0, NUM_TOKENS - 2, NUM_TOKENS - 1]
     assert 1 <= num_asked[3] <= NUM_TOKENS // 2
+
+
+async def test_as_many_are_asked_for_where_requests_take_long_to_arrive(connect, serve):
+    verifier = decoding()
+    Line(verifier)
+    stub = await serve(await connect([verifier]))
+
+    async def far_away():
+        await asyncio.sleep(0.4)
+
+    await collect(stub.Generate(asked({"temperature": 0})))
+    verifier.faults += [far_away] * 2
+    await collect(stub.Generate(asked({"temperature": 0})))
+    await collect(stub.Generate(asked({"temperature": 0})))
+    assert verifier.requests[3].num_further_tokens == NUM_TOKENS - 1
+
+
+async def test_admission_counts_the_time_for_which_verdicts_wait_in_line(
+    connect, serve, monkeypatch
+):
+    verifier = decoding()
+    line = Line(verifier)
+    mesh = await connect([verifier])
+    stub = await serve(mesh)
+    seen = []
+    learn = mesh.mesh.admission.verified
+
+    def verified(num_replicas, spent, now):
+        seen.append(spent.overhead_ms)
+        learn(num_replicas, spent, now)
+
+    monkeypatch.setattr(mesh.mesh.admission, "verified", verified)
+    await collect(stub.Generate(asked({"temperature": 0})))
+    line.waits_s = 0.2
+    await collect(stub.Generate(asked({"temperature": 0})))
+    assert min(seen[-NUM_TOKENS // 2 :]) > 190 > max(seen[2 : NUM_TOKENS // 2])

@@ -160,4 +160,5 @@ class Verification:
             num_batch_calls=forward.num_calls,
             num_batch_tokens=forward.num_rows,
             num_worthwhile_calls=self.worthwhile_calls.learn(forward, forward_ms),
+            computed_at_s=time.monotonic(),
         )

@@ -284,6 +284,52 @@ async def test_resumed_answers_of_identities_take_turns_too():
     await asyncio.gather(*tasks)
 
 
+async def test_a_resumed_answer_takes_the_place_of_a_new_one(monkeypatch):
+    """Also of one of its own identity: where callers are anonymous, all have the same."""
+    monkeypatch.setattr("specmesh.orchestrator.admission.controller.MAX_WAITING", 2)
+    door = Door(1)
+    tasks = [door.come(name) for name in ("a", "b", "c")]
+    tasks += [door.come(f"r{i}", resumed=True) for i in range(3)]
+    await settle()
+    for task in tasks[1:3]:
+        with pytest.raises(ResourceExhaustedStatus):
+            await task
+    for name in ("a", "r0", "r1", "r2"):
+        await door.go(name)
+    await asyncio.gather(tasks[0], *tasks[3:])
+    assert door.order == ["a", "r0", "r1", "r2"]
+
+
+async def test_who_says_that_all_answers_are_resumed_keeps_nobody_else_out(monkeypatch):
+    monkeypatch.setattr("specmesh.orchestrator.admission.entrance.MAX_RESUMED_WAITING", 2)
+    door = Door(1)
+    tasks = [door.come(f"a{i}", identity="alice", resumed=True) for i in range(4)]
+    await settle()
+    assert door.entrance.num_waiting == 2
+    with pytest.raises(ResourceExhaustedStatus):
+        await door.come("a4", identity="alice", resumed=True)
+    tasks += [door.come("new"), door.come("b0", identity="bob", resumed=True)]
+    await settle()
+    with pytest.raises(ResourceExhaustedStatus):
+        await tasks[3]  # the last of alice's
+    for name in ("a0", "a1", "b0", "a2", "new"):
+        await door.go(name)
+    await asyncio.gather(*tasks[:3], *tasks[4:])
+    assert door.order[-1] == "new"
+
+
+async def test_a_resumed_answer_that_waited_in_vain_is_to_come_again_soon():
+    door = Door(1, max_wait_s=0.05)
+    tasks = [door.come("a"), door.come("r0", resumed=True)]
+    await settle()
+    with pytest.raises(ResourceExhaustedStatus) as refused:
+        await door.come("r1", resumed=True)
+    assert refused.value.retry_after_s <= 0.5
+    for name in ("a", "r0"):
+        await door.go(name)
+    await asyncio.gather(*tasks)
+
+
 async def test_who_fills_the_entrance_keeps_nobody_else_out(monkeypatch):
     monkeypatch.setattr("specmesh.orchestrator.admission.controller.MAX_WAITING", 2)
     door = Door(2)

@@ -56,7 +56,7 @@ def main(
                 own.mkdir()
                 outcomes.append(await measure(plan, own, console.print))
                 for sentence in (*outcomes[-1].failed, *outcomes[-1].lost):
-                    console.print(sentence)
+                    console.print(sentence, markup=False)
         if json_:
             typer.echo(json.dumps([asdict(each) for each in outcomes]))
         else:

@@ -20,6 +20,8 @@ from specmesh.traces.store.reader import StoreReader
 _NUM_WARM_UP_TOKENS = 16
 _RETRY_S = 1.0
 """Time after which an answer that was refused is asked for again, if the mesh doesn't say."""
+_MOST_REFUSALS = 100
+"""Refusals of an answer after which a mesh is taken to have no room at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,10 @@ async def _ask(
     client: AsyncClient, prompt: Prompt, strategy: str, load: TracedLoad, num_tokens: int
 ) -> str:
     """Read a whole answer, and return its session. More may be asked for at a time than the mesh
-    lets in: one that is refused comes again when it is told to."""
+    lets in: one that is refused comes again when it is told to.
+
+    Raises SpecmeshError, Overloaded after ``_MOST_REFUSALS``."""
+    num_refused = 0
     while True:
         try:
             result = await client.generate(
@@ -92,6 +97,9 @@ async def _ask(
                 ignore_end_of_text=True,
             )
         except Overloaded as error:
+            num_refused += 1
+            if num_refused > _MOST_REFUSALS:
+                raise
             await asyncio.sleep(error.retry_after_s or _RETRY_S)
         else:
             return result.session_id

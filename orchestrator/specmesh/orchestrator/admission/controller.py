@@ -1,7 +1,7 @@
 """Admission control: an answer that has begun is finished, so one that could not be is refused.
 
 ``Room`` says how many answers run concurrently, ``AnswerPace`` how soon they end, and ``Admission``
-who begins, who waits and who is refused: an answer waits only if it is expected to begin well
+who begins, who waits and who is refused: a new answer waits only if it is expected to begin well
 within its patience. No clock: times are passed in, in seconds.
 """
 
@@ -26,6 +26,8 @@ HOPELESS_FACTOR = 2.0
 expected may be too long as well."""
 MAX_WAITING = 256
 """Most answers that wait concurrently, to bound their memory."""
+MAX_RESUMED_WAITING = MAX_WAITING // 2
+"""Most of them that are resumed: any client can say that its answer began elsewhere."""
 MIN_RETRY_SECONDS = 0.5
 """Shortest delay before a refused client should retry, before jitter."""
 LONGEST_SECONDS = 3600.0
@@ -111,8 +113,8 @@ class Admission:
         """Return whether an answer may wait behind ``num_before`` others: if it is expected to
         begin well within its patience, and to end before its deadline, or if that is unknown.
 
-        A resumed one always may. Its client can only come again, and the room, which shrank while
-        an orchestrator was dying, mostly grows long before a running answer ends."""
+        A resumed one always may. Its client could only come again, and the room, which shrank while
+        an orchestrator was dying, usually grows long before a running answer ends."""
         if resumed:
             return True
         wait_s = self.expected_wait_s(num_before, size, now)
@@ -127,11 +129,15 @@ class Admission:
         wait_s = self.expected_wait_s(num_before, size, now)
         return wait_s is not None and wait_s > HOPELESS_FACTOR * self._max_wait_s
 
-    def overload(self, size: int, num_waiting: int, wait_s: float, die: float) -> Overload:
+    def overload(
+        self, size: int, num_waiting: int, wait_s: float, die: float, *, resumed: bool = False
+    ) -> Overload:
         """Return the refusal of an answer that would wait, or has waited, ``wait_s``.
 
-        The client should retry when it may be let in, with jitter from ``die``, drawn from
-        [0, 1)."""
-        come_s = max(MIN_RETRY_SECONDS, wait_s - EXPECTED_SHARE * self._max_wait_s)
+        The client should retry when it may be let in, with jitter from ``die``, drawn from [0, 1);
+        soon if the answer was ``resumed``, because it may then wait again."""
+        come_s = MIN_RETRY_SECONDS
+        if not resumed:
+            come_s = max(come_s, wait_s - EXPECTED_SHARE * self._max_wait_s)
         retry_after_s = min(come_s, self._max_wait_s) * (0.5 + die)
         return Overload(self.num_running, num_waiting, size, wait_s, retry_after_s)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from math import inf
 
-from specmesh.orchestrator.admission.controller import Admission
+from specmesh.orchestrator.admission.controller import MAX_RESUMED_WAITING, Admission
 from specmesh.orchestrator.admission.fair_queue import FairQueue
 from specmesh.serving import caller
 from specmesh.serving.errors import ResourceExhaustedStatus
@@ -49,8 +49,9 @@ Turn = asyncio.Future[Slot | None]
 
 class Entrance:
     """Admits answers as ``admission`` decides: resumed ones first, and of each kind identities take
-    turns as in ``FairQueue``. When as many wait as may, a new answer takes the place of the last
-    one of the identity with the most, unless its own identity would then have more.
+    turns as in ``FairQueue``. When as many wait as may, an answer takes the place of the last one
+    of the same kind of the identity with the most, unless its own identity would then have more; a
+    resumed one takes that of a new one first.
 
     ``num_replicas`` returns the number of ready target replicas, ``die`` draws from [0, 1).
     """
@@ -88,17 +89,20 @@ class Entrance:
         if not num_before and self._admission.fits(size, resumed=resumed):
             return
         num_before = queue.num_before(identity) + (0 if resumed else len(self._resumed))
-        is_full = self.num_waiting >= self._admission.most_waiting(size, now)
+        if resumed:
+            is_full = len(queue) >= MAX_RESUMED_WAITING
+        else:
+            is_full = self.num_waiting >= self._admission.most_waiting(size, now)
         may_wait = self._admission.may_wait(num_before, size, deadline - now, now, resumed=resumed)
-        if not may_wait or (is_full and not self._new.is_crowded_by_others(identity)):
+        if not may_wait or (is_full and not queue.is_crowded_by_others(identity)):
             raise self._overload(self._admission.expected_wait_s(num_before, size, now) or 0.0)
 
     @asynccontextmanager
     async def slot(self, deadline: float, *, resumed: bool) -> AsyncIterator[Slot]:
         """Wait for a slot until ``deadline``, by the event loop's clock, and hold it.
 
-        Raises ``ResourceExhaustedStatus`` with reason OVERLOADED, immediately if no slot is
-        expected in time.
+        Raises ``ResourceExhaustedStatus`` with reason OVERLOADED, immediately if the answer may
+        not wait.
         """
         self.check(deadline, resumed=resumed)
         waiting = self._resumed if resumed else self._new
@@ -123,13 +127,13 @@ class Entrance:
     async def _turn(self, waiting: FairQueue[Turn], deadline: float) -> Slot:
         """Return the slot when the answer is admitted; raises as ``slot`` does.
 
-        One whose patience ends is admitted over the room, as far as resumed answers are: it was let
-        in to wait because a place was expected for it.
+        A new one whose patience ends is admitted over the room, as far as resumed answers are: it
+        was let in to wait because a place was expected for it.
         """
         began, identity = _now(), caller.identity()
         patience_s = self._admission.patience_s(deadline - began)
         turn: Turn = asyncio.get_running_loop().create_future()
-        self._make_place(began)
+        self._make_place(waiting, began)
         waiting.append(identity, turn)
         try:
             async with asyncio.timeout(patience_s):
@@ -139,7 +143,8 @@ class Entrance:
             if not isinstance(error, TimeoutError):
                 raise
             if _now() >= deadline or not self._admission.fits(self.room(_now()), resumed=True):
-                raise self._overload(patience_s) from None
+                resumed = waiting is self._resumed
+                raise self._overload(patience_s, resumed=resumed) from None
             slot = self._begin(identity)
         if slot is None:
             raise self._overload(_now() - began)
@@ -165,26 +170,29 @@ class Entrance:
     def _turn_away(self, size: int, now: float) -> None:
         """Refuse the answers that would wait in vain, from the last."""
         while self._new and self._admission.is_hopeless(self.num_waiting - 1, size, now):
-            self._refuse_last()
+            _refuse_last(self._new)
 
-    def _make_place(self, now: float) -> None:
-        """Refuse a new answer if one more than may wait is about to."""
-        if self._new and self.num_waiting >= self._admission.most_waiting(self.room(now), now):
-            self._refuse_last()
+    def _make_place(self, waiting: FairQueue[Turn], now: float) -> None:
+        """Refuse an answer if one more than may wait is about to, in ``waiting``."""
+        if waiting is self._resumed and len(waiting) >= MAX_RESUMED_WAITING:
+            _refuse_last(waiting)
+        elif self._new and self.num_waiting >= self._admission.most_waiting(self.room(now), now):
+            _refuse_last(self._new)
 
-    def _refuse_last(self) -> None:
-        turn = self._new.pop_longest()
-        if not turn.done():
-            turn.set_result(None)
-
-    def _overload(self, wait_s: float) -> ResourceExhaustedStatus:
-        size = self.room(_now())
-        return self._admission.overload(size, self.num_waiting, wait_s, self._die()).error()
+    def _overload(self, wait_s: float, *, resumed: bool = False) -> ResourceExhaustedStatus:
+        told = self.room(_now()), self.num_waiting, wait_s, self._die()
+        return self._admission.overload(*told, resumed=resumed).error()
 
     def _give_up(self, waiting: FairQueue[Turn], identity: str, turn: Turn) -> None:
         is_decided = not waiting.remove(identity, turn)
         if is_decided and not turn.cancelled() and (slot := turn.result()):
             slot.leave()  # admitted at the last moment
+
+
+def _refuse_last(waiting: FairQueue[Turn]) -> None:
+    turn = waiting.pop_longest()
+    if not turn.done():
+        turn.set_result(None)
 
 
 def _now() -> float:

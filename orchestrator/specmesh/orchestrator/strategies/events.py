@@ -86,8 +86,9 @@ class Capacity:
     ``heads_s`` is the time of one level with one token that the target's heads draft, None if it is
     unknown or there are no heads; ``heads_sibling_s`` what each further token adds;
     ``heads_depth`` the most levels that they draft, 0 without heads.
-    ``behind_s`` is the time by which each further token of a call falls behind its replica, more
-    and more of it waiting because the orchestrator can't keep up.
+    ``behind_s`` is the time for which a token waits to be read for each further token that calls
+    ask for, 0 where it hardly waits: where the orchestrator can't keep up, the tokens of all calls
+    wait in one line.
     ``hop_s`` is the time of a call besides queue and forward, there and back, and
     ``drafter_queue_s`` the time for which a draft waits.
     ``num_waiting`` is the number of answers, this one included, that wait for a replica one after

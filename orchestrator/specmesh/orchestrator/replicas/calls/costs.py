@@ -17,4 +17,5 @@ def read_cost(message: cost_pb2.ComputeCost, max_tokens: int | None = None) -> R
         num_batch_tokens=message.num_batch_tokens,
         num_worthwhile_calls=message.num_worthwhile_calls,
         grammar_s=message.grammar_ms / 1e3,
+        computed_at_s=message.computed_at_s,
     )

@@ -9,6 +9,7 @@ from specmesh.orchestrator.replicas.latencies.draft_times import DraftTimes
 from specmesh.orchestrator.replicas.latencies.observations import TimedDraft, TimedVerification
 from specmesh.orchestrator.replicas.latencies.patience import CallPatience
 from specmesh.orchestrator.replicas.latencies.prefill import LEAST_TOKENS, PrefillCost
+from specmesh.orchestrator.replicas.latencies.response_waits import ResponseWaits
 from specmesh.orchestrator.replicas.latencies.sliding import RunningMedian
 from specmesh.orchestrator.replicas.latencies.token_price import TokenPrice
 from specmesh.orchestrator.strategies.events import Capacity
@@ -23,7 +24,7 @@ DRAFT_FLOOR_SECONDS = 0.5
 """Shortest timeout of a message of a draft once latencies are known."""
 
 LEAST_BEHIND_SECONDS = 0.001
-"""What a further token falls behind by less, it does by chance."""
+"""A further token that waits less than this for each that its call asks for, waits by chance."""
 
 FIRST = 32
 """The number of first observations each of which counts at once."""
@@ -44,9 +45,9 @@ class Latencies:
         self.hop_s = RunningMedian()
         """Seconds of a verification besides those in its replica."""
         self._behind_s = RunningMedian()
-        """Seconds by which each further token of a call falls behind its replica."""
-        self._least_hop_s: dict[str, float] = {}
-        """The least such time of each replica, ``hop_s`` without any wait for other messages."""
+        """Seconds for which a further token waits to be read, for each that its call asks for."""
+        self.waits = ResponseWaits()
+        """How long responses waited to be read."""
         self.heads = DraftTimes()
         """What drafting takes the target's heads."""
         self.prefill = PrefillCost()
@@ -96,12 +97,6 @@ class Latencies:
                 *(cost.forward_s, cost.queue_s, verification.heads_s),
             )
         self.prefill.add(num_read, cost.forward_s)
-
-    def least_hop_s(self, replica: str, hop_s: float) -> float:
-        """Return the least seconds of a call to ``replica`` besides those in it, of which the
-        latest took ``hop_s``."""
-        least_s = self._least_hop_s[replica] = min(hop_s, self._least_hop_s.get(replica, hop_s))
-        return least_s
 
     def drafted(self, kind: str, draft: TimedDraft) -> None:
         """Learn from levels that a drafter of the model ``kind`` has answered."""
@@ -175,7 +170,7 @@ class Latencies:
         """Forget a process that is gone: its successor may be faster or slower."""
         for patience in (self.verifications, self.further, *self._drafts.values()):
             patience.forget(replica)
-        self._least_hop_s.pop(replica, None)
+        self.waits.forget(replica)
 
 
 def _rounded(seconds: float | None) -> float | None:

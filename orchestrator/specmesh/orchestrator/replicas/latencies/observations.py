@@ -27,6 +27,8 @@ class ReplicaCost(NamedTuple):
     """Calls that should share a forward at most; 0 if the replica knows no such bound."""
     grammar_s: float = 0.0
     """Time in which the call waited for its grammar to be compiled, before ``queue_s`` began."""
+    computed_at_s: float = 0.0
+    """When the last forward ended, by the replica's own clock; 0 if it was not reported."""
 
     def without_grammar(self, seconds: float) -> float:
         """Return the part of ``seconds`` that tells how fast and how busy the replica is."""
@@ -54,7 +56,7 @@ class TimedVerification(NamedTuple):
     is_further: bool = False
     """True if it is a further token of a call, for which the replica waited for nobody."""
     behind_s: float = 0.0
-    """The time by which the call has fallen behind its replica, for each of its further tokens."""
+    """The time for which it waited to be read, divided by the further tokens of its call."""
 
 
 @dataclass(frozen=True, slots=True)

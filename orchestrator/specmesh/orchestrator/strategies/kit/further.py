@@ -14,7 +14,7 @@ LONGEST_S: Final = 2.0
 LONGEST_BACKLOG_S: Final = 0.3
 """The longest time for which tokens may wait where the orchestrator can't keep up: without
 requests, nothing else would hold replicas back. It is more than admission bears
-(``MAX_OVERHEAD_MS``): rather fewer answers than shorter calls, which cost more."""
+(``MAX_OVERHEAD_MS``), so that fewer answers begin before calls become shorter and cost more."""
 
 
 def num_further(capacity: Capacity, num_tokens: int) -> int:

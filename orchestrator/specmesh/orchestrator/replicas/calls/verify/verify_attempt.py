@@ -100,12 +100,6 @@ class VerifyAttempt:
         """Further tokens that the call asks for."""
         self.num_verdicts = 0
         """Verdicts of the call before the one that is awaited."""
-        self.first_at = self.began
-        """The time of the first verdict."""
-        self.backlog_s = 0.0
-        """The time for which it had waited behind verdicts of other calls."""
-        self.made_s = 0.0
-        """The time that the replica has taken since the first verdict."""
         self._first_span_id = ""
 
     @property
@@ -190,8 +184,6 @@ class VerifyAttempt:
     def go_on(self, command: Verify, context: CommandContext) -> None:
         """Await the next of several responses: that to ``command``, as if it was sent now."""
         self.began = asyncio.get_running_loop().time()
-        if not self.is_further:
-            self.first_at = self.began
         self._command, self._context = command, context
         self._asked = self._verification()
         self.num_tokens, self.num_tree_tokens = context.num_committed, 0

@@ -37,16 +37,11 @@ class VerifyLearning:
         cost = read_cost(response.cost, attempt.num_held_tokens + attempt.num_sent_tokens)
         if self.num_cached_tokens is None:
             self.num_cached_tokens = response.cost.num_cached_tokens
+        waited_s = self._latencies.waits.add(attempt.peer.address, cost.computed_at_s, now)
         seconds, behind_s = now - began, 0.0
         if attempt.is_further:
-            attempt.made_s += cost.forward_s
-            late_s = now - attempt.first_at - attempt.made_s
-            # What waits before it is read counts as well.
-            seconds = cost.forward_s + max(0.0, attempt.backlog_s + late_s)
-            behind_s = max(0.0, late_s) / attempt.num_verdicts
-            behind_s += attempt.backlog_s / attempt.num_further
-        elif response.has_more:
-            attempt.backlog_s = self._backlog_s(attempt, response, cost, now)
+            seconds = cost.forward_s + waited_s
+            behind_s = waited_s / attempt.num_further
         self._admit(response, cost, seconds, now)
         return self._observe(attempt, response, cost, behind_s, now)
 
@@ -62,19 +57,6 @@ class VerifyLearning:
         and after ``num_late`` timed-out ones."""
         num_tokens = 1 if attempt.is_further else attempt.num_tokens
         return self._patience(attempt).given_up_after(num_tokens, num_ahead, num_late)
-
-    def _backlog_s(
-        self,
-        attempt: VerifyAttempt,
-        response: verifier_pb2.VerifyResponse,
-        cost: ReplicaCost,
-        now: float,
-    ) -> float:
-        """Return for how long the first verdict of ``attempt`` waited behind those of other calls,
-        each of which has asked for as many."""
-        replica_s = cost.queue_s + cost.forward_s + response.next_draft.cost.forward_ms / 1e3
-        hop_s = max(0.0, cost.without_grammar(now - attempt.began) - replica_s)
-        return hop_s - self._latencies.least_hop_s(attempt.peer.address, hop_s)
 
     def _observe(
         self,
