@@ -49,9 +49,8 @@ def test_who_could_not_be_answered_before_the_deadline_may_not_wait():
     admission = Admission(max_wait_s=5.0)
     now = at_work(admission, token_s=0.1, limit=40)
     assert admission.may_wait(0, SIZE, 8.5, now, resumed=False)
-    assert not admission.may_wait(
-        0, SIZE, 7.5, now, resumed=False
-    )  # 4 s to answer, twice 2 s to wait
+    # It takes 4 s to answer, and twice 2 s to wait.
+    assert not admission.may_wait(0, SIZE, 7.5, now, resumed=False)
 
 
 def test_an_answer_that_began_elsewhere_may_wait_however_long_the_running_ones_are():
