@@ -9,10 +9,10 @@ import pytest
 
 from specmesh.inference.model import ForwardSize
 from specmesh.verifier.worthwhile_calls import (
-    INTERVAL,
     LEAST_CALLS,
     LEAST_FORWARDS,
     MOST_CALLS,
+    MOST_INTERVAL,
     NUM_FORWARDS,
     WorthwhileCalls,
 )
@@ -24,7 +24,7 @@ def worthwhile(forwards: Iterable[tuple[int, float]]) -> int:
     """The estimate after ``forwards``, the last of them repeated until another estimate is due."""
     known = WorthwhileCalls()
     all_of_them = list(forwards)
-    for num_calls, milliseconds in (*all_of_them, *all_of_them[-1:] * INTERVAL):
+    for num_calls, milliseconds in (*all_of_them, *all_of_them[-1:] * MOST_INTERVAL):
         most = known.learn(ForwardSize(num_calls), milliseconds)
     return most if all_of_them else known.learn(ForwardSize(), 0.0)
 

@@ -72,8 +72,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         context: Context,  # noqa: ARG002
     ) -> verifier_pb2.VerifyResponse:
         """Return the verdict on one draft."""
-        async with aclosing(self._responses(request, further=False)) as responses:
-            return await anext(responses)
+        return await self._verdict(await self._read(request, further=False))
 
     async def VerifyEach(  # noqa: N802
         self,
@@ -105,9 +104,33 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
                 send(verifier_pb2.VerifyEachResponse(response=response))
 
     async def _responses(
-        self, request: verifier_pb2.VerifyRequest, *, further: bool = True
+        self, request: verifier_pb2.VerifyRequest
     ) -> AsyncGenerator[verifier_pb2.VerifyResponse, None]:
-        """Yield the verdict on the draft of ``request``, and then any ``further`` tokens."""
+        """Yield the verdict on the draft of ``request``, and then any further tokens."""
+        verification = await self._read(request)
+        if not verification.num_further:
+            yield await self._verdict(verification)
+            return
+        verdicts = FurtherTokens()
+        async with aclosing(self._engine.stream(verification.steps)) as responses:
+            async for response in responses:
+                if verdicts.number == 0:
+                    _finish_first(response, len(verification.prefix))
+                    verdicts.begin()
+                else:
+                    verdicts.record(_total_cost(response))
+                yield response
+
+    async def _verdict(self, verification: Verification) -> verifier_pb2.VerifyResponse:
+        """Return the verdict of a verification without further tokens."""
+        response = await self._engine.run(verification.steps)
+        _finish_first(response, len(verification.prefix))
+        return response
+
+    async def _read(
+        self, request: verifier_pb2.VerifyRequest, *, further: bool = True
+    ) -> Verification:
+        """Return what ``request`` asks for; without ``further`` tokens, it asks for none."""
         sampling = kept_sampling(request.sampling)
         tree = read_tree(request.tree, self._model.description.vocab_size)
         self._check_shape(tree)
@@ -122,13 +145,14 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         began = time.perf_counter()
         mask = await self._mask(sampling, prefix)
         grammar_ms = 0.0 if mask is None else (time.perf_counter() - began) * 1e3
-        verification = Verification(
+        return Verification(
             model=self._model,
             worthwhile_calls=self._worthwhile_calls,
             prefix=prefix,
             tree=tree,
             sampling=sampling,
             processor=LogitProcessor(sampling, prefix, mask),
+            grammar_ms=grammar_ms,
             distributions=distributions,
             num_bonus_candidates=num_bonus_candidates,
             num_top_logprobs=num_top_logprobs,
@@ -136,20 +160,6 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             next_draft=next_draft,
             num_further=num_further,
         )
-        if not num_further:
-            response = await self._engine.run(verification.steps)
-            _finish_first(response, len(prefix), grammar_ms)
-            yield response
-            return
-        verdicts = FurtherTokens()
-        async with aclosing(self._engine.stream(verification.steps)) as responses:
-            async for response in responses:
-                if verdicts.number == 0:
-                    _finish_first(response, len(prefix), grammar_ms)
-                    verdicts.begin()
-                else:
-                    verdicts.record(_total_cost(response))
-                yield response
 
     async def _mask(self, sampling: Sampling, prefix: Sequence[int]) -> TokenMask | None:
         if sampling.grammar is None:
@@ -182,13 +192,10 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             )
 
 
-def _finish_first(
-    response: verifier_pb2.VerifyResponse, num_prefix_tokens: int, grammar_ms: float
-) -> None:
+def _finish_first(response: verifier_pb2.VerifyResponse, num_prefix_tokens: int) -> None:
     """Complete the cost of a call's first response, and record it."""
     record_cost(_total_cost(response))
     round_to_blocks(response.cost, num_prefix_tokens)
-    response.cost.grammar_ms = grammar_ms
 
 
 def _total_cost(response: verifier_pb2.VerifyResponse) -> cost_pb2.ComputeCost:

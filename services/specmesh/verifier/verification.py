@@ -38,6 +38,8 @@ class Verification:
     tree: TokenTree
     sampling: Sampling
     processor: LogitProcessor
+    grammar_ms: float = 0.0
+    """The time that the grammar's mask took, part of the cost."""
     distributions: Mapping[int, Distribution] = field(default_factory=lambda: NO_DISTRIBUTIONS)
     num_bonus_candidates: int = 0
     num_top_logprobs: int | None = None
@@ -60,6 +62,7 @@ class Verification:
             cost.queue_ms = job.queue_ms
             cost.num_cached_tokens = sequence.num_cached_tokens
             cost.num_computed_tokens = sequence.num_computed_tokens
+            cost.grammar_ms = self.grammar_ms
             response = write_verdict(verdict, cost)
             if num_further:
                 yield from self._decode_on(job, sequence, own, response, num_further, kept)

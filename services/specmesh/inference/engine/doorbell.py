@@ -30,23 +30,29 @@ class Doorbell:
 
     def sleep(self) -> None:
         """Return after the next signal, or at once if there have been any."""
-        self._hear(None)
+        self._take(self._signals.get())
+        self.hear()
 
     def waited_for_another(self, num_ready: int) -> bool:
         """Wait for another call than the ``num_ready`` that there are; return False, at once, if
         the next forward should begin."""
-        self._hear(0.0)
+        self.hear()
         now = time.perf_counter()
         left_s = self._returns.awaited_until(num_ready, now) - now
         if left_s <= 0:
             return False
-        self._hear(left_s)
+        with suppress(queue.Empty):
+            self._take(self._signals.get(timeout=left_s))
         return True
 
+    def hear(self) -> None:
+        """Take in the signals that have come. Calls that are heard of before the callers of a
+        forward are told count as no replies to it."""
+        while not self._signals.empty():  # only this thread takes them out
+            self._take(self._signals.get())
+
     def forward_ended(self, num_rows: int | None, seconds: float) -> None:
-        """Record a forward of ``num_rows``; None if some calls need more than that one. To be
-        called before its callers are told: the calls that have come by then are no replies."""
-        self._hear(0.0)
+        """Record a forward of ``num_rows``; None if some calls need more than that one."""
         if num_rows is not None:
             self._returns.computed(num_rows, seconds)
 
@@ -54,12 +60,6 @@ class Doorbell:
         """Record that ``num_calls`` are answered at ``at``."""
         self._returns.answered(num_calls, at)
 
-    def _hear(self, patience_s: float | None) -> None:
-        """Take in the signals that have come, or else wait for one; None means for ever."""
-        with suppress(queue.Empty):
-            block = patience_s != 0.0
-            while True:
-                arrived_s = self._signals.get(block, patience_s)
-                if arrived_s is not None:
-                    self._returns.arrived(arrived_s)
-                block = False
+    def _take(self, arrived_s: float | None) -> None:
+        if arrived_s is not None:
+            self._returns.arrived(arrived_s)

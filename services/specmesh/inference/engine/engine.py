@@ -198,10 +198,12 @@ class Engine:
             forward_s = time.perf_counter() - began_s
             self._tell_if_crowded(running, model.max_batch)
             left = [job for job, each in zip(running, results, strict=True) if job.go_on(each)]
-            self._doorbell.forward_ended(_num_rows(results), forward_s)
-            self._doorbell.answered(len(running) - len(left), time.perf_counter())
+            self._doorbell.hear()  # the calls that have come by now are no replies
+            answered_s = time.perf_counter()
             # Only now, so that the event loop does not compete with the jobs for the interpreter.
             deliver(running)
+            self._doorbell.forward_ended(_num_rows(results), forward_s)
+            self._doorbell.answered(len(running) - len(left), answered_s)
             return left
         if len(running) == 1 or isinstance(results, Interrupted):
             return [job for job in running if job.throw(results)]
