@@ -12,8 +12,9 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from specmesh.cli.local.cores import available, place
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
-from specmesh.cli.local.models import RealModels
+from specmesh.cli.local.models import RealModels, WaitingModels
 from specmesh.cli.local.traces import Keep, TraceKeeping
 from specmesh.client import AsyncClient
 from specmesh.traces.store.query import Query
@@ -39,6 +40,16 @@ def ask(client, strategy, num_tokens=32, **options):
         ignore_end_of_text=True,
         **options,
     )
+
+
+def test_only_models_that_compute_get_cores_of_their_own(options, tmp_path):
+    waiting = WaitingModels(target_ms=40, drafter_ms=1, acceptance=0.8)
+
+    def placement(options):
+        return LocalMesh(options, tmp_path, print).placement
+
+    assert placement(options) == place(available(), num_verifiers=2, threads=1)
+    assert placement(replace(options, models=waiting)) == place((), num_verifiers=2, threads=1)
 
 
 async def test_a_mesh_answers_and_a_stream_outlives_its_orchestrator(

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from specmesh.cli.local.cores import Placement, available, place
-from specmesh.cli.local.models import Models
+from specmesh.cli.local.models import Models, WaitingModels
 from specmesh.cli.local.process import PORT, MissingPackage, ProcessSpec, StartError
 from specmesh.cli.local.redis import redis_spec
 from specmesh.cli.local.service import service_spec
@@ -79,7 +79,9 @@ class LocalMesh:
         self._options = options
         self._report = report
         self._tracing: Mapping[str, str] = {}
-        self._placement = place(available(), options.num_verifiers, options.threads)
+        # Models that wait leave their cores to others, so the system places all processes.
+        cores = () if isinstance(options.models, WaitingModels) else available()
+        self._placement = place(cores, options.num_verifiers, options.threads)
         self._exit_stack = AsyncExitStack()
         self._supervisor = Supervisor(
             directory,
