@@ -9,10 +9,11 @@ import pytest
 
 from specmesh.inference.model import ForwardSize
 from specmesh.verifier.worthwhile_calls import (
+    INTERVAL,
+    INTERVAL_MS,
     LEAST_CALLS,
     LEAST_FORWARDS,
     MOST_CALLS,
-    MOST_INTERVAL,
     NUM_FORWARDS,
     WorthwhileCalls,
 )
@@ -24,7 +25,7 @@ def worthwhile(forwards: Iterable[tuple[int, float]]) -> int:
     """The estimate after ``forwards``, the last of them repeated until another estimate is due."""
     known = WorthwhileCalls()
     all_of_them = list(forwards)
-    for num_calls, milliseconds in (*all_of_them, *all_of_them[-1:] * MOST_INTERVAL):
+    for num_calls, milliseconds in (*all_of_them, *all_of_them[-1:] * INTERVAL):
         most = known.learn(ForwardSize(num_calls), milliseconds)
     return most if all_of_them else known.learn(ForwardSize(), 0.0)
 
@@ -65,6 +66,19 @@ def test_a_forward_may_always_have_some_company(fixed_ms: float):
 @pytest.mark.parametrize("seen", [[], [(8, 20.0)], [(8, 20.0), (12, 30.0)]])
 def test_forwards_of_about_one_size_say_nothing_of_company(seen: list[tuple[int, float]]):
     assert worthwhile(seen) == NO_BOUND
+
+
+def test_quick_forwards_are_learnt_from_less_often_than_slow_ones():
+    def num_until_known(milliseconds: float) -> int:
+        known = WorthwhileCalls()
+        for number in range(1000):
+            calls = 32 if number % 2 else 8
+            if known.learn(ForwardSize(calls), calls * milliseconds) != NO_BOUND:
+                return number
+        return 1000
+
+    assert num_until_known(1.0) == INTERVAL
+    assert num_until_known(INTERVAL_MS / 2000) == pytest.approx(100, abs=2)
 
 
 def test_what_few_calls_took_is_remembered_under_a_load_whose_times_are_noise():

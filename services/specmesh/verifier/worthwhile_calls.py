@@ -23,9 +23,10 @@ LEAST_FORWARDS = 4
 QUICKEST_SHARE = 0.25
 """The share of these that counts: prompts that are read, pauses and other programs only make a
 forward longer."""
-LEAST_INTERVAL, MOST_INTERVAL = 8, 64
-"""Forwards between two estimates, one of which takes a tenth of a millisecond: an eighth of those
-so far, within these bounds."""
+INTERVAL = 8
+"""The fewest forwards between two estimates."""
+INTERVAL_MS = 50.0
+"""The least time of forwards between two estimates, one of which takes a tenth of a millisecond."""
 
 
 class WorthwhileCalls:
@@ -46,8 +47,9 @@ class WorthwhileCalls:
         self._latest = ForwardSize()
         self._latest_ms = inf
         self._num_forwards = 0
-        self._next_estimate = LEAST_INTERVAL
-        """The number of forwards after which the next estimate is made."""
+        """Forwards since the last estimate."""
+        self._forwards_ms = 0.0
+        """Their time."""
         self._most = 0
 
     def learn(self, forward: ForwardSize, milliseconds: float) -> int:
@@ -68,10 +70,10 @@ class WorthwhileCalls:
         self._by_size.setdefault(size, deque(maxlen=NUM_FORWARDS)).append((num_calls, milliseconds))
         self._changed.add(size)
         self._num_forwards += 1
-        if self._num_forwards >= self._next_estimate:
+        self._forwards_ms += milliseconds
+        if self._num_forwards >= INTERVAL and self._forwards_ms >= INTERVAL_MS:
             self._most = self._estimate()
-            interval = min(max(self._num_forwards // 8, LEAST_INTERVAL), MOST_INTERVAL)
-            self._next_estimate = self._num_forwards + interval
+            self._num_forwards, self._forwards_ms = 0, 0.0
 
     def _estimate(self) -> int:
         for size in self._changed:
