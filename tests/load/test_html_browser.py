@@ -18,6 +18,8 @@ from specmesh.load.transports.observation import RequestOutcome
 SIDES = ("top", "right", "bottom", "left")
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 ALL_DRAWN = "[...document.querySelectorAll('.plot')].every((each) => each.querySelector('canvas'))"
+PIXELS = "document.querySelector('#chart canvas').toDataURL()"
+HINTED = "document.getElementById('hint').checkVisibility()"
 IN_VIEW = "document.documentElement.scrollWidth <= innerWidth"
 
 
@@ -29,7 +31,8 @@ def browser():
 
 @pytest.fixture
 def opened(browser, tmp_path):
-    """Opens a page, which must complain of nothing and fetch nothing."""
+    """Opens a page, which must complain of nothing and fetch nothing, and waits for its charts:
+    each is drawn in a frame after it was given a size."""
 
     @contextmanager
     def open_(made, **options):
@@ -37,6 +40,7 @@ def opened(browser, tmp_path):
         write_page(file, made)
         size = {"viewport": {"width": 1200, "height": 900}}
         with driver.opened(browser, file.as_uri(), fetches=False, **{**size, **options}) as tab:
+            tab.wait_for_function(ALL_DRAWN)
             yield tab
 
     return open_
@@ -56,12 +60,21 @@ def figure(title):
 
 def pixels(tab):
     """What the marked chart looks like."""
-    return tab.evaluate("document.querySelector('#chart canvas').toDataURL()")
+    return tab.evaluate(PIXELS)
+
+
+def wait_for_pixels(tab, wanted):
+    """Wait until the marked chart looks like this."""
+    tab.wait_for_function(f"(wanted) => {PIXELS} === wanted", arg=wanted)
+
+
+def wait_for_other_pixels(tab, before):
+    """Wait until the marked chart looks otherwise."""
+    tab.wait_for_function(f"(before) => {PIXELS} !== before", arg=before)
 
 
 def test_a_chart_reads_out_what_is_under_the_pointer_and_toggles_its_lines(opened):
     with opened(page([("", run_report())])) as tab:
-        assert tab.evaluate(ALL_DRAWN)
         tab.evaluate(figure("TTFT"))
         value = "document.querySelector('#chart .value').textContent"
         assert tab.evaluate(value) == ""
@@ -74,10 +87,10 @@ def test_a_chart_reads_out_what_is_under_the_pointer_and_toggles_its_lines(opene
         before = pixels(tab)
         point_at(tab, "#chart .legend button", clicks=1)
         assert tab.evaluate("document.querySelector('#chart button').ariaPressed") == "false"
-        assert pixels(tab) != before
+        wait_for_other_pixels(tab, before)
         point_at(tab, "#chart .legend button", clicks=1)
         point_at(tab, "h1")
-        assert pixels(tab) == before
+        wait_for_pixels(tab, before)
 
         tab.evaluate("document.querySelector('#chart .u-over').focus()")
         tab.keyboard.press("ArrowRight")
@@ -92,23 +105,23 @@ def test_a_part_of_a_chart_is_zoomed_to_and_left_again(opened):
         tab.evaluate(figure("Under way"))
         whole = pixels(tab)
         drag(tab, "#chart .u-over", 0.4, 0.6)
-        assert pixels(tab) != whole
+        wait_for_other_pixels(tab, whole)
         since = "document.querySelector('#chart .at').textContent.split(' ')[1]"
         point_at(tab, "#chart .u-over", 0.01)
         assert float(tab.evaluate(since)) > 5
         point_at(tab, "#chart .u-over", 0.5, clicks=2)
-        assert pixels(tab) == whole
+        wait_for_pixels(tab, whole)
 
 
 def test_a_term_explains_itself_and_a_trace_is_copied(opened):
     with opened(page([("", run_report())])) as tab:
         point_at(tab, ".term")
-        assert tab.evaluate("document.getElementById('hint').checkVisibility()")
+        tab.wait_for_function(HINTED)
         assert "first token received − when the request was due" in tab.evaluate(
             "document.getElementById('hint').textContent"
         )
         point_at(tab, "h1")
-        assert not tab.evaluate("document.getElementById('hint').checkVisibility()")
+        tab.wait_for_function(f"!{HINTED}")
         point_at(tab, "td button", clicks=1)
         tab.wait_for_function("document.querySelector('td button').textContent !== 'copy'")
         assert tab.evaluate("document.querySelector('td code').textContent") == (
@@ -138,24 +151,23 @@ def test_dark_is_what_the_system_prefers_or_the_button_says(opened):
         settled(tab)
         dark = tab.evaluate(color("body"))
         assert dark != light
-        assert pixels(tab) != drawn
+        wait_for_other_pixels(tab, drawn)
         point_at(tab, ".head button", clicks=1)
         assert tab.evaluate(color("body")) == light
-        assert pixels(tab) == drawn
+        wait_for_pixels(tab, drawn)
 
 
 def test_a_phone_shows_all_without_scrolling_sideways(opened):
     phone = {"viewport": PHONE, "device_scale_factor": 2, "is_mobile": True, "has_touch": True}
     with opened(page([("", run_report())]), **phone) as tab:
         assert tab.evaluate(IN_VIEW)
-        assert tab.evaluate(ALL_DRAWN)
         widths = "[...document.querySelectorAll('.u-wrap')].map((each) => each.clientWidth)"
         assert all(200 < width <= 390 for width in tab.evaluate(widths))
         tab.evaluate(figure("Under way"))
         tap(tab, "#chart .u-over")
         assert tab.evaluate("document.querySelector('#chart .value').textContent") != ""
         tap(tab, ".term")
-        assert tab.evaluate("document.getElementById('hint').checkVisibility()")
+        tab.wait_for_function(HINTED)
 
 
 def test_it_is_printed_in_light_colors_in_the_width_of_the_paper(opened):
@@ -198,7 +210,6 @@ def test_what_there_is_nothing_of_is_left_out(opened):
             found = tab.evaluate(shown)
             assert found[: len(sections)] == sections
             assert not {"Latency", "Speculation"} & set(found)
-            assert tab.evaluate(ALL_DRAWN)
 
 
 def test_a_sweep_shows_each_of_its_runs(opened):
@@ -206,7 +217,6 @@ def test_a_sweep_shows_each_of_its_runs(opened):
         point(rate, strategy=name) for name in ("dsi", "autoregressive") for rate in (1.0, 2.0)
     ]
     with opened(page([("", sweep_report(points))])) as tab:
-        assert tab.evaluate(ALL_DRAWN)
         chosen = "document.querySelector('select').selectedOptions[0].textContent"
         assert tab.evaluate(chosen) == "dsi 1/s"
         row = "[...document.querySelectorAll('th button')][0].closest('tr').cells"
@@ -215,7 +225,7 @@ def test_a_sweep_shows_each_of_its_runs(opened):
         assert rates == [throughput.offered_per_s, throughput.answered_per_s]
         point_at(tab, "tbody tr:nth-child(4) th button", clicks=1)
         assert tab.evaluate(chosen) == "autoregressive 2/s"
-        assert tab.evaluate(ALL_DRAWN)
+        tab.wait_for_function(ALL_DRAWN)
         assert tab.evaluate(IN_VIEW)
 
 
