@@ -9,7 +9,7 @@ import sys
 import torch
 from torch import nn
 
-from specmesh.inference.models.cpu.linear import FP32_PACKED_FROM_TOKENS, PackedLinear, pack_linears
+from specmesh.inference.models.cpu.linear import PackedLinear, pack_linears
 
 NUM_WIDTHS = 200
 
@@ -35,12 +35,12 @@ def allocated_bytes() -> int:
     return int(told.uordblks + told.hblkhd)
 
 
-layers = nn.Sequential(nn.Linear(1024, 384, bias=False))
+layers = nn.Sequential(nn.Linear(1024, 384, bias=False, dtype=torch.bfloat16))
 pack_linears(layers)
 assert isinstance(layers[0], PackedLinear)
 with torch.inference_mode():
-    layers(torch.zeros(1, FP32_PACKED_FROM_TOKENS, 1024))
+    layers(torch.zeros(1, 1, 1024, dtype=torch.bfloat16))
     before = allocated_bytes()
     for width in range(NUM_WIDTHS):
-        layers(torch.zeros(1, FP32_PACKED_FROM_TOKENS + width, 1024))
+        layers(torch.zeros(1, 1 + width, 1024, dtype=torch.bfloat16))
 sys.stdout.write(f"{allocated_bytes() - before}\n")

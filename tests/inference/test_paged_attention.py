@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.inference.engine import forward_plan
 from specmesh.inference.engine.blocks.pool import NoRoom, TooLarge
 from specmesh.inference.model import Cancellation, ForwardRequest, Interrupted
-from specmesh.inference.models.cpu.linear import PackedLinear
 
 pytestmark = pytest.mark.numbers
 
@@ -153,38 +151,6 @@ def test_prefix_without_room_is_refused_and_nothing_is_lost(load):
     sequence.close(())
     model.open(TOKENS[50:90], NEVER, room=8).close(())
     assert model.pool.num_used == 0
-
-
-@pytest.mark.cpu_only("oneDNN packs them")
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        torch.float32,
-        pytest.param(
-            torch.bfloat16,
-            marks=pytest.mark.skipif(
-                not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN has no bf16 here"
-            ),
-        ),
-        pytest.param(
-            torch.float16,
-            marks=pytest.mark.skipif(
-                not torch.ops.mkldnn._is_mkldnn_fp16_supported(), reason="oneDNN has no fp16 here"
-            ),
-        ),
-    ],
-)
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("num_tokens", [0, 1, 3, 4, 17])
-@pytest.mark.parametrize("num_features", [80, 6000])
-def test_packed_linear_layer_computes_the_same(dtype, bias, num_tokens, num_features):
-    torch.manual_seed(1)
-    plain = nn.Linear(48, num_features, bias=bias, dtype=dtype)
-    inputs = torch.randn(1, num_tokens, 48, dtype=dtype)
-    with torch.inference_mode():
-        want, got = plain(inputs), PackedLinear(plain)(inputs)
-    assert got.shape == want.shape
-    torch.testing.assert_close(got, want)
 
 
 def test_prefix_left_out_of_a_full_chunk_keeps_the_forward_wanted(load):

@@ -16,17 +16,15 @@ from torch import Tensor
 from specmesh.decoding import prefix
 from specmesh.decoding.compiled import compilation, intrinsics
 from specmesh.decoding.compiled.choice import Team
-from specmesh.inference.engine.batch import Group, run_start
+from specmesh.inference.engine.batch import Group
 from specmesh.inference.engine.kv_store import KVShape, KVStore
 from specmesh.inference.models.cpu import attention_arithmetic as arithmetic
 from specmesh.inference.models.cpu import attention_kernel as kernel
 from specmesh.inference.models.cpu import attention_vectors as vectors
 from specmesh.inference.team import team_for
 
-_MOST_ROWS = 8
+_MOST_ROWS = 24
 """Up to so many queries to a KV head, compiled code is faster than a product of matrices."""
-_MOST_ROWS_COPIED = 24
-"""The same where KV would have to be copied out of its blocks for that."""
 _TYPES = frozenset({torch.float32, torch.bfloat16})
 """The types of KV that there is code for."""
 _Table = ctypes.c_int64 * kernel.NUM_FIELDS
@@ -44,9 +42,7 @@ def is_compiled(store: KVStore, group: Group, heads: int) -> bool:
     _, _, kv_heads, head_dim = store.kv.shape
     if not _has_code(head_dim, store.kv.dtype, store.kv.device) or heads % kv_heads:
         return False
-    is_run = len(group.blocks) == 1 and run_start(group.blocks[0]) is not None
-    most = _MOST_ROWS if is_run else _MOST_ROWS_COPIED
-    return heads // kv_heads * group.width <= most
+    return heads // kv_heads * group.width <= _MOST_ROWS
 
 
 class CompiledAttention:

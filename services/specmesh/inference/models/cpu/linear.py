@@ -1,27 +1,21 @@
-"""Linear layers in the layout that oneDNN computes in. They take most of a forward pass on a CPU.
+"""Linear layers in the layout that they are computed in. They take most of a forward on a CPU.
 
-Given plain weights, oneDNN converts their layout in every forward pass. Converted once, a layer
-takes the same time for one token as for sixteen, and about two thirds of the time in bf16 and fp16.
-In fp32 MKL computes with plain weights, which is faster, except where MKL converts their layout as
-well and they don't fit in a core's cache.
+Given plain weights in bf16 or fp16, oneDNN converts their layout in every forward pass. Converted
+once, a layer takes the same time for one token as for sixteen, and about two thirds of the time.
+In fp32 our own code is faster (``panel_linear.py``).
 """
 
 from __future__ import annotations
 
 import os
-import sys
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
+from specmesh.inference.models.cpu.panel_linear import PanelLinear, best_tile
 from specmesh.inference.models.cpu.replace import replace
 
 DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})
-
-FP32_PACKED_FROM_TOKENS = 4
-FP32_PACKED_FROM_BYTES = 1 << 20
-"""Below this size, or with few tokens and any weights, MKL is faster."""
 
 TYPICAL_TOKENS = 8
 """The number of tokens for which oneDNN chooses the layout; it works for any number."""
@@ -37,7 +31,7 @@ are in use at a time."""
 
 
 class PackedLinear(nn.Module):
-    """A replacement for ``nn.Linear``, without gradients."""
+    """A replacement for ``nn.Linear`` that oneDNN computes, without gradients."""
 
     def __init__(self, plain: nn.Linear) -> None:
         super().__init__()
@@ -45,30 +39,16 @@ class PackedLinear(nn.Module):
         self._bias = None if plain.bias is None else plain.bias.detach().clone()
         self.out_features = plain.out_features
         weight = plain.weight.detach()
-        self._plain_below = plain_below(weight)
-        self._plain = weight if self._plain_below else None
-        self._packed: Tensor | None = None
-        if self._plain_below < sys.maxsize:
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, TYPICAL_TOKENS)
+        self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, TYPICAL_TOKENS)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Map ``[1, tokens, in_features]`` to ``[1, tokens, out_features]``."""
-        num_tokens = input.shape[1]
-        if self._plain is not None and num_tokens < self._plain_below:
-            return linear(input, self._plain, self._bias)
-        if not num_tokens:  # oneDNN needs at least one token
+        if not input.shape[1]:  # oneDNN needs at least one token
             return input.new_empty((*input.shape[:-1], self.out_features))
         output: Tensor = torch.ops.mkldnn._linear_pointwise(
             input, self._packed, self._bias, "none", [], ""
         )
         return output
-
-
-def plain_below(weight: Tensor) -> int:
-    """Return the number of tokens below which ``weight`` is used plain, not packed."""
-    if weight.dtype != torch.float32:
-        return 0
-    return FP32_PACKED_FROM_TOKENS if weight.nbytes >= FP32_PACKED_FROM_BYTES else sys.maxsize
 
 
 def packable_dtypes() -> frozenset[torch.dtype]:
@@ -85,20 +65,22 @@ def packable_dtypes() -> frozenset[torch.dtype]:
 
 def pack_linears(model: nn.Module) -> None:
     """Replace the plain linear layers of ``model`` where that is faster."""
-    dtypes = packable_dtypes()
-    if not dtypes:
-        return
+    dtypes, tile = packable_dtypes() - {torch.float32}, best_tile()
+    if tile is not None:
+        dtypes |= {torch.float32}
 
     def is_better_packed(weight: Tensor) -> bool:
         return weight.device.type == "cpu" and weight.dtype in dtypes
 
-    def packed(layer: nn.Module) -> PackedLinear | None:
-        if type(layer) is nn.Linear and is_better_packed(layer.weight):
-            return PackedLinear(layer)
-        return None
+    def packed(layer: nn.Module) -> nn.Module | None:
+        if type(layer) is not nn.Linear or not is_better_packed(layer.weight):
+            return None
+        if layer.weight.dtype == torch.float32 and tile is not None:
+            return PanelLinear(layer, tile)
+        return PackedLinear(layer)
 
     replace(model, packed)
     for parameter in model.parameters():
-        if is_better_packed(parameter) and not plain_below(parameter):
+        if is_better_packed(parameter):
             # It is a view of the file, and the file stays in memory while any view of it exists.
             parameter.data = parameter.data.clone()

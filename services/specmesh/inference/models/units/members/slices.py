@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from specmesh.inference.models.cpu.linear import TYPICAL_TOKENS, packable_dtypes, plain_below
+from specmesh.inference.models.cpu.linear import TYPICAL_TOKENS, packable_dtypes
 from specmesh.inference.models.units.plans.shares import GRANULE
 
 PREPARED = 8192
@@ -20,6 +20,8 @@ PREPARED = 8192
 
 PACKED_FROM_BYTES = 4 << 20
 """In float32 smaller layers are not packed: the overhead of one more block exceeds the gain."""
+FP32_PACKED_FROM_TOKENS = 4
+"""With fewer tokens MKL is faster in float32, whatever the size."""
 MAX_BLOCKS = 16
 """The approximate number of blocks of a packed layer whose blocks are one granule each."""
 
@@ -50,7 +52,7 @@ class Layers:
         self._layers.append((weight, bias))
         packable = weight.device.type == "cpu" and weight.dtype in self._dtypes
         packable &= weight.dtype != torch.float32 or weight.nbytes >= PACKED_FROM_BYTES
-        self._plain_below.append(plain_below(weight) if packable else sys.maxsize)
+        self._plain_below.append(_plain_below(weight) if packable else sys.maxsize)
         return len(self._layers) - 1
 
     def features(self, layer: int) -> int:
@@ -96,6 +98,11 @@ class Layers:
     def _pack(self, layer: int, first: int, end: int) -> Columns:
         weight, bias = self._view(layer, first, end)
         return torch.ops.mkldnn._reorder_linear_weight(weight, TYPICAL_TOKENS), bias
+
+
+def _plain_below(weight: Tensor) -> int:
+    """Return the number of tokens below which ``weight`` is used plain, not packed."""
+    return FP32_PACKED_FROM_TOKENS if weight.dtype == torch.float32 else 0
 
 
 def blocks(first: int, end: int, granule: int) -> Iterator[tuple[int, int]]:

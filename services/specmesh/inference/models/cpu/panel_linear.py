@@ -1,0 +1,100 @@
+"""Linear layers in float32 by compiled code, which reads weights as fast as the memory allows.
+
+With 2 to 32 rows, as in a verification and in a crowd, libraries take up to twice that time: their
+code computes while the memory waits, and the other way round. Nor does a row's result depend here
+on how many others it shares the forward with.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from specmesh.decoding.compiled import compilation, intrinsics
+from specmesh.decoding.compiled.choice import Team
+from specmesh.inference.models.cpu import panel_kernel as kernel
+from specmesh.inference.models.cpu import panel_tiles as tiles
+from specmesh.inference.team import team_for
+
+
+class Tile(NamedTuple):
+    """The most rows of a tile, and its vectors of 16 columns: what fits in the registers."""
+
+    rows: int
+    vectors: int
+
+    @property
+    def columns(self) -> int:
+        """The columns of a panel."""
+        return self.vectors * tiles.LANES
+
+
+TILES: Final = {"AVX512": Tile(12, 2), "AVX2": Tile(6, 1)}
+"""By PyTorch's names of the instructions that processors have: those with 32 registers of 16
+numbers, and with 16 of 8. Without either, the library is faster."""
+_Table = ctypes.c_int64 * kernel.NUM_FIELDS
+
+
+def best_tile() -> Tile | None:
+    """Return the tile for this processor; None if the library is faster."""
+    return TILES.get(torch.backends.cpu.get_cpu_capability())
+
+
+class PanelLinear(nn.Module):
+    """A replacement for ``nn.Linear`` in float32, without gradients."""
+
+    def __init__(self, plain: nn.Linear, tile: Tile) -> None:
+        super().__init__()
+        # Not parameters: modules look these up slowly, and torch checks them for gradients.
+        self._bias = None if plain.bias is None else plain.bias.detach().clone()
+        self.in_features, self.out_features = plain.in_features, plain.out_features
+        self._panels = _panels(plain.weight.detach(), tile.columns)
+        self._padded = len(self._panels) * tile.columns
+        self._multiply = _code(tile).team.find
+        self._layer = (
+            *(0, len(self._panels)),
+            *(self._panels.data_ptr(), self.in_features, 4 * self._padded),
+        )
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """Map ``[1, tokens, in_features]`` to ``[1, tokens, out_features]``."""
+        num_rows = input.shape[1]
+        if input.stride(2) != 1:
+            input = input.contiguous()  # noqa: A001
+        output = torch.empty((1, num_rows, self._padded), dtype=torch.float32)
+        strides = 4 * input.stride(1), output.data_ptr(), num_rows
+        if num_rows:
+            self._multiply(_Table(*self._layer, input.data_ptr(), *strides))
+        if self._padded != self.out_features:
+            output = output[..., : self.out_features].contiguous()
+        return output if self._bias is None else output.add_(self._bias)
+
+
+class _Code(NamedTuple):
+    """The threads that multiply, and what must live as long as their code."""
+
+    team: Team
+    kept: object
+
+
+@cache
+def _code(tile: Tile) -> _Code:
+    files = [Path(str(module.__file__)) for module in (compilation, intrinsics, tiles, kernel)]
+    function = compilation.compiled(kernel.multiply_for(*tile), files)
+    return _Code(team_for(function.address), function)
+
+
+def _panels(weight: Tensor, num_columns: int) -> Tensor:
+    """Return ``weight`` ``[out_features, in_features]`` as ``[panels, in_features, columns]``, the
+    last one padded by zeros."""
+    num_outputs, num_features = weight.shape
+    num_panels = -(-num_outputs // num_columns)
+    panels = weight.new_zeros((num_panels, num_features, num_columns))
+    for panel, rows in zip(panels, torch.split(weight, num_columns), strict=True):
+        panel[:, : len(rows)] = rows.T
+    return panels

@@ -1,0 +1,166 @@
+"""The innermost loop of a product of matrices, in LLVM's own words: a tile stays in registers.
+
+A tile is a few rows of the result with a panel of its columns. For each feature its sums are
+multiplied and added to at once, so that the weight is read once for all rows of the tile (the
+micro-kernel of Goto and van de Geijn 2008). Each sum is taken feature by feature, whatever the
+number of rows: a row's result does not depend on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from llvmlite import ir
+from numba import extending
+from numba.core import cgutils, types
+
+LANES: Final = 16
+"""The float32 of a vector, which LLVM divides into as many registers as the processor needs."""
+_LINE_BYTES: Final = 64
+_READ, _SECOND_CACHE, _DATA = 0, 2, 1
+
+_FLOAT, _BYTE, _WORD, _SIZE = ir.FloatType(), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_VECTOR = ir.VectorType(_FLOAT, LANES)
+_untyped_cgutils: Any = cgutils
+_untyped_types: Any = types
+_literal_intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic(
+    prefer_literal=True
+)
+
+
+class Part(NamedTuple):
+    """Some rows and features of a product, for one panel: addresses, and strides in bytes."""
+
+    inputs: int
+    input_stride: int
+    weights: int
+    num_features: int
+    outputs: int
+    output_stride: int
+    num_rows: int
+    is_first: bool
+    """True if the outputs are to be begun with these features, and not to be added to."""
+    wanted: int
+    """What is to come from memory meanwhile, from here on."""
+    wanted_stride: int
+    """The bytes of that for each feature."""
+
+
+@_literal_intrinsic
+def add_tile(_typing: Any, part: Any, rows: Any, vectors: Any) -> tuple[Any, Any] | None:
+    """Compute a ``Part`` of up to ``rows`` rows, with panels of so many ``vectors``: two constants.
+    Weights are ``[features, columns]``."""
+    if not isinstance(rows, types.IntegerLiteral) or not isinstance(vectors, types.IntegerLiteral):
+        return None
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        values = _untyped_cgutils.unpack_tuple(builder, arguments[0], len(Part._fields))
+        end = builder.append_basic_block("end")
+        choice = builder.switch(values[Part._fields.index("num_rows")], end)
+        for count in range(1, rows.literal_value + 1):
+            block = builder.append_basic_block(f"rows{count}")
+            choice.add_case(_SIZE(count), block)
+            builder.position_at_end(block)
+            _Tile(builder, values, count, vectors.literal_value).compute()
+            builder.branch(end)
+        builder.position_at_end(end)
+        return _context.get_dummy_value()
+
+    return types.void(part, rows, vectors), generate
+
+
+class _Tile:
+    """Writes the code for a tile of ``num_rows``."""
+
+    def __init__(
+        self, builder: Any, values: Sequence[Any], num_rows: int, num_vectors: int
+    ) -> None:
+        self._builder = builder
+        self._part = Part(*values)
+        self._num_vectors = num_vectors
+        self._sums = [
+            [_untyped_cgutils.alloca_once(builder, _VECTOR) for _ in range(num_vectors)]
+            for _ in range(num_rows)
+        ]
+
+    def compute(self) -> None:
+        builder, part = self._builder, self._part
+        inputs = self._rows(part.inputs, part.input_stride)
+        outputs = self._rows(part.outputs, part.output_stride)
+        with builder.if_else(builder.trunc(part.is_first, ir.IntType(1))) as (begin, go_on):
+            with begin:
+                for each in self._each_sum():
+                    builder.store(ir.Constant(_VECTOR, None), each)
+            with go_on:
+                self._move(outputs, is_read=True)
+        zero, one = _SIZE(0), _SIZE(1)
+        loop = _untyped_cgutils.for_range_slice(builder, zero, part.num_features, one)
+        with loop as (feature, _):
+            self._ask_for(feature)
+            self._add_feature(feature, inputs)
+        self._move(outputs, is_read=False)
+
+    def _add_feature(self, feature: Any, inputs: Sequence[Any]) -> None:
+        builder = self._builder
+        first = builder.mul(feature, _SIZE(self._num_vectors * LANES))
+        weights = builder.gep(_pointer(builder, self._part.weights, _FLOAT), [first])
+        columns = [self._vector(weights, number) for number in range(self._num_vectors)]
+        loaded = [builder.load(column, align=4) for column in columns]
+        for row, sums in zip(inputs, self._sums, strict=True):
+            factor = _splat(builder, builder.load(builder.gep(row, [feature])))
+            for weight, each in zip(loaded, sums, strict=True):
+                builder.store(_fused(builder, factor, weight, builder.load(each)), each)
+
+    def _ask_for(self, feature: Any) -> None:
+        builder, address = self._builder, _BYTE.as_pointer()
+        request = _untyped_cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [address, _WORD, _WORD, _WORD]),
+            "llvm.prefetch.p0i8",
+        )
+        first = builder.add(self._part.wanted, builder.mul(feature, self._part.wanted_stride))
+        for number in range(self._num_vectors * LANES * 4 // _LINE_BYTES):
+            line = _pointer(builder, builder.add(first, _SIZE(number * _LINE_BYTES)), _BYTE)
+            builder.call(request, [line, *map(_WORD, (_READ, _SECOND_CACHE, _DATA))])
+
+    def _move(self, outputs: Sequence[Any], *, is_read: bool) -> None:
+        for row, sums in zip(outputs, self._sums, strict=True):
+            for number, each in enumerate(sums):
+                place = self._vector(row, number)
+                source, target = (place, each) if is_read else (each, place)
+                self._builder.store(self._builder.load(source, align=4), target, align=4)
+
+    def _rows(self, address: Any, stride: Any) -> list[Any]:
+        builder = self._builder
+        return [
+            _pointer(builder, builder.add(address, builder.mul(stride, _SIZE(number))), _FLOAT)
+            for number in range(len(self._sums))
+        ]
+
+    def _each_sum(self) -> list[Any]:
+        return [each for sums in self._sums for each in sums]
+
+    def _vector(self, row: Any, number: int) -> Any:
+        builder = self._builder
+        first = builder.gep(row, [_SIZE(number * LANES)])
+        return builder.bitcast(first, _VECTOR.as_pointer())
+
+
+def _pointer(builder: Any, address: Any, kind: Any) -> Any:
+    return builder.inttoptr(address, kind.as_pointer())
+
+
+def _fused(builder: Any, one: Any, other: Any, added: Any) -> Any:
+    """Return ``one * other + added``, rounded once."""
+    kind = ir.FunctionType(_VECTOR, [_VECTOR, _VECTOR, _VECTOR])
+    name = f"llvm.fma.v{LANES}f32"
+    fused = _untyped_cgutils.get_or_insert_function(builder.module, kind, name)
+    return builder.call(fused, [one, other, added])
+
+
+def _splat(builder: Any, number: Any) -> Any:
+    """Return a vector of the same number."""
+    single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, _WORD(0))
+    places = ir.Constant(ir.VectorType(_WORD, LANES), None)
+    return builder.shuffle_vector(single, ir.Constant(_VECTOR, ir.Undefined), places)
