@@ -22,17 +22,22 @@ def prefetch(_typing: Any, array: Any, _at: Any) -> tuple[Any, Any]:
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         data = context.make_array(array)(context, builder, arguments[0]).data
-        address, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        request = _untyped_cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(ir.VoidType(), [address, number, number, number]),
-            "llvm.prefetch.p0i8",
-        )
-        element = builder.bitcast(builder.gep(data, [arguments[1]]), address)
-        builder.call(request, [element, *map(number, (_READ, _SECOND_CACHE, _DATA))])
+        ask_for(builder, builder.gep(data, [arguments[1]]))
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate
+
+
+def ask_for(builder: Any, pointer: Any) -> None:
+    """Write the code of ``prefetch`` for what ``pointer`` points at."""
+    address, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+    request = _untyped_cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(ir.VoidType(), [address, number, number, number]),
+        "llvm.prefetch.p0i8",
+    )
+    element = builder.bitcast(pointer, address)
+    builder.call(request, [element, *map(number, (_READ, _SECOND_CACHE, _DATA))])
 
 
 @_intrinsic

@@ -6,7 +6,7 @@ import ctypes
 import struct
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +15,12 @@ from torch import Tensor
 
 from specmesh.decoding import prefix
 from specmesh.decoding.compiled import compilation, intrinsics
-from specmesh.decoding.compiled.choice import Team
 from specmesh.inference.engine.batch import Group
 from specmesh.inference.engine.kv_store import KVShape, KVStore
 from specmesh.inference.models.cpu import attention_arithmetic as arithmetic
 from specmesh.inference.models.cpu import attention_kernel as kernel
 from specmesh.inference.models.cpu import attention_vectors as vectors
-from specmesh.inference.team import team_for
+from specmesh.inference.team import TeamCode, compiled_for_team
 
 _MOST_ROWS = 24
 """Up to so many queries to a KV head, compiled code is faster than a product of matrices."""
@@ -101,25 +100,17 @@ class CompiledAttention:
         return out.to(self._dtype)
 
 
-class _Code(NamedTuple):
-    """The threads that attend, and what must live as long as their code."""
-
-    team: Team
-    kept: object
-
-
 def _has_code(head_dim: int, dtype: torch.dtype, device: torch.device) -> bool:
     return device.type == "cpu" and dtype in _TYPES and head_dim % vectors.LANES == 0
 
 
 @cache
-def _code(dtype: torch.dtype) -> _Code:
+def _code(dtype: torch.dtype) -> TeamCode:
     """Return the code for KV of this type."""
     modules = (compilation, intrinsics, prefix, vectors, arithmetic, kernel)
     attend = kernel.attend_for(dtype == torch.bfloat16)
     files = [Path(str(module.__file__)) for module in modules]
-    function = compilation.compiled(attend, files, arithmetic.FASTMATH)
-    return _Code(team_for(function.address), function)
+    return compiled_for_team(attend, files, arithmetic.FASTMATH)
 
 
 def _address(array: NDArray[Any], dtype: type[np.generic]) -> int:

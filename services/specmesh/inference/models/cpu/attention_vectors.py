@@ -62,13 +62,13 @@ def add_products(
         weight_data, _ = _data(context, builder, weights, arguments[1])
         row_data = _rows(context, builder, values, arguments[3], arguments[4], NUM_VALUES)
         splats = [
-            _splat(builder, builder.load(builder.gep(weight_data, [at])))
+            splat(builder, builder.load(builder.gep(weight_data, [at])))
             for at in (builder.add(arguments[2], _SIZE(number)) for number in range(NUM_VALUES))
         ]
         with _vectors(builder, size) as (at, _):
             total = _load(builder, result_data, at)
-            for data, splat in zip(row_data, splats, strict=True):
-                total = _multiplied(builder, splat, _load(builder, data, at), total)
+            for data, weight in zip(row_data, splats, strict=True):
+                total = _multiplied(builder, weight, _load(builder, data, at), total)
             builder.store(total, _vector_at(builder, result_data, at, _VECTOR), align=4)
         return context.get_dummy_value()
 
@@ -133,7 +133,7 @@ def _sum(builder: Any, vector: Any) -> Any:
     return builder.call(added, [_FLOAT(0.0), vector], fastmath=("reassoc",))
 
 
-def _splat(builder: Any, number: Any) -> Any:
+def splat(builder: Any, number: Any) -> Any:
     """Return a vector of the same number."""
     single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, _WORD(0))
     places = ir.Constant(ir.VectorType(_WORD, LANES), None)

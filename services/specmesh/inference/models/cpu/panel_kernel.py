@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from specmesh.decoding.compiled.intrinsics import take_number
-from specmesh.inference.models.cpu.panel_tiles import LANES, Part, add_tile
+from specmesh.inference.models.cpu.attention_vectors import LANES
+from specmesh.inference.models.cpu.panel_tiles import TilePart, add_tile
 
 NUM_TAKEN, NUM_PANELS, WEIGHTS, NUM_FEATURES, OUTPUT_STRIDE = range(5)
 """The fields of the table that are a layer's: the units that threads have taken; the panels; the
@@ -60,7 +61,7 @@ def multiply_for(tile_rows: int, tile_vectors: int) -> Callable[[Any], None]:
                     row = begin + rows * tile // num_tiles
                     ahead = block_bytes + block_bytes * tile // num_tiles
                     add_tile(
-                        Part(
+                        TilePart(
                             table[INPUTS] + row * stride + feature * _FLOAT_BYTES,
                             stride,
                             block_weights,

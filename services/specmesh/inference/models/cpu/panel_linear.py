@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from specmesh.decoding.compiled import compilation, intrinsics
-from specmesh.decoding.compiled.choice import Team
+from specmesh.inference.models.cpu import attention_vectors as vectors
 from specmesh.inference.models.cpu import panel_kernel as kernel
 from specmesh.inference.models.cpu import panel_tiles as tiles
-from specmesh.inference.team import team_for
+from specmesh.inference.team import TeamCode, compiled_for_team
 
 
 class Tile(NamedTuple):
@@ -31,7 +31,7 @@ class Tile(NamedTuple):
     @property
     def columns(self) -> int:
         """The columns of a panel."""
-        return self.vectors * tiles.LANES
+        return self.vectors * vectors.LANES
 
 
 TILES: Final = {"AVX512": Tile(12, 2), "AVX2": Tile(6, 1)}
@@ -75,18 +75,12 @@ class PanelLinear(nn.Module):
         return output if self._bias is None else output.add_(self._bias)
 
 
-class _Code(NamedTuple):
-    """The threads that multiply, and what must live as long as their code."""
-
-    team: Team
-    kept: object
-
-
 @cache
-def _code(tile: Tile) -> _Code:
-    files = [Path(str(module.__file__)) for module in (compilation, intrinsics, tiles, kernel)]
-    function = compilation.compiled(kernel.multiply_for(*tile), files)
-    return _Code(team_for(function.address), function)
+def _code(tile: Tile) -> TeamCode:
+    files = [
+        Path(str(module.__file__)) for module in (compilation, intrinsics, vectors, tiles, kernel)
+    ]
+    return compiled_for_team(kernel.multiply_for(*tile), files)
 
 
 def _panels(weight: Tensor, num_columns: int) -> Tensor:

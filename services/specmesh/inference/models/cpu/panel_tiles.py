@@ -15,12 +15,13 @@ from llvmlite import ir
 from numba import extending
 from numba.core import cgutils, types
 
-LANES: Final = 16
-"""The float32 of a vector, which LLVM divides into as many registers as the processor needs."""
-_LINE_BYTES: Final = 64
-_READ, _SECOND_CACHE, _DATA = 0, 2, 1
+from specmesh.decoding.compiled.intrinsics import ask_for
+from specmesh.inference.models.cpu.attention_vectors import LANES, splat
 
-_FLOAT, _BYTE, _WORD, _SIZE = ir.FloatType(), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_LINE_BYTES: Final = 64
+_FLOAT_BYTES: Final = 4
+
+_FLOAT, _SIZE = ir.FloatType(), ir.IntType(64)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
 _untyped_cgutils: Any = cgutils
 _untyped_types: Any = types
@@ -29,7 +30,7 @@ _literal_intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extendi
 )
 
 
-class Part(NamedTuple):
+class TilePart(NamedTuple):
     """Some rows and features of a product, for one panel: addresses, and strides in bytes."""
 
     inputs: int
@@ -49,15 +50,15 @@ class Part(NamedTuple):
 
 @_literal_intrinsic
 def add_tile(_typing: Any, part: Any, rows: Any, vectors: Any) -> tuple[Any, Any] | None:
-    """Compute a ``Part`` of up to ``rows`` rows, with panels of so many ``vectors``: two constants.
-    Weights are ``[features, columns]``."""
+    """Compute a ``TilePart`` of up to ``rows`` rows, with panels of so many ``vectors``: two
+    constants. Weights are ``[features, columns]``."""
     if not isinstance(rows, types.IntegerLiteral) or not isinstance(vectors, types.IntegerLiteral):
         return None
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        values = _untyped_cgutils.unpack_tuple(builder, arguments[0], len(Part._fields))
+        values = _untyped_cgutils.unpack_tuple(builder, arguments[0], len(TilePart._fields))
         end = builder.append_basic_block("end")
-        choice = builder.switch(values[Part._fields.index("num_rows")], end)
+        choice = builder.switch(values[TilePart._fields.index("num_rows")], end)
         for count in range(1, rows.literal_value + 1):
             block = builder.append_basic_block(f"rows{count}")
             choice.add_case(_SIZE(count), block)
@@ -77,7 +78,7 @@ class _Tile:
         self, builder: Any, values: Sequence[Any], num_rows: int, num_vectors: int
     ) -> None:
         self._builder = builder
-        self._part = Part(*values)
+        self._part = TilePart(*values)
         self._num_vectors = num_vectors
         self._sums = [
             [_untyped_cgutils.alloca_once(builder, _VECTOR) for _ in range(num_vectors)]
@@ -108,21 +109,15 @@ class _Tile:
         columns = [self._vector(weights, number) for number in range(self._num_vectors)]
         loaded = [builder.load(column, align=4) for column in columns]
         for row, sums in zip(inputs, self._sums, strict=True):
-            factor = _splat(builder, builder.load(builder.gep(row, [feature])))
+            factor = splat(builder, builder.load(builder.gep(row, [feature])))
             for weight, each in zip(loaded, sums, strict=True):
                 builder.store(_fused(builder, factor, weight, builder.load(each)), each)
 
     def _ask_for(self, feature: Any) -> None:
-        builder, address = self._builder, _BYTE.as_pointer()
-        request = _untyped_cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(ir.VoidType(), [address, _WORD, _WORD, _WORD]),
-            "llvm.prefetch.p0i8",
-        )
+        builder = self._builder
         first = builder.add(self._part.wanted, builder.mul(feature, self._part.wanted_stride))
-        for number in range(self._num_vectors * LANES * 4 // _LINE_BYTES):
-            line = _pointer(builder, builder.add(first, _SIZE(number * _LINE_BYTES)), _BYTE)
-            builder.call(request, [line, *map(_WORD, (_READ, _SECOND_CACHE, _DATA))])
+        for at in range(0, self._num_vectors * LANES * _FLOAT_BYTES, _LINE_BYTES):
+            ask_for(builder, _pointer(builder, builder.add(first, _SIZE(at)), _FLOAT))
 
     def _move(self, outputs: Sequence[Any], *, is_read: bool) -> None:
         for row, sums in zip(outputs, self._sums, strict=True):
@@ -157,10 +152,3 @@ def _fused(builder: Any, one: Any, other: Any, added: Any) -> Any:
     name = f"llvm.fma.v{LANES}f32"
     fused = _untyped_cgutils.get_or_insert_function(builder.module, kind, name)
     return builder.call(fused, [one, other, added])
-
-
-def _splat(builder: Any, number: Any) -> Any:
-    """Return a vector of the same number."""
-    single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, _WORD(0))
-    places = ir.Constant(ir.VectorType(_WORD, LANES), None)
-    return builder.shuffle_vector(single, ir.Constant(_VECTOR, ir.Undefined), places)
