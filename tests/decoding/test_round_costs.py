@@ -112,6 +112,13 @@ def test_to_try_heads_delays_all_that_share_their_replica():
     assert costs.explored_s() == pytest.approx(0.2 + 50 * 0.1)
 
 
+def test_to_try_a_drafter_again_it_has_to_read_the_prefix():
+    costs = RoundCosts(1.0, 0.1, 0.05, alone_s=1.0)
+    reading = replace(costs, reading_s=3.0)
+    assert reading.explored_s(2) == pytest.approx(costs.explored_s(2) + 3.0)
+    assert reading.best_depth(0.9, 8) == costs.best_depth(0.9, 8)
+
+
 def test_drafts_are_no_longer_than_what_is_known_to_pay():
     costs = replace(alone(0.01), most_tokens=3.0)
     assert costs.best_depth(0.95, 64) == 3

@@ -76,7 +76,8 @@ class Capacity:
     parallelism, SP): all of them, or its share if calls don't share forwards. ``drafters`` are the
     different drafters, the preferred one first. ``target_s`` is the time of one verification, heads
     excluded, and ``drafter_s`` that of one drafted level with one token, in seconds; None until
-    measured. ``drafter_sibling_s`` is the time that each further token adds to such a level.
+    measured. ``drafter_sibling_s`` is the time that each further token adds to such a level, and
+    ``drafter_reading_s`` that of reading a prefix which is new to the drafter.
     ``target_alone_s`` is the time of a verification if none had draft tokens, and
     ``target_decoding_s`` that of a further one of such a call; ``target_token_s``
     the time that one more token takes from all answers together that wait for its replica, and
@@ -105,6 +106,7 @@ class Capacity:
     target_s: float | None = None
     drafter_s: float | None = None
     drafter_sibling_s: float = 0.0
+    drafter_reading_s: float = 0.0
     target_token_s: float = 0.0
     target_first_s: float = 0.0
     target_alone_s: float | None = None
@@ -133,6 +135,7 @@ class Capacity:
             period_s=self.period_s,
             hop_s=self.hop_s,
             queue_s=self.drafter_queue_s,
+            reading_s=self.drafter_reading_s,
             num_waiting=self.num_waiting,
         )
 

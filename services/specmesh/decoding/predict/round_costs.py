@@ -27,11 +27,12 @@ class RoundCosts:
     A verification takes ``target_s`` as drafts usually are, and ``alone_s`` if no call has any
     draft tokens. The target alone saves ``saved_s`` of that where it decodes on without a call for
     each token. Drafting another level with one token takes ``level_s``, and each further token of
-    a level ``sibling_s``. A call takes ``hop_s`` besides, and a draft waits for ``queue_s``. One
-    more draft token takes ``token_s`` in its verification: the sum of the times by which it delays
-    this answer and all others that wait for the same replica. The first one takes ``first_s``
-    besides: a small CPU is quickest at forwards of a single row, and a GPU is flat up to some
-    number of rows, so that the first tokens are cheaper than later ones.
+    a level ``sibling_s``. A call takes ``hop_s`` besides, a draft waits for ``queue_s``, and one
+    whose drafter has not read the prefix takes ``reading_s`` besides. One more draft token takes
+    ``token_s`` in its verification: the sum of the times by which it delays this answer and all
+    others that wait for the same replica. The first one takes ``first_s`` besides: a small CPU is
+    quickest at forwards of a single row, and a GPU is flat up to some number of rows, so that the
+    first tokens are cheaper than later ones.
 
     A replica that answers share begins a forward every ``period_s``; 0 stands for one that begins
     whenever this answer asks. A draft that is not ready when the other answers are waits for the
@@ -54,6 +55,7 @@ class RoundCosts:
     first_s: float = 0.0
     hop_s: float = 0.0
     queue_s: float = 0.0
+    reading_s: float = 0.0
     sibling_s: float = 0.0
     num_waiting: float = 1.0
     num_held: float = 1.0
@@ -72,9 +74,10 @@ class RoundCosts:
 
     def explored_s(self, depth: int = 1) -> float:
         """Return the time that a draft of ``depth`` levels with one token each takes from this
-        answer and others, none of which draft."""
+        answer and others, none of which draft, so that its drafter has the prefix to read."""
         held_s = (self.num_held - 1) * depth * self.level_s + 2 * self.rejoining_s
-        return max(0.0, self.round_s(depth) - self.decoding_s) + held_s
+        own_s = self.reading_s + self.round_s(depth) - self.decoding_s
+        return max(0.0, own_s) + held_s
 
     @property
     def holds_others(self) -> bool:

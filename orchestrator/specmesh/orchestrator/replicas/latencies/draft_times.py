@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specmesh.decoding.predict.forward_times import ForwardTimes
+from specmesh.orchestrator.replicas.latencies.sliding import RunningMedian
 
 
 class DraftTimes:
@@ -15,12 +16,26 @@ class DraftTimes:
 
     def __init__(self) -> None:
         self._levels = ForwardTimes()
+        self._reading_s = RunningMedian()
         self._is_known = False
 
     def add(self, num_levels: int, num_nodes: int, seconds: float) -> None:
         """Record that ``num_levels`` (at least 1) with ``num_nodes`` in all took ``seconds``."""
         self._levels.add(num_nodes / num_levels, seconds / num_levels)
         self._is_known = True
+
+    def add_with_prefix(self, num_levels: int, num_nodes: int, seconds: float) -> None:
+        """Record levels, as in ``add``, for which much of a prefix was read first. What that takes
+        is learnt once it is known what levels do."""
+        if self._is_known:
+            drafting_s = num_levels * self._levels.at(num_nodes / num_levels)
+            self._reading_s.add(max(0.0, seconds - drafting_s))
+
+    @property
+    def reading_s(self) -> float:
+        """The seconds that it takes to read a prefix which is new to the drafter; 0 until one was
+        read."""
+        return self._reading_s.value or 0.0
 
     @property
     def level_s(self) -> float | None:

@@ -101,8 +101,13 @@ class Latencies:
     def drafted(self, kind: str, draft: TimedDraft) -> None:
         """Learn from levels that a drafter of the model ``kind`` has answered."""
         self._num_new += 1
-        if draft.cost.forward_s > 0 and draft.num_levels and not draft.read_the_prefix:
-            self.drafter(kind).add(draft.num_levels, draft.num_nodes, draft.cost.forward_s)
+        if draft.cost.forward_s <= 0 or not draft.num_levels:
+            return
+        times, seen = self.drafter(kind), (draft.num_levels, draft.num_nodes, draft.cost.forward_s)
+        if draft.read_the_prefix:
+            times.add_with_prefix(*seen)
+        else:
+            times.add(*seen)
             self._drafter_queue_s[kind].add(draft.cost.queue_s)
 
     def capacity(
@@ -150,6 +155,7 @@ class Latencies:
             target_decoding_s=_rounded(decoding_s),
             drafter_s=self.drafter(kinds[0]).level_s if kinds else None,
             drafter_sibling_s=self.drafter(kinds[0]).sibling_s if kinds else 0.0,
+            drafter_reading_s=self.drafter(kinds[0]).reading_s if kinds else 0.0,
             target_token_s=self.price.token_s,
             target_first_s=self.price.first_s,
             most_tokens=self.price.most_tokens,
