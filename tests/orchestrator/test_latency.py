@@ -241,6 +241,16 @@ def test_wide_levels_tell_what_each_of_their_tokens_adds():
     assert (capacity.heads_s, capacity.heads_sibling_s) == pytest.approx((0.0015, 0.0005))
 
 
+def test_what_it_takes_to_read_a_prefix_is_told_apart_from_the_levels_drafted_after_it():
+    latencies, reading = Latencies(), ReplicaCost(forward_s=0.048, num_computed_tokens=300)
+    latencies.drafted("tiny", TimedDraft(4, 4, reading))
+    assert latencies.capacity(1, ["tiny"], 0, 1).drafter_reading_s == 0
+    latencies.drafted("tiny", TimedDraft(2, 2, ReplicaCost(forward_s=0.004)))
+    latencies.drafted("tiny", TimedDraft(4, 4, reading))
+    capacity = latencies.capacity(1, ["tiny"], 0, 1)
+    assert (capacity.drafter_s, capacity.drafter_reading_s) == pytest.approx((0.002, 0.04))
+
+
 @pytest.mark.parametrize("num_answers", [1, 16, 256])
 def test_capacity_follows_each_verification_at_first_and_later_as_many_as_there_are_answers(
     num_answers,
