@@ -78,6 +78,12 @@ BENCHMARKS = (
         "Time the choice and acceptance of tokens by the size of the vocabulary.",
     ),
     Program(
+        "bench linear",
+        "specmesh.bench.linear",
+        "inference",
+        "Time linear layers by the rows of a forward, beside MKL, oneDNN and the memory.",
+    ),
+    Program(
         "bench grammar",
         "specmesh.bench.grammar",
         "local",
