@@ -1,7 +1,7 @@
 """A product of matrices in float32, compiled by numba: made for few rows and large weights.
 
-Each thread takes one unit after the other, a panel of columns with some rows, until there is none
-left. With few rows the memory's bandwidth limits this, not arithmetic: so while the last tiles
+Each thread takes one unit after the other, consecutive panels of columns with some rows, until
+there is none left. With few rows the memory's bandwidth limits this, not arithmetic: so while tiles
 compute with some features of a panel, what comes next is asked for.
 """
 
@@ -18,9 +18,10 @@ NUM_TAKEN, NUM_PANELS, WEIGHTS, NUM_FEATURES, OUTPUT_STRIDE = range(5)
 """The fields of the table that are a layer's: the units that threads have taken; the panels; the
 address of the weights ``[panels, features, columns of a panel]``; and the bytes of a row of the
 result."""
-INPUTS, INPUT_STRIDE, OUTPUTS, NUM_ROWS, NUM_FIELDS = range(5, 10)
-"""Those of a product: the addresses of ``[rows, features]`` and of the result, the bytes between
-two rows of the former, and the rows; and the number of fields."""
+NUM_UNITS, INPUTS, INPUT_STRIDE, OUTPUTS, NUM_ROWS, NUM_FIELDS = range(5, 11)
+"""Those of a product: the units into which the panels are divided; the addresses of ``[rows,
+features]`` and of the result, the bytes between two rows of the former, and the rows; and the
+number of fields."""
 
 _MOST_FEATURES: Final = 384
 """The features that are multiplied by at a time: their part of a panel stays in a core's cache
@@ -44,18 +45,20 @@ def multiply_for(tile_rows: int, tile_vectors: int) -> Callable[[Any], None]:
         num_parts = (table[NUM_ROWS] + _MOST_ROWS - 1) // _MOST_ROWS
         while True:
             number = take_number(table)
-            if number >= table[NUM_PANELS] * num_parts:
+            if number >= table[NUM_UNITS] * num_parts:
                 return
-            part, panel = number // table[NUM_PANELS], number % table[NUM_PANELS]
+            part, unit = number // table[NUM_UNITS], number % table[NUM_UNITS]
             begin = table[NUM_ROWS] * part // num_parts
             rows = table[NUM_ROWS] * (part + 1) // num_parts - begin
             num_tiles = (rows + tile_rows - 1) // tile_rows
-            weights = table[WEIGHTS] + panel * num_features * line_bytes
-            outputs = table[OUTPUTS] + panel * line_bytes
-            for block in range(num_blocks):
+            first_panel = table[NUM_PANELS] * unit // table[NUM_UNITS]
+            end_panel = table[NUM_PANELS] * (unit + 1) // table[NUM_UNITS]
+            for place in range(first_panel * num_blocks, end_panel * num_blocks):
+                panel, block = place // num_blocks, place % num_blocks
                 feature = num_features * block // num_blocks
                 features = num_features * (block + 1) // num_blocks - feature
-                block_weights = weights + feature * line_bytes
+                weights = table[WEIGHTS] + (panel * num_features + feature) * line_bytes
+                outputs = table[OUTPUTS] + panel * line_bytes
                 block_bytes = features * line_bytes
                 for tile in range(num_tiles):
                     row = begin + rows * tile // num_tiles
@@ -64,13 +67,13 @@ def multiply_for(tile_rows: int, tile_vectors: int) -> Callable[[Any], None]:
                         TilePart(
                             table[INPUTS] + row * stride + feature * _FLOAT_BYTES,
                             stride,
-                            block_weights,
+                            weights,
                             features,
                             outputs + row * table[OUTPUT_STRIDE],
                             table[OUTPUT_STRIDE],
                             begin + rows * (tile + 1) // num_tiles - row,
                             block == 0,
-                            block_weights + (_AHEAD_BYTES if num_tiles == 1 else ahead),
+                            weights + (_AHEAD_BYTES if num_tiles == 1 else ahead),
                             line_bytes // num_tiles,
                         ),
                         tile_rows,

@@ -37,6 +37,9 @@ class Tile(NamedTuple):
 TILES: Final = {"AVX512": Tile(12, 2), "AVX2": Tile(6, 1)}
 """By PyTorch's names of the instructions that processors have: those with 32 registers of 16
 numbers, and with 16 of 8. Without either, the library is faster."""
+_UNITS_A_THREAD: Final = 4
+"""The units that a thread computes if all are equally fast. What is asked for at the end of a unit
+may be another thread's."""
 _Table = ctypes.c_int64 * kernel.NUM_FIELDS
 
 
@@ -55,7 +58,7 @@ class PanelLinear(nn.Module):
         self.in_features, self.out_features = plain.in_features, plain.out_features
         self._panels = _panels(plain.weight.detach(), tile.columns)
         self._padded = len(self._panels) * tile.columns
-        self._multiply = _code(tile).team.find
+        self._team = _code(tile).team
         self._layer = (
             *(0, len(self._panels)),
             *(self._panels.data_ptr(), self.in_features, 4 * self._padded),
@@ -69,7 +72,9 @@ class PanelLinear(nn.Module):
         output = torch.empty((1, num_rows, self._padded), dtype=torch.float32)
         strides = 4 * input.stride(1), output.data_ptr(), num_rows
         if num_rows:
-            self._multiply(_Table(*self._layer, input.data_ptr(), *strides))
+            threads = self._team.num_threads()
+            num_units = 1 if threads == 1 else min(_UNITS_A_THREAD * threads, len(self._panels))
+            self._team.find(_Table(*self._layer, num_units, input.data_ptr(), *strides))
         if self._padded != self.out_features:
             output = output[..., : self.out_features].contiguous()
         return output if self._bias is None else output.add_(self._bias)
