@@ -37,10 +37,12 @@ def multiply_for(tile_rows: int, tile_vectors: int) -> Callable[[Any], None]:
     """Return the function to compile for tiles of up to so many rows, and panels of so many vectors
     of 16 columns."""
     line_bytes = tile_vectors * LANES * _FLOAT_BYTES
+    rows_of_two, rows_of_four = tile_rows // 2, tile_rows // 4
 
     def multiply(table: Any) -> None:
         """Compute the units in ``table``, a pointer to int64, that no other thread takes."""
         num_features, stride = table[NUM_FEATURES], table[INPUT_STRIDE]
+        panel_bytes = num_features * line_bytes
         num_blocks = (num_features + _MOST_FEATURES - 1) // _MOST_FEATURES
         num_parts = (table[NUM_ROWS] + _MOST_ROWS - 1) // _MOST_ROWS
         while True:
@@ -50,34 +52,61 @@ def multiply_for(tile_rows: int, tile_vectors: int) -> Callable[[Any], None]:
             part, unit = number // table[NUM_UNITS], number % table[NUM_UNITS]
             begin = table[NUM_ROWS] * part // num_parts
             rows = table[NUM_ROWS] * (part + 1) // num_parts - begin
+            panel = table[NUM_PANELS] * unit // table[NUM_UNITS]
+            end = table[NUM_PANELS] * (unit + 1) // table[NUM_UNITS]
+            inputs = table[INPUTS] + begin * stride
+
+            # The memory delivers several panels sooner than one after the other.
+            while rows <= rows_of_two and panel + 2 <= end:
+                weights = table[WEIGHTS] + panel * panel_bytes
+                whole = TilePart(
+                    inputs,
+                    stride,
+                    weights,
+                    panel_bytes,
+                    num_features,
+                    table[OUTPUTS] + panel * line_bytes,
+                    table[OUTPUT_STRIDE],
+                    rows,
+                    True,
+                    weights + _AHEAD_BYTES,
+                    line_bytes,
+                )
+                if rows <= rows_of_four and panel + 4 <= end:
+                    add_tile(whole, rows_of_four, tile_vectors, 4)
+                    panel += 4
+                else:
+                    add_tile(whole, rows_of_two, tile_vectors, 2)
+                    panel += 2
+
             num_tiles = (rows + tile_rows - 1) // tile_rows
-            first_panel = table[NUM_PANELS] * unit // table[NUM_UNITS]
-            end_panel = table[NUM_PANELS] * (unit + 1) // table[NUM_UNITS]
-            for place in range(first_panel * num_blocks, end_panel * num_blocks):
+            for place in range(panel * num_blocks, end * num_blocks):
                 panel, block = place // num_blocks, place % num_blocks
                 feature = num_features * block // num_blocks
                 features = num_features * (block + 1) // num_blocks - feature
-                weights = table[WEIGHTS] + (panel * num_features + feature) * line_bytes
-                outputs = table[OUTPUTS] + panel * line_bytes
+                weights = table[WEIGHTS] + panel * panel_bytes + feature * line_bytes
+                outputs = table[OUTPUTS] + begin * table[OUTPUT_STRIDE] + panel * line_bytes
                 block_bytes = features * line_bytes
                 for tile in range(num_tiles):
-                    row = begin + rows * tile // num_tiles
+                    row = rows * tile // num_tiles
                     ahead = block_bytes + block_bytes * tile // num_tiles
                     add_tile(
                         TilePart(
-                            table[INPUTS] + row * stride + feature * _FLOAT_BYTES,
+                            inputs + row * stride + feature * _FLOAT_BYTES,
                             stride,
                             weights,
+                            panel_bytes,
                             features,
                             outputs + row * table[OUTPUT_STRIDE],
                             table[OUTPUT_STRIDE],
-                            begin + rows * (tile + 1) // num_tiles - row,
+                            rows * (tile + 1) // num_tiles - row,
                             block == 0,
                             weights + (_AHEAD_BYTES if num_tiles == 1 else ahead),
                             line_bytes // num_tiles,
                         ),
                         tile_rows,
                         tile_vectors,
+                        1,
                     )
 
     return multiply

@@ -31,11 +31,14 @@ _literal_intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extendi
 
 
 class TilePart(NamedTuple):
-    """Some rows and features of a product, for one panel: addresses, and strides in bytes."""
+    """Some rows and features of a product, for one panel or consecutive ones: addresses, and
+    strides in bytes."""
 
     inputs: int
     input_stride: int
     weights: int
+    panel_bytes: int
+    """The bytes between the weights of two panels."""
     num_features: int
     outputs: int
     output_stride: int
@@ -43,17 +46,20 @@ class TilePart(NamedTuple):
     is_first: bool
     """True if the outputs are to be begun with these features, and not to be added to."""
     wanted: int
-    """What is to come from memory meanwhile, from here on."""
+    """What of the weights is to come from memory meanwhile, from here on."""
     wanted_stride: int
     """The bytes of that for each feature."""
 
 
 @_literal_intrinsic
-def add_tile(_typing: Any, part: Any, rows: Any, vectors: Any) -> tuple[Any, Any] | None:
-    """Compute a ``TilePart`` of up to ``rows`` rows, with panels of so many ``vectors``: two
-    constants. Weights are ``[features, columns]``."""
-    if not isinstance(rows, types.IntegerLiteral) or not isinstance(vectors, types.IntegerLiteral):
+def add_tile(
+    _typing: Any, part: Any, rows: Any, vectors: Any, panels: Any
+) -> tuple[Any, Any] | None:
+    """Compute a ``TilePart`` of up to ``rows`` rows and so many ``panels`` of ``vectors`` each:
+    three constants. Weights are ``[panels, features, columns]``."""
+    if not all(isinstance(each, types.IntegerLiteral) for each in (rows, vectors, panels)):
         return None
+    width = vectors.literal_value, panels.literal_value
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         values = _untyped_cgutils.unpack_tuple(builder, arguments[0], len(TilePart._fields))
@@ -63,25 +69,33 @@ def add_tile(_typing: Any, part: Any, rows: Any, vectors: Any) -> tuple[Any, Any
             block = builder.append_basic_block(f"rows{count}")
             choice.add_case(_SIZE(count), block)
             builder.position_at_end(block)
-            _Tile(builder, values, count, vectors.literal_value).compute()
+            _Tile(builder, values, count, *width).compute()
             builder.branch(end)
         builder.position_at_end(end)
         return _context.get_dummy_value()
 
-    return types.void(part, rows, vectors), generate
+    return types.void(part, rows, vectors, panels), generate
 
 
 class _Tile:
     """Writes the code for a tile of ``num_rows``."""
 
     def __init__(
-        self, builder: Any, values: Sequence[Any], num_rows: int, num_vectors: int
+        self,
+        builder: Any,
+        values: Sequence[Any],
+        num_rows: int,
+        num_vectors: int,
+        num_panels: int,
     ) -> None:
         self._builder = builder
         self._part = TilePart(*values)
-        self._num_vectors = num_vectors
+        self._num_vectors, self._num_panels = num_vectors, num_panels
         self._sums = [
-            [_untyped_cgutils.alloca_once(builder, _VECTOR) for _ in range(num_vectors)]
+            [
+                _untyped_cgutils.alloca_once(builder, _VECTOR)
+                for _ in range(num_vectors * num_panels)
+            ]
             for _ in range(num_rows)
         ]
 
@@ -103,21 +117,25 @@ class _Tile:
         self._move(outputs, is_read=False)
 
     def _add_feature(self, feature: Any, inputs: Sequence[Any]) -> None:
-        builder = self._builder
+        builder, part = self._builder, self._part
+        factors = [splat(builder, builder.load(builder.gep(row, [feature]))) for row in inputs]
         first = builder.mul(feature, _SIZE(self._num_vectors * LANES))
-        weights = builder.gep(_pointer(builder, self._part.weights, _FLOAT), [first])
-        columns = [self._vector(weights, number) for number in range(self._num_vectors)]
-        loaded = [builder.load(column, align=4) for column in columns]
-        for row, sums in zip(inputs, self._sums, strict=True):
-            factor = splat(builder, builder.load(builder.gep(row, [feature])))
-            for weight, each in zip(loaded, sums, strict=True):
-                builder.store(_fused(builder, factor, weight, builder.load(each)), each)
+        for panel in range(self._num_panels):
+            address = builder.add(part.weights, builder.mul(part.panel_bytes, _SIZE(panel)))
+            weights = builder.gep(_pointer(builder, address, _FLOAT), [first])
+            for number in range(self._num_vectors):
+                weight = builder.load(self._vector(weights, number), align=4)
+                for factor, sums in zip(factors, self._sums, strict=True):
+                    each = sums[panel * self._num_vectors + number]
+                    builder.store(_fused(builder, factor, weight, builder.load(each)), each)
 
     def _ask_for(self, feature: Any) -> None:
-        builder = self._builder
-        first = builder.add(self._part.wanted, builder.mul(feature, self._part.wanted_stride))
-        for at in range(0, self._num_vectors * LANES * _FLOAT_BYTES, _LINE_BYTES):
-            ask_for(builder, _pointer(builder, builder.add(first, _SIZE(at)), _FLOAT))
+        builder, part = self._builder, self._part
+        first = builder.add(part.wanted, builder.mul(feature, part.wanted_stride))
+        for panel in range(self._num_panels):
+            start = builder.add(first, builder.mul(part.panel_bytes, _SIZE(panel)))
+            for at in range(0, self._num_vectors * LANES * _FLOAT_BYTES, _LINE_BYTES):
+                ask_for(builder, _pointer(builder, builder.add(start, _SIZE(at)), _FLOAT))
 
     def _move(self, outputs: Sequence[Any], *, is_read: bool) -> None:
         for row, sums in zip(outputs, self._sums, strict=True):
