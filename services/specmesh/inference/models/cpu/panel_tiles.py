@@ -8,7 +8,7 @@ number of rows: a row's result does not depend on the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from llvmlite import ir
@@ -117,17 +117,37 @@ class _Tile:
         self._move(outputs, is_read=False)
 
     def _add_feature(self, feature: Any, inputs: Sequence[Any]) -> None:
+        """Add the products with one feature. The fewer of weights and inputs are kept in registers,
+        of which there are too few for both."""
+        if len(inputs) > self._num_vectors * self._num_panels:
+            weights = list(self._weights(feature))
+            for row, sums in zip(inputs, self._sums, strict=True):
+                factor = self._input(row, feature)
+                for weight, each in zip(weights, sums, strict=True):
+                    self._add(factor, weight, each)
+        else:
+            factors = [self._input(row, feature) for row in inputs]
+            for column, weight in enumerate(self._weights(feature)):
+                for factor, sums in zip(factors, self._sums, strict=True):
+                    self._add(factor, weight, sums[column])
+
+    def _weights(self, feature: Any) -> Iterator[Any]:
+        """Load the weights of ``feature``, vector by vector."""
         builder, part = self._builder, self._part
-        factors = [splat(builder, builder.load(builder.gep(row, [feature]))) for row in inputs]
         first = builder.mul(feature, _SIZE(self._num_vectors * LANES))
         for panel in range(self._num_panels):
             address = builder.add(part.weights, builder.mul(part.panel_bytes, _SIZE(panel)))
             weights = builder.gep(_pointer(builder, address, _FLOAT), [first])
             for number in range(self._num_vectors):
-                weight = builder.load(self._vector(weights, number), align=4)
-                for factor, sums in zip(factors, self._sums, strict=True):
-                    each = sums[panel * self._num_vectors + number]
-                    builder.store(_fused(builder, factor, weight, builder.load(each)), each)
+                yield builder.load(self._vector(weights, number), align=4)
+
+    def _input(self, row: Any, feature: Any) -> Any:
+        builder = self._builder
+        return splat(builder, builder.load(builder.gep(row, [feature])))
+
+    def _add(self, factor: Any, weight: Any, total: Any) -> None:
+        builder = self._builder
+        builder.store(_fused(builder, factor, weight, builder.load(total)), total)
 
     def _ask_for(self, feature: Any) -> None:
         builder, part = self._builder, self._part
