@@ -75,6 +75,26 @@ def test_rows_may_lie_anywhere(tile):
 
 @needs_vectors
 @of_each_tile
+@pytest.mark.parametrize("shape", [(64,), (5, 64), (0, 64), (2, 3, 64), (0, 3, 64), (2, 1, 3, 64)])
+def test_rows_may_have_any_shape(tile, shape):
+    plain, _ = layer_and_inputs(0, 64, 40, bias=True, dtype=torch.float32)
+    inputs = torch.randn(shape)
+    with torch.inference_mode():
+        want, got = plain(inputs), PanelLinear(plain, tile)(inputs)
+    assert got.shape == want.shape
+    torch.testing.assert_close(got, want)
+
+
+@needs_vectors
+@pytest.mark.parametrize("inputs", [torch.zeros(1, 2, 63), torch.zeros(1, 2, 64).bfloat16()])
+def test_what_would_be_misread_is_refused(inputs):
+    plain, _ = layer_and_inputs(0, 64, 40, bias=True, dtype=torch.float32)
+    with pytest.raises(ValueError, match="inputs of 64 float32 are wanted"):
+        PanelLinear(plain, TILES["AVX2"])(inputs)
+
+
+@needs_vectors
+@of_each_tile
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_the_result_of_a_row_in_32_bits_does_not_depend_on_the_others(tile, num_threads):
     plain, inputs = layer_and_inputs(200, 500, 130, bias=True, dtype=torch.float32)

@@ -33,8 +33,8 @@ class DraftTimes:
 
     @property
     def reading_s(self) -> float:
-        """The seconds that it takes to read a prefix which is new to the drafter; 0 until one was
-        read."""
+        """The seconds that it usually takes to read a prefix which is new to the drafter, mostly a
+        whole prompt; 0 until one was read."""
         return self._reading_s.value or 0.0
 
     @property

@@ -75,9 +75,9 @@ def pack_linears(model: nn.Module) -> None:
     def packed(layer: nn.Module) -> nn.Module | None:
         if type(layer) is not nn.Linear or not is_better_packed(layer.weight):
             return None
-        if layer.weight.dtype == torch.float32 and tile is not None:
-            return PanelLinear(layer, tile)
-        return PackedLinear(layer)
+        if tile is None or layer.weight.dtype != torch.float32:
+            return PackedLinear(layer)
+        return PanelLinear(layer, tile)
 
     replace(model, packed)
     for parameter in model.parameters():

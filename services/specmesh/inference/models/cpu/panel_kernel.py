@@ -55,6 +55,7 @@ def multiply_for(tile_rows: int, tile_vectors: int) -> Callable[[Any], None]:
             panel = table[NUM_PANELS] * unit // table[NUM_UNITS]
             end = table[NUM_PANELS] * (unit + 1) // table[NUM_UNITS]
             inputs = table[INPUTS] + begin * stride
+            outputs = table[OUTPUTS] + begin * table[OUTPUT_STRIDE]
 
             # The memory delivers several panels sooner than one after the other.
             while rows <= rows_of_two and panel + 2 <= end:
@@ -65,7 +66,7 @@ def multiply_for(tile_rows: int, tile_vectors: int) -> Callable[[Any], None]:
                     weights,
                     panel_bytes,
                     num_features,
-                    table[OUTPUTS] + panel * line_bytes,
+                    outputs + panel * line_bytes,
                     table[OUTPUT_STRIDE],
                     rows,
                     True,
@@ -85,7 +86,6 @@ def multiply_for(tile_rows: int, tile_vectors: int) -> Callable[[Any], None]:
                 feature = num_features * block // num_blocks
                 features = num_features * (block + 1) // num_blocks - feature
                 weights = table[WEIGHTS] + panel * panel_bytes + feature * line_bytes
-                outputs = table[OUTPUTS] + begin * table[OUTPUT_STRIDE] + panel * line_bytes
                 block_bytes = features * line_bytes
                 for tile in range(num_tiles):
                     row = rows * tile // num_tiles
@@ -97,7 +97,7 @@ def multiply_for(tile_rows: int, tile_vectors: int) -> Callable[[Any], None]:
                             weights,
                             panel_bytes,
                             features,
-                            outputs + row * table[OUTPUT_STRIDE],
+                            outputs + row * table[OUTPUT_STRIDE] + panel * line_bytes,
                             table[OUTPUT_STRIDE],
                             rows * (tile + 1) // num_tiles - row,
                             block == 0,

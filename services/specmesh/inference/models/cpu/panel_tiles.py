@@ -24,7 +24,6 @@ _FLOAT_BYTES: Final = 4
 _FLOAT, _SIZE = ir.FloatType(), ir.IntType(64)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
 _untyped_cgutils: Any = cgutils
-_untyped_types: Any = types
 _literal_intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic(
     prefer_literal=True
 )
