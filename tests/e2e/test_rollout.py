@@ -53,7 +53,9 @@ class Mesh:
         ]
         # As long as a client may take to connect anew to the one that was restarted before.
         staying = ("--drain-delay-seconds", "1.5")
-        self.orchestrators = replicas("orchestrator", 2, *flags, *redis, *staying)
+        # A slow machine may have room for a few of the streams: the others wait for their turn.
+        waiting = ("--max-wait-seconds", "60")
+        self.orchestrators = replicas("orchestrator", 2, *flags, *redis, *staying, *waiting)
         self.orchestrators[1].flags += ("--drain-seconds", "0.1")  # it hands its answers over
         listed = ",".join(each.address for each in self.orchestrators)
         leaving = ("--drain-delay-seconds", "4")  # longer than an answer takes
