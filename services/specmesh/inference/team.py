@@ -4,32 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from specmesh.decoding.compiled.choice import Find, Team
-from specmesh.decoding.compiled.compilation import compiled
 
 _LIBRARIES = (None, "libgomp.so.1")
 """Where OpenMP may be: among what the whole process sees, or in PyTorch's own copy of GNU's."""
-
-
-class TeamCode(NamedTuple):
-    """A compiled function run by a ``team``, and what must live as long as its code."""
-
-    team: Team
-    kept: object
-
-
-def compiled_for_team(
-    function: Callable[[Any], None], files: Iterable[Path], fastmath: Collection[str] = ()
-) -> TeamCode:
-    """Return ``function`` compiled, run by the threads of ``team_for``; the other arguments are
-    those of ``compiled``."""
-    code = compiled(function, files, fastmath)
-    return TeamCode(team_for(code.address), code)
 
 
 def team_for(address: int) -> Team:

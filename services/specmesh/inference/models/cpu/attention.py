@@ -20,7 +20,7 @@ from specmesh.inference.engine.kv_store import KVShape, KVStore
 from specmesh.inference.models.cpu import attention_arithmetic as arithmetic
 from specmesh.inference.models.cpu import attention_kernel as kernel
 from specmesh.inference.models.cpu import attention_vectors as vectors
-from specmesh.inference.team import TeamCode, compiled_for_team
+from specmesh.inference.models.cpu.team_code import TeamCode, compiled_for_team
 
 _MOST_ROWS = 24
 """Up to so many queries to a KV head, compiled code is faster than a product of matrices."""

@@ -19,7 +19,7 @@ from specmesh.decoding.compiled import compilation, intrinsics
 from specmesh.inference.models.cpu import attention_vectors as vectors
 from specmesh.inference.models.cpu import panel_kernel as kernel
 from specmesh.inference.models.cpu import panel_tiles as tiles
-from specmesh.inference.team import TeamCode, compiled_for_team
+from specmesh.inference.models.cpu.team_code import TeamCode, compiled_for_team
 
 
 class Tile(NamedTuple):

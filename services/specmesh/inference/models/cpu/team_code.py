@@ -1,0 +1,31 @@
+"""Compiled functions for the threads that compute forward passes.
+
+Apart from ``inference/team.py``, which processes without such functions import as well: vLLM cannot
+load a model where numba was imported before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specmesh.decoding.compiled.choice import Team
+from specmesh.decoding.compiled.compilation import compiled
+from specmesh.inference.team import team_for
+
+
+class TeamCode(NamedTuple):
+    """A compiled function run by a ``team``, and what must live as long as its code."""
+
+    team: Team
+    kept: object
+
+
+def compiled_for_team(
+    function: Callable[[Any], None], files: Iterable[Path], fastmath: Collection[str] = ()
+) -> TeamCode:
+    """Return ``function`` compiled, run by the threads of ``team_for``; the other arguments are
+    those of ``compiled``."""
+    code = compiled(function, files, fastmath)
+    return TeamCode(team_for(code.address), code)
