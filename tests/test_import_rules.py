@@ -197,10 +197,24 @@ def test_pure_code_does_no_io_reads_no_clock_and_draws_nothing(package):
     ],
 )
 def test_importing_it_leaves_torch_alone(module):
+    loaded = loaded_with(module)
+    assert module in loaded
+    assert [name for name in loaded if is_below(name, MODEL_SIDE)] == []
+
+
+@pytest.mark.parametrize("module", ["specmesh.verifier.__main__", "specmesh.inference.team"])
+def test_importing_it_leaves_numba_to_later(module):
+    """Where numba is there already, vLLM cannot load a model."""
+    loaded = loaded_with(module)
+    assert module in loaded
+    assert "numba" not in loaded
+
+
+def loaded_with(module: str) -> list[str]:
+    """Return the names of all modules of a process that imports ``module``."""
     code = f"import {module}, json, sys; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True, env=os.environ
     )
-    loaded = json.loads(done.stdout)
-    assert module in loaded
-    assert [name for name in loaded if is_below(name, MODEL_SIDE)] == []
+    names: list[str] = json.loads(done.stdout)
+    return names
