@@ -52,8 +52,8 @@ class PackedLinear(nn.Module):
 
 
 def packable_dtypes() -> frozenset[torch.dtype]:
-    """Return the types of weights that this processor has a layout for. Also keeps the caches of
-    machine code small, if it is called before any code is generated."""
+    """Return the types of weights that oneDNN has a layout for on this processor. Also keeps the
+    caches of machine code small, if it is called before any code is generated."""
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return frozenset()  # an old processor, or no oneDNN
     for capacity in _CAPACITIES:

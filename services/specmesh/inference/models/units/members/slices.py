@@ -32,8 +32,8 @@ Columns = tuple[Tensor, Tensor | None]
 class Layers:
     """Linear layers of which any range of columns can be computed.
 
-    Layers that ``cpu/linear`` would pack are packed here too, but in blocks, since a packed weight
-    has no contiguous columns. A range consists of a few blocks, each a power of two of granules
+    Layers for which oneDNN has a layout are packed in blocks, since a packed weight has no
+    contiguous columns. A range consists of a few blocks, each a power of two of granules
     long. A block is packed at its first use and kept, so a new division packs at most the blocks at
     the new border, once.
     """
