@@ -7,6 +7,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.e2e.processes import Process, launch
 from tests.forks import surroundings
@@ -37,6 +38,14 @@ def start_vllm(*flags: str, role: str = "verifier", folder: Path | None = None) 
 def address_of(replica: Process) -> str:
     """Where it serves; blocks until it does, longer than ``Process.address``."""
     return str(replica.wait_event("serving", START_SECONDS)["address"])
+
+
+def workers_of(pid: int) -> list[int]:
+    """vLLM's processes, below the process ``pid``; of Ray's those alone that compute for it."""
+    below = psutil.Process(pid).children(recursive=True)
+    commands = {each.pid: " ".join(each.cmdline()) for each in below}
+    in_ray = [pid for pid, command in commands.items() if command.startswith("ray::CpuWorker")]
+    return in_ray or [pid for pid, line in commands.items() if "resource_tracker" not in line]
 
 
 CACHE = ("--cache-bytes", str(6 << 20))

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,7 +32,7 @@ Fields = dict[str, Any]
 
 
 def launch(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    """Start a program."""
+    """Start a program, in a process group of its own."""
     # The launcher makes the kernel end the process with this one, however this one ends.
     return subprocess.Popen(
         [sys.executable, "-IS", launcher.__file__, str(os.getpid()), "", "0", *command],
@@ -40,6 +41,7 @@ def launch(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
         stderr=subprocess.STDOUT,
         env=environment,
         text=True,
+        process_group=0,
     )
 
 
@@ -86,6 +88,7 @@ class Process:
         """Block until it has ended; return its exit status."""
         status = self._child.wait(EXIT_SECONDS)
         self._reader.join(EXIT_SECONDS)
+        assert self._ended, f"{self.name} has ended, but not what it started"
         return status
 
     def send(self, number: signal.Signals) -> None:
@@ -93,8 +96,12 @@ class Process:
         self._child.send_signal(number)
 
     def kill(self) -> None:
-        """End it at once, with nothing cleaned up, and wait until it is gone."""
+        """End it at once, with nothing cleaned up, and wait until it is gone; a program with all
+        that it has started."""
         self._child.kill()
+        if isinstance(self._child, subprocess.Popen) and not self._ended:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
         self.wait_exit()
         if self._child.stdout is not None:
             self._child.stdout.close()

@@ -1,16 +1,23 @@
 """A target in two parts, in processes of vLLM's, behind an orchestrator."""
 
+import asyncio
 import shutil
+import signal
+import time
 
+import psutil
+import pytest
 import torch
-from tests.e2e.answers import all_of, answer, said
-from tests.vllm import address_of, needs_vllm, start_vllm
+from tests.e2e.answers import LONG, all_of, answer, said
+from tests.vllm import address_of, needs_vllm, start_vllm, workers_of
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specmesh import models
 from specmesh.client import AsyncClient
 
 pytestmark = needs_vllm
+
+SOON_SECONDS = 20.0
 
 
 def save_target(folder):
@@ -34,29 +41,64 @@ def save_target(folder):
     LlamaForCausalLM(config).save_pretrained(folder)
 
 
-async def test_a_target_in_two_parts_gives_the_same_answers(processes, prompts, tmp_path):
-    folder = tmp_path / "target"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("divided") / "target"
     save_target(folder)
-    divided = start_vllm(
+    return folder
+
+
+@pytest.fixture(scope="module")
+def divided(folder):
+    replica = start_vllm(
         "--cache-bytes", str(8 << 20), "--tensor-parallel-size", "2", folder=folder
     )
-    try:
-        whole = processes.service("verifier", "--model", str(folder))
-        drafter = processes.drafter("--backend", "prompt-lookup", "--tokenizer", str(folder))
-        mesh = processes.orchestrator([whole], [drafter])
-        assert mesh.address
-        address_of(divided)
-        tp = processes.orchestrator([divided], [drafter])
-        async with AsyncClient(mesh.address) as ours, AsyncClient(tp.address) as client:
-            for sampling in ({"temperature": 0}, {"temperature": 0.3, "seed": 9}):
-                options = {**sampling, "max_tokens": 48, "ignore_end_of_text": True}
-                expected = await answer(ours, prompts[0], **options, strategy="autoregressive")
-                told = await all_of(
-                    *(
-                        answer(client, prompts[0], **options, strategy=strategy)
-                        for strategy in ("autoregressive", "speculative", "dsi", "tree")
-                    )
+    yield replica
+    replica.kill()
+
+
+async def test_a_target_in_two_parts_gives_the_same_answers(processes, prompts, folder, divided):
+    whole = processes.service("verifier", "--model", str(folder))
+    drafter = processes.drafter("--backend", "prompt-lookup", "--tokenizer", str(folder))
+    mesh = processes.orchestrator([whole], [drafter])
+    assert mesh.address
+    address_of(divided)
+    tp = processes.orchestrator([divided], [drafter])
+    async with AsyncClient(mesh.address) as ours, AsyncClient(tp.address) as client:
+        for sampling in ({"temperature": 0}, {"temperature": 0.3, "seed": 9}):
+            options = {**sampling, "max_tokens": 48, "ignore_end_of_text": True}
+            expected = await answer(ours, prompts[0], **options, strategy="autoregressive")
+            told = await all_of(
+                *(
+                    answer(client, prompts[0], **options, strategy=strategy)
+                    for strategy in ("autoregressive", "speculative", "dsi", "tree")
                 )
-                assert [said(each) for each in told] == [said(expected)] * len(told)
-    finally:
-        divided.kill()
+            )
+            assert [said(each) for each in told] == [said(expected)] * len(told)
+
+
+def wait_until_it_computes(worker):
+    """Or waits for another's results, which takes as much of a processor."""
+
+    def used_s():
+        return sum(worker.cpu_times()[:2])
+
+    before_s = used_s()
+    while used_s() < before_s + 0.5:
+        time.sleep(0.05)
+
+
+async def test_no_process_outlives_its_killed_replica(processes, prompts, folder, divided):
+    """Not even one in the middle of a forward pass, which waits for what the other computes."""
+    address_of(divided)
+    drafter = processes.drafter("--backend", "prompt-lookup", "--tokenizer", str(folder))
+    tp = processes.orchestrator([divided], [drafter])
+    stopped, waiting = (psutil.Process(pid) for pid in workers_of(divided.pid))
+    stopped.suspend()
+    async with AsyncClient(tp.address) as client:
+        reading = asyncio.ensure_future(answer(client, prompts[0], **LONG))
+        await asyncio.to_thread(wait_until_it_computes, waiting)
+        divided.send(signal.SIGKILL)
+        stopped.kill()
+        await asyncio.to_thread(waiting.wait, SOON_SECONDS)
+        reading.cancel()

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import grpc
 import numpy as np
-import psutil
 import pytest
 from tests.conformance.calls import verdict_on
 from tests.conformance.cases import chains
 from tests.forks import surroundings
-from tests.vllm import PYTHON, address_of, needs_ray, needs_vllm, start_vllm
+from tests.vllm import PYTHON, address_of, needs_ray, needs_vllm, start_vllm, workers_of
 from transformers import LlamaConfig
 
 from specmesh.inference.models.transformers_model import TransformersModel
@@ -50,14 +49,6 @@ def folder(tmp_path_factory, save_tiny) -> Path:
 async def told(process, asked):
     async with grpc.aio.insecure_channel(address_of(process)) as channel:
         return await asyncio.gather(*(verdict_on(channel, case, VOCAB_SIZE) for case in asked))
-
-
-def workers_of(pid: int) -> list[int]:
-    """vLLM's processes, below the process ``pid``; of Ray's those alone that compute for it."""
-    below = psutil.Process(pid).children(recursive=True)
-    commands = {each.pid: " ".join(each.cmdline()) for each in below}
-    in_ray = [pid for pid, command in commands.items() if command.startswith("ray::CpuWorker")]
-    return in_ray or [pid for pid, line in commands.items() if "resource_tracker" not in line]
 
 
 TENSOR = ("--tensor-parallel-size", "2")

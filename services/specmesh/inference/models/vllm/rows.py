@@ -9,9 +9,11 @@ other, with new tokens at its end each time.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import time
 from collections.abc import Sequence
-from threading import current_thread, main_thread
+from threading import Thread, current_thread, main_thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +42,9 @@ class RowsCall(NamedTuple):
 
 Span = tuple[int, int]
 
+_LOOK_SECONDS = 2.0
+"""How often a process of vLLM's looks whether its parent lives."""
+
 
 def spans_of(
     starts: Sequence[int], num_scheduled: Sequence[int], first_rows: Sequence[int]
@@ -67,13 +72,27 @@ class ScoringWorker:
         loaded.
 
         vLLM's own processes ignore Ctrl-C, which reaches all processes of a terminal: the serving
-        process handles it and drains first.
+        process handles it and drains first. And they end with it, however it ends.
         """
-        if multiprocessing.parent_process() and current_thread() is main_thread():
+        parent = multiprocessing.parent_process()
+        if parent is not None and current_thread() is main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            Thread(target=_end_with, args=(parent.pid,), daemon=True).start()
         _allow_amx()
         _prepare_stage(self.model_runner)
         _RowTap(self.model_runner)
+
+
+def _end_with(parent: int) -> None:
+    """Kill this process soon after ``parent`` has ended.
+
+    vLLM's workers end by themselves between two steps only. One that waits in a step for what
+    another computes would wait on, with its memory, when the other has ended first.
+    """
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    time.sleep(_LOOK_SECONDS)  # so that it can still end by itself
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _allow_amx() -> None:
