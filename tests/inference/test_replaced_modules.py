@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from specmesh.inference.models.cpu.norm import FusedRMSNorm, fuse_norms
+from specmesh.inference.models.cpu.norm import CompiledRMSNorm, FusedRMSNorm, fuse_norms
 from specmesh.inference.models.cpu.replace import replace
 from specmesh.inference.models.transformers_model import TransformersModel
 
@@ -38,7 +38,7 @@ def test_fused_norm_computes_the_same_and_rounds_at_the_same_place(dtype, num_to
     model = of_random_weight(LlamaRMSNorm(48, eps=1e-5), dtype)
     plain = model["norm"]
     fuse_norms(model, dtype)
-    assert type(model["norm"]) is FusedRMSNorm
+    assert type(model["norm"]) is (CompiledRMSNorm if dtype == torch.float32 else FusedRMSNorm)
     inputs = 3 * torch.randn(1, num_tokens, 48, dtype=dtype)
     with torch.inference_mode():
         got, want = model["norm"](inputs), plain(inputs)
@@ -46,6 +46,47 @@ def test_fused_norm_computes_the_same_and_rounds_at_the_same_place(dtype, num_to
     torch.testing.assert_close(got, want)
     if dtype != torch.float32 and num_tokens:
         assert (got != want).float().mean() < 0.01
+
+
+def compiled(num_features: int) -> tuple[nn.Module, nn.Module]:
+    model = of_random_weight(LlamaRMSNorm(num_features, eps=1e-5), torch.float32)
+    plain = model["norm"]
+    fuse_norms(model, torch.float32)
+    assert type(model["norm"]) is CompiledRMSNorm
+    return model["norm"], plain
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_the_norm_of_a_row_does_not_depend_on_the_others(num_threads):
+    norm, plain = compiled(500)
+    rows, before = torch.randn(1, 200, 500), torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        with torch.inference_mode():
+            together = norm(rows)
+            torch.testing.assert_close(together, plain(rows))
+            for width in (1, 3, 70):
+                assert torch.equal(norm(rows[:, 7 : 7 + width]), together[:, 7 : 7 + width])
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("num_features", [1, 16, 48])
+def test_normed_rows_may_lie_anywhere_and_have_any_shape(num_features):
+    norm, plain = compiled(num_features)
+    with torch.inference_mode():
+        rows = torch.randn(2, 6, 4, num_features)
+        heads_first = rows.mT.contiguous().mT.transpose(1, 2)
+        for each in (rows, rows[:, ::3], heads_first, rows[0, 0, 0], rows[:0]):
+            got, want = norm(each), plain(each)
+            assert got.shape == want.shape
+            torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("inputs", [torch.zeros(1, 2, 47), torch.zeros(1, 2, 48).bfloat16()])
+def test_what_a_compiled_norm_would_misread_is_refused(inputs):
+    with pytest.raises(ValueError, match="inputs of 48 float32 are wanted"):
+        compiled(48)[0](inputs)
 
 
 class LateRMSNorm(LlamaRMSNorm):
@@ -118,7 +159,7 @@ def test_norm_with_weights_by_head_stays():
 
 def test_norms_of_a_loaded_model_are_fused(load):
     norms = [type(module) for module in load("llama")._model.modules()]
-    assert norms.count(FusedRMSNorm) == 5  # two a layer, and the last one
+    assert norms.count(CompiledRMSNorm) == 5  # two a layer, and the last one
     assert LlamaRMSNorm not in norms
 
 

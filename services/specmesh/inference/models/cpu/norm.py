@@ -1,4 +1,4 @@
-"""RMS norms in as few operations as torch allows.
+"""RMS norms in one operation, or in as few as torch allows.
 
 A model's code, and torch's own ``rms_norm`` on a CPU, need eight or more small operations for each
 norm. With few tokens, starting an operation takes longer than computing it: norms were an eighth of
@@ -7,14 +7,24 @@ the time of a forward pass.
 
 from __future__ import annotations
 
+import ctypes
+import struct
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.linalg import vector_norm
 
+from specmesh.decoding.compiled import compilation, intrinsics
+from specmesh.inference.models.cpu import norm_kernel as kernel
 from specmesh.inference.models.cpu.replace import replace
+from specmesh.inference.models.cpu.team_code import TeamCode, compiled_for_team
+
+_ALONE_NUMBERS = 1 << 15
+"""Up to so many numbers one thread has normalised before others would have begun."""
+_Table = ctypes.c_int64 * kernel.NUM_FIELDS
 
 _PROBE_TOKENS = 64
 _PROBE_DECADES = (-3, 2)
@@ -23,9 +33,44 @@ _MAX_DIFFERING = 0.01
 third."""
 
 
-class FusedRMSNorm(nn.Module):
-    """A replacement for a plain RMS norm, equal except for the last bits of float32, without
+class CompiledRMSNorm(nn.Module):
+    """A replacement for a plain RMS norm in float32, equal except for the last bits, without
     gradients."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        super().__init__()
+        self._weight = weight.detach().clone()
+        self._num_features = len(weight)
+        bits = int.from_bytes(struct.pack("<d", eps), "little")
+        self._of_norm = (self._num_features, self._weight.data_ptr(), bits)
+        self._team = _code().team
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """Normalise ``[..., features]``; the shape stays. Raises ``ValueError`` for inputs of
+        another width or type, which compiled code would misread."""
+        num_features = self._num_features
+        if input.shape[-1] != num_features or input.dtype != torch.float32:
+            raise ValueError(
+                f"inputs of {num_features} float32 are wanted: {tuple(input.shape)} of "
+                f"{input.dtype} were given"
+            )
+        rows = input.reshape(-1, num_features)
+        if rows.stride(1) != 1:
+            rows = rows.contiguous()
+        output = rows.new_empty(input.shape)
+        num_rows = rows.shape[0]
+        is_large = num_rows * num_features > _ALONE_NUMBERS
+        table = _Table(
+            *(0, *self._of_norm, self._team.num_threads() if is_large else 1),
+            *(rows.data_ptr(), 4 * rows.stride(0), output.data_ptr(), num_rows),
+        )
+        self._team.find(table)
+        return output
+
+
+class FusedRMSNorm(nn.Module):
+    """A replacement for a plain RMS norm of any type, equal except for the last bits of float32,
+    without gradients."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         super().__init__()
@@ -52,7 +97,7 @@ def fuse_norms(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 @torch.inference_mode()
-def _fused(norm: nn.Module, dtype: torch.dtype) -> FusedRMSNorm | None:
+def _fused(norm: nn.Module, dtype: torch.dtype) -> CompiledRMSNorm | FusedRMSNorm | None:
     weight = getattr(norm, "weight", None)
     eps = getattr(norm, "variance_epsilon", None) or getattr(norm, "eps", None)
     if (
@@ -63,11 +108,11 @@ def _fused(norm: nn.Module, dtype: torch.dtype) -> FusedRMSNorm | None:
         or not isinstance(eps, float)
     ):
         return None
-    fused = FusedRMSNorm(weight, eps)
+    kind = CompiledRMSNorm if dtype == weight.dtype == torch.float32 else FusedRMSNorm
+    fused = kind(weight, eps)
     inputs = _probe(weight.shape[0])
     # In float32 throughout, since some norms return their weight's type.
-    exact = deepcopy(norm).float()
-    fused_exact = FusedRMSNorm(weight.float(), eps)
+    exact, fused_exact = deepcopy(norm).float(), kind(weight.float(), eps)
     if not torch.allclose(exact(inputs), fused_exact(inputs), rtol=1e-5, atol=1e-6):
         return None
     rounded = inputs.to(dtype)
@@ -76,6 +121,12 @@ def _fused(norm: nn.Module, dtype: torch.dtype) -> FusedRMSNorm | None:
         return None
     rounds_alike = dtype == torch.float32 or bool((want != got).float().mean() < _MAX_DIFFERING)
     return fused if rounds_alike else None
+
+
+@cache
+def _code() -> TeamCode:
+    files = [Path(str(module.__file__)) for module in (compilation, intrinsics, kernel)]
+    return compiled_for_team(kernel.normalize, files, kernel.FASTMATH)
 
 
 def _probe(features: int) -> Tensor:
