@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,6 +27,8 @@ REPOSITORY = Path(__file__).parents[2]
 START_SECONDS = 90.0
 LINE_SECONDS = 30.0
 EXIT_SECONDS = 30.0
+FOLLOW_SECONDS = 10.0
+"""What a killed process has started ends sooner."""
 
 Fields = dict[str, Any]
 
@@ -96,9 +98,10 @@ class Process:
         self._child.send_signal(number)
 
     def kill(self) -> None:
-        """End it at once, with nothing cleaned up, and wait until it is gone; a program with all
-        that it has started."""
+        """End it at once, with nothing cleaned up, and wait until it is gone. What a program has
+        started and does not end by itself is ended as well."""
         self._child.kill()
+        self._reader.join(FOLLOW_SECONDS)
         if isinstance(self._child, subprocess.Popen) and not self._ended:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -141,9 +144,10 @@ class Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self.started:
-            process.kill()
-        shutil.rmtree(self._sockets, ignore_errors=True)
+        with ExitStack() as ending:
+            ending.callback(shutil.rmtree, self._sockets, ignore_errors=True)
+            for process in reversed(self.started):
+                ending.callback(process.kill)
 
     def verifier(self, *flags: str, **environment: str) -> Process:
         """A replica of the shipped target."""

@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import signal
-import time
 
 import psutil
 import pytest
@@ -18,6 +17,7 @@ from specmesh.client import AsyncClient
 pytestmark = needs_vllm
 
 SOON_SECONDS = 20.0
+END_SECONDS = 5.0
 
 
 def save_target(folder):
@@ -50,6 +50,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def divided(folder):
+    """The last test of this file kills it."""
     replica = start_vllm(
         "--cache-bytes", str(8 << 20), "--tensor-parallel-size", "2", folder=folder
     )
@@ -77,15 +78,8 @@ async def test_a_target_in_two_parts_gives_the_same_answers(processes, prompts, 
             assert [said(each) for each in told] == [said(expected)] * len(told)
 
 
-def wait_until_it_computes(worker):
-    """Or waits for another's results, which takes as much of a processor."""
-
-    def used_s():
-        return sum(worker.cpu_times()[:2])
-
-    before_s = used_s()
-    while used_s() < before_s + 0.5:
-        time.sleep(0.05)
+def used_s(worker):
+    return sum(worker.cpu_times()[:2])
 
 
 async def test_no_process_outlives_its_killed_replica(processes, prompts, folder, divided):
@@ -97,8 +91,16 @@ async def test_no_process_outlives_its_killed_replica(processes, prompts, folder
     stopped.suspend()
     async with AsyncClient(tp.address) as client:
         reading = asyncio.ensure_future(answer(client, prompts[0], **LONG))
-        await asyncio.to_thread(wait_until_it_computes, waiting)
-        divided.send(signal.SIGKILL)
-        stopped.kill()
-        await asyncio.to_thread(waiting.wait, SOON_SECONDS)
-        reading.cancel()
+        try:
+            idle_s = used_s(waiting)
+            async with asyncio.timeout(SOON_SECONDS):
+                # Between two steps it would sleep after a second.
+                while used_s(waiting) < idle_s + 2:
+                    assert not reading.done()
+                    await asyncio.sleep(0.05)
+            divided.send(signal.SIGKILL)
+            stopped.kill()
+            await asyncio.to_thread(waiting.wait, END_SECONDS)
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)

@@ -76,14 +76,25 @@ def test_normed_rows_may_lie_anywhere_and_have_any_shape(num_features):
     norm, plain = compiled(num_features)
     with torch.inference_mode():
         rows = torch.randn(2, 6, 4, num_features)
-        heads_first = rows.mT.contiguous().mT.transpose(1, 2)
-        for each in (rows, rows[:, ::3], heads_first, rows[0, 0, 0], rows[:0]):
+        columns_first = rows.mT.contiguous().mT
+        wider = torch.randn(1, 7, 2 * num_features)
+        apart = (wider[..., num_features:], wider[..., ::2], columns_first[0, 0])
+        alike = (rows[:, :, :1].expand(2, 6, 4, -1), rows[..., :1].expand(2, 6, 4, num_features))
+        transposed = (columns_first.transpose(1, 2), rows[:, ::3])
+        for each in (rows, *apart, *alike, *transposed, rows[0, 0, 0], rows[:0]):
             got, want = norm(each), plain(each)
             assert got.shape == want.shape
             torch.testing.assert_close(got, want)
 
 
-@pytest.mark.parametrize("inputs", [torch.zeros(1, 2, 47), torch.zeros(1, 2, 48).bfloat16()])
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        torch.zeros(1, 2, 47),
+        torch.zeros(1, 2, 48).bfloat16(),
+        torch.zeros(1, 2, 48, device="meta"),
+    ],
+)
 def test_what_a_compiled_norm_would_misread_is_refused(inputs):
     with pytest.raises(ValueError, match="inputs of 48 float32 are wanted"):
         compiled(48)[0](inputs)

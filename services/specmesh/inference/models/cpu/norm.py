@@ -19,11 +19,12 @@ from torch.linalg import vector_norm
 
 from specmesh.decoding.compiled import compilation, intrinsics
 from specmesh.inference.models.cpu import norm_kernel as kernel
+from specmesh.inference.models.cpu.inputs import check_input
 from specmesh.inference.models.cpu.replace import replace
 from specmesh.inference.models.cpu.team_code import TeamCode, compiled_for_team
 
 _ALONE_NUMBERS = 1 << 15
-"""Up to so many numbers one thread has normalised before others would have begun."""
+"""Up to so many numbers are normalised by one thread: others would begin too late to help."""
 _Table = ctypes.c_int64 * kernel.NUM_FIELDS
 
 _PROBE_TOKENS = 64
@@ -41,30 +42,25 @@ class CompiledRMSNorm(nn.Module):
         super().__init__()
         self._weight = weight.detach().clone()
         self._num_features = len(weight)
-        bits = int.from_bytes(struct.pack("<d", eps), "little")
-        self._of_norm = (self._num_features, self._weight.data_ptr(), bits)
-        self._team = _code().team
+        self._eps_bits = int.from_bytes(struct.pack("<d", eps), "little")
+        self._code = _code()
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Normalise ``[..., features]``; the shape stays. Raises ``ValueError`` for inputs of
-        another width or type, which compiled code would misread."""
-        num_features = self._num_features
-        if input.shape[-1] != num_features or input.dtype != torch.float32:
-            raise ValueError(
-                f"inputs of {num_features} float32 are wanted: {tuple(input.shape)} of "
-                f"{input.dtype} were given"
-            )
+        another width, type or device."""
+        num_features, team = self._num_features, self._code.team
+        check_input(input, num_features)
         rows = input.reshape(-1, num_features)
         if rows.stride(1) != 1:
             rows = rows.contiguous()
         output = rows.new_empty(input.shape)
-        num_rows = rows.shape[0]
-        is_large = num_rows * num_features > _ALONE_NUMBERS
+        is_small = input.numel() <= _ALONE_NUMBERS
         table = _Table(
-            *(0, *self._of_norm, self._team.num_threads() if is_large else 1),
-            *(rows.data_ptr(), 4 * rows.stride(0), output.data_ptr(), num_rows),
+            *(0, num_features, self._weight.data_ptr(), self._eps_bits),
+            *(1 if is_small else team.num_threads(), rows.data_ptr(), 4 * rows.stride(0)),
+            *(output.data_ptr(), rows.shape[0]),
         )
-        self._team.find(table)
+        (self._code.alone if is_small else team.find)(table)
         return output
 
 

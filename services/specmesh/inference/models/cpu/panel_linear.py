@@ -19,6 +19,7 @@ from specmesh.decoding.compiled import compilation, intrinsics
 from specmesh.inference.models.cpu import attention_vectors as vectors
 from specmesh.inference.models.cpu import panel_kernel as kernel
 from specmesh.inference.models.cpu import panel_tiles as tiles
+from specmesh.inference.models.cpu.inputs import check_input
 from specmesh.inference.models.cpu.team_code import TeamCode, compiled_for_team
 
 
@@ -62,12 +63,8 @@ class PanelLinear(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Map ``[..., in_features]`` to ``[..., out_features]``. Raises ``ValueError`` for inputs
-        of another width or type, which compiled code would misread."""
-        if input.shape[-1] != self.in_features or input.dtype != torch.float32:
-            raise ValueError(
-                f"inputs of {self.in_features} float32 are wanted: {tuple(input.shape)} of "
-                f"{input.dtype} were given"
-            )
+        of another width, type or device."""
+        check_input(input, self.in_features)
         num_rows, num_panels = input.shape[:-1].numel(), len(self._panels)
         if input.shape != (1, num_rows, self.in_features):
             rows = input.reshape(1, num_rows, self.in_features)

@@ -6,20 +6,24 @@ load a model where numba was imported before.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specmesh.decoding.compiled.choice import Team
+from specmesh.decoding.compiled.choice import Find, Team
 from specmesh.decoding.compiled.compilation import compiled
 from specmesh.inference.team import team_for
 
 
 class TeamCode(NamedTuple):
-    """A compiled function run by a ``team``, and what must live as long as its code."""
+    """A compiled function, run by a ``team`` of threads, or ``alone`` by the calling thread, which
+    keeps the interpreter's lock: for what takes a few microseconds."""
 
     team: Team
+    alone: Find
     kept: object
+    """What must live as long as the function."""
 
 
 def compiled_for_team(
@@ -28,4 +32,6 @@ def compiled_for_team(
     """Return ``function`` compiled, run by the threads of ``team_for``; the other arguments are
     those of ``compiled``."""
     code = compiled(function, files, fastmath)
-    return TeamCode(team_for(code.address), code)
+    return TeamCode(
+        team_for(code.address), ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(code.address), code
+    )

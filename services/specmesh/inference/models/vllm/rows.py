@@ -44,6 +44,8 @@ Span = tuple[int, int]
 
 _LOOK_SECONDS = 2.0
 """How often a process of vLLM's looks whether its parent lives."""
+_GRACE_SECONDS = 2.0
+"""The time in which it may end by itself after its parent."""
 
 
 def spans_of(
@@ -86,12 +88,12 @@ class ScoringWorker:
 def _end_with(parent: int) -> None:
     """Kill this process soon after ``parent`` has ended.
 
-    vLLM's workers end by themselves between two steps only. One that waits in a step for what
-    another computes would wait on, with its memory, when the other has ended first.
+    vLLM's own check runs only between two steps. A worker that waits inside a step for the result
+    of a dead one would otherwise stay, with its memory.
     """
     while os.getppid() == parent:
         time.sleep(_LOOK_SECONDS)
-    time.sleep(_LOOK_SECONDS)  # so that it can still end by itself
+    time.sleep(_GRACE_SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
