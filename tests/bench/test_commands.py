@@ -145,6 +145,6 @@ def test_what_traces_predict_is_compared_with_what_is(bench, no_process_left):
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
     changes = [case["change"] for case in found["cases"]]
-    assert changes == ["2 more verifiers", "γ = 3", "a drafter 2 times as quick"]
+    assert changes == ["2 more verifiers", "γ = 3", "a drafter 2 times as fast"]
     for case in found["cases"]:
         assert case["error"] == pytest.approx(abs(case["predicted_s"] / case["after_s"] - 1))

@@ -15,6 +15,7 @@ from specmesh.tools.kit.progress import duration, steps_line
 
 def test_a_line_tells_what_is_done_and_what_is_left():
     assert steps_line("rows", 0, 4, 20) == "rows: 0 of 4 after 20 s"
+    assert steps_line("rows", 1, 40, 40) == "rows: 1 of 40 after 40 s"
     assert steps_line("rows", 1, 4, 40) == "rows: 1 of 4 after 40 s, about 2 min 0 s left"
     assert steps_line("rows", 4, 4, 40) == "rows: 4 of 4 after 40 s"
 

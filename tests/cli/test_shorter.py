@@ -25,7 +25,7 @@ def printed(found):
 def test_with_enough_time_everything_is_simulated(answer):
     done = shorter(answer)
     assert (done.interrupted, done.found.left_out) == (False, ())
-    assert "time" not in printed(done.found).replace("2 times as quick", "")
+    assert "time" not in printed(done.found).replace("2 times as fast", "")
 
 
 def test_what_there_was_no_time_for_is_named(answer):
@@ -56,7 +56,7 @@ def test_ctrl_c_leaves_what_is_known_by_then(answer, interrupted_after):
     interrupted_after([1, 1])
     done = shorter(answer)
     assert done.interrupted
-    assert [each.change.name for each in done.found.predictions] == ["a target 2 times as quick"]
+    assert [each.change.name for each in done.found.predictions] == ["a target 2 times as fast"]
 
 
 def test_ctrl_c_before_anything_is_known_says_so(answer, interrupted_after):
@@ -70,4 +70,4 @@ def test_fewer_simulations_than_planned_are_told(answer, interrupted_after):
     interrupted_after([1] * 40)
     found = shorter(answer).found
     assert found.left_out == ()
-    assert f"simulate each {found.num_runs} instead of 8 times" in printed(found)
+    assert f"each was simulated {found.num_runs} times instead of 8" in printed(found)

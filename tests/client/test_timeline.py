@@ -85,9 +85,9 @@ def test_a_draft_ended_because_it_is_long_enough_is_no_rejection():
     assert timeline(spans).rejections_ns == ()
 
 
-def stretch():
+def stretch(*drafts):
     """Verifications of 10 ms each; one rejects, at 70 ms."""
-    spans = list(ANSWER)
+    spans = [*ANSWER, *drafts]
     for n in range(10):
         rejected = n == 6
         spans += [
@@ -110,6 +110,12 @@ def test_the_busiest_stretch_begins_with_a_commit_and_holds_the_rejection():
     assert part.start_ns in {c.at_ns for c in whole.commits}
     assert part.rejections_ns == (ms(70),)
     assert part.end_ns - part.start_ns == ms(25)
+
+
+def test_the_busiest_stretch_is_rather_one_in_which_the_drafter_works_too():
+    part = stretch(*draft((21, 29), 4, n=20)).busiest(25)
+    assert [len(row.bars) > 0 for row in part.rows] == [True, True]
+    assert part.rejections_ns == ()
 
 
 def test_an_answer_shorter_than_the_stretch_is_shown_whole():

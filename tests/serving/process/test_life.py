@@ -226,7 +226,9 @@ async def test_refused_start_says_why_and_exits_1(launch: Launch):
 async def test_port_in_use_is_named_and_exits_1(launch: Launch):
     port = (await launch()).address.rpartition(":")[2]
     second = await launch("--port", port, until="cannot start")
-    assert second.log[-1]["reason"] == f"cannot listen on 127.0.0.1:{port}"
+    assert second.log[-1]["reason"] == (
+        f"cannot listen on 127.0.0.1:{port}; if the port is in use, --port takes another"
+    )
     assert await second.ended() == 1
 
 

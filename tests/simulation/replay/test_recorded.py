@@ -69,8 +69,8 @@ def test_the_simulation_of_what_is_read_takes_as_long():
     # Apart from the steps of the orchestrator, 1 ms between the draft and the verification.
     assert found.error == pytest.approx(0, abs=0.03)
     gains = {each.change.name: each.gain for each in found.predictions}
-    assert gains["a target 2 times as quick"] == pytest.approx(0.3, abs=0.05)
-    assert gains["a drafter 2 times as quick"] == pytest.approx(0.09, abs=0.03)
+    assert gains["a target 2 times as fast"] == pytest.approx(0.3, abs=0.05)
+    assert gains["a drafter 2 times as fast"] == pytest.approx(0.09, abs=0.03)
     assert gains["2 more verifiers"] == 0
 
 

@@ -124,7 +124,7 @@ def test_a_change_of_what_heads_answered_is_predicted(change, really):
     assert found.error == pytest.approx(0, abs=0.04)
     assert found.predictions[0].duration_s == pytest.approx(OUTSIDE_S + really(), rel=0.04)
     names = [each.name for each in changes_of(request)]
-    assert {"heads 2 times as quick", "γ = 4", "strategy autoregressive"} <= {*names}
+    assert {"heads 2 times as fast", "γ = 4", "strategy autoregressive"} <= {*names}
     assert not {"γ = 6", "strategy dsi", "1 more verifier"} & {*names}
 
 
@@ -166,14 +166,12 @@ def test_guesses_that_the_trace_lacks_are_drawn_at_the_rate_of_the_others():
 
 def test_an_answer_without_drafts_could_only_have_had_a_quicker_target():
     alone = replace(trace_of("autoregressive", StrategyOptions()), drafter_level_s=())
-    assert [change.name for change in changes_of(alone)] == ["a target 2 times as quick"]
+    assert [change.name for change in changes_of(alone)] == ["a target 2 times as fast"]
 
 
 def test_changes_are_named_for_people():
     names = [change.name for change in changes_of(trace_of("dsi", FOUR))]
-    assert {"1 more verifier", "2 more verifiers", "γ = 3", "a drafter 2 times as quick"} <= {
-        *names
-    }
+    assert {"1 more verifier", "2 more verifiers", "γ = 3", "a drafter 2 times as fast"} <= {*names}
     assert "γ = 4" not in names
     assert "strategy dsi" not in names
 

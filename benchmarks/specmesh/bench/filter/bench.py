@@ -64,7 +64,8 @@ class FilterBench(Bench):
             crowded = await self._crowd(client, crowd_settings(runs)) if plan.num_sessions else None
         sessions = None
         if crowded is not None:  # The mesh sends the last spans as it ends.
-            sessions = sum_up(*crowded, self.mesh.traces().get(FILTER, ()))
+            traces = self.mesh.traces().get(FILTER, ())
+            sessions = sum_up(*crowded, [each.spans for each in traces])
         self.say("Judging the texts")
         answers = [answers_of(runs, setting) for setting in settings]
         judged = await judge_all(self.models, plan.prompts, answers, plan.num_tokens)

@@ -77,9 +77,10 @@ class StrategiesBench(Bench):
 
     def _read_traces(self) -> dict[str, Any]:
         traces = self.mesh.traces()
-        lockstep = [span for trace in traces.get(SPECULATIVE, ()) for span in trace]
+        lockstep = [span for trace in traces.get(SPECULATIVE, ()) for span in trace.spans]
         times = latencies(lockstep)
-        stops = stop_times(cancellations(chain(*(chain(*each) for each in traces.values()))))
+        spans = (each.spans for each in chain(*traces.values()))
+        stops = stop_times(cancellations(chain(*spans)))
         if stops is not None:
             self.say(describe_stops(stops, times))
         return {

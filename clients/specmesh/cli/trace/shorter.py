@@ -66,7 +66,7 @@ def shorter_lines(found: WhatIf | str) -> Iterator[RenderableType]:
     yield Text(f"{title}: a simulation of this request with one thing changed")
     error = f"{found.error:+.1%}"
     yield Text(
-        f"simulated unchanged it takes {simulated}; measured were {measured}: {error}", "dim"
+        f"unchanged it takes {simulated} in the simulation and took {measured}: {error}", "dim"
     )
     table = make_table("", "with", "ms", "")
     for each in found.predictions[:_NUM_SHOWN]:
@@ -77,8 +77,8 @@ def shorter_lines(found: WhatIf | str) -> Iterator[RenderableType]:
         names = ", ".join(each.name for each in found.left_out)
         yield Text(f"no time was left to simulate: {names} (see --what-if-seconds)", "dim")
     elif found.num_runs < found.num_planned_runs:
-        runs = f"{found.num_runs} instead of {found.num_planned_runs} times"
-        yield Text(f"there was only time to simulate each {runs} (see --what-if-seconds)", "dim")
+        runs = f"{found.num_runs} times instead of {found.num_planned_runs}"
+        yield Text(f"each was simulated {runs}, for want of time (see --what-if-seconds)", "dim")
 
 
 def shorter_json(found: WhatIf | str) -> dict[str, Any]:

@@ -150,21 +150,21 @@ def strategy(name: str) -> Alternative:
 
 
 def quicker_drafter(factor: float) -> Alternative:
-    """Make the drafter ``factor`` times as quick, with the same guesses."""
+    """Make the drafter ``factor`` times as fast, with the same guesses."""
     return Alternative(
-        f"a drafter {factor:g} times as quick", partial(_quicker_drafter, factor=factor)
+        f"a drafter {factor:g} times as fast", partial(_quicker_drafter, factor=factor)
     )
 
 
 def quicker_heads(factor: float) -> Alternative:
-    """Make the heads ``factor`` times as quick, with the same guesses."""
-    return Alternative(f"heads {factor:g} times as quick", partial(_quicker_heads, factor=factor))
+    """Make the heads ``factor`` times as fast, with the same guesses."""
+    return Alternative(f"heads {factor:g} times as fast", partial(_quicker_heads, factor=factor))
 
 
 def quicker_target(factor: float) -> Alternative:
-    """Make the target ``factor`` times as quick."""
+    """Make the target ``factor`` times as fast."""
     return Alternative(
-        f"a target {factor:g} times as quick", partial(_quicker_target, factor=factor)
+        f"a target {factor:g} times as fast", partial(_quicker_target, factor=factor)
     )
 
 

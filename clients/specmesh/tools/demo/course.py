@@ -33,7 +33,6 @@ from specmesh.tools.kit.experiment import (
 )
 from specmesh.tools.kit.progress import duration
 from specmesh.tools.kit.setting import describe_setting, setting_json
-from specmesh.traces.analysis.breakdown import breakdown
 from specmesh.traces.analysis.cancellation import cancellations, stop_times
 from specmesh.traces.analysis.speculation import latencies
 from specmesh.traces.analysis.timeline import timeline
@@ -113,16 +112,16 @@ class Demo(Bench):
         if not lockstep or not overlapped:
             self.say("No breakdown and no timeline, because the traces did not arrive.")
             return {"breakdown": None, "cancellation": None}
-        where = breakdown(lockstep[0])
+        where = lockstep[0].breakdown()
         self.console.print(breakdown_table(where, SPECULATIVE))
         for strategy, what in _PICTURED.items():
-            stretch = timeline(traces[strategy][0]).busiest(_PICTURED_MS)
+            stretch = timeline(traces[strategy][0].spans).busiest(_PICTURED_MS)
             title = f"{strategy}: {what} ({_PICTURED_MS:g} ms of one answer)"
             self.console.print(timeline_picture(stretch, title))
         self.console.print(LEGEND)
-        stops = stop_times(cancellations(overlapped[0]))
+        stops = stop_times(cancellations(overlapped[0].spans))
         if stops is not None:
-            self.say("\n" + describe_stops(stops, latencies(lockstep[0])))
+            self.say("\n" + describe_stops(stops, latencies(lockstep[0].spans)))
         return {
             "breakdown": breakdown_json(where),
             "cancellation": None if stops is None else asdict(stops),

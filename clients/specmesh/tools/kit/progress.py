@@ -53,9 +53,10 @@ def tracked(results: Iterable[Item], total: int, what: str) -> Iterator[Item]:
 
 
 def steps_line(what: str, num_done: int, total: int, elapsed_s: float) -> str:
-    """Say how far work has got, and how long the rest takes if it goes on like this."""
+    """Say how far work has got and, once a tenth is done, how long the rest takes if it goes on
+    like this: the first steps take longer than others."""
     said = f"{what}: {num_done} of {total} after {duration(elapsed_s)}"
-    if not 0 < num_done < total:
+    if not total / 10 <= num_done < total:
         return said
     return f"{said}, about {duration(elapsed_s / num_done * (total - num_done))} left"
 

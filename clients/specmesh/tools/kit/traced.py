@@ -19,7 +19,8 @@ from specmesh.cli.local.cores import Placement, pinned_to
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.client import AsyncClient, GenerationStream
 from specmesh.traces.receiver import TraceReceiver
-from specmesh.traces.spans import Span, by_trace, root_of
+from specmesh.traces.spans import by_trace
+from specmesh.traces.trace import Trace
 
 
 class TracedMesh:
@@ -36,16 +37,16 @@ class TracedMesh:
         self._receiver = TraceReceiver(directory / "trace.jsonl")
         self._mesh: LocalMesh | None = None
 
-    def traces(self) -> Mapping[str, Sequence[Sequence[Span]]]:
+    def traces(self) -> Mapping[str, Sequence[Trace]]:
         """Return the traces by the strategy of the answer, in the order in which they ended.
 
         They are complete once the mesh is down, because its processes send the last spans as they
         end.
         """
-        traces: dict[str, list[Sequence[Span]]] = defaultdict(list)
+        traces: dict[str, list[Trace]] = defaultdict(list)
         for spans in by_trace(self._receiver.spans):
-            strategy = root_of(spans).attributes.get("specmesh.strategy", "")
-            traces[str(strategy)].append(spans)
+            found = Trace.of(spans)
+            traces[str(found.root.attributes.get("specmesh.strategy", ""))].append(found)
         return traces
 
     @property

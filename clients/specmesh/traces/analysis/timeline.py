@@ -80,14 +80,15 @@ class Timeline:
         )
 
     def busiest(self, length_ms: float) -> Timeline:
-        """Return the part of that length with most rejections, cancellations and commits.
+        """Return the part of that length in which most servers work and, of several, the one with
+        most rejections, cancellations and commits.
 
         It begins with a commit. If the timeline is shorter, it is returned whole.
         """
         length_ns = int(length_ms * 1e6)
         starts = [c.at_ns for c in self.commits if c.at_ns + length_ns <= self.end_ns]
         stretches = (self.between(start_ns, start_ns + length_ns) for start_ns in starts)
-        return max(stretches, key=_num_events, default=self)
+        return max(stretches, key=_liveliness, default=self)
 
 
 def timeline(trace: Sequence[Span]) -> Timeline:
@@ -139,6 +140,8 @@ def _rejections(trace: Sequence[Span]) -> Iterator[int]:
             yield each.start_ns
 
 
-def _num_events(stretch: Timeline) -> int:
+def _liveliness(stretch: Timeline) -> tuple[int, int]:
+    """Return the number of servers that work, and that of events."""
     num_cancelled = sum(bar.cancelled for row in stretch.rows for bar in row.bars)
-    return num_cancelled + len(stretch.rejections_ns) + len(stretch.commits)
+    num_events = num_cancelled + len(stretch.rejections_ns) + len(stretch.commits)
+    return sum(bool(row.bars) for row in stretch.rows), num_events

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -123,7 +124,10 @@ class HttpServer:
             shares = self._settings.shares_port
             listener = socket.create_server(address, family=family, reuse_port=shares)
         except OSError as error:
-            raise CannotStart(f"cannot listen on {host}:{port}: {error}") from error
+            why = os.strerror(error.errno).lower() if error.errno else str(error)
+            raise CannotStart(
+                f"cannot listen on {host}:{port}: {why}; --host and --port choose another address"
+            ) from error
         # asyncio sets this only on sockets that it creates itself. Without it a body, or the next
         # event of a stream, waits up to 40 ms for the client to acknowledge the data before it.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -165,7 +165,9 @@ class Server:
             else:
                 port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise CannotStart(f"cannot listen on {address}") from error
+            raise CannotStart(
+                f"cannot listen on {address}; if the port is in use, --port takes another"
+            ) from error
         await self.health.alive()
         listens(self._settings.host, port)
         await self._server.start()
