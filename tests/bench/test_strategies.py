@@ -127,7 +127,9 @@ def test_each_temperature_is_told_with_the_share_that_repeats_of_the_targets_own
 
 def test_speedups_are_told_by_temperature():
     greedy, warm = map(describe_speedup, two_temperatures())
-    assert greedy == "Speedup at temperature 0: 1.00 speculative, at best 1.00 autoregressive"
+    assert greedy == (
+        "Speedup at temperature 0: 1.00 speculative, and nothing faster than the target alone"
+    )
     assert warm == "Speedup at temperature 0.8: 4.00 speculative, at best 4.00 speculative"
 
 

@@ -341,6 +341,13 @@ def test_unknown_strategy_lists_the_known_ones():
     with pytest.raises(InvalidField) as raised:
         plan(tokens(1) + 'speculation { strategy: "magic" }')
     assert all(name in raised.value.reason for name in STRATEGIES)
+    assert "did you mean" not in raised.value.reason
+
+
+def test_a_misspelt_strategy_gets_the_nearest_one():
+    with pytest.raises(InvalidField) as raised:
+        plan(tokens(1) + 'speculation { strategy: "specualtive" }')
+    assert raised.value.reason.endswith("; did you mean 'speculative'?")
 
 
 def test_unknown_model_is_not_found():

@@ -8,7 +8,7 @@ from specmesh.serving.process.typer_app import App
 
 app = App(
     no_args_is_help=True,
-    help="Measure this machine.",
+    help="Measure meshes and their parts on this machine.",
 )
 add_programs(app, BENCHMARKS)
 

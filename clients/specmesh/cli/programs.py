@@ -52,9 +52,15 @@ PROGRAMS = (
         "train",
         "specmesh.training",
         "inference",
-        "Train the model pair that is shipped with specmesh.",
+        "Train the models that are shipped: target, drafter and heads.",
     ),
-    Program("bench", "specmesh.bench", "local", "Measure this machine.", "specmesh-bench"),
+    Program(
+        "bench",
+        "specmesh.bench",
+        "local",
+        "Measure meshes and their parts on this machine.",
+        "specmesh-bench",
+    ),
     Program(
         "simulate", "specmesh.tools.simulate", "simulation", "Simulate strategies in virtual time."
     ),

@@ -11,7 +11,7 @@ from rich.table import Table
 from specmesh.client import AsyncClient
 from specmesh.tools.demo.comparison import Comparison, StrategyFigures, compare
 from specmesh.tools.demo.repeats import NUM_TOKENS
-from specmesh.tools.kit.experiment import SPECULATIVE, Experiment
+from specmesh.tools.kit.experiment import AUTOREGRESSIVE, SPECULATIVE, Experiment
 from specmesh.tools.kit.tables import make_table, same
 from specmesh.traces.analysis.cancellation import StopTimes
 from specmesh.traces.analysis.speculation import TracedLatencies
@@ -84,9 +84,14 @@ def describe_speedup(comparison: Comparison) -> str:
     """Describe the speedup of ``speculative`` and of the fastest strategy."""
     figures = comparison.strategies
     best = max(figures.values(), key=lambda each: each.ratio)
+    at_best = (
+        "and nothing faster than the target alone"
+        if best.strategy == AUTOREGRESSIVE
+        else f"at best {best.ratio:.2f} {best.strategy}"
+    )
     return (
         f"Speedup at temperature {comparison.temperature:g}: {figures[SPECULATIVE].ratio:.2f} "
-        f"{SPECULATIVE}, at best {best.ratio:.2f} {best.strategy}"
+        f"{SPECULATIVE}, {at_best}"
     )
 
 

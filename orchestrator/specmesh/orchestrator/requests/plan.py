@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any
 
 from specmesh.decoding.errors import InvalidField
@@ -116,7 +117,9 @@ def make_plan(
     strategy = request.speculation.strategy or defaults.strategy
     if strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
-        raise InvalidField("speculation.strategy", f"{strategy!r} is not one of: {known}")
+        close = get_close_matches(strategy, STRATEGIES, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InvalidField("speculation.strategy", f"{strategy!r} is not one of: {known}{hint}")
     stopping = read_stopping(request, target, len(prompt))
     seed = rng.getrandbits(SEED_BITS)
     is_lossless = STRATEGIES[strategy].lossless

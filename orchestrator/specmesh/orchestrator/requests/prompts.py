@@ -241,5 +241,5 @@ def _check_room(field: str, num_tokens: int, target: Target, room: int) -> None:
         raise InvalidField(field, "must not be empty")
     most = target.info.context_tokens
     if num_tokens + room > most:
-        told = "leave no room in" if room else "exceed"
-        raise ContextExceeded(field, f"{num_tokens} tokens {told} the context of {most}")
+        told = "leave no room for an answer in" if room else "exceed"
+        raise ContextExceeded(field, f"{num_tokens} tokens {told} the context of {most} tokens")
