@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from specmesh.serving.identity.ssl_context import renewed_context
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.process.allocator import give_memory_back
 from specmesh.serving.rpc.health import Health
-from specmesh.serving.startup import CannotStart
+from specmesh.serving.startup import CannotStart, cannot_listen
 
 KEEP_ALIVE_SECONDS = 75
 """The time that an idle connection is kept: longer than load balancers keep theirs, so that none
@@ -124,10 +123,7 @@ class HttpServer:
             shares = self._settings.shares_port
             listener = socket.create_server(address, family=family, reuse_port=shares)
         except OSError as error:
-            why = os.strerror(error.errno).lower() if error.errno else str(error)
-            raise CannotStart(
-                f"cannot listen on {host}:{port}: {why}; --host and --port choose another address"
-            ) from error
+            raise cannot_listen(host, port, error) from error
         # asyncio sets this only on sockets that it creates itself. Without it a body, or the next
         # event of a stream, waits up to 40 ms for the client to acknowledge the data before it.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

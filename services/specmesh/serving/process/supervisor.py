@@ -31,7 +31,7 @@ from typing import Generic, NoReturn, TypeVar
 from specmesh.serving.process import logging as json_logging
 from specmesh.serving.process.life_cycle import ALONE, Supervision
 from specmesh.serving.settings import WorkersSettings
-from specmesh.serving.startup import CannotStart
+from specmesh.serving.startup import CannotStart, cannot_listen
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ def _reserve(host: str, port: int) -> socket.socket:
         shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         shared.bind(address)
     except OSError as error:
-        raise CannotStart(f"cannot listen on {host}:{port}: {error}") from error
+        raise cannot_listen(host, port, error) from error
     return shared
 
 
