@@ -56,9 +56,31 @@ def test_nothing_is_corrected_before_it_is_measured():
 @pytest.mark.parametrize("gain", [0.6, 0.9, 1.25])
 def test_a_strategy_is_corrected_by_what_it_yields_beside_the_target_alone(gain):
     crowd = Crowd(gain)
+    for _ in range(4):
+        crowd.until(timing=True)
+        crowd.until(timing=False)
+    assert crowd.speeds.correction("heads") == pytest.approx(gain / EXPECTED, rel=0.05)
+
+
+def test_a_few_tokens_of_one_text_correct_less_than_those_of_a_crowd():
+    one, many = Crowd(gain=0.6), Crowd(gain=0.6, num_answers=64)
+    for crowd in (one, many):
+        crowd.until(timing=True)
+        crowd.until(timing=False)
+    found, true = one.speeds.correction("heads"), 0.6 / EXPECTED
+    assert found == pytest.approx(true**0.55, rel=0.05)
+    assert many.speeds.correction("heads") == pytest.approx(true, rel=0.1)
+
+
+@pytest.mark.parametrize(("num_answers", "is_surprise"), [(1, False), (64, True)])
+def test_one_harder_text_is_no_surprise(num_answers, is_surprise):
+    crowd = Crowd(EXPECTED, num_answers)
     crowd.until(timing=True)
     crowd.until(timing=False)
-    assert crowd.speeds.correction("heads") == pytest.approx(gain / EXPECTED, rel=0.1)
+    crowd.gain = 0.87 * EXPECTED
+    num_before = crowd.until(timing=True)
+    crowd.until(timing=False)
+    assert (crowd.until(timing=True) < 1.5 * num_before) is is_surprise
 
 
 def test_a_correction_is_bounded():
@@ -87,7 +109,7 @@ def test_drafters_on_hosts_of_their_own_are_compared_less_often():
 
 def test_what_is_better_than_expected_says_nothing_of_its_kin():
     for gain, of_kin in ((2.0 * EXPECTED, 1.0), (0.5 * EXPECTED, 0.5)):
-        crowd = Crowd(gain)
+        crowd = Crowd(gain, num_answers=64)
         crowd.until(timing=True)
         crowd.until(timing=False)
         kin = frozenset({"heads", "dsi"})

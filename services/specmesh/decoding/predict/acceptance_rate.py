@@ -31,9 +31,9 @@ _ANSWER_DECAY: Final = 0.99
 _ASSUMED_TRIALS: Final = 16.0
 """The trials of all answers that count beside an answer's own: these are too few to tell a rate at
 which drafting pays from one at which it does not."""
-_CHOICE_TRIALS: Final = 128.0
-"""The same for an answer that chooses its strategy: answers that share replicas are faster with the
-same one, and a change has its price."""
+_CHOICE_TRIALS: Final = 32.0
+"""The same for an answer that chooses its strategy, since a change has its price. Texts differ so
+much that more would hide it; answers that share replicas use the rates of all instead."""
 _OPTIMISTIC_TRIALS: Final = 2.0
 """Accepted trials that ``num_worth`` adds to those observed."""
 _EXPLORED_SHARE: Final = 0.01

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from statistics import median
+from statistics import median, median_low
 from typing import Final
 
 import numpy as np
@@ -112,7 +112,8 @@ class ForwardTimes:
     def near(self, num_rows: float, row_s: float) -> float:
         """Return the seconds of a forward of ``num_rows`` by those that had about as many, each
         further row of which takes ``row_s``; 0 until known. No line tells how quick the smallest
-        forwards of a CPU are, nor how far a GPU is flat."""
+        forwards of a CPU are, nor how far a GPU is flat. Of two forwards the quicker one counts,
+        since pauses only ever make them longer."""
         if not self._latest:
             return 0.0
         self._fit_if_due()
@@ -122,7 +123,7 @@ class ForwardTimes:
             far = np.sort(distances := np.abs(np.log(rows / num_rows)))
             nearest = distances <= max(far[0], min(far[:ENOUGH][-1], NEAR))
             moved = seconds[nearest] + row_s * (num_rows - rows[nearest])
-            self._near[asked] = max(0.0, float(np.median(moved)))
+            self._near[asked] = max(0.0, median_low(moved.tolist()))
         return self._near[asked]
 
     @property

@@ -15,8 +15,12 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
-FEWEST_TOKENS: Final = 16
-"""The number of tokens from which on a speed is known, if each answer has one."""
+FEWEST_TOKENS: Final = 8
+"""The number of tokens from which on a speed is known, if each answer has one: the target alone
+takes about as long for each of its tokens."""
+SHORTEST_TIMING: Final = 16
+"""The tokens that a timing is taken to cost at least: a few are also lost when drafts begin anew.
+"""
 ROUNDS: Final = 3
 """The rounds that a timing costs each answer: the target's current work, one that is timed, and one
 for which a draft begins anew."""
@@ -29,6 +33,9 @@ APART: Final = 2.0
 would compete for."""
 SURPRISE: Final = 0.1
 """The difference from what is known, as a logarithm, from which on a speed is a surprise."""
+CHANCE: Final = 2.0
+"""The same for a speed that a single token has shown; it falls with the root of their number, since
+texts are easier or harder to draft."""
 LEAST, MOST = 0.25, 1.25
 """The bounds of a correction: speeds are noisy, and what is better than expected is chosen
 anyway."""
@@ -37,8 +44,9 @@ HALF_LIFE_S: Final = 30.0
 was slow is tried again."""
 ALIKE: Final = 1.5
 """The factor by which the loads of a replica may differ for speeds to be compared."""
-_ASSUMED_TOKENS: Final = 32
-"""The tokens that the former correction counts for."""
+_ASSUMED_TOKENS: Final = 128
+"""The tokens that the former correction counts for, or none at all before the first one: so few
+are of one text, which says little about the next."""
 
 
 class _MeasuredSpeed:
@@ -77,7 +85,7 @@ class _MeasuredSpeed:
         """Return the number of timings of the target alone, by so many concurrent answers, that
         would have taken as long, over the speed-up."""
         speed_up = math.exp(self.expected)
-        timing = max(FEWEST_TOKENS, ROUNDS * num_answers) * speed_up
+        timing = max(SHORTEST_TIMING, ROUNDS * num_answers) * speed_up
         return self.num_tokens / timing / speed_up
 
 
@@ -187,11 +195,11 @@ class MeasuredSpeeds:
     def _learn(self, strategy: str, log: float, num_tokens: int) -> None:
         """Learn from a correction that ``num_tokens`` have shown."""
         period = self._shortest
-        if known := self._known.get(strategy):
-            former = self._log_of(strategy)
-            if abs(log - former) <= SURPRISE:
-                period = min(LONGEST, 2 * known.period)
-            log = former + (log - former) * num_tokens / (num_tokens + _ASSUMED_TOKENS)
+        former = self._log_of(strategy)
+        surprise = max(SURPRISE, CHANCE / math.sqrt(num_tokens))
+        if (known := self._known.get(strategy)) and abs(log - former) <= surprise:
+            period = min(LONGEST, 2 * known.period)
+        log = former + (log - former) * num_tokens / (num_tokens + _ASSUMED_TOKENS)
         log = min(max(log, math.log(LEAST)), math.log(MOST))
         self._known[strategy] = _Known(log, self._now, period)
 

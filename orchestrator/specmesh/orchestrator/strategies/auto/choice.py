@@ -40,6 +40,9 @@ CLEARLY: Final = 1.1
 """The factor by which the rate of another strategy must be higher than that of the current one."""
 PAYS: Final = 1.1
 """The factor by which a rate must be higher than that of the target alone."""
+ONE_PAYS: Final = 1.03
+"""The same for an answer that has its replica to itself: it soon learns how well its own text can
+be drafted, which it does not while the target works alone."""
 SECOND_CHOICES: Final = 0.35
 """The share of the drafter's errors that a tree is assumed to make good."""
 QUEUE: Final = 1.5
@@ -81,7 +84,7 @@ def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) 
         for name, rate in expected.items()
     }
     best = max(rates, key=rates.__getitem__)
-    if rates[best] < PAYS:
+    if rates[best] < (PAYS if capacity.period_s else ONE_PAYS):
         return _alone(capacity, acceptance)
     if current is not None and rates[best] <= CLEARLY * rates.get(current, 0.0):
         best = current
