@@ -56,6 +56,17 @@ def test_a_crowd_for_which_tokens_are_dear_leaves_the_target_alone():
     assert chosen(STEEP_CROWD, rates(0.9)) == "autoregressive"
 
 
+@pytest.mark.parametrize(
+    "others", [{"period_s": 0.04, "num_sharing": 2.0}, {"num_waiting": 2.0}, None]
+)
+def test_a_small_gain_is_enough_for_an_answer_that_has_its_replica_to_itself(others):
+    found, crowd = rates(0.5), replace(FLAT, **(others or {}))
+    dearer = (replace(crowd, target_token_s=0.0002 * n) for n in range(100))
+    gains = {each: max(expected_rates(each, found).values()) for each in dearer}
+    dear = next(each for each, gain in gains.items() if 1.04 < gain < 1.09)
+    assert (chosen(dear, found) == "autoregressive") is (others is not None)
+
+
 def test_alone_a_draft_is_tried_now_and_then():
     acceptance = rates(0.9)
     tries = [choose(STEEP_CROWD, acceptance, None) for _ in range(1000)]

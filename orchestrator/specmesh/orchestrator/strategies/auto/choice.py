@@ -84,7 +84,8 @@ def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) 
         for name, rate in expected.items()
     }
     best = max(rates, key=rates.__getitem__)
-    if rates[best] < (PAYS if capacity.period_s else ONE_PAYS):
+    has_replica = not capacity.period_s and capacity.num_waiting < QUEUE
+    if rates[best] < (ONE_PAYS if has_replica else PAYS):
         return _alone(capacity, acceptance)
     if current is not None and rates[best] <= CLEARLY * rates.get(current, 0.0):
         best = current
