@@ -32,6 +32,13 @@ def test_pauses_of_a_busy_machine_do_not_move_it():
     assert times.row_s == pytest.approx(0.002, rel=0.15)
 
 
+def test_a_pause_in_one_of_two_forwards_of_a_size_does_not_count():
+    times = ForwardTimes()
+    for num_rows, seconds in [(2, 0.05), (2, 0.01)] + [(16, 0.02)] * WINDOW:
+        times.add(num_rows, seconds)
+    assert times.near(2, 0.0) == pytest.approx(0.01)
+
+
 def test_forwards_that_get_faster_with_rows_cost_nothing_by_the_row():
     assert learnt(lambda rows: 0.03 - 0.001 * rows, [1, 5] * 32).row_s == 0
 

@@ -33,7 +33,7 @@ _ASSUMED_TRIALS: Final = 16.0
 which drafting pays from one at which it does not."""
 _CHOICE_TRIALS: Final = 32.0
 """The same for an answer that chooses its strategy, since a change has its price. Texts differ so
-much that more would hide it; answers that share replicas use the rates of all instead."""
+much that more would hide it; answers that share forwards choose by the rates of all instead."""
 _OPTIMISTIC_TRIALS: Final = 2.0
 """Accepted trials that ``num_worth`` adds to those observed."""
 _EXPLORED_SHARE: Final = 0.01

@@ -15,27 +15,29 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
-FEWEST_TOKENS: Final = 8
-"""The number of tokens from which on a speed is known, if each answer has one: the target alone
-takes about as long for each of its tokens."""
-SHORTEST_TIMING: Final = 16
-"""The tokens that a timing is taken to cost at least: a few are also lost when drafts begin anew.
-"""
+MEANWHILE: Final = frozenset({"dsi", "exhaustive", "heads-and-drafter"})
+"""The strategies whose drafter works while the target does, and so may slow it down."""
+FEWEST_TOKENS: Final = 16
+"""The number of tokens from which on a speed is known, if each answer has one."""
+TIMED_EACH: Final = 8
+"""The tokens of each answer that are enough to time the target alone, which takes about as long for
+each of them."""
 ROUNDS: Final = 3
 """The rounds that a timing costs each answer: the target's current work, one that is timed, and one
 for which a draft begins anew."""
 SHORTEST, LONGEST = 8.0, 128.0
-"""The time between two timings over that of a timing: until a strategy does as expected, and once
-it has done so for long. It is longer in proportion to the speed-up, since the more is gained the
-less likely it is none, and the more a timing costs."""
+"""The time between two timings over what a timing costs, taken as ``FEWEST_TOKENS`` in all or
+``ROUNDS`` of each answer: until a strategy does as expected, and once it has done so for long. It
+is longer in proportion to the speed-up, since the more is gained the less likely it is none, and
+the more a timing costs."""
 APART: Final = 2.0
 """The factor on ``SHORTEST`` where no drafter has the host of a verifier, whose processor or GPU it
 would compete for."""
 SURPRISE: Final = 0.1
 """The difference from what is known, as a logarithm, from which on a speed is a surprise."""
-CHANCE: Final = 2.0
-"""The same for a speed that a single token has shown; it falls with the root of their number, since
-texts are easier or harder to draft."""
+CHANCE: Final = 3.0
+"""What chance explains of such a difference for a speed measured over a single token. It falls with
+the root of their number: texts are easier or harder to draft."""
 LEAST, MOST = 0.25, 1.25
 """The bounds of a correction: speeds are noisy, and what is better than expected is chosen
 anyway."""
@@ -45,8 +47,8 @@ was slow is tried again."""
 ALIKE: Final = 1.5
 """The factor by which the loads of a replica may differ for speeds to be compared."""
 _ASSUMED_TOKENS: Final = 128
-"""The tokens that the former correction counts for, or none at all before the first one: so few
-are of one text, which says little about the next."""
+"""The weight, in tokens, of the former correction, also before anything was measured: few tokens
+are of a single text, which says little about the next."""
 
 
 class _MeasuredSpeed:
@@ -77,15 +79,17 @@ class _MeasuredSpeed:
         """The logarithm of the speed that was expected, over that of the target alone."""
         return self._expected / self.seconds
 
-    def is_enough(self, num_answers: float) -> bool:
-        """Return whether the speed of so many concurrent answers is known."""
-        return self.num_tokens >= max(FEWEST_TOKENS, num_answers)
+    def is_enough(self, num_answers: float, of_each: float = math.inf) -> bool:
+        """Return whether the speed of so many concurrent answers is known, for which ``of_each``
+        tokens of each would be enough."""
+        enough = min(FEWEST_TOKENS, of_each * max(1.0, num_answers))
+        return self.num_tokens >= max(num_answers, enough)
 
     def num_timings(self, num_answers: float) -> float:
         """Return the number of timings of the target alone, by so many concurrent answers, that
         would have taken as long, over the speed-up."""
         speed_up = math.exp(self.expected)
-        timing = max(SHORTEST_TIMING, ROUNDS * num_answers) * speed_up
+        timing = max(FEWEST_TOKENS, ROUNDS * num_answers) * speed_up
         return self.num_tokens / timing / speed_up
 
 
@@ -136,12 +140,13 @@ class MeasuredSpeeds:
         self._now = 0.0
         self._shortest = SHORTEST
 
-    def correction(self, strategy: str, kin: frozenset[str] = frozenset()) -> float:
+    def correction(self, strategy: str) -> float:
         """Return the factor on the speed that is expected of ``strategy``. If that is unknown it is
-        1; for one of ``kin``, if all that are known of these are below 1, the highest of them."""
-        if strategy in self._known or strategy not in kin:
+        1; for one of ``MEANWHILE``, if all that are known of these are below 1, the highest of
+        them."""
+        if strategy in self._known or strategy not in MEANWHILE:
             return math.exp(self._log_of(strategy))
-        logs = [self._log_of(each) for each in kin & self._known.keys()]
+        logs = [self._log_of(each) for each in MEANWHILE & self._known.keys()]
         return min(1.0, math.exp(max(logs, default=0.0)))
 
     def add(
@@ -170,7 +175,8 @@ class MeasuredSpeeds:
                 alone = self._alone.of(strategy, seconds, now)
                 alone.add(num_tokens, seconds, load, 1.0)
                 # Answers may have ended, and others of a crowd are still in the same round.
-                if alone.is_enough(min(self._drafting.num_answers, 2 * self._alone.num_answers)):
+                num_answers = min(self._drafting.num_answers, 2 * self._alone.num_answers)
+                if alone.is_enough(num_answers, TIMED_EACH):
                     self._compare(alone)
         elif expected is not None:
             drafting = self._drafting.of(strategy, seconds, now)
@@ -194,11 +200,13 @@ class MeasuredSpeeds:
 
     def _learn(self, strategy: str, log: float, num_tokens: int) -> None:
         """Learn from a correction that ``num_tokens`` have shown."""
-        period = self._shortest
-        former = self._log_of(strategy)
-        surprise = max(SURPRISE, CHANCE / math.sqrt(num_tokens))
-        if (known := self._known.get(strategy)) and abs(log - former) <= surprise:
-            period = min(LONGEST, 2 * known.period)
+        period, former = self._shortest, math.log(self.correction(strategy))
+        if known := self._known.get(strategy):
+            difference = abs(log - former)
+            if difference <= SURPRISE:
+                period = min(LONGEST, 2 * known.period)
+            elif difference <= CHANCE / math.sqrt(num_tokens):
+                period = known.period
         log = former + (log - former) * num_tokens / (num_tokens + _ASSUMED_TOKENS)
         log = min(max(log, math.log(LEAST)), math.log(MOST))
         self._known[strategy] = _Known(log, self._now, period)
@@ -206,7 +214,8 @@ class MeasuredSpeeds:
     def _postpone(self, strategy: str) -> None:
         """Time the target less often, since ``strategy`` could not be compared with it."""
         period = self._known[strategy].period if strategy in self._known else self._shortest
-        known = _Known(self._log_of(strategy), self._now, min(LONGEST, 2 * period))
+        log = math.log(self.correction(strategy))
+        known = _Known(log, self._now, min(LONGEST, 2 * period))
         self._known[strategy] = known
 
     def _log_of(self, strategy: str) -> float:

@@ -3,9 +3,9 @@
 The expected rates follow from the mesh's costs and the acceptance rates of drafts, and are
 corrected by the speeds that the strategies turned out to have (``MeasuredSpeeds``). What was hardly
 tried is assumed to be about as good as what is known, so that it is tried where that would make it
-the best. A strategy has to be clearly better than the current one to replace it, and clearly better
-than the target alone to be used at all. Where none is, the target works alone, except for what
-``Exploration`` allows.
+the best. A strategy has to be clearly better than the current one to replace it, and better than
+the target alone to be used at all, clearly so where others wait for the replica too. Where none is,
+the target works alone, except for what ``Exploration`` allows.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from specmesh.decoding.predict.acceptance_rate import (
     TREE_LEVELS,
     MeshAcceptance,
 )
+from specmesh.decoding.predict.round_costs import PAYS as DRAFTS_PAY
 from specmesh.orchestrator.strategies.auto.rates import DrafterRates, HeadsRates
 from specmesh.orchestrator.strategies.events import Capacity
 
@@ -31,8 +32,6 @@ SPECULATIVE: Final = "speculative"
 DSI: Final = "dsi"
 EXHAUSTIVE: Final = "exhaustive"
 HEADS_AND_DRAFTER: Final = "heads-and-drafter"
-MEANWHILE: Final = frozenset({DSI, EXHAUSTIVE, HEADS_AND_DRAFTER})
-"""The strategies whose drafter works while the target does, and so may slow it down."""
 
 ENOUGH: Final = 8.0
 """Trials after which a rate counts more than what is assumed of it."""
@@ -40,9 +39,6 @@ CLEARLY: Final = 1.1
 """The factor by which the rate of another strategy must be higher than that of the current one."""
 PAYS: Final = 1.1
 """The factor by which a rate must be higher than that of the target alone."""
-ONE_PAYS: Final = 1.03
-"""The same for an answer that has its replica to itself: it soon learns how well its own text can
-be drafted, which it does not while the target works alone."""
 SECOND_CHOICES: Final = 0.35
 """The share of the drafter's errors that a tree is assumed to make good."""
 QUEUE: Final = 1.5
@@ -79,13 +75,9 @@ def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) 
     if current == ALONE and not capacity.knows_price:
         return Choice(SPECULATIVE, "a token's price is unknown", lookahead=1, tentative=True)
     expected = expected_rates(capacity, acceptance)
-    rates = {
-        name: rate * acceptance.speeds.correction(name, kin=MEANWHILE)
-        for name, rate in expected.items()
-    }
+    rates = {name: rate * acceptance.speeds.correction(name) for name, rate in expected.items()}
     best = max(rates, key=rates.__getitem__)
-    has_replica = not capacity.period_s and capacity.num_waiting < QUEUE
-    if rates[best] < (ONE_PAYS if has_replica else PAYS):
+    if rates[best] < _least_gain(best, capacity, acceptance):
         return _alone(capacity, acceptance)
     if current is not None and rates[best] <= CLEARLY * rates.get(current, 0.0):
         best = current
@@ -130,6 +122,15 @@ def _is_unknown(capacity: Capacity, acceptance: MeshAcceptance) -> bool:
         return True
     costs_unknown = capacity.drafter_costs is None
     return bool(capacity.drafters) and (costs_unknown or acceptance.num_trials(DRAFTER) < ENOUGH)
+
+
+def _least_gain(best: str, capacity: Capacity, acceptance: MeshAcceptance) -> float:
+    """Return the factor by which the ``best`` strategy must be faster than the target alone. For an
+    answer that has its replica to itself, that from which on the strategies draft is enough unless
+    ``best`` was slower than expected: by drafting it learns how well its own text can be drafted.
+    """
+    has_replica = not capacity.period_s and capacity.num_waiting < QUEUE
+    return DRAFTS_PAY if has_replica and acceptance.speeds.correction(best) >= 1 else PAYS
 
 
 def _rate(acceptance: MeshAcceptance, source: str, assumed: float) -> float:
