@@ -174,7 +174,7 @@ async def test_starts_one_after_the_other_are_no_longer_silent_than_one(
         supervisor._told_at = time.monotonic() - 50
         monkeypatch.setattr("specmesh.cli.local.supervisor.TELL_AFTER_S", 50.5)
         start = asyncio.create_task(supervisor.start(standin("mute", "--silent")))
-        assert (await reports.get()).startswith("mute is still starting after ")
+        assert (await reports.get()).startswith("mute is still starting after 1 s")
     start.cancel()
     await asyncio.wait({start})
 

@@ -16,6 +16,8 @@ from specmesh.cli.silence import SECONDS_BETWEEN_LINES
 TELL_AFTER_S = SECONDS_BETWEEN_LINES
 """Interval of progress messages during a start, which may take minutes to fetch and load a model.
 It spans processes that start one after another."""
+SOONEST_S = 1.0
+"""A process is not called late before that, however long those before it took."""
 EVENT_CHARS = 100
 """Longest excerpt of the latest event in a process's log."""
 
@@ -96,8 +98,9 @@ class Supervisor:
         if began - self._told_at > TELL_AFTER_S:
             self._told_at = began
         while True:
-            remaining_s = self._told_at + TELL_AFTER_S - time.monotonic()
-            _, late = await asyncio.wait(starts, timeout=max(0.0, remaining_s))
+            until = max(self._told_at + TELL_AFTER_S, began + SOONEST_S)
+            remaining_s = max(0.0, until - time.monotonic())
+            _, late = await asyncio.wait(starts, timeout=remaining_s)
             if not late:
                 return
             self._told_at = time.monotonic()

@@ -126,6 +126,7 @@ class InferenceService(ABC):
 
     async def start(self) -> None:
         """Load the model and warm it up, so that the first call is as fast as the next."""
+        log.info("loading the model")
         self._engine = Engine(
             self._load_warm, self._settings.max_queue, self._settings.max_forward_seconds
         )
