@@ -112,8 +112,8 @@ class ForwardTimes:
     def near(self, num_rows: float, row_s: float) -> float:
         """Return the seconds of a forward of ``num_rows`` by those that had about as many, each
         further row of which takes ``row_s``; 0 until known. No line tells how quick the smallest
-        forwards of a CPU are, nor how far a GPU is flat. It is the lower of two medians,
-        since pauses only ever make forwards longer."""
+        forwards of a CPU are, nor how far a GPU is flat. Of the two in the middle the
+        quicker one counts, since pauses only ever make forwards longer."""
         if not self._latest:
             return 0.0
         self._fit_if_due()

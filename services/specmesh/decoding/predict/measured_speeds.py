@@ -144,10 +144,7 @@ class MeasuredSpeeds:
         """Return the factor on the speed that is expected of ``strategy``. If that is unknown it is
         1; for one of ``MEANWHILE``, if all that are known of these are below 1, the highest of
         them."""
-        if strategy in self._known or strategy not in MEANWHILE:
-            return math.exp(self._log_of(strategy))
-        logs = [self._log_of(each) for each in MEANWHILE & self._known.keys()]
-        return min(1.0, math.exp(max(logs, default=0.0)))
+        return math.exp(self._log_of(strategy))
 
     def add(
         self,
@@ -200,7 +197,7 @@ class MeasuredSpeeds:
 
     def _learn(self, strategy: str, log: float, num_tokens: int) -> None:
         """Learn from a correction that ``num_tokens`` have shown."""
-        period, former = self._shortest, math.log(self.correction(strategy))
+        period, former = self._shortest, self._log_of(strategy)
         if known := self._known.get(strategy):
             difference = abs(log - former)
             if difference <= SURPRISE:
@@ -214,12 +211,12 @@ class MeasuredSpeeds:
     def _postpone(self, strategy: str) -> None:
         """Time the target less often, since ``strategy`` could not be compared with it."""
         period = self._known[strategy].period if strategy in self._known else self._shortest
-        log = math.log(self.correction(strategy))
-        known = _Known(log, self._now, min(LONGEST, 2 * period))
+        known = _Known(self._log_of(strategy), self._now, min(LONGEST, 2 * period))
         self._known[strategy] = known
 
     def _log_of(self, strategy: str) -> float:
         """Return the logarithm of the correction of ``strategy``."""
-        if (known := self._known.get(strategy)) is None:
-            return 0.0
-        return known.log * math.exp2((known.found_at - self._now) / HALF_LIFE_S)
+        if (known := self._known.get(strategy)) is not None:
+            return known.log * math.exp2((known.found_at - self._now) / HALF_LIFE_S)
+        kin = MEANWHILE & self._known.keys() if strategy in MEANWHILE else ()
+        return min(0.0, max(map(self._log_of, kin), default=0.0))
