@@ -31,6 +31,7 @@ class Orchestrator(GenerationServiceServicer):
 
     def __init__(self):
         self.requests = []
+        self.finish_reason = events_pb2.FINISH_REASON_STOP
 
     def Generate(self, request, context):  # noqa: N802
         self.requests.append(request)
@@ -44,11 +45,15 @@ class Orchestrator(GenerationServiceServicer):
         yield event(chunk=chunk(0, "Hello", events_pb2.TOKEN_KIND_ACCEPTED))
         yield event(chunk=chunk(1, " world", events_pb2.TOKEN_KIND_RECOVERED))
         stats = events_pb2.GenerationStats(
-            num_output_tokens=2, num_verified_tokens=4, num_accepted_tokens=1, duration_ms=100
+            num_prompt_tokens=3,
+            num_output_tokens=2,
+            num_verified_tokens=4,
+            num_accepted_tokens=1,
+            duration_ms=100,
         )
         yield event(
             finished=events_pb2.GenerationFinished(
-                finish_reason=events_pb2.FINISH_REASON_STOP, stats=stats
+                finish_reason=self.finish_reason, stats=stats
             )
         )
 
@@ -93,6 +98,26 @@ def test_the_answer_goes_to_stdout_and_nothing_else_does(orchestrator):
     assert result.stdout == "Hello world\n"
     assert "2 tokens in 100 ms (20.0 tokens/s)" in result.stderr
     assert "acceptance 25%" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("reason", "options", "is_noted"),
+    [
+        (events_pb2.FINISH_REASON_LENGTH, [], True),
+        (events_pb2.FINISH_REASON_LENGTH, ["--max-tokens", "3"], True),
+        (events_pb2.FINISH_REASON_LENGTH, ["--max-tokens", "2"], False),
+        (events_pb2.FINISH_REASON_STOP, ["--max-tokens", "3"], False),
+        (events_pb2.FINISH_REASON_LENGTH, ["--json"], False),
+    ],
+)
+def test_it_is_said_if_the_model_can_hold_no_more(orchestrator, reason, options, is_noted):
+    orchestrator.finish_reason = reason
+    result = invoke("generate", "Say it", "--target", orchestrator.address, *options)
+    note = (
+        "specmesh: the answer was cut off after 2 tokens: with its prompt it fills the 5 tokens "
+        "that the model can hold\n"
+    )
+    assert result.stderr == (note if is_noted else "")
 
 
 def test_json_is_one_object_with_the_whole_result(orchestrator):

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from specmesh.cli.answers.input import input_lines
 from specmesh.cli.answers.options import RequestOptions
-from specmesh.cli.answers.output import in_words
+from specmesh.cli.answers.output import cut_off, in_words
 from specmesh.cli.answers.waiting import Waiting
 from specmesh.cli.connection import Credentials, Targets
 from specmesh.cli.exit_status import ExitStatus
@@ -132,6 +132,8 @@ class ChatLoop:
             typer.echo(f"specmesh: {message}", err=True)
             return status
         else:
+            if note := cut_off(stream.result, self._options["max_tokens"]):
+                typer.echo(note, err=True)
             if self._stats:
                 Console(stderr=True, highlight=False).print(in_words(stream.result), style="dim")
         self._messages = [*messages, stream.message]

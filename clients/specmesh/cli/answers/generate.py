@@ -9,7 +9,7 @@ import typer
 
 from specmesh.cli.answers.input import read_input
 from specmesh.cli.answers.options import RequestOptions
-from specmesh.cli.answers.output import Form, in_words, write
+from specmesh.cli.answers.output import Form, cut_off, in_words, write
 from specmesh.cli.answers.request import SPECULATION
 from specmesh.cli.answers.waiting import Waiting
 from specmesh.cli.connection import Credentials, Targets
@@ -138,6 +138,7 @@ def generate(
         "request_id": request_id,
     }
     connection = credentials.client_options(target)
+    as_json = form in {Form.JSON, Form.NDJSON}
 
     async def work() -> int:
         waiting = Waiting()
@@ -146,6 +147,8 @@ def generate(
                 request.check(await client.list_models())
             stream = client.generate(text, **options)
             await write(stream, form, waiting)
+            if not as_json and (note := cut_off(stream.result, options["max_tokens"])):
+                typer.echo(note, err=True)
             if output.stats:
                 has_drafter = None
                 if not stream.result.stats.num_drafted_tokens:
@@ -153,7 +156,6 @@ def generate(
                 typer.echo(in_words(stream.result, has_drafter), err=True)
         return 0
 
-    as_json = form in {Form.JSON, Form.NDJSON}
     run(work(), json_errors=as_json, targets=target, tls=connection["tls"])
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from specmesh.cli.answers.waiting import Waiting
-from specmesh.client import Chunk, GenerationResult, GenerationStream, TokenKind
+from specmesh.client import Chunk, FinishReason, GenerationResult, GenerationStream, TokenKind
 
 STYLES = {
     TokenKind.ACCEPTED: "green",
@@ -145,6 +145,20 @@ def in_words(result: GenerationResult, has_drafter: bool | None = None) -> str:
     if not result.resumable:
         words.append("not stored")
     return "; ".join((*words, f"finish reason {result.finish_reason.replace('_', ' ')}"))
+
+
+def cut_off(result: GenerationResult, max_tokens: int | None) -> str:
+    """Return a note if the answer was shorter than ``max_tokens``, or ended at all, only because
+    the model can hold no more; otherwise nothing."""
+    stats = result.stats
+    wanted = max_tokens is None or stats.num_output_tokens < max_tokens
+    if result.finish_reason is not FinishReason.LENGTH or not wanted:
+        return ""
+    held = stats.num_prompt_tokens + stats.num_output_tokens
+    return (
+        f"specmesh: the answer was cut off after {stats.num_output_tokens} tokens: with its prompt "
+        f"it fills the {held} tokens that the model can hold"
+    )
 
 
 def _strategy(result: GenerationResult) -> str:
