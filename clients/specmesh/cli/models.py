@@ -56,9 +56,16 @@ def _lines(served: ServedModel) -> Iterable[str]:
     for drafter in served.drafters:
         yield f"  drafter     {_describe(drafter)}"
     yield f"  strategies  {_list(served.strategies)}"
-    lookahead = served.default_lookahead or "chosen by the strategy"
-    yield f"  default     {served.default_strategy}, lookahead {lookahead}"
+    yield f"  default     {_default(served)}"
     yield f"  chat        {'by its template' if served.has_chat_template else 'no template'}"
+
+
+def _default(served: ServedModel) -> str:
+    """Return the strategy of requests that name none, and the lookahead if it takes one."""
+    name = served.default_strategy
+    if not any(each.name == name and "lookahead" in each.options for each in served.strategies):
+        return name
+    return f"{name}, lookahead {served.default_lookahead or 'chosen by the strategy'}"
 
 
 def _list(strategies: Iterable[Strategy]) -> str:

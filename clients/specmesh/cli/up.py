@@ -32,7 +32,7 @@ class SpeculationDefaults:
         typer.Option(
             help="Use this strategy for requests that name none.", callback=check_strategy
         ),
-    ] = "speculative"
+    ] = "auto"
     lookahead: Lookahead = None
     trees: TreesFile = None
     confidence: Annotated[

@@ -78,7 +78,7 @@ class OrchestratorSettings(BearerSettings, ServerSettings, WorkersSettings, Redi
         EVERY_SECONDS, gt=0, description="seconds between DNS lookups of the replicas' names"
     )
     strategy: Annotated[str, AfterValidator(_check_strategy)] = Field(
-        "speculative", description="strategy of requests that do not name one"
+        "auto", description="strategy of requests that do not name one"
     )
     generation_config: Literal["auto", "none"] = Field(
         "none",
@@ -124,7 +124,8 @@ class OrchestratorSettings(BearerSettings, ServerSettings, WorkersSettings, Redi
         None,
         ge=1,
         le=MAX_LOOKAHEAD,
-        description="draft tokens per verification; by default a number that suits the strategy",
+        description="draft tokens per verification of requests that name a strategy which takes a "
+        "lookahead; by default a number that suits the strategy",
     )
     trees: Path | None = Field(
         None,

@@ -131,9 +131,11 @@ def check_options(
             name = strategy or each.default_strategy
             for known in each.strategies:
                 if known.name == name and (wrong := sorted(options.keys() - set(known.options))):
+                    others = [each.name for each in each.strategies if wrong[0] in each.options]
+                    hint = f"; --strategy may be: {', '.join(others)}" if others else ""
                     raise typer.BadParameter(
                         f"the strategy {name!r} has no option {wrong[0]!r}; "
-                        f"its options are: {', '.join(known.options) or 'none'}",
+                        f"its options are: {', '.join(known.options) or 'none'}{hint}",
                         param_hint="--option",
                     )
             return

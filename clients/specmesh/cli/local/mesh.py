@@ -45,7 +45,7 @@ class MeshOptions:
     """Calibration file of the confidence service for the model pair."""
     threads: int = 1
     """Number of threads of each process, for libraries with thread pools."""
-    strategy: str = "speculative"
+    strategy: str = "auto"
     lookahead: int | None = None
     trees: Path | None = None
     """File of calibrated trees for the model pair."""

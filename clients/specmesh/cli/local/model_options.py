@@ -24,7 +24,7 @@ HeadsFolder = Annotated[
     Path | None,
     typer.Option(
         "--heads",
-        help="Load heads trained for the target from this folder, for strategy heads.",
+        help="Load heads trained for the target from this folder.",
         show_default="the shipped heads, if any, for the shipped target",
         callback=check_folder,
         rich_help_panel=_PANEL,
