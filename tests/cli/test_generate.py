@@ -52,9 +52,7 @@ class Orchestrator(GenerationServiceServicer):
             duration_ms=100,
         )
         yield event(
-            finished=events_pb2.GenerationFinished(
-                finish_reason=self.finish_reason, stats=stats
-            )
+            finished=events_pb2.GenerationFinished(finish_reason=self.finish_reason, stats=stats)
         )
 
     def ListModels(self, request, context):  # noqa: N802

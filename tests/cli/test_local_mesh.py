@@ -132,9 +132,10 @@ async def test_up_serves_until_interrupted_keeps_traces_and_leaves_nothing(greed
     assert up.returncode == 0
     assert said.decode().endswith("the mesh is down\n")
     assert not any(child.is_running() for child in children)
-    first, _ = [each for each in traces if each.num_tokens == 32]
-    assert (first.strategy, first.outcome) == ("speculative", Outcome.OK)
-    assert (first.num_missing, first.nodes) == (0, ("drafter", "orchestrator", "verifier-0"))
+    by_default, asked = [each for each in traces if each.num_tokens == 32]
+    assert (by_default.strategy, asked.strategy) == ("auto", "speculative")
+    assert by_default.outcome is asked.outcome is Outcome.OK
+    assert (asked.num_missing, asked.nodes) == (0, ("drafter", "orchestrator", "verifier-0"))
 
 
 def kept(store):

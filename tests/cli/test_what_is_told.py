@@ -116,7 +116,8 @@ def test_statistics_say_that_there_is_no_drafter_and_that_nothing_is_stored():
     [
         (
             ("-o", "width=4"),
-            "the strategy 'speculative' has no option 'width'; its options are: lookahead",
+            "the strategy 'speculative' has no option 'width'; its options are: lookahead; "
+            "--strategy may be: tree",
         ),
         (
             ("-o", "lookahead=4", "--strategy", "autoregressive"),

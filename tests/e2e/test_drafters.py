@@ -70,12 +70,17 @@ async def test_a_drafter_with_another_tokenizer_is_refused_at_start(mesh, proces
     assert "the target's vocabulary has 4096 tokens, the drafter's 3" in reason
 
 
-async def test_a_mesh_without_drafters_answers_autoregressively_only(mesh, processes):
+async def test_a_mesh_without_drafters_refuses_only_strategies_that_need_one(mesh, processes):
     orchestrator = processes.orchestrator(mesh.verifiers, [])
     async with AsyncClient(orchestrator.address) as own:
         with pytest.raises(FailedPrecondition) as refused:
-            await own.generate("def f(")
+            await own.generate("def f(", strategy="speculative")
         assert refused.value.reason == "NO_FITTING_DRAFTER"
-        result = await answer(own, "def f(", max_tokens=3, strategy="autoregressive")
-    assert len(result.token_ids) == 3
-    assert not result.resumable
+        alone, by_default = [
+            await answer(own, "def f(", max_tokens=3, seed=1, **options)
+            for options in ({"strategy": "autoregressive"}, {})
+        ]
+    assert said(alone) == said(by_default)
+    assert len(alone.token_ids) == 3
+    assert (alone.strategy, by_default.strategy) == ("autoregressive", "auto")
+    assert not alone.resumable

@@ -170,7 +170,7 @@ async def traced():
 
 
 async def test_one_trace_holds_the_whole_answer(traced, prompts):
-    drafting = {"temperature": 0, "max_tokens": 24, "lookahead": 4}
+    drafting = {"temperature": 0, "max_tokens": 24, "strategy": "speculative", "lookahead": 4}
     result = await answer(traced.client, prompts[0], **drafting)
     spans = await traced.trace_of(result.session_id)
     by_id = {span.span_id: span for span in spans}
@@ -200,7 +200,7 @@ async def test_one_trace_holds_the_whole_answer(traced, prompts):
 
 
 async def test_the_servers_span_says_what_became_of_the_answer(traced, prompts):
-    drafting = {"temperature": 0, "max_tokens": 24, "lookahead": 4}
+    drafting = {"temperature": 0, "max_tokens": 24, "strategy": "speculative", "lookahead": 4}
     result = await answer(traced.client, prompts[0], **drafting)
     spans = await traced.trace_of(result.session_id)
     (server,) = [span for span in spans if span.name == GENERATE]
@@ -243,7 +243,8 @@ async def test_the_trace_tells_what_became_of_every_token(traced, prompts, strat
 
 async def test_a_client_that_goes_away_ends_all_work_without_an_error(traced, prompts):
     # Long drafts make it all but sure that one is at work.
-    stream = traced.client.generate(prompts[1], **{**LONG, "max_tokens": 800}, lookahead=64)
+    options = {**LONG, "max_tokens": 800, "strategy": "speculative", "lookahead": 64}
+    stream = traced.client.generate(prompts[1], **options)
     chunks = aiter(stream)
     await anext(chunks)
     await chunks.aclose()
