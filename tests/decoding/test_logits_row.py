@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmesh.decoding.logits_row import SMALL, LogitsRow
-from specmesh.decoding.nucleus import is_surely_in_nucleus, nucleus
+from specmesh.decoding.processing.nucleus import is_surely_in_nucleus, nucleus
 
 SIZES = [7, SMALL, SMALL + 1, 32_768, 70_000]
 

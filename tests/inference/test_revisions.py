@@ -13,7 +13,7 @@ from tests.inference.test_model_loading import load_guess
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.loading import read_files
 from specmesh.inference.models.transformers_model import TransformersModel
-from specmesh.inference.models.vllm.quantized import describe_quantized
+from specmesh.inference.models.vllm.loading.quantized import describe_quantized
 
 NAME = "somebody/tiny"
 MAIN, OLD = "a" * 40, "b" * 40

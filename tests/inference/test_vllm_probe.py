@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from specmesh.inference.model import ModelNotLoadable
-from specmesh.inference.models.vllm.probe import PlainLogits
+from specmesh.inference.models.vllm.loading.probe import PlainLogits
 
 VOCAB_SIZE = 64
 

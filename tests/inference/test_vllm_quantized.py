@@ -22,7 +22,7 @@ from transformers import LlamaConfig
 from specmesh.decoding.trees.tree import TokenTree
 from specmesh.inference.model import ModelDescription, ModelNotLoadable
 from specmesh.inference.models.loading import read_files, read_model
-from specmesh.inference.models.vllm.quantized import describe_quantized
+from specmesh.inference.models.vllm.loading.quantized import describe_quantized
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
 
 WEIGHTS = "model.safetensors"

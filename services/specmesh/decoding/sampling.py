@@ -14,9 +14,9 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.grammar import Grammar
 from specmesh.decoding.logits_row import LogitsRow, require_peak
 from specmesh.decoding.noise import Purpose
-from specmesh.decoding.nucleus import is_surely_in_nucleus, nucleus
+from specmesh.decoding.processing.nucleus import is_surely_in_nucleus, nucleus
+from specmesh.decoding.processing.typical import most_typical
 from specmesh.decoding.race import Race, winner
-from specmesh.decoding.typical import most_typical
 
 MAX_TEMPERATURE = 100.0
 MAX_LOGIT_BIAS = 100.0

@@ -14,14 +14,14 @@ from rich.text import Text
 
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.tables import make_table
+from specmesh.cli.trace.drawing.span_list import span_list
+from specmesh.cli.trace.drawing.token_lines import token_lines
+from specmesh.cli.trace.drawing.waterfall import waterfall
 from specmesh.cli.trace.listing import began, percent, summary_json
 from specmesh.cli.trace.opening import load, opened
 from specmesh.cli.trace.options import Json, TraceId, TraceStore
 from specmesh.cli.trace.shorter import LIMIT_S, Shorter, shorter, shorter_json, shorter_lines
-from specmesh.cli.trace.span_list import span_list
 from specmesh.cli.trace.tables import console, short_name
-from specmesh.cli.trace.token_lines import token_lines
-from specmesh.cli.trace.waterfall import waterfall
 from specmesh.traces.analysis.completeness import describe, summed_up
 from specmesh.traces.analysis.path_parts import PathPart, Stretch, summed
 from specmesh.traces.analysis.token_tree import TracedTokenTree, token_tree

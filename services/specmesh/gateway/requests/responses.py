@@ -21,8 +21,8 @@ from specmesh.gateway.requests.input_items import Input, messages_of, only
 from specmesh.gateway.requests.parameters.responses import RESPONSES
 from specmesh.gateway.requests.parameters.tables import CHAT, taken
 from specmesh.gateway.requests.request import HINTS, read_request
-from specmesh.gateway.requests.response_tools import AnyFlatChoice, FlatTool
-from specmesh.gateway.requests.tools import MAX_TOOLS
+from specmesh.gateway.requests.tools.chat_tools import MAX_TOOLS
+from specmesh.gateway.requests.tools.response_tools import AnyFlatChoice, FlatTool
 
 NAMES = {
     "messages": "input",

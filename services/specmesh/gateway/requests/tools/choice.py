@@ -10,7 +10,7 @@ from pydantic import Field, Tag
 from specmesh.client import ToolChoice
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.fields import Fields, told_apart
-from specmesh.gateway.requests.tools import MAX_TOOLS, Tool
+from specmesh.gateway.requests.tools.chat_tools import MAX_TOOLS, Tool
 
 Word = Literal["none", "auto", "required"]
 

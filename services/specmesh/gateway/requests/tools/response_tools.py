@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, Tag
 
 from specmesh.gateway.requests.fields import Fields
-from specmesh.gateway.requests.tool_choice import BY_KIND, Word
-from specmesh.gateway.requests.tools import MAX_TOOLS, OfferedFunction
+from specmesh.gateway.requests.tools.chat_tools import MAX_TOOLS, OfferedFunction
+from specmesh.gateway.requests.tools.choice import BY_KIND, Word
 
 
 class FlatTool(OfferedFunction):

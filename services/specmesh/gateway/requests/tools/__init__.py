@@ -1,0 +1,1 @@
+"""The tools of a request, and the choice among them."""

@@ -1,0 +1,1 @@
+"""Loading a model into vLLM, and the checks that belong to it."""
