@@ -32,6 +32,7 @@ class Orchestrator(GenerationServiceServicer):
     def __init__(self):
         self.requests = []
         self.finish_reason = events_pb2.FINISH_REASON_STOP
+        self.defaults = {}
 
     def Generate(self, request, context):  # noqa: N802
         self.requests.append(request)
@@ -56,7 +57,9 @@ class Orchestrator(GenerationServiceServicer):
         )
 
     def ListModels(self, request, context):  # noqa: N802
-        model = served_model_pb2.ServedModel(num_verifiers=2, strategies=STRATEGIES)
+        model = served_model_pb2.ServedModel(
+            num_verifiers=2, strategies=STRATEGIES, **self.defaults
+        )
         model.target.name, model.target.num_parameters = "toy", 12_000_000
         model.target.backend, model.target.dtype = "transformers", "bfloat16"
         model.target.weights_digest = "0123456789abcdef" * 4
@@ -245,6 +248,21 @@ def test_nobody_there_is_one_line_and_a_status_of_its_own():
     assert result.exit_code == 3
     assert len(result.stderr.splitlines()) == 1
     assert "is a mesh running?" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("default", "lookahead", "said"),
+    [
+        ("dsi", 0, "dsi, lookahead chosen by the strategy"),
+        ("dsi", 3, "dsi, lookahead 3"),
+        ("autoregressive", 3, "autoregressive"),
+    ],
+)
+def test_a_default_is_told_with_the_lookahead_if_it_takes_one(
+    orchestrator, default, lookahead, said
+):
+    orchestrator.defaults = {"default_strategy": default, "default_lookahead": lookahead}
+    assert f"  default     {said}\n" in invoke("models", "-t", orchestrator.address).stdout
 
 
 def test_models_are_listed_for_people_and_machines(orchestrator):
