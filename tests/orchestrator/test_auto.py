@@ -27,6 +27,7 @@ from specmesh.decoding.predict.acceptance_rate import (
 )
 from specmesh.decoding.sampling import Sampling
 from specmesh.orchestrator.answers.request_report import RequestReport
+from specmesh.orchestrator.strategies.auto import choice as policy
 from specmesh.orchestrator.strategies.auto import strategy as module
 from specmesh.orchestrator.strategies.auto.choice import Choice
 from specmesh.orchestrator.strategies.auto.strategy import CHOICES, UNSETTLED_TOKENS, Auto
@@ -44,7 +45,7 @@ MEASURED = Capacity(
 def changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every commit brings the next strategy."""
 
-    def choose(*_: Any) -> Choice:
+    def choose(*_: Any, **__: Any) -> Choice:
         return Choice(next(names), "the test wants it", tentative=True)
 
     names = cycle(CHOICES)
@@ -54,7 +55,7 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> None:
 def plays(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """The choices, of which the last one stays."""
 
-    def choose(*_: Any) -> Choice:
+    def choose(*_: Any, **__: Any) -> Choice:
         return Choice(next(left, names[-1]), "the test wants it", tentative=True)
 
     left: Iterator[str] = iter(names)
@@ -196,7 +197,7 @@ def test_a_new_answer_begins_as_the_last_one_did_or_as_those_with_which_it_share
     """What a lone answer changes to suits itself; answers that share a replica change together."""
     seen = []
 
-    def choose(_capacity, acceptance, current):
+    def choose(_capacity, acceptance, current, **_):
         seen.append((acceptance is goal.acceptance, current))
         return Choice("heads" if len(seen) > 1 else "autoregressive", "the test wants it")
 
@@ -211,10 +212,34 @@ def test_a_new_answer_begins_as_the_last_one_did_or_as_those_with_which_it_share
     assert seen == [(period_s > 0, None), (period_s > 0, "autoregressive")]
 
 
+@pytest.mark.parametrize(("period_s", "at_least"), [(0.04, 1), (0.0, 4)])
+def test_what_a_forward_answers_shares_a_forecast(monkeypatch, period_s, at_least):
+    """It is made anew once another forward has begun."""
+    seen = []
+
+    def expected_rates(*_: Any) -> dict[str, float]:
+        seen.append(period_s)
+        return {"heads": 2.0}
+
+    monkeypatch.setattr(module, "expected_rates", expected_rates)
+    monkeypatch.setattr(policy, "expected_rates", expected_rates)
+    everyone = MeshAcceptance()
+    everyone.rate(DRAFTER).learn([True] * 20)
+    capacity = replace(MEASURED, period_s=period_s)
+    answers = [Auto(Goal(40, acceptance=everyone)) for _ in range(4)]
+    for answer in answers:
+        answer.start(capacity)
+    assert len(seen) == at_least
+    late = Auto(Goal(40, acceptance=everyone))
+    late.now = 0.05
+    late.start(capacity)
+    assert len(seen) == at_least + 1
+
+
 def test_a_strategy_that_only_measured_has_no_advantage(monkeypatch):
     seen = []
 
-    def choose(_capacity, _acceptance, current):
+    def choose(_capacity, _acceptance, current, **_):
         seen.append(current)
         return Choice("autoregressive", "the test wants it", tentative=len(seen) == 1)
 
@@ -268,7 +293,7 @@ def test_rounds_with_drafts_are_measured_once_the_change_to_them_is_over(monkeyp
     goal = Goal(200)
     goal.acceptance.speeds.add = lambda *args, **_: seen.append(args)
     choice = Choice("heads", "the test wants it", expected=1.5)
-    monkeypatch.setattr(module, "choose", lambda *_: choice)
+    monkeypatch.setattr(module, "choose", lambda *_, **__: choice)
     strategy = Auto(goal)
     (check,) = strategy.start(MEASURED)
     for strategy.now in range(1, 4):

@@ -101,6 +101,22 @@ def test_what_is_not_known_is_measured_first(capacity, first):
     assert (choice.strategy, choice.tentative) == (first, True)
 
 
+@pytest.mark.parametrize(
+    ("capacity", "then"),
+    [
+        (FLAT, "speculative"),
+        (STEEP_CROWD, "autoregressive"),
+        (replace(WITH_HEADS, drafter_s=0.05), "heads"),
+    ],
+)
+def test_a_drafter_that_is_not_tried_meanwhile_is_judged_by_what_is_assumed_of_it(capacity, then):
+    """It may be that its drafts don't seem to be worth the trial."""
+    for num_tokens, tentative in ((0, True), (31, True), (32, False)):
+        choice = choose(capacity, MeshAcceptance(), None, num_tokens=num_tokens)
+        assert choice.tentative is tentative
+    assert choice.strategy == then
+
+
 def test_the_target_alone_does_not_tell_what_a_token_costs():
     unsure = replace(FLAT, knows_price=False)
     choice = choose(unsure, rates(0.9), "autoregressive")

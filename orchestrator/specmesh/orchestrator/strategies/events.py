@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
@@ -68,7 +69,7 @@ class Failed:
     task: TaskId
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: strategies ask in every round for what is cached here
 class Capacity:
     """The capacity of the mesh: known at the start, and sent again when it changes.
 
@@ -124,14 +125,14 @@ class Capacity:
     knows_price: bool = True
     shares_host: bool = False
 
-    @property
+    @cached_property
     def drafter_costs(self) -> RoundCosts | None:
         """The times of a round with a drafter; None until they are known."""
-        costs = self._costs(self.drafter_s, self.drafter_sibling_s)
-        if costs is None:
+        if self.drafter_s is None:
             return None
-        return replace(
-            costs,
+        return self._costs(
+            self.drafter_s,
+            self.drafter_sibling_s,
             period_s=self.period_s,
             hop_s=self.hop_s,
             queue_s=self.drafter_queue_s,
@@ -139,15 +140,15 @@ class Capacity:
             num_waiting=self.num_waiting,
         )
 
-    @property
+    @cached_property
     def heads_costs(self) -> RoundCosts | None:
         """The times of a round with the target's heads, which keep the replica from all that wait
         for it; None until they are known."""
         if self.heads_s is None or not self.knows_price:
             return None
         num_waiting = self.num_waiting
-        costs = self._costs(self.heads_s * num_waiting, self.heads_sibling_s * num_waiting)
-        return None if costs is None else replace(costs, num_held=self.num_sharing)
+        level_s, sibling_s = self.heads_s * num_waiting, self.heads_sibling_s * num_waiting
+        return self._costs(level_s, sibling_s, num_held=self.num_sharing)
 
     @property
     def draft_cost(self) -> float | None:
@@ -192,8 +193,8 @@ class Capacity:
         None until it is known."""
         return self.alone_s if self.target_decoding_s is None else self.target_decoding_s
 
-    def _costs(self, level_s: float | None, sibling_s: float) -> RoundCosts | None:
-        if self.target_s is None or self.alone_s is None or level_s is None:
+    def _costs(self, level_s: float, sibling_s: float, **others: float) -> RoundCosts | None:
+        if self.target_s is None or self.alone_s is None:
             return None
         return RoundCosts(
             self.target_s,
@@ -205,6 +206,7 @@ class Capacity:
             first_s=self.target_first_s,
             most_tokens=self.most_tokens,
             sibling_s=sibling_s,
+            **others,
         )
 
 

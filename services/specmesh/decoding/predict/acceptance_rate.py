@@ -4,10 +4,11 @@ rate."""
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
 from specmesh.decoding.predict.measured_speeds import MeasuredSpeeds
+from specmesh.decoding.predict.remembered import Remembered
 
 DRAFTER: Final = "drafter"
 """The source of chains of the preferred drafter, and of trees that such chains fill."""
@@ -179,6 +180,10 @@ class MeshAcceptance:
         """The budget of all answers for strategies that are not expected to pay."""
         self.speeds: MeasuredSpeeds = everyone.speeds if everyone else MeasuredSpeeds()
         """The speeds of the strategies that answers have chosen, of all answers together."""
+        self.forecast: Remembered[Mapping[str, float]] = (
+            everyone.forecast if everyone else Remembered()
+        )
+        """What the strategies are expected to yield, for answers that share forwards."""
         self.chosen: str | None = None
         """The strategy that an answer has chosen last, if they choose."""
         self._everyone = everyone

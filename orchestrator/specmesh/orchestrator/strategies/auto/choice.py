@@ -10,9 +10,9 @@ the target works alone, except for what ``Exploration`` allows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from specmesh.decoding.predict.acceptance_rate import (
     DRAFTER,
@@ -35,6 +35,9 @@ HEADS_AND_DRAFTER: Final = "heads-and-drafter"
 
 ENOUGH: Final = 8.0
 """Trials after which a rate counts more than what is assumed of it."""
+MEASURED_TOKENS: Final = 32
+"""Tokens for which an answer measures a drafter none of whose drafts have been verified. A strategy
+to which no draft seems worth it would go on for ever."""
 CLEARLY: Final = 1.1
 """The factor by which the rate of another strategy must be higher than that of the current one."""
 PAYS: Final = 1.1
@@ -45,6 +48,10 @@ QUEUE: Final = 1.5
 """Answers that wait for a replica one after the other from which on they form a queue."""
 OTHERS: Final = 0.5
 """The share of its errors after which one of the other tokens that it named is assumed right."""
+
+
+Forecast: TypeAlias = Callable[[Capacity, MeshAcceptance], Mapping[str, float]]
+"""What each strategy is expected to yield over what the target alone does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +69,30 @@ class Choice:
     measured speeds; None if nothing is expected."""
 
 
-def choose(capacity: Capacity, acceptance: MeshAcceptance, current: str | None) -> Choice:
-    """Return the best strategy for the rest of an answer whose drafts have this ``acceptance``;
-    ``current`` is what it has now. This may spend some of the budget for exploration."""
+def choose(
+    capacity: Capacity,
+    acceptance: MeshAcceptance,
+    current: str | None,
+    *,
+    num_tokens: int = 0,
+    forecast: Forecast | None = None,
+) -> Choice:
+    """Return the best strategy for the rest of an answer whose drafts have this ``acceptance``.
+
+    The answer has ``num_tokens`` so far, and ``current`` as its strategy. ``forecast`` may replace
+    ``expected_rates``. This may spend some of the budget for exploration.
+    """
     if not (capacity.drafters or capacity.heads_depth):
         return Choice(ALONE, "there is neither a drafter nor are there heads")
-    if _is_unknown(capacity, acceptance):
+    is_untried = bool(capacity.drafters) and acceptance.num_trials(DRAFTER) < ENOUGH
+    if _is_unknown(capacity) or (is_untried and num_tokens < MEASURED_TOKENS):
         measures = HEADS_AND_DRAFTER if capacity.heads_depth else SPECULATIVE
         if capacity.drafter_costs and capacity.num_verifiers > 1 and not capacity.heads_depth:
             measures = DSI
         return Choice(measures, "the mesh has yet to be measured", tentative=True)
     if current == ALONE and not capacity.knows_price:
         return Choice(SPECULATIVE, "a token's price is unknown", lookahead=1, tentative=True)
-    expected = expected_rates(capacity, acceptance)
+    expected = (forecast or expected_rates)(capacity, acceptance)
     rates = {name: rate * acceptance.speeds.correction(name) for name, rate in expected.items()}
     best = max(rates, key=rates.__getitem__)
     if rates[best] < _least_gain(best, capacity, acceptance):
@@ -115,13 +133,11 @@ def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[st
     return {name: rate * (capacity.decoding_s or 0.0) for name, rate in rates.items()}
 
 
-def _is_unknown(capacity: Capacity, acceptance: MeshAcceptance) -> bool:
-    """Return whether the price of what the mesh has is unknown, or whether no draft of its drafter
-    has been verified."""
+def _is_unknown(capacity: Capacity) -> bool:
+    """Return whether the price of something that the mesh has is unknown."""
     if not capacity.alone_s or (capacity.heads_depth and capacity.heads_costs is None):
         return True
-    costs_unknown = capacity.drafter_costs is None
-    return bool(capacity.drafters) and (costs_unknown or acceptance.num_trials(DRAFTER) < ENOUGH)
+    return bool(capacity.drafters) and capacity.drafter_costs is None
 
 
 def _least_gain(best: str, capacity: Capacity, acceptance: MeshAcceptance) -> float:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Final
 
 from specmesh.decoding.predict.acceptance_rate import MeshAcceptance
-from specmesh.orchestrator.strategies.auto.choice import ALONE, Choice, choose
+from specmesh.orchestrator.strategies.auto.choice import ALONE, Choice, choose, expected_rates
 from specmesh.orchestrator.strategies.auto.stretch import StrategyStretch
 from specmesh.orchestrator.strategies.autoregressive import Autoregressive
 from specmesh.orchestrator.strategies.base import Goal, Strategy
@@ -143,14 +143,30 @@ class Auto(Strategy):
             capacity = replace(capacity, drafters=())
         everyone, shares = self._goal.acceptance, capacity.period_s > 0
         if shares:  # answers that share replicas are fastest with the same strategy
-            choice = choose(capacity, everyone, everyone.chosen)
+            choice = choose(
+                *(capacity, everyone, everyone.chosen),
+                num_tokens=self._num_tokens,
+                forecast=self._shared_forecast,
+            )
         else:
-            choice = choose(capacity, self._acceptance, self._settled)
+            choice = choose(
+                *(capacity, self._acceptance, self._settled), num_tokens=self._num_tokens
+            )
         # What only measures the mesh has no advantage over others once that is known.
         self._settled = None if choice.tentative else choice.strategy
         if (shares or not self._num_tokens) and choice.lookahead is None and not choice.tentative:
             everyone.chosen = choice.strategy
         return choice
+
+    def _shared_forecast(self, capacity: Capacity, everyone: MeshAcceptance) -> Mapping[str, float]:
+        """Return what the strategies are expected to yield, for all that a forward answers: it
+        takes as long to compute as several tokens take the orchestrator, and hardly changes."""
+        return everyone.forecast.at(
+            self.now,
+            capacity.period_s,
+            (capacity.drafters, capacity.heads_depth, capacity.num_verifiers),
+            lambda: expected_rates(capacity, everyone),
+        )
 
     def _change(self, choice: Choice, commands: Sequence[Command]) -> list[Command]:
         """Let another strategy take over; ``commands`` are the latest of the current one."""

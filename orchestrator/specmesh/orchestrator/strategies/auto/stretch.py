@@ -45,7 +45,8 @@ class StrategyStretch:
             goes_on = isinstance(event, Drafted) and not event.last
             if not (goes_on or (isinstance(event, Verified) and event.more)):
                 self._ended(event.task)
-            event = self._own(event)
+            if self._after:
+                event = self._own(event)
         return self._sent(self._strategy.handle(event))
 
     def end(self, commands: Sequence[Command]) -> list[Command]:
@@ -83,7 +84,7 @@ class StrategyStretch:
                 if isinstance(command, Draft):
                     self._drafting.add(task)
                 self.last_task = max(self.last_task, task)
-                return replace(command, task=task)
+                return replace(command, task=task) if self._after else command
             case Cancel(task=own):
                 self._ended(own + self._after)
                 return Cancel(own + self._after)
