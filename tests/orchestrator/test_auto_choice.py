@@ -104,7 +104,7 @@ def test_what_is_not_known_is_measured_first(capacity, first):
 @pytest.mark.parametrize(
     ("capacity", "then"),
     [
-        (FLAT, "speculative"),
+        (FLAT, "tree"),
         (STEEP_CROWD, "autoregressive"),
         (replace(WITH_HEADS, drafter_s=0.05), "heads"),
     ],
