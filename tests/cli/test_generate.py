@@ -115,8 +115,8 @@ def test_it_is_said_if_the_model_can_hold_no_more(orchestrator, reason, options,
     orchestrator.finish_reason = reason
     result = invoke("generate", "Say it", "--target", orchestrator.address, *options)
     note = (
-        "specmesh: the answer was cut off after 2 tokens: with its prompt it fills the 5 tokens "
-        "that the model can hold\n"
+        "specmesh: the answer was cut off: with its prompt it has reached the limit of 5 tokens, "
+        "which is the model's context or the KV cache of a replica\n"
     )
     assert result.stderr == (note if is_noted else "")
 

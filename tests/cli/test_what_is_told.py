@@ -52,7 +52,10 @@ class Orchestrator(GenerationServiceServicer):
         model.target.name = "m"
         model.strategies.add(name="autoregressive", available=True)
         model.strategies.add(name="speculative", options=["lookahead"], available=True)
-        model.strategies.add(name="tree", options=["lookahead", "width"], available=True)
+        model.strategies.add(
+            name="tree", options=["lookahead", "width"], available=True, lossless=True
+        )
+        model.strategies.add(name="filter", options=["lookahead", "width"], available=True)
         return served_model_pb2.ListModelsResponse(models=[model])
 
 
@@ -117,7 +120,7 @@ def test_statistics_say_that_there_is_no_drafter_and_that_nothing_is_stored():
         (
             ("-o", "width=4"),
             "the strategy 'speculative' has no option 'width'; its options are: lookahead; "
-            "--strategy may be: tree",
+            "strategies that take it: tree",
         ),
         (
             ("-o", "lookahead=4", "--strategy", "autoregressive"),

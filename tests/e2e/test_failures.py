@@ -73,15 +73,16 @@ async def test_a_verifier_that_dies_or_hangs_during_an_answer_does_no_harm(
 async def test_a_killed_drafter_costs_only_speed(mesh, processes, client, prompts):
     victim = processes.drafter()
     orchestrator = processes.orchestrator(mesh.verifiers, [victim], "--redis-url", mesh.redis_url)
-    undisturbed = await answer(client, prompts[2], **LONG)
+    drafting = {**LONG, "strategy": "speculative"}
+    undisturbed = await answer(client, prompts[2], **drafting)
 
     async def kill():
         victim.kill()
 
     async with AsyncClient(orchestrator.address) as own:
-        assert said(await disturbed(own, prompts[2], kill, **LONG)) == said(undisturbed)
+        assert said(await disturbed(own, prompts[2], kill, **drafting)) == said(undisturbed)
         # And so it stays until a drafter comes back.
-        undrafted = await answer(own, prompts[2], **LONG)
+        undrafted = await answer(own, prompts[2], **drafting)
     assert said(undrafted) == said(undisturbed)
     assert undrafted.stats.num_verified_tokens == 0
 

@@ -89,6 +89,22 @@ def test_lookahead_without_a_default_is_left_to_the_strategy():
     assert planned(request, Defaults("dsi")).goal.lookahead is None
 
 
+@pytest.mark.parametrize("option", ["lookahead: 4", "width: 8", 'predictor: "phi"'])
+def test_an_option_that_the_default_strategy_does_not_take_needs_a_strategy(option):
+    def under_auto(text):
+        request = text_format.Parse(text, generation_pb2.GenerateRequest())
+        return planned(request, Defaults("auto"))
+
+    field = f"speculation.{option.partition(':')[0]}"
+    with pytest.raises(InvalidField, match="the default strategy, 'auto', takes none") as refused:
+        under_auto(f'text: "a" speculation {{ {option} }}')
+    assert refused.value.field == field
+    named = f'text: "a" speculation {{ strategy: "tree" {option} }}'
+    assert under_auto(named).strategy == "tree"
+    begun = f'text: "a" speculation {{ {option} }} received {{ token_ids: 5 }}'
+    assert under_auto(begun).strategy == "auto"
+
+
 def test_seed_is_drawn_anew_for_each_request_without_one():
     assert plan('text: "a"').sampling.seed != plan('text: "a"').sampling.seed
     assert plan('text: "a" sampling { seed: 0 }').sampling.seed == 0

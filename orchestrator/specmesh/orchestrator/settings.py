@@ -124,8 +124,8 @@ class OrchestratorSettings(BearerSettings, ServerSettings, WorkersSettings, Redi
         None,
         ge=1,
         le=MAX_LOOKAHEAD,
-        description="draft tokens per verification of requests that name a strategy which takes a "
-        "lookahead; by default a number that suits the strategy",
+        description="draft tokens per verification, of strategies that take a lookahead, unless a "
+        "request sets it; by default a number that suits the strategy",
     )
     trees: Path | None = Field(
         None,

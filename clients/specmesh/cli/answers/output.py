@@ -149,15 +149,15 @@ def in_words(result: GenerationResult, has_drafter: bool | None = None) -> str:
 
 def cut_off(result: GenerationResult, max_tokens: int | None) -> str:
     """Return a note if the answer was shorter than ``max_tokens``, or ended at all, only because
-    the model can hold no more; otherwise nothing."""
+    the context or the replicas' KV cache can hold no more; otherwise nothing."""
     stats = result.stats
     wanted = max_tokens is None or stats.num_output_tokens < max_tokens
     if result.finish_reason is not FinishReason.LENGTH or not wanted:
         return ""
-    held = stats.num_prompt_tokens + stats.num_output_tokens
+    limit = stats.num_prompt_tokens + stats.num_output_tokens
     return (
-        f"specmesh: the answer was cut off after {stats.num_output_tokens} tokens: with its prompt "
-        f"it fills the {held} tokens that the model can hold"
+        f"specmesh: the answer was cut off: with its prompt it has reached the limit of {limit} "
+        "tokens, which is the model's context or the KV cache of a replica"
     )
 
 

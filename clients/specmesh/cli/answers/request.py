@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specmesh.client import ServedModel
+from specmesh.client import ServedModel, Strategy
 from specmesh.client.requests.sampling import (
     SAMPLING_FIELDS,
     STOPPING_FIELDS,
@@ -131,14 +131,21 @@ def check_options(
             name = strategy or each.default_strategy
             for known in each.strategies:
                 if known.name == name and (wrong := sorted(options.keys() - set(known.options))):
-                    others = [each.name for each in each.strategies if wrong[0] in each.options]
-                    hint = f"; --strategy may be: {', '.join(others)}" if others else ""
+                    fitting = ", ".join(_that_take(options.keys(), each.strategies))
+                    hint = f"; strategies that take it: {fitting}" if fitting else ""
                     raise typer.BadParameter(
                         f"the strategy {name!r} has no option {wrong[0]!r}; "
                         f"its options are: {', '.join(known.options) or 'none'}{hint}",
                         param_hint="--option",
                     )
             return
+
+
+def _that_take(options: Set[str], strategies: Iterable[Strategy]) -> Iterator[str]:
+    """Yield the names of the lossless strategies that can be used now and have all ``options``."""
+    for each in strategies:
+        if each.available and each.lossless and options <= set(each.options):
+            yield each.name
 
 
 def strategy_options(given: Iterable[str]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ Lookahead = Annotated[
     typer.Option(
         min=1,
         max=64,
-        help="Verify this many draft tokens at a time.",
+        help="Verify this many draft tokens at a time, with strategies that take a lookahead.",
         show_default="chosen by the strategy",
         rich_help_panel=_SPECULATION,
     ),

@@ -101,7 +101,10 @@ class _Reader:
         if known is None or not known.lossless:
             raise NotReplayable(f"strategy {strategy!r} can't be simulated")
         if strategy == "auto":
-            raise NotReplayable("strategy 'auto' changes: traces lack what it knew of the mesh")
+            raise NotReplayable(
+                "traces lack what 'auto' knew of the mesh; answers of other strategies can be "
+                "simulated"
+            )
         if known.needs_heads and known.asks_drafter:
             raise NotReplayable(
                 f"strategy {strategy!r} merges drafts: traces lack the tokens that heads guessed"

@@ -25,6 +25,7 @@ from specmesh.orchestrator.requests.forced_calls import ForcedCalls, read_forced
 from specmesh.orchestrator.requests.sampling import settle_sampling
 from specmesh.orchestrator.requests.stopping import Stopping, read_stopping
 from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.auto.strategy import Auto
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.serving.codec.filter_options import read_filter_options
@@ -141,12 +142,14 @@ def make_plan(
         wrong = forced.field if forced is not None else f"sampling.{processed_by}"
         reason = f"{strategy!r} draws tokens unchecked, so it excludes {wrong}"
         raise InvalidField("speculation.strategy", reason)
+    goal = _goal(request.speculation, sampling, stopping, target, defaults)
+    _check_default_takes(request, strategy)
     return RequestPlan(
         prompt=prompt,
         sampling=sampling,
         stopping=stopping,
         strategy=strategy,
-        goal=_goal(request.speculation, sampling, stopping, target, defaults),
+        goal=goal,
         filter_options=_filter_options(request.speculation, strategy),
         num_top_logprobs=_num_top_logprobs(request, strategy),
         keep_special_tokens=request.keep_special_tokens,
@@ -154,6 +157,25 @@ def make_plan(
         style=style,
         forced_calls=forced,
     )
+
+
+def _check_default_takes(request: generation_pb2.GenerateRequest, strategy: str) -> None:
+    """Refuse an option without a strategy where ``auto`` is the default: it chooses its own
+    numbers, and whoever sets one means another strategy.
+
+    Other defaults ignore options that they don't take, so that ``autoregressive`` can be the
+    default for a while. An answer goes on that was begun when another strategy was the default.
+    """
+    if request.speculation.strategy or request.HasField("received"):
+        return
+    if STRATEGIES[strategy] is not Auto:
+        return
+    for option, _ in request.speculation.ListFields():
+        if option.name in OPTIONS:
+            field = f"speculation.{option.name}"
+            raise InvalidField(
+                field, f"the default strategy, {strategy!r}, takes none; name the strategy as well"
+            )
 
 
 def _goal(

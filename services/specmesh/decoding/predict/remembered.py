@@ -1,4 +1,4 @@
-"""A value that is dear to compute and changes slowly."""
+"""A value that is expensive to compute and changes slowly."""
 
 from __future__ import annotations
 

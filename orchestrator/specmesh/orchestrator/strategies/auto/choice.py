@@ -36,8 +36,8 @@ HEADS_AND_DRAFTER: Final = "heads-and-drafter"
 ENOUGH: Final = 8.0
 """Trials after which a rate counts more than what is assumed of it."""
 MEASURED_TOKENS: Final = 32
-"""Tokens for which an answer measures a drafter none of whose drafts have been verified. A strategy
-to which no draft seems worth it would go on for ever."""
+"""Tokens for which an answer measures a drafter of whose drafts fewer than ``ENOUGH`` have been
+verified. If none seems worth trying, more would teach nothing."""
 CLEARLY: Final = 1.1
 """The factor by which the rate of another strategy must be higher than that of the current one."""
 PAYS: Final = 1.1

@@ -159,8 +159,8 @@ class Auto(Strategy):
         return choice
 
     def _shared_forecast(self, capacity: Capacity, everyone: MeshAcceptance) -> Mapping[str, float]:
-        """Return what the strategies are expected to yield, for all that a forward answers: it
-        takes as long to compute as several tokens take the orchestrator, and hardly changes."""
+        """Return what the strategies are expected to yield, computed once per forward for all
+        answers in it: that takes as long as a token takes the orchestrator."""
         return everyone.forecast.at(
             self.now,
             capacity.period_s,

@@ -78,7 +78,7 @@ class VllmModel:
 
         transformers reads the model first: for its tokenizer, for the digest of its weights (the
         same as that of a replica with the ``transformers`` backend), and to check vLLM's logits. It
-        reads no weights of a quantized model (``quantized.py``).
+        reads no weights of a quantized model (``loading/quantized.py``).
         """
         check_versions()
         with naming(name):
