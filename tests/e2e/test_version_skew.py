@@ -126,7 +126,8 @@ async def test_every_pairing_of_versions_says_the_same(skewed, prompts):
 async def test_an_answer_begun_by_one_version_is_carried_on_by_the_other(
     skewed, prompts, begins, goes_on, stored
 ):
-    asked = {"max_tokens": 60, "ignore_end_of_text": True, **COUPLED}
+    # The one that landed has no `auto`, by default ours.
+    asked = {"strategy": "dsi", "max_tokens": 60, "ignore_end_of_text": True, **COUPLED}
     first, second = (skewed.orchestrators[each].address for each in (begins, goes_on))
     (whole,) = await by_us(second, prompts[1], [asked])
     async with AsyncClient(first) as client:
