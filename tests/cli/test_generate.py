@@ -119,6 +119,9 @@ def test_it_is_said_if_the_model_can_hold_no_more(orchestrator, reason, options,
         "which is the model's context or the KV cache of a replica\n"
     )
     assert result.stderr == (note if is_noted else "")
+    if "--json" not in options:  # which chats don't have
+        chat = invoke("chat", "--target", orchestrator.address, *options, input="Say it\n")
+        assert (chat.stdout, chat.stderr) == ("Hello world\n", result.stderr)
 
 
 def test_json_is_one_object_with_the_whole_result(orchestrator):

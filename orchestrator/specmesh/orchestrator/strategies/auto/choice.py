@@ -51,7 +51,8 @@ OTHERS: Final = 0.5
 
 
 Forecast: TypeAlias = Callable[[Capacity, MeshAcceptance], Mapping[str, float]]
-"""What each strategy is expected to yield over what the target alone does."""
+"""A function that returns what each strategy is expected to yield over what the target alone
+does."""
 
 
 @dataclass(frozen=True, slots=True)

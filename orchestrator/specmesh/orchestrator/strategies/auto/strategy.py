@@ -142,16 +142,15 @@ class Auto(Strategy):
         if self._lacks_drafter:
             capacity = replace(capacity, drafters=())
         everyone, shares = self._goal.acceptance, capacity.period_s > 0
-        if shares:  # answers that share replicas are fastest with the same strategy
-            choice = choose(
-                *(capacity, everyone, everyone.chosen),
-                num_tokens=self._num_tokens,
-                forecast=self._shared_forecast,
-            )
-        else:
-            choice = choose(
-                *(capacity, self._acceptance, self._settled), num_tokens=self._num_tokens
-            )
+        # Answers that share replicas are fastest with the same strategy.
+        acceptance, current, forecast = (
+            (everyone, everyone.chosen, self._shared_forecast)
+            if shares
+            else (self._acceptance, self._settled, None)
+        )
+        choice = choose(
+            capacity, acceptance, current, num_tokens=self._num_tokens, forecast=forecast
+        )
         # What only measures the mesh has no advantage over others once that is known.
         self._settled = None if choice.tentative else choice.strategy
         if (shares or not self._num_tokens) and choice.lookahead is None and not choice.tentative:
