@@ -226,6 +226,29 @@ async def test_a_model_that_cannot_batch_has_its_jobs_one_after_the_other(model,
     assert model.batches == [["a"], ["a"], ["b"], ["b"], ["c"], ["c"]]
 
 
+async def test_only_as_many_jobs_make_way_as_others_wait(model, engine, jobs):
+    def obliging(name: str):
+        def steps(job: Job):
+            sequence, num_forwards = model.open(name, job), 0
+            while num_forwards < 10 and not job.others_wait:
+                yield ForwardRequest(sequence, EMPTY)
+                num_forwards += 1
+            yield num_forwards
+
+        return steps
+
+    model.max_batch = 2
+    model.hold()
+    first = asyncio.create_task(engine.run(obliging("first")))
+    await model.began()
+    second = asyncio.create_task(engine.run(obliging("second")))
+    model.go_on()
+    await model.began()
+    (third,) = await jobs.queue("third")
+    model.go_on(for_ever=True)
+    assert await asyncio.gather(first, second, third) == [2, 10, [3]]
+
+
 async def test_a_job_that_gets_over_a_failed_forward_goes_on(model, engine):
     def fail(_):
         raise ValueError("once")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -37,6 +38,25 @@ async def test_each_has_its_own_cost(load, serve):
         assert (each.cost.num_batch_calls, each.cost.num_batch_tokens) == (1, 1)
         assert each.cost.forward_ms > 0
         assert each.cost.queue_ms == 0
+
+
+async def test_earlier_logits_are_not_kept_meanwhile(load, serve):
+    model = load()
+    forward = model.forward
+    logits: list[weakref.ref] = []
+    num_kept: list[int] = []
+
+    def watched(requests):
+        num_kept.append(sum(each() is not None for each in logits))
+        results = forward(requests)
+        logits.extend(weakref.ref(each) for each in results if each is not None)
+        return results
+
+    model.forward = watched
+    async with serve(model) as channel:
+        await all_answers(channel, asked())
+    assert len(logits) > NUM_FURTHER
+    assert not any(num_kept)
 
 
 async def test_they_stay_cached(load, serve):

@@ -82,3 +82,20 @@ def test_a_base_whose_blocks_were_evicted_is_not_found_though_its_chain_is_known
     other = PrefixChain(range(100, 130))
     pool.close(pool.open(other, 32), None)  # it takes all blocks, and leaves nothing
     assert pool.find_base(length, digest) is None
+
+
+def test_the_digest_of_a_whole_chain_is_not_found_with_another_length():
+    chains = RecentChains(100)
+    chains.add(PrefixChain(range(50)))
+    _, digest = PrefixChain(range(50)).base()
+    assert chains.find(32, digest) is None
+    assert chains.find(64, digest) is None
+
+
+def test_the_chains_of_hundreds_of_calls_are_all_found():
+    chains = RecentChains(100_000)
+    calls = [range(100 * number, 100 * number + 40) for number in range(256)]
+    for _ in range(2):
+        for call in calls:
+            chains.add(PrefixChain(call))
+    assert all(found(chains, call[:32]) == list(call[:32]) for call in calls)

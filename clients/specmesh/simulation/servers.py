@@ -53,7 +53,7 @@ class SimulatedJob:
     forward: SharedForward = SharedForward()
     """The latest of its forwards that was made."""
     others_wait: bool = False
-    """True once other jobs wait for room: a job that need not go on makes way for them."""
+    """True once another job waits for this one's room: if it need not go on, it makes way."""
 
 
 class SimulatedServer:
@@ -231,9 +231,11 @@ class SimulatedServer:
         if not any(job.step and job.step.heads for job in ended):
             self._returns.computed(int(size.tokens), seconds)
         num_answered = 0
-        crowded = len(ended) + len(self._between) + len(self._waiting) > self._max_batch
+        num_lacking = len(ended) + len(self._between) + len(self._waiting) - self._max_batch
         for job in ended:
-            job.others_wait |= crowded
+            if num_lacking > 0 and not job.others_wait:
+                job.others_wait = True
+                num_lacking -= 1
             job.forward = forward
             self._seen.add(job.request)
             job.step = next(job.work, None)

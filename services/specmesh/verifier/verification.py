@@ -57,6 +57,7 @@ class Verification:
             logits = yield ForwardRequest(sequence, self.tree, own)
             forward_ms = (time.perf_counter() - began) * 1e3
             verdict = self._judge(logits, own)
+            del logits  # they keep those of all calls of that forward
             kept += verdict.accepted_nodes
             cost = self._cost(sequence, forward_ms)
             cost.queue_ms = job.queue_ms
@@ -121,6 +122,7 @@ class Verification:
             forward_ms = (time.perf_counter() - began) * 1e3
             kept.append(len(tokens))
             verdict = self._judge_next(logits, own, tokens)
+            del logits
             cost = self._cost(sequence, forward_ms)
             cost.num_computed_tokens = 1
             response = write_verdict(verdict, cost)

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
+from itertools import islice
 from typing import Any, TypeVar
 
 from specmesh.inference.engine.admission_queue import AdmissionQueue
@@ -196,7 +197,7 @@ class Engine:
         results = _results(model, running)
         if not isinstance(results, BaseException):
             forward_s = time.perf_counter() - began_s
-            self._tell_if_crowded(running, model.max_batch)
+            self._make_room(running, model.max_batch)
             left = [job for job, each in zip(running, results, strict=True) if job.go_on(each)]
             self._doorbell.hear()  # the calls that have come by now are no replies
             answered_s = time.perf_counter()
@@ -213,12 +214,15 @@ class Engine:
         del results  # frees what the failed forward pass held in memory
         return self._apart(model, running)
 
-    def _tell_if_crowded(self, running: list[Job[Any]], max_batch: int) -> None:
-        """Tell the running jobs if others wait for their room, so that those who need not go on
-        make way."""
-        if self._lacks_room or len(running) + len(self._waiting) > max_batch:
-            for job in running:
-                job.others_wait = True
+    def _make_room(self, running: list[Job[Any]], max_batch: int) -> None:
+        """Tell as many running jobs as others wait for room that they do, those first that have run
+        for longest: whoever need not go on then makes way."""
+        num_waiting = len(self._waiting)
+        if not self._lacks_room:
+            num_waiting += len(running) - max_batch
+        untold = (job for job in running if not job.others_wait)
+        for job in islice(untold, max(0, num_waiting)):
+            job.others_wait = True
 
     def _apart(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
         """Run a forward pass for each job alone, after one for all has failed."""

@@ -57,7 +57,7 @@ class Job(Generic[T]):
         self.queue_ms = 0.0
         """The time in ms that the job waited for its first step."""
         self.others_wait = False
-        """True once other jobs wait for room: a job that need not go on makes way for them."""
+        """True once another job waits for this one's room: if it need not go on, it makes way."""
 
     # On the event loop.
 

@@ -6,7 +6,9 @@ from collections import OrderedDict
 
 from specmesh.decoding.prefix import PrefixChain
 
-MAX_CHAINS = 64
+MAX_CHAINS = 1024
+"""Chains of so many calls in turn are found at once; far more than share a forward pass, since each
+that is not found is put together again from its blocks."""
 LOOK_BACK = 64
 """The number of last blocks of a chain at which the end of an earlier one is looked for."""
 
@@ -36,11 +38,19 @@ class RecentChains:
     def find(self, length: int, digest: bytes) -> PrefixChain | None:
         """Return the first ``length`` tokens of a chain, whole blocks, as a new chain, if they have
         that ``digest``."""
+        whole = self._chains.get(digest)  # nearly always
+        chain = whole if whole is not None else self._holding(length, digest)
+        if chain is None or length > len(chain) or chain.digest_at(length) != digest:
+            return None
+        found = PrefixChain(chain)
+        found.truncate(length)
+        return found
+
+    def _holding(self, length: int, digest: bytes) -> PrefixChain | None:
+        """Return the latest chain that goes on after ``length`` tokens with that ``digest``."""
         for chain in reversed(self._chains.values()):
             if length <= len(chain) and chain.digest_at(length) == digest:
-                found = PrefixChain(chain)
-                found.truncate(length)
-                return found
+                return chain
         return None
 
     def _remove(self, digest: bytes) -> None:
