@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from specmesh.inference.backends.registry import ENTRY_POINTS, Backend
 from specmesh.inference.model import Logits, ModelDescription
 from specmesh.inference.models.chat_templates import given_template
-from specmesh.inference.models.context.lookup import ContextModel
+from specmesh.inference.models.context.lookup import Context, ContextModel
 from specmesh.inference.models.digests import digest_of
 from specmesh.serving.templates.chat_template import ChatTemplate
 
@@ -111,10 +111,10 @@ def next_token(context: Sequence[int]) -> int:
     return whole[len(said)] if said == whole[: len(said)] and len(said) < len(whole) else END_ID
 
 
-def logits(context: Sequence[int]) -> Logits:
+def logits(context: Context) -> Logits:
     """Return the logits of the next token, which is certain."""
     found = np.full(VOCAB_SIZE, -100, np.float32)
-    found[next_token(context)] = 0
+    found[next_token(context.tolist())] = 0
     return found
 
 

@@ -47,7 +47,7 @@ def counted(corpus: list[int], order: int, context: list[int]) -> np.ndarray:
     context=st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=6),
 )
 def test_ngram_rows_are_counted_frequencies(corpus, order, context):
-    row = NGram(corpus, VOCAB_SIZE, order)(context)
+    row = NGram(corpus, VOCAB_SIZE, order)(np.array(context, np.uint32))
     np.testing.assert_allclose(np.exp(row), counted(corpus, order, context), rtol=1e-6)
 
 
@@ -64,7 +64,7 @@ def test_ngram_rows_are_counted_frequencies(corpus, order, context):
 )
 def test_ngram_backs_off_to_the_longest_known_context(order, context, likeliest):
     corpus = [1, 2, 1, 2, 3, 1, 4, 1]
-    assert NGram(corpus, VOCAB_SIZE, order)(context).argmax() == likeliest
+    assert NGram(corpus, VOCAB_SIZE, order)(np.array(context, np.uint32)).argmax() == likeliest
 
 
 @pytest.mark.parametrize("order", [0, 6])
@@ -83,16 +83,17 @@ def looked_up(context: list[int], max_ngram: int) -> int | None:
 
 @given(context=st.lists(tokens, min_size=1, max_size=20), max_ngram=st.integers(1, 4))
 def test_prompt_lookup_copies_what_followed_the_longest_and_latest_match(context, max_ngram):
-    row = PromptLookup(VOCAB_SIZE, max_ngram)(context)
+    row = PromptLookup(VOCAB_SIZE, max_ngram)(np.array(context, np.uint32))
     found = looked_up(context, max_ngram)
     assert np.flatnonzero(row > -np.inf).tolist() == ([] if found is None else [found])
 
 
 def test_random_tokens_vary_by_position_alone():
     guess = RandomTokens(50)
-    assert np.array_equal(guess([1, 2, 3]), guess([4, 5, 6]))
-    assert len({int(guess([0] * length).argmax()) for length in range(1, 20)}) > 10
-    assert np.ptp(guess([1])) < 2e-3
+    contexts = np.arange(60, dtype=np.uint32)
+    assert np.array_equal(guess(contexts[1:4]), guess(contexts[4:7]))
+    assert len({int(guess(contexts[:length]).argmax()) for length in range(1, 20)}) > 10
+    assert np.ptp(guess(contexts[:1])) < 2e-3
 
 
 def test_scorer_gives_each_node_the_guess_after_its_path():

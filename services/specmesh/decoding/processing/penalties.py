@@ -36,8 +36,10 @@ class Penalties:
         added, num_added = np.unique(np.asarray(path, np.int64), return_counts=True)
         added, num_added = added[added < size], num_added[added < size]
         again = self._penalised(logits, added, self._counts_of(added) + num_added)
-        seen = self._seen[: self._seen.searchsorted(size)]
-        logits[seen] = self._penalised(logits, seen, self._counts_of(seen))
+        seen, counts = self._seen
+        num_seen = seen.searchsorted(size)
+        seen, counts = seen[:num_seen], counts[:num_seen]
+        logits[seen] = self._penalised(logits, seen, counts)
         logits[added] = again
 
     def _penalised(self, logits: Values, token_ids: Ids, counts: Ids) -> Values:
@@ -55,16 +57,22 @@ class Penalties:
         return values
 
     @cached_property
-    def _seen(self) -> Ids:
-        """The tokens of the prefix that may get a penalty, ascending."""
-        tokens = self._answer if self._repetition == 1 else self._prefix
-        return np.flatnonzero(np.bincount(tokens))
+    def _seen(self) -> tuple[Ids, Ids]:
+        """The tokens of the prefix that may get a penalty, ascending, and how often each occurs in
+        the answer."""
+        if self._repetition == 1:
+            return self._counts
+        seen = np.unique(self._prefix)
+        return seen, self._counts_of(seen)
 
     @cached_property
-    def _counts(self) -> Ids:
-        """The number of occurrences in the answer of each token up to the highest."""
-        return np.bincount(self._answer, minlength=1)
+    def _counts(self) -> tuple[Ids, Ids]:
+        """The tokens of the answer, ascending, and how often each occurs in it."""
+        return np.unique(self._answer, return_counts=True)
 
     def _counts_of(self, token_ids: Ids) -> Ids:
-        found = self._counts.take(token_ids, mode="clip")
-        return np.where(token_ids < self._counts.size, found, 0)
+        tokens, counts = self._counts
+        if not tokens.size:
+            return np.zeros_like(token_ids)
+        nearest = np.minimum(tokens.searchsorted(token_ids), tokens.size - 1)
+        return np.where(tokens[nearest] == token_ids, counts[nearest], 0)

@@ -6,11 +6,12 @@ the context, random tokens. They cost next to nothing, so even a low acceptance 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specmesh.decoding.noise import Purpose, uniforms
 from specmesh.decoding.prefix import PrefixChain
@@ -26,15 +27,18 @@ from specmesh.inference.model import (
 )
 from specmesh.inference.models.prefix_cache import PrefixCache
 
-CACHED_TOKENS = 1 << 18
+CACHED_TOKENS = 1 << 22
+"""The tokens of recent prefixes that are kept, some 20 bytes each: those of 256 answers of 16,384
+tokens."""
+Context: TypeAlias = NDArray[np.uint32]
 
 
 class NextTokenGuess(Protocol):
     """A function that guesses the next token: it returns logits ``[vocab]``, all −inf without a
     guess."""
 
-    def __call__(self, context: Sequence[int]) -> Logits:
-        """Return the logits after ``context``."""
+    def __call__(self, context: Context) -> Logits:
+        """Return the logits after the tokens ``context`` ``[n]``."""
         ...
 
 
@@ -91,13 +95,24 @@ class ContextSequence:
     def score(self, tree: TokenTree) -> Logits:
         """Return a guess after each new node; the first call counts the prefix as computed."""
         nodes = range(self._num_rows, len(tree) + 1)
-        rows = [self._guess([*self._chain, *tree.tokens_on(tree.path(node))]) for node in nodes]
+        rows = [self._guess(context) for context in self._contexts(tree, nodes)]
         if not self._num_rows:
             self.num_computed_tokens += len(self._chain) - self.num_cached_tokens - 1
         self._tree, self._num_rows = tree, len(tree) + 1
         self.num_computed_tokens += len(rows)
         self.latest_forward = ForwardSize(1, len(rows))
-        return np.stack(rows)
+        return np.stack(rows) if len(rows) > 1 else rows[0][np.newaxis]
+
+    def _contexts(self, tree: TokenTree, nodes: Iterable[int]) -> Iterator[Context]:
+        """Yield the prefix and the path to each of ``nodes``, valid until the next one is yielded:
+        a long prefix is copied once."""
+        length = len(self._chain)
+        context = np.empty(length + len(tree), np.uint32)
+        context[:length] = self._chain
+        for node in nodes:
+            path = tree.tokens_on(tree.path(node))
+            context[length : length + len(path)] = path
+            yield context[: length + len(path)]
 
     def close(self, keep: Sequence[int]) -> None:
         """Cache the tokens of the prefix and of the path ``keep``; there is no other state."""
@@ -113,18 +128,25 @@ class PromptLookup:
     vocab_size: int
     max_ngram: int = 3
 
-    def __call__(self, context: Sequence[int]) -> Logits:
+    def __call__(self, context: Context) -> Logits:
         """Return logits: 0 for the copied token and −inf for all others, or all −inf without a
         match."""
         row = np.full(self.vocab_size, -np.inf, dtype=np.float32)
-        tokens = np.asarray(context)
-        for size in range(min(self.max_ngram, len(tokens) - 1), 0, -1):
-            followed = np.lib.stride_tricks.sliding_window_view(tokens[:-1], size)
-            matches = np.flatnonzero((followed == tokens[-size:]).all(axis=1))
-            if matches.size:
-                row[tokens[matches[-1] + size]] = 0.0
-                break
+        if (end := self._end_of_match(context)) is not None:
+            row[context[end + 1]] = 0.0
         return row
+
+    def _end_of_match(self, context: Context) -> int | None:
+        """Return the index of the last token of the match. The context is searched once, for its
+        last token: the ends of longer matches are among those of shorter ones."""
+        ends = np.flatnonzero(context[:-1] == context[-1])
+        for back in range(1, min(self.max_ngram, len(context))):
+            longer = ends[ends >= back]
+            longer = longer[context[longer - back] == context[-1 - back]]
+            if not longer.size:
+                break
+            ends = longer
+        return int(ends[-1]) if ends.size else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +155,7 @@ class RandomTokens:
 
     vocab_size: int
 
-    def __call__(self, context: Sequence[int]) -> Logits:
+    def __call__(self, context: Context) -> Logits:
         """Return equal logits, except for a token drawn by position, which is a little likelier, so
         that greedy drafting varies."""
         row = np.zeros(self.vocab_size, np.float32)

@@ -39,12 +39,12 @@ class NGram:
         array = np.asarray(tokens, dtype=np.uint64)
         self._by_length = [_count(array, length) for length in range(min(order, len(array)))]
 
-    def __call__(self, context: Sequence[int]) -> Logits:
+    def __call__(self, context: npt.NDArray[np.uint32]) -> Logits:
         """Return the logits after ``context``; −inf for tokens that never followed it."""
         row = np.full(self._vocab_size, -np.inf, dtype=np.float32)
         for length in range(min(len(self._by_length) - 1, len(context)), -1, -1):
             table = self._by_length[length]
-            key = _key(np.asarray(context[len(context) - length :], dtype=np.uint64)[None])[0]
+            key = _key(context[None, len(context) - length :].astype(np.uint64))[0]
             at = int(np.searchsorted(table.contexts, key))
             if at < len(table.contexts) and table.contexts[at] == key:
                 found = slice(table.starts[at], table.starts[at + 1])

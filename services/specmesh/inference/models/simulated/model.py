@@ -32,7 +32,7 @@ from specmesh.inference.models.prefix_cache import PrefixCache
 from specmesh.inference.models.simulated.clock import CallClock, SimulatedProcessor, pass_time
 from specmesh.inference.models.simulated.rows import KeptRows, logits_of
 
-CACHED_TOKENS = 1 << 18
+CACHED_TOKENS = 1 << 22
 CONTEXT_TOKENS = 1 << 20
 
 
