@@ -34,6 +34,7 @@ class Script:
     """What vLLM does in step after step: (start, number of tokens, whether they are the last)."""
 
     block_tokens = 32
+    max_calls = 64
     kv = SimpleNamespace(capacity_tokens=96)
 
     def __init__(self, *steps: tuple[int, int, bool]) -> None:

@@ -112,19 +112,20 @@ from specmesh.inference.models.vllm.core import Core
 from specmesh.inference.models.vllm.options import CoreOptions
 for cache_bytes, given in ((1000000, ""), *((8 << 20, each) for each in sys.argv[2:])):
     try:
-        Core(
+        core = Core(
             CoreOptions(sys.argv[1], "float32", "cpu", 512, cache_bytes, 64, 512, 256, 1, 1, given)
         )
+        print(f"{core.max_calls} calls share a step")
     except ModelNotLoadable as error:
         print(error)
 """
 
 
-def test_options_that_it_does_not_take_are_named(folder):
+def test_options_that_it_does_not_take_are_named_and_others_taken(folder):
     """Without a process for each, since to import vLLM takes long."""
     refused = ("--quantisation fp8", "--max-num-seqs few", "--max-model-len 99")
     done = subprocess.run(
-        [str(PYTHON), "-c", OPTIONS, str(folder), *refused],
+        [str(PYTHON), "-c", OPTIONS, str(folder), *refused, "--max-num-seqs 8"],
         capture_output=True,
         text=True,
         timeout=300,
@@ -135,3 +136,4 @@ def test_options_that_it_does_not_take_are_named(folder):
     assert "--engine-options: unrecognized arguments: --quantisation fp8" in done.stdout
     assert "--engine-options: argument --max-num-seqs: invalid int value: 'few'" in done.stdout
     assert "--engine-options: --max-model-len is set by specmesh" in done.stdout
+    assert "\n8 calls share a step" in done.stdout

@@ -233,7 +233,7 @@ def turn(num_sessions: int, num_draft_tokens: int, num_rounds: int) -> list[floa
 
 def _options(plan: EnginePlan) -> Any:
     """Return vLLM's options, as the verifier sets them."""
-    from specmesh.inference.models.vllm.model import CHUNK_TOKENS, MAX_BATCH, step_tokens_on
+    from specmesh.inference.models.vllm.model import CHUNK_TOKENS, batch_on, step_tokens_on
     from specmesh.inference.models.vllm.options import CoreOptions
 
     device_type = torch.device(plan.device).type
@@ -243,7 +243,7 @@ def _options(plan: EnginePlan) -> Any:
         device_type=device_type,
         context_tokens=NUM_TEXT_TOKENS,
         cache_bytes=CACHE_BYTES,
-        max_batch=MAX_BATCH,
+        max_batch=batch_on(device_type),
         step_tokens=step_tokens_on(device_type),
         chunk_tokens=CHUNK_TOKENS,
         tensor_parallel=1,

@@ -65,6 +65,8 @@ class Core:
         self._under_way: deque[tuple[Any, list[Any]]] = deque()
         """Steps with their results: one, or one for each pipeline stage."""
 
+        self.max_calls = int(config.scheduler_config.max_num_seqs)
+        """The most requests of a step."""
         self.block_tokens = int(self._scheduler.block_size)
         """The number of tokens in a block of vLLM's prefix cache."""
         if self.block_tokens % BLOCK_TOKENS:

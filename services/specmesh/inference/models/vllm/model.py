@@ -33,7 +33,9 @@ from specmesh.inference.models.vllm.versions import check_versions
 from specmesh.inference.team import team_for
 
 CPU_CACHE_BYTES = 1 << 30
-MAX_BATCH = 64
+GPU_BATCH = 256
+"""The most calls of a step on a GPU, unless ``--max-num-seqs`` is among the engine options."""
+CPU_BATCH = 64
 STEP_TOKENS = 1024
 CPU_STEP_TOKENS = 512
 """The most tokens of a step on a CPU: more would take long, and the next call would have to
@@ -49,10 +51,9 @@ class VllmModel:
     whether their KV is still cached.
     """
 
-    max_batch = MAX_BATCH
-
     def __init__(self, core: Core, description: ModelDescription) -> None:
         compiled.prepare(team_for)
+        self.max_batch = core.max_calls
         self.description = description
         self._core = core
         self.pool = core.kv
@@ -94,7 +95,7 @@ class VllmModel:
                 device_type=device_type,
                 context_tokens=description.context_tokens,
                 cache_bytes=cache_bytes,
-                max_batch=MAX_BATCH,
+                max_batch=batch_on(device_type),
                 step_tokens=step_tokens_on(device_type),
                 chunk_tokens=CHUNK_TOKENS,
                 tensor_parallel=tensor_parallel,
@@ -252,6 +253,11 @@ class VllmSequence:
         if self._num_rows:
             self._chain.append(self._tree.tokens_on(keep))
             self._model.remember(self._chain)
+
+
+def batch_on(device_type: str) -> int:
+    """Return the most calls of a step."""
+    return CPU_BATCH if device_type == "cpu" else GPU_BATCH
 
 
 def step_tokens_on(device_type: str) -> int:
