@@ -71,6 +71,9 @@ def test_what_a_part_sees_is_kept():
     attention_mask = np.tril(np.ones((3, 20), np.bool_), 17)
     (group,) = pack([part(3, 20, attention_mask=attention_mask)], []).groups
     assert np.array_equal(group.attention_mask[0], attention_mask)
+    # What all attend to may be left out.
+    (group,) = pack([part(3, 20, attention_mask=attention_mask[:, 12:])], []).groups
+    assert np.array_equal(group.attention_mask[0], attention_mask)
 
 
 def test_short_sequences_are_not_padded_to_long_ones():

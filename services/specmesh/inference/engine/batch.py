@@ -18,7 +18,8 @@ from specmesh.decoding.prefix import BLOCK_TOKENS
 
 Indexes = npt.NDArray[np.int64]
 AttentionMask = npt.NDArray[np.bool_]
-"""``[new tokens, KV tokens]``: True where the new token attends to the KV token."""
+"""``[new tokens, KV tokens]``: True where the new token attends to the KV token. The KV tokens are
+the last ones of the sequence; new tokens attend to all others."""
 
 GROUP_COST_BLOCKS = 40
 """The number of padding blocks that cost as much as one more group."""
@@ -58,7 +59,7 @@ class Group:
     width: int
     lengths: Indexes
     blocks: Indexes
-    attention_mask: AttentionMask | None
+    attention_mask: npt.NDArray[np.bool_] | None
 
     @property
     def length(self) -> int:
@@ -184,9 +185,9 @@ def _group(parts: Sequence[BatchPart], start: int) -> Group:
         return Group(start, width, lengths, blocks, None)
     attention_mask = np.zeros((len(parts), width, length), np.bool_)
     for row, part in enumerate(parts):
-        attention_mask[row, :, : part.length] = (
-            True if part.attention_mask is None else part.attention_mask
-        )
+        attention_mask[row, :, : part.length] = True
+        if (last := part.attention_mask) is not None:
+            attention_mask[row, :, part.length - last.shape[1] : part.length] = last
     return Group(start, width, lengths, blocks, attention_mask)
 
 

@@ -97,16 +97,16 @@ class PagedTree:
         """Return the mask: causal for prefix tokens and chains, while tree nodes attend to the
         prefix and their own path. None if all attend to everything."""
         width = length - first
-        is_chain = not nodes or tree.is_chain
-        if is_chain and width == 1:
-            return None
-        attention_mask: AttentionMask = np.ones((width, length), np.bool_)
-        attention_mask[:, first:] = np.tri(width, dtype=np.bool_)
-        if not is_chain:
-            prefix = len(self._chain)
-            attention_mask[width - len(nodes) :, prefix:] = False
-            for row, node in enumerate(nodes, start=width - len(nodes)):
-                attention_mask[row, [prefix + ancestor - 1 for ancestor in tree.path(node)]] = True
+        if not nodes or tree.is_chain:
+            return None if width == 1 else np.tri(width, dtype=np.bool_)
+        prefix = len(self._chain)
+        begin = min(first, prefix)
+        attention_mask: AttentionMask = np.ones((width, length - begin), np.bool_)
+        attention_mask[:, first - begin :] = np.tri(width, dtype=np.bool_)
+        attention_mask[width - len(nodes) :, prefix - begin :] = False
+        for row, node in enumerate(nodes, start=width - len(nodes)):
+            path = [prefix - begin + ancestor - 1 for ancestor in tree.path(node)]
+            attention_mask[row, path] = True
         return attention_mask
 
 

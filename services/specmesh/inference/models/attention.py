@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.engine.batch import AttentionMask, Batch, Group, run_start
+from specmesh.inference.engine.batch import Batch, Group, run_start
 from specmesh.inference.engine.kv_store import KVStore
 from specmesh.inference.model import Interrupted
 from specmesh.inference.models.cpu.attention import CompiledAttention, is_compiled
@@ -145,7 +147,7 @@ def _gatherer(store: KVStore, group: Group, skipped: int) -> Read:
     return lambda layer: (gather(store.blocks[2 * layer]), gather(store.blocks[2 * layer + 1]))
 
 
-def _mask(attention_mask: AttentionMask, shared: int, query: Tensor) -> Tensor:
+def _mask(attention_mask: npt.NDArray[np.bool_], shared: int, query: Tensor) -> Tensor:
     """Return the mask to add to the scores, ``[sequences, 1, shared * width, length]``: 0 or
     −inf."""
     mask = torch.zeros(attention_mask.shape, dtype=query.dtype, device=query.device)

@@ -81,17 +81,18 @@ def _attended(mask: AttentionMask | None, width: int, length: int) -> tuple[Int3
     """Return the spans ``[width]`` and the bits ``[width, words]``, None if no token has any."""
     if mask is None:
         return np.full(width, length, np.int32), None
-    spans = np.where(mask.all(axis=1), length, mask.argmin(axis=1))
-    after = mask.sum(axis=1) - spans
+    num_last = mask.shape[1]
+    shown = np.where(mask.all(axis=1), num_last, mask.argmin(axis=1))
+    spans = (length - num_last + shown).astype(np.int32)
+    after = mask.sum(axis=1) - shown
     if not after.any():
-        return spans.astype(np.int32), None
-    num_bits = length - int(spans[after > 0].min())
+        return spans, None
+    num_bits = num_last - int(shown[after > 0].min())
     num_bits += -num_bits % WORD_BITS
-    indexes = spans[:, None] + np.arange(num_bits)
-    shown = np.take_along_axis(mask, np.minimum(indexes, length - 1), axis=1)
-    shown &= indexes < length
-    packed = np.packbits(shown, axis=1, bitorder="little")
-    return spans.astype(np.int32), packed.view(np.int32)
+    indexes = shown[:, None] + np.arange(num_bits)
+    bits = np.take_along_axis(mask, np.minimum(indexes, num_last - 1), axis=1)
+    bits &= indexes < num_last
+    return spans, np.packbits(bits, axis=1, bitorder="little").view(np.int32)
 
 
 def _bits(num_tokens: int, masked: Sequence[tuple[int, Int32s]]) -> Int32s:
