@@ -26,24 +26,42 @@ class Planned(NamedTuple):
 def plan_forward(requests: Sequence[ForwardRequest], chunk_tokens: int) -> list[Planned]:
     """Plan a part for each of ``requests`` for which there is room, first come first served.
 
-    Prefixes that lack at most a block are computed whole; the others share ``chunk_tokens``, and
-    trees share ``TREE_TOKENS``. Requests that are completely scored get no part.
+    Long prefixes share ``chunk_tokens`` (see ``shares``), and trees share ``TREE_TOKENS``. Requests
+    that are completely scored get no part.
     """
     planned: list[Planned] = []
-    chunk, rows = chunk_tokens, TREE_TOKENS
-    for number, request in enumerate(requests):
-        sequence = _sequence(request)
-        pending = sequence.num_pending_tokens
-        is_long = pending > BLOCK_TOKENS
-        taken = min(pending, chunk) if is_long else pending
-        nodes = len(request.tree) - sequence.num_scored_nodes if taken == pending else 0
+    rows = TREE_TOKENS
+    sequences = [_sequence(request) for request in requests]
+    pending = [sequence.num_pending_tokens for sequence in sequences]
+    for number, taken in enumerate(shares(pending, chunk_tokens)):
+        sequence, tree = sequences[number], requests[number].tree
+        nodes = len(tree) - sequence.num_scored_nodes if taken == pending[number] else 0
         if not taken + nodes or (nodes > rows and planned):
             continue
-        if is_long:
-            chunk -= taken
         rows -= nodes
-        planned.append(Planned(number, sequence, sequence.plan(request.tree, taken)))
+        planned.append(Planned(number, sequence, sequence.plan(tree, taken)))
     return planned
+
+
+def shares(pending: Sequence[int], chunk_tokens: int) -> list[int]:
+    """Return how many of its ``pending`` tokens each prefix has computed next, oldest first.
+
+    Prefixes that lack at most a block are computed whole. The others share ``chunk_tokens``: half
+    of them are for the oldest, so that it gets on whatever comes after it, and the rest are for
+    those that lack least, so that a short prompt does not wait for a long one.
+    """
+    taken = [number if number <= BLOCK_TOKENS else 0 for number in pending]
+    long = [index for index, number in enumerate(pending) if number > BLOCK_TOKENS]
+    if not long:
+        return taken
+    oldest = long[0]
+    taken[oldest] = min(pending[oldest], chunk_tokens // 2)
+    left = chunk_tokens - taken[oldest]
+    for index in sorted(long, key=lambda index: pending[index] - taken[index]):
+        more = min(pending[index] - taken[index], left)
+        taken[index] += more
+        left -= more
+    return taken
 
 
 def is_scored(request: ForwardRequest) -> bool:
