@@ -121,3 +121,15 @@ def test_noise_of_the_draft_that_decides_its_acceptance_would_be_seen(monkeypatc
     for seed in range(NUM_SAMPLES):
         counts[(bonus(seed, VOCAB_SIZE).meet([drawn(DRAFTERS[0], seed)]),)] += 1
     assert excess(counts, law(TARGET)) > 1
+
+
+def test_the_only_token_of_a_tail_has_no_more_than_its_mass():
+    noise = np.random.default_rng(0)
+    for seed in range(60):  # with a few of which rounding would have it otherwise
+        tokens = noise.choice(1 << 15, 65, replace=False)
+        logits = np.full((1, 1 << 15), -np.inf, np.float32)
+        logits[0, tokens] = 2 * noise.normal(size=65)
+        warm = Sampling(temperature=0.7, seed=seed, mode=AcceptanceMode.REJECTION)
+        one = verify(EMPTY, logits, warm, POSITION, {}, 64).bonus
+        assert one is not None
+        assert 0 < one.tail_token_probability <= one.tail_mass

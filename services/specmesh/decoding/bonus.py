@@ -68,9 +68,11 @@ class Bonus:
             return cls(seed, position, listed, weights / total)
         tail_token = winner(rest, seed, position, Purpose.RESIDUAL)
         (tail_weight,) = np.exp(row.log_weights(np.array([tail_token])))
+        # Of a tail of one token, the weight and the total differ by rounding.
+        tail_weight = min(float(tail_weight), rest.total)
         return cls(
             *(seed, position, listed, weights / total),
-            *(rest.total / total, tail_token, float(tail_weight / total)),
+            *(rest.total / total, tail_token, tail_weight / total),
         )
 
     def meet(self, drafts: Sequence[tuple[int, Distribution]]) -> int:

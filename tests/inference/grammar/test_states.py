@@ -134,3 +134,23 @@ def test_only_the_latest_states_are_kept():
         found[-1].move_to(answer)
     assert [states.near(compiled, answer) for answer in answers[1:]] == found[1:]
     assert states.near(compiled, answers[0]) is not found[0]
+
+
+def test_states_of_long_answers_count_for_more():
+    compiled = shipped_vocabulary()[0].compile(Grammar(GrammarKind.REGEX, "(.|\n)*"))
+    states = RecentStates(most_tokens=4 * NEAR_TOKENS)
+    answers = [[at] * length for at, length in ((300, 128), (301, 64), (302, 64), (303, 128))]
+    found = []
+    for answer in answers:
+        found.append(states.near(compiled, answer))
+        found[-1].move_to(answer)
+    assert [states.near(compiled, answer) for answer in answers[1:]] == found[1:]
+    assert states.near(compiled, answers[0]) is not found[0]
+
+
+def test_the_state_of_one_very_long_answer_is_kept():
+    compiled = shipped_vocabulary()[0].compile(Grammar(GrammarKind.REGEX, "(.|\n)*"))
+    states, answer = RecentStates(most_tokens=NEAR_TOKENS), [300] * (4 * NEAR_TOKENS)
+    found = states.near(compiled, answer)
+    found.move_to(answer)
+    assert states.near(compiled, answer) is found

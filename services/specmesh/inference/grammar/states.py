@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,8 +12,11 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.processing.masks import Bits
 from specmesh.inference.grammar.vocabulary import CompiledGrammar, is_dead_end
 
-MAX_STATES = 256
-"""A state takes some 0.2 MB, and 160 bytes for each token of its answer."""
+MAX_STATES = 1024
+"""A state takes some 0.2 MB, and 160 bytes for each token of its answer. Far more than the calls
+that share a forward pass: one whose state is gone goes through its whole answer again."""
+MAX_STATE_TOKENS = 1 << 21
+"""The most tokens of the answers of all states."""
 MATCH_SECONDS = 1.0
 """The most of the processor's time that going through an answer may take, however busy the machine
 is. Most grammars take 2 µs a token; limits of the engine end the work on nearly all others sooner.
@@ -120,19 +124,25 @@ class GrammarState:
         return InvalidField(self.compiled.field, f"is too complex behind {number} tokens: {reason}")
 
 
-Place = tuple[CompiledGrammar, int, tuple[int, ...]]
-"""A grammar, a number of blocks of ``NEAR_TOKENS``, and the tokens of the last of these blocks."""
+class TextPlace(NamedTuple):
+    """A number of blocks of ``NEAR_TOKENS`` of a grammar's texts, and the tokens of the last one."""
+
+    compiled: CompiledGrammar
+    num_blocks: int
+    last: tuple[int, ...]
 
 
 class RecentStates:
     """The states of recent calls, so that a call need not go through its whole answer. Only one
     thread uses them."""
 
-    def __init__(self, most: int = MAX_STATES) -> None:
+    def __init__(self, most: int = MAX_STATES, most_tokens: int = MAX_STATE_TOKENS) -> None:
         self._most = most
-        self._places: dict[GrammarState, Place] = {}
+        self._most_blocks = most_tokens // NEAR_TOKENS
+        self._num_blocks = 0
+        self._places: dict[GrammarState, TextPlace] = {}
         """The end of the latest answer of each state, the latest state last."""
-        self._at: dict[Place, dict[GrammarState, None]] = {}
+        self._at: dict[TextPlace, dict[GrammarState, None]] = {}
 
     def near(self, compiled: CompiledGrammar, tokens: list[int]) -> GrammarState:
         """Return a state of ``compiled`` that is not far from ``tokens``, or a new one."""
@@ -162,15 +172,19 @@ class RecentStates:
                 return best
         return None
 
-    def _add(self, state: GrammarState, place: Place) -> None:
+    def _add(self, state: GrammarState, place: TextPlace) -> None:
         self._places[state] = place
         self._at.setdefault(place, {})[state] = None
-        if len(self._places) > self._most:
+        self._num_blocks += place.num_blocks
+        while len(self._places) > self._most or self._num_blocks > self._most_blocks:
+            if len(self._places) == 1:  # the one that is asked for
+                return
             self._remove(next(iter(self._places)))
 
-    def _remove(self, state: GrammarState) -> Place | None:
+    def _remove(self, state: GrammarState) -> TextPlace | None:
         place = self._places.pop(state, None)
         if place is not None:
+            self._num_blocks -= place.num_blocks
             here = self._at[place]
             del here[state]
             if not here:
@@ -178,9 +192,9 @@ class RecentStates:
         return place
 
 
-def _place(compiled: CompiledGrammar, tokens: list[int], num_blocks: int) -> Place:
+def _place(compiled: CompiledGrammar, tokens: list[int], num_blocks: int) -> TextPlace:
     end = num_blocks * NEAR_TOKENS
-    return compiled, num_blocks, tuple(tokens[max(0, end - NEAR_TOKENS) : end])
+    return TextPlace(compiled, num_blocks, tuple(tokens[max(0, end - NEAR_TOKENS) : end]))
 
 
 def shared_length(ours: list[int], theirs: list[int]) -> int:

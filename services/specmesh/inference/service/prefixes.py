@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.prefix import BLOCK_TOKENS, SALT_BYTES, PrefixChain, is_salt
@@ -47,10 +48,7 @@ class PrefixResolver:
             chain = held
         else:
             chain = await self._read(prefix)
-        if len(token_ids) < MANY_TOKENS:
-            chain.append(token_ids)
-        else:
-            await asyncio.to_thread(chain.append, token_ids)
+        await _append(chain, token_ids)
         return chain
 
     def _check_length(self, length: int) -> None:
@@ -69,9 +67,17 @@ class PrefixResolver:
             except SessionError as error:
                 log.info("prefix not in the store", extra={"reason": type(error).__name__})
             else:
-                chain = PrefixChain(tokens, prefix.salt)
+                chain = PrefixChain(salt=prefix.salt)
+                await _append(chain, tokens)
                 if len(chain) == length and chain.digest_at(length) == prefix.base_digest:
                     return chain
         raise FailedPreconditionStatus(
             "PREFIX_UNKNOWN", f"this replica knows no prefix of {length} tokens with that digest"
         )
+
+
+async def _append(chain: PrefixChain, token_ids: Sequence[int]) -> None:
+    if len(token_ids) < MANY_TOKENS:
+        chain.append(token_ids)
+    else:
+        await asyncio.to_thread(chain.append, token_ids)
