@@ -125,7 +125,7 @@ class GrammarState:
 
 
 class TextPlace(NamedTuple):
-    """A number of blocks of ``NEAR_TOKENS`` of a grammar's texts, and the tokens of the last one."""
+    """A number of blocks of ``NEAR_TOKENS`` in a grammar, and the tokens of the last of them."""
 
     compiled: CompiledGrammar
     num_blocks: int
