@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import grpc.aio
-from tests.client.conftest import FakeOrchestrator
+from tests.client.conftest import FakeOrchestrator, refuses, whole_answer
 from tests.name_server import NameServer
 
 from specmesh.client import AsyncClient
@@ -51,3 +51,22 @@ async def test_calls_go_to_all_that_a_name_stands_for_and_to_who_comes_when_one_
             while not third.num_asked:
                 await client.list_models()
                 await asyncio.sleep(0.01)
+
+
+async def test_a_call_that_one_of_them_breaks_goes_to_another():
+    breaks = refuses(grpc.StatusCode.UNAVAILABLE, "gone")
+    fakes = [Counting(), Counting()]
+    async with AsyncExitStack() as stack:
+        for fake in fakes:
+            stack.push_async_callback(fake.stop)
+        port = await fakes[0].start("127.0.0.2")
+        await fakes[1].start("127.0.0.3", port)
+        names = stack.enter_context(NameServer())
+        names.set("mesh.test", ["127.0.0.2", "127.0.0.3"])
+        target = names.entry("mesh.test", port)
+        async with AsyncClient(target, max_retries=0) as client, asyncio.timeout(20):
+            while not all(fake.num_asked for fake in fakes):  # until it is connected to both
+                await client.list_models()
+            fakes[0].generate_scripts = fakes[1].generate_scripts = [breaks, whole_answer]
+            assert (await client.generate("hello")).text
+        assert [len(fake.requests) for fake in fakes] == [1, 1]

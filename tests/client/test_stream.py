@@ -203,7 +203,7 @@ async def test_an_answer_that_is_read_to_its_end_is_not_cancelled_on_the_server(
     ended = asyncio.Event()
 
     async def slow_to_end(context):
-        async for event in whole_answer(context):
+        async for event in rest_of_answer(0, epoch=1)(context):
             yield event
         await asyncio.sleep(0.05)
         ended.set()
@@ -217,7 +217,7 @@ async def test_an_answer_that_is_read_to_its_end_is_not_cancelled_on_the_server(
 
 async def test_a_call_that_does_not_end_after_its_answer_is_cancelled(serve):
     async def endless_end(context):
-        async for event in whole_answer(context):
+        async for event in rest_of_answer(0, epoch=1)(context):
             yield event
         await asyncio.Event().wait()
 
@@ -370,6 +370,20 @@ async def test_heartbeats_keep_a_call_that_waits_to_carry_the_answer_on(serve):
     async with AsyncClient(fake.address) as client:
         assert (await client.generate("hello")).text == TEXT
     assert len(fake.resumes) == 1
+
+
+async def test_heartbeats_keep_a_call_that_waits_for_its_admission(serve):
+    async def waits(context):
+        for _ in range(50):
+            await asyncio.sleep(0.02)
+            yield events_pb2.GenerationEvent(heartbeat=events_pb2.Heartbeat())
+        async for event in rest_of_answer(0, epoch=1)(context):
+            yield event
+
+    fake = await serve(FakeOrchestrator([waits]))
+    async with AsyncClient(fake.address, timeouts=Timeouts(start_s=0.5)) as client:
+        assert (await client.generate("hello")).text == TEXT
+    assert [each["specmesh-heartbeats"] for each in fake.metadata] == ["early"]
 
 
 @pytest.mark.parametrize("reason", ["NO_STORE", "STORE_UNAVAILABLE", "SESSION_NOT_FOUND"])

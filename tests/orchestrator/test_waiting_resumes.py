@@ -1,4 +1,4 @@
-"""Who carries an answer on hears that the orchestrator lives, also before the first event."""
+"""Who waits for an answer to begin hears that the orchestrator lives, if he expects that."""
 
 from __future__ import annotations
 
@@ -79,6 +79,21 @@ async def test_a_new_answer_begins_with_started(stub, verifier):
     assert (await read).event.HasField("started")
     call.cancel()
     await collect(other)
+
+
+async def test_heartbeats_come_while_a_new_answer_waits_for_a_client_that_asks_for_them(
+    stub, verifier
+):
+    busy = Hold()
+    verifier.faults.append(busy)
+    other = stub.Generate(request())
+    await asyncio.wait_for(busy.reached.wait(), 10)
+    events = aiter(stub.Generate(request(), metadata=(beginning.HEARTBEATS,)))
+    first = [(await anext(events)).event.WhichOneof("kind") for _ in range(3)]
+    assert first == ["heartbeat"] * 3
+    busy.released.set()
+    answer = await collect(events)
+    assert answer.tokens == (await collect(other)).tokens
 
 
 async def test_a_call_that_is_left_while_it_waits_holds_no_place(stub, verifier):

@@ -273,7 +273,7 @@ class AsyncClient(TokenizerCalls):
             timeout_s=timeout_s,
             start_s=self._timeouts.start_s,
             idle_s=self._timeouts.idle_s,
-            num_targets=len(self._mesh.addresses),
+            num_targets=self._mesh.num_targets,
             max_retries=self._max_retries,
             max_resumes=self._max_resumes,
         )

@@ -11,7 +11,7 @@ import grpc.aio
 from specmesh.decoding.errors import within
 from specmesh.orchestrator.admission.accounts import Accounts
 from specmesh.orchestrator.admission.entrance import Entrance
-from specmesh.orchestrator.answers.beginning import Begun, events_of
+from specmesh.orchestrator.answers.beginning import HEARTBEATS, Begun, events_of
 from specmesh.orchestrator.answers.opening import Answers, check_fingerprint, required_store
 from specmesh.orchestrator.answers.request_metrics import RequestMetrics
 from specmesh.orchestrator.answers.scores import read_scoring
@@ -94,7 +94,9 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self, request: generation_pb2.GenerateRequest, context: GenerateContext
     ) -> AsyncGenerator[generation_pb2.GenerateResponse, None]:
         """Stream a new answer, or the rest of one that the client received in part."""
-        async with aclosing(self._events("Generate", request, _deadline(context))) as events:
+        has_heartbeats = HEARTBEATS in (context.invocation_metadata() or ())
+        asked = self._events("Generate", request, _deadline(context), has_heartbeats=has_heartbeats)
+        async with aclosing(asked) as events:
             async for event in events:
                 yield generation_pb2.GenerateResponse(event=event)
 
@@ -104,7 +106,8 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         """Return the same answer as ``Generate`` in one message."""
         asked = request.request
         with within("request"):
-            async with aclosing(self._events("Complete", asked, _deadline(context))) as events:
+            answer = self._events("Complete", asked, _deadline(context), has_heartbeats=False)
+            async with aclosing(answer) as events:
                 return await whole_answer(events, len(asked.received.token_ids))
 
     async def Resume(  # noqa: N802
@@ -127,7 +130,8 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
                     answer = await self._answers.resumed(claim, epoch, request.received, metrics)
                 return Begun(answer, slot)
 
-            async with aclosing(events_of(begin, self._mesh, is_waited_for=True)) as events:
+            rest = events_of(begin, self._mesh, is_new=False, has_heartbeats=True)
+            async with aclosing(rest) as events:
                 async for event in events:
                     yield generation_pb2.ResumeResponse(event=event)
 
@@ -160,7 +164,12 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         return session_pb2.CancelSessionResponse()
 
     async def _events(
-        self, method: str, request: generation_pb2.GenerateRequest, deadline: float
+        self,
+        method: str,
+        request: generation_pb2.GenerateRequest,
+        deadline: float,
+        *,
+        has_heartbeats: bool,
     ) -> AsyncGenerator[events_pb2.GenerationEvent, None]:
         """Yield the events of a new answer, or of the rest of one."""
         with (
@@ -184,7 +193,11 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
                         answer = await self._answers.named(answer, name.claim, request, metrics)
                 return Begun(answer, slot)
 
-            async with aclosing(events_of(begin, self._mesh, is_waited_for=has_begun)) as events:
+            has_heartbeats |= has_begun
+            answer = events_of(
+                begin, self._mesh, is_new=not has_begun, has_heartbeats=has_heartbeats
+            )
+            async with aclosing(answer) as events:
                 async for event in events:
                     yield event
 

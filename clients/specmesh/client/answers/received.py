@@ -112,7 +112,7 @@ class ReceivedAnswer:
         """
         if event.HasField("started"):
             self._begin(event.started)
-        elif self.started is None:
+        elif self.started is None and not event.HasField("heartbeat"):
             raise bad_stream("the stream did not begin with `started`")
         elif event.HasField("chunk"):
             self._take(event.chunk)

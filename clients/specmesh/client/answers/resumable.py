@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 _HEARTBEATS_MISSED = 4
 """Number of missed heartbeats after which the orchestrator counts as frozen or cut off."""
+_HEARTBEATS = ("specmesh-heartbeats", "early")
+"""Asks for heartbeats even before an answer has begun, so that a long queue is not taken for a
+broken stream."""
 _LAST_WORDS_S = 1.0
 """Longest wait for a call to end once its answer is complete."""
 
@@ -163,7 +166,7 @@ class ResumableCall:
             if refusal is not None:
                 raise refusal
         self._called_as = caller, remaining_s
-        metadata = (*caller, *self._span.metadata())
+        metadata = (*caller, *self._span.metadata(), _HEARTBEATS)
         request = self.answer.next_request()
         if isinstance(request, pb.ResumeRequest):
             return target.generation.Resume(request, timeout=remaining_s, metadata=metadata)

@@ -40,13 +40,19 @@ def with_port(target: str) -> str:
             f"target {target!r} is a URL; an orchestrator's address is host:port, such as "
             f"{(rest.partition('/')[0] or 'localhost').partition(':')[0]}:{DEFAULT_PORT}"
         )
-    if target.startswith("dns:"):
+    if is_name(target):
         start, slash, name = target.rpartition("/")
         if not slash:
             start, _, name = target.partition(":")
             return f"{start}:{_with_port(name, target)}"
         return f"{start}/{_with_port(name, target)}"
     return _with_port(target, target)
+
+
+def is_name(target: str) -> bool:
+    """Return whether several orchestrators may be behind ``target``, which gRPC resolves again and
+    again."""
+    return target.startswith("dns:")
 
 
 def _with_port(name: str, target: str) -> str:

@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 import grpc
 
+from specmesh.client.connections.addresses import is_name
 from specmesh.client.connections.credentials import Tls, TokenSource, bearer, is_loopback
 from specmesh.client.connections.refusals import FULL_S, CallerMetadata, Refusals
 from specmesh.client.errors import InvalidRequest, SpecmeshError, Unavailable
@@ -74,7 +75,7 @@ class Endpoint:
         self._back_at = 0.0
         # Of several orchestrators behind a name, others may have room; and interceptors may name
         # another caller than the metadata do.
-        self._holds_refusals = not (address.startswith("dns:") or settings.interceptors)
+        self._holds_refusals = not (is_name(address) or settings.interceptors)
         self._refusals = Refusals(Random())  # noqa: S311 - jitter need not be unguessable
         self._channel: grpc.aio.Channel | None = None
         self._bears_pings = True
@@ -240,7 +241,7 @@ def open_channel(
         "grpc.http2.ping_timeout_ms": 2_000,
         "grpc.http2.max_pings_without_data": 0,
     }
-    if address.startswith("dns:"):
+    if is_name(address):
         # A name may resolve to several orchestrators; by default all calls go to the first.
         options["grpc.service_config"] = '{"loadBalancingConfig": [{"round_robin": {}}]}'
         # gRPC resolves a name again only when a connection is lost, and by default only after 30 s.

@@ -35,12 +35,12 @@ class RetryPolicy:
     timeout_s: float
     """Deadline of the whole answer."""
     start_s: float
-    """Timeout of a call's first event."""
+    """Timeout of the next event of a call whose answer has not begun."""
     idle_s: float
     """Longest silence of an open stream whose orchestrator sends no heartbeats."""
     num_targets: int
-    """Number of targets; before the answer begins, each of the others is tried once without a
-    pause."""
+    """Number of orchestrators that the targets stand for; before the answer begins, each of the
+    others is tried once without a pause."""
     max_retries: int
     """Number of retries before the answer begins, not counting those without a pause."""
     max_resumes: int

@@ -7,6 +7,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 
+from specmesh.client.connections.addresses import is_name
 from specmesh.client.connections.channels import ChannelSettings, Endpoint
 
 
@@ -71,6 +72,11 @@ class ClientTargets:
         self._settings = settings
         self._targets: dict[asyncio.AbstractEventLoop, Targets] = {}
         self._pid = os.getpid()
+
+    @property
+    def num_targets(self) -> int:
+        """The number of orchestrators that calls may reach: at least two behind each name."""
+        return sum(2 if is_name(address) else 1 for address in self.addresses)
 
     def here(self) -> Targets:
         """Return the targets of the running event loop."""

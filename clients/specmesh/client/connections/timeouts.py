@@ -13,7 +13,8 @@ class Timeouts:
     connect_s: float = 5.0
     """Timeout of one attempt to connect to one target."""
     start_s: float = 15.0
-    """Timeout of a call's first event, including its wait for admission."""
+    """Timeout of the next event of a call whose answer has not begun. While it waits for admission,
+    an orchestrator sends heartbeats."""
     idle_s: float = 60.0
     """Timeout of the next event of an open stream; a stream silent for longer counts as broken. A
     stream with heartbeats counts as broken much sooner, after four missed ones."""

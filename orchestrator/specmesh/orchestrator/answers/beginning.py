@@ -14,6 +14,9 @@ from specmesh.orchestrator.answers.answer import HEARTBEAT_S, Answer
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.v1.events_pb2 import GenerationEvent
 
+HEARTBEATS = ("specmesh-heartbeats", "early")
+"""The metadata with which a client asks for heartbeats even before the first event."""
+
 
 class Begun(NamedTuple):
     """An answer that was admitted."""
@@ -27,20 +30,21 @@ Begin = Callable[[AsyncExitStack], Awaitable[Begun]]
 
 
 async def events_of(
-    begin: Begin, mesh: ReplicaPools, *, is_waited_for: bool
+    begin: Begin, mesh: ReplicaPools, *, is_new: bool, has_heartbeats: bool
 ) -> AsyncGenerator[GenerationEvent, None]:
     """Yield the events of the answer that ``begin`` makes; closing the generator ends all of it.
 
-    ``is_waited_for`` says that the client continues an earlier stream, which told it to expect
-    heartbeats. Without any, it would take this stream for dead and retry elsewhere, so heartbeats
-    are sent even before the first event.
+    An answer that ``is_new`` requires a replica to work on it. ``has_heartbeats`` says that the
+    client expects heartbeats even before the first event, because it continues a stream that had
+    them, or asked for them: without any, it would take a long wait for a dead stream and retry
+    elsewhere.
     """
     async with AsyncExitStack() as stack:
-        beginning = asyncio.ensure_future(_begun(begin, stack, None if is_waited_for else mesh))
+        beginning = asyncio.ensure_future(_begun(begin, stack, mesh if is_new else None))
         try:
             while not beginning.done():
                 await asyncio.wait({beginning}, timeout=HEARTBEAT_S)
-                if is_waited_for and not beginning.done():
+                if has_heartbeats and not beginning.done():
                     yield events.heartbeat()
         finally:
             beginning.cancel()
