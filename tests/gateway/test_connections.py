@@ -141,6 +141,33 @@ async def test_connections_have_a_bound(open_gateway, orchestrator):
             pass
 
 
+@pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_address"])
+async def test_idle_connections_make_way_for_new_ones(open_gateway, orchestrator, limit):
+    gateway = await open_gateway(orchestrator.address, **{limit: 2}, drain_seconds=0)
+    asking = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
+    async with connected(gateway) as first, connected(gateway) as second:
+        for reader, writer in (first, second):
+            writer.write(asking)
+            assert (await answer(reader)).status == 200
+        second[1].write(asking)
+        assert (await answer(second[0])).status == 200
+        assert (await sent(gateway, asking)).status == 200
+        assert await asyncio.wait_for(first[0].read(), SOON) == b""
+        second[1].write(asking)
+        assert (await answer(second[0])).status == 200
+
+
+async def test_who_is_answered_makes_no_way(open_gateway, orchestrator, caplog):
+    orchestrator.generate_scripts.append(never_ends)
+    gateway = await open_gateway(orchestrator.address, max_connections=1, drain_seconds=0)
+    async with connected(gateway) as (_, writer), asyncio.timeout(SOON):
+        writer.write(request(BODY))
+        while not orchestrator.requests:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.01)
+        assert (await sent(gateway, request(BODY))).code == "overloaded"
+    assert "connection refused" in caplog.text
+
+
 async def test_an_address_has_a_bound_of_its_own(open_gateway, orchestrator):
     gateway = await open_gateway(
         orchestrator.address, max_connections_per_address=1, drain_seconds=0

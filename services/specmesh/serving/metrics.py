@@ -283,6 +283,11 @@ HTTP_DURATION = HistogramMetric(
 HTTP_ACTIVE = GaugeMetric(
     "http.server.active_requests", "{request}", "HTTP requests being answered"
 )
+CONNECTIONS_REFUSED = CounterMetric(
+    "specmesh.gateway.connections.refused",
+    "{connection}",
+    "connections refused because there were too many that were not idle",
+)
 TIME_TO_FIRST_TOKENS = HistogramMetric(
     "specmesh.gateway.time_to_first_tokens",
     "s",

@@ -6,6 +6,7 @@ import ipaddress
 import json
 from collections import Counter
 from http import HTTPStatus
+from typing import Protocol
 
 from specmesh.gateway.errors import ApiError, overloaded
 
@@ -15,8 +16,17 @@ chunks, or hundreds of requests."""
 IPV6_SITE_BITS = 64
 
 
+class Idle(Protocol):
+    """A connection that waits for its client's next request."""
+
+    def make_way(self) -> None:
+        """Close it, and stop counting it immediately."""
+        ...
+
+
 class Connections:
-    """Counts connections, in total and per address, and refuses those beyond the limits.
+    """Counts connections, in total and per address, and refuses those beyond the limits. At a limit
+    the one that has been idle for longest makes way.
 
     ``stall_s`` is the longest time that a client may leave pending data unread.
     """
@@ -28,15 +38,34 @@ class Connections:
         self._max_all = max_all
         self._max_per_address = max_per_address
         self._num_by_site = Counter[str]()
+        self._idle: dict[Idle, str] = {}
+        """The sites of idle connections, those first that have been idle for longest."""
 
     def add(self, address: str) -> None:
         """Count a connection from ``address``. Raises ``ApiError`` 429 if a limit is reached."""
         site = site_of(address)
-        if self._num_by_site.total() >= self._max_all:
-            raise overloaded("there are too many connections")
-        if self._num_by_site[site] >= self._max_per_address:
+        if self._num_by_site[site] >= self._max_per_address and not self._make_room(site):
             raise overloaded("there are too many connections from this address")
+        if self._num_by_site.total() >= self._max_all and not self._make_room():
+            raise overloaded("there are too many connections")
         self._num_by_site[site] += 1
+
+    def rests(self, connection: Idle, address: str) -> None:
+        """Note that ``connection`` from ``address`` waits for its next request."""
+        self._idle[connection] = site_of(address)
+
+    def wakes(self, connection: Idle) -> None:
+        """Note that it does so no longer."""
+        self._idle.pop(connection, None)
+
+    def _make_room(self, site: str | None = None) -> bool:
+        """Close the connection, from ``site`` if given, that has been idle for longest; return
+        whether there was one."""
+        for connection, its_site in self._idle.items():
+            if site in (None, its_site):
+                connection.make_way()
+                return True
+        return False
 
     def remove(self, address: str) -> None:
         """Stop counting a connection from ``address``."""

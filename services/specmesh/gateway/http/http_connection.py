@@ -21,8 +21,11 @@ from uvicorn.server import ServerState
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.http.connections import READ_BYTES, Connections, error_response
 from specmesh.gateway.peers import TellsPeer
+from specmesh.serving import metrics
 
 log = logging.getLogger(__name__)
+
+_num_refused = metrics.CONNECTIONS_REFUSED.instrument()
 
 HEAD_SECONDS = 10.0
 """The time limit for request line and headers to arrive, also on a new connection, and for the rest
@@ -82,8 +85,7 @@ class HttpConnection(TellsPeer, HttpToolsProtocol, asyncio.BufferedProtocol):
         self._unset_keepalive_if_required()
         self._expect(None)
         self._watch_sending(None)
-        if self._address is not None:
-            self._shared.remove(self._address)
+        self._stop_counting()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Return the shared read buffer."""
@@ -166,6 +168,13 @@ class HttpConnection(TellsPeer, HttpToolsProtocol, asyncio.BufferedProtocol):
         super().on_response_complete()
         if self._has_begun and not self.pipeline:
             self._expect(HEAD_SECONDS)
+        elif self.timeout_keep_alive_task is not None and self._address is not None:
+            self._shared.rests(self, self._address)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Note the end of the time without a request."""
+        super()._unset_keepalive_if_required()
+        self._shared.wakes(self)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse the request that the parser has failed at."""
@@ -181,7 +190,18 @@ class HttpConnection(TellsPeer, HttpToolsProtocol, asyncio.BufferedProtocol):
         if self._is_refused:
             self.transport.close()
 
+    def make_way(self) -> None:
+        """Close the idle connection for a new one."""
+        self._unset_keepalive_if_required()
+        self._stop_counting()
+        self.transport.close()
+
     # Internals.
+
+    def _stop_counting(self) -> None:
+        if self._address is not None:
+            self._shared.remove(self._address)
+            self._address = None
 
     @property
     def _is_idle(self) -> bool:
@@ -244,6 +264,8 @@ class HttpConnection(TellsPeer, HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def _turn_away(self, error: ApiError) -> None:
         """Send ``error`` and close a connection beyond the limits, without waiting for its peer."""
+        log.warning("connection refused", extra={"reason": str(error)})
+        _num_refused.add(1)
         self._is_refused = True
         self.transport.write(error_response(error))
         self.transport.close()
