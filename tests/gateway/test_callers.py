@@ -113,15 +113,20 @@ async def test_a_gateway_that_knows_nobody_names_nobody(gateway, orchestrator):
     assert all(CALLER not in metadata for metadata in orchestrator.metadata)
 
 
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (grpc.StatusCode.PERMISSION_DENIED, "NOT_A_GATEWAY"),
+        (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
+    ],
+)
 async def test_a_mesh_that_does_not_know_the_gateway_is_no_fault_of_the_caller(
-    open_gateway, orchestrator, tokens
+    open_gateway, orchestrator, tokens, code, reason
 ):
-    orchestrator.generate_scripts = [
-        refuses(grpc.StatusCode.PERMISSION_DENIED, "who?", "NOT_A_GATEWAY")
-    ]
+    orchestrator.generate_scripts = [refuses(code, "who?", reason)]
     gateway = await open_gateway(orchestrator.address, tokens=tokens)
     response = await gateway.post("/v1/completions", ASKED, **bearer("alpha"))
-    assert (response.status_code, response.json()["error"]["code"]) == (500, "not_a_gateway")
+    assert (response.status_code, response.json()["error"]["code"]) == (500, reason.lower())
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,13 @@ def soon() -> RetryInfo:
         ),
         (
             refuses(CODE.PERMISSION_DENIED, "not you", "WRONG_ROLE"),
-            openai.PermissionDeniedError,
-            *(403, "permission_denied", None),
+            openai.InternalServerError,
+            *(500, "wrong_role", None),
+        ),
+        (
+            refuses(CODE.PERMISSION_DENIED, "not yours", "WRONG_TRUST_DOMAIN"),
+            openai.InternalServerError,
+            *(500, "wrong_trust_domain", None),
         ),
         (
             refuses(CODE.NOT_FOUND, "no model", "MODEL_NOT_FOUND"),

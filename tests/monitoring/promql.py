@@ -22,7 +22,7 @@ MONITORING = REPOSITORY / "deploy" / "monitoring"
 DECLARED = [value for value in vars(metrics).values() if isinstance(value, Metric)]
 ADDED_BY_PROMETHEUS = {"instance", "job"}
 
-_SELECTOR = re.compile(r"\b((?:specmesh|gen_ai|rpc|db|process)_\w+)\s*(\{[^}]*\})?")
+_SELECTOR = re.compile(r"\b((?:specmesh|gen_ai|http|rpc|db|process)_\w+)\s*(\{[^}]*\})?")
 _LABEL = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"")
 _GROUPING = re.compile(r"\b(?:by|on|without|ignoring)\s*\(([^)]*)\)")
 

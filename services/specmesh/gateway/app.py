@@ -83,7 +83,10 @@ def _for_browsers(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
 async def _tell(request: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, ApiError | SpecmeshError)
     record = request.state.record
-    told = from_mesh(error, record.names) if isinstance(error, SpecmeshError) else error
+    if isinstance(error, SpecmeshError):
+        told = from_mesh(error, record.names, knows_caller=bool(record.identity))
+    else:
+        told = error
     _let_go(error)
     record.failed(told)
     return JSONResponse(told.body, told.status, told.headers)

@@ -46,6 +46,8 @@ _REASON_STATUSES = {
     "TARGET_REPLACED": 503,
     "SESSION_NOT_FOUND": 500,
     "NOT_A_GATEWAY": 500,
+    "WRONG_ROLE": 500,
+    "WRONG_TRUST_DOMAIN": 500,
     "MESSAGE_TOO_LARGE": 413,
     "METADATA_TOO_LARGE": 431,
 }
@@ -164,10 +166,14 @@ class ApiError(Exception):
         return headers
 
 
-def from_mesh(error: SpecmeshError, names: Mapping[str, str]) -> ApiError:
+def from_mesh(error: SpecmeshError, names: Mapping[str, str], *, knows_caller: bool) -> ApiError:
     """Map an error of the mesh to the error that the gateway's caller gets. ``names`` maps names of
-    parameters to those that the caller has for them, where they differ."""
+    parameters to those that the caller has for them, where they differ. ``knows_caller`` tells that
+    the gateway has authenticated the caller, so that the mesh has seen the gateway's token alone.
+    """
     status = _status(error)
+    if knows_caller and status == HTTPStatus.UNAUTHORIZED:
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
     retry_after_s = error.retry_after_s
     unavailable = status == HTTPStatus.SERVICE_UNAVAILABLE
     if unavailable and retry_after_s is None:

@@ -87,8 +87,9 @@ def queries(manifests: Manifests) -> Iterator[str]:
 
 
 def alerts(manifests: Manifests) -> Iterator[str]:
-    """Rules ask for series that a process here records."""
-    roles = {pod.name for pod in manifests.serving()}
+    """Rules ask for series that a process here records, or a gateway: the rules are for every mesh,
+    and without a gateway its own never fire."""
+    roles = {pod.name for pod in manifests.serving()} | {"gateway"}
     for name, rule in manifests.of("PrometheusRule").items():
         for alert in (alert for group in rule["spec"]["groups"] for alert in group["rules"]):
             for series, _ in selected(alert["expr"]):

@@ -104,7 +104,7 @@ async def _body(
         async for part in _parts(reader, reply, record):
             yield PING if part is None else _event(part)
     except SpecmeshError as error:
-        record.failed(from_mesh(error, record.names))
+        record.failed(from_mesh(error, record.names, knows_caller=bool(record.identity)))
     except Exception:
         log.exception("failed", extra={"request_id": record.request_id})
         record.failed(internal(record.request_id))
