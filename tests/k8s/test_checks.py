@@ -28,6 +28,7 @@ pytestmark = needs_tools
 LEADERS = "tensor-parallel-nodes"
 ONE_NODE = "tensor-parallel"
 VLLM = "vllm"
+FETCHED = "models are fetched"
 
 
 def of(kind: str, name: str) -> Callable[[Manifests], Object]:
@@ -174,6 +175,14 @@ BREAKAGES: list[Broken] = [
         ("strategy",),
         {"rollingUpdate": {"maxSurge": 1}},
         "wait",
+    ),
+    (
+        *(lifecycle.deadlines, deployment("verifier"), ("progressDeadlineSeconds",)),
+        *(GONE, "may start for 1800 s, but its rollout fails after 600 s"),
+    ),
+    (
+        *(lifecycle.deadlines, container("drafter"), ("startupProbe", "failureThreshold")),
+        *(720, "may start for 3600 s"),
     ),
     # Rights and resources.
     (hardening.restricted, pod("load"), ("enableServiceLinks",), True, "enableServiceLinks"),
@@ -404,6 +413,14 @@ def test_torchrun_that_kills_ranks_while_they_drain_is_told(name):
         command[at] = wrong
         (problem,) = lifecycle.grace(built)
         assert "torchrun kills ranks after" in problem
+
+
+def test_a_rollout_that_fails_while_its_pods_fetch_a_model_is_told():
+    built = manifests(FETCHED)
+    assert list(lifecycle.deadlines(built)) == []
+    deployment("drafter")(built)["progressDeadlineSeconds"] = 2400
+    (problem,) = lifecycle.deadlines(built)
+    assert "(drafter): may start for 5400 s, but its rollout fails after 2400 s" in problem
 
 
 @pytest.mark.parametrize("name", [ONE_NODE, LEADERS, VLLM])

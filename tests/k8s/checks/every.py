@@ -28,6 +28,7 @@ CHECKS: tuple[Check, ...] = (
     lifecycle.grace,
     lifecycle.disruptions,
     lifecycle.rollouts,
+    lifecycle.deadlines,
     hardening.restricted,
     hardening.resources,
     hardening.disk,

@@ -5,10 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tests.k8s.manifests import Manifests, Pod, selects
+from tests.k8s.manifests import Manifests, Object, Pod, selects
 
 END_SECONDS = 5.0
 """What a process may take after its drain: to flush telemetry, end its engine and leave Redis."""
+
+FETCH_SECONDS = 3600
+"""What a pod may take to fetch its model before it starts."""
+DEFAULT_DEADLINE_SECONDS = 600
+"""Kubernetes' default of ``progressDeadlineSeconds``."""
+DEFAULT_PERIOD_SECONDS, DEFAULT_FAILURES = 10, 3
+"""Kubernetes' defaults of a probe."""
 
 
 def grace(manifests: Manifests) -> Iterator[str]:
@@ -64,6 +71,30 @@ def rollouts(manifests: Manifests) -> Iterator[str]:
                 yield f"{pod}: a new pod would wait for what the old one has"
         elif spec.get("type") != "Recreate" and spec["rollingUpdate"]["maxUnavailable"] != 0:
             yield f"{pod}: an old pod goes before a new one is ready"
+
+
+def deadlines(manifests: Manifests) -> Iterator[str]:
+    """No rollout counts as failed while its pods fetch or load a model in the time they have."""
+    for pod in manifests.pods:
+        if pod.workload["kind"] != "Deployment":
+            continue
+        fetches = any(
+            "fetch" in each.get("args", ()) for each in pod.spec.get("initContainers", ())
+        )
+        start_s = max(_start_seconds(each) for each in pod.spec["containers"])
+        takes_s = start_s + (FETCH_SECONDS if fetches else 0)
+        spec = pod.workload["spec"]
+        deadline_s = spec.get("progressDeadlineSeconds", DEFAULT_DEADLINE_SECONDS)
+        if takes_s >= deadline_s:
+            yield f"{pod}: may start for {takes_s} s, but its rollout fails after {deadline_s} s"
+
+
+def _start_seconds(container: Object) -> int:
+    """How long the startup probe lets a container start; without one nothing waits."""
+    if (probe := container.get("startupProbe")) is None:
+        return 0
+    period_s = probe.get("periodSeconds", DEFAULT_PERIOD_SECONDS)
+    return int(period_s * probe.get("failureThreshold", DEFAULT_FAILURES))
 
 
 def _scarce(pod: Pod) -> set[str]:
