@@ -40,7 +40,7 @@ def make_app(settings: GatewaySettings, mesh: KnownOrchestrators) -> ASGIApp:
     models = ModelRoutes(reception, names)
     answers = AnswerRoutes(settings, reception, names)
     tokenizer = TokenizerRoutes(reception, names)
-    status = StatusRoutes(reception, mesh)
+    status = StatusRoutes(reception, mesh.probe)
     app: ASGIApp = Starlette(
         routes=[
             Route("/v1/models", models.list),

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Any
 
 from specmesh.client import (
     AsyncClient,
-    DeadlineExceeded,
-    SpecmeshError,
+    PermissionDenied,
     Timeouts,
     Tls,
     TokenFile,
-    Unavailable,
+    Unauthenticated,
 )
 from specmesh.gateway.identity import Door, GuardedDoor, OpenDoor, callers_name, callers_token
+from specmesh.gateway.probe import Probe
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.identity.certificates import Certificate, TlsFiles, watched_certificate
 from specmesh.serving.identity.expiry import CertificateFiles, reported_files
+from specmesh.serving.identity.on_behalf import CALLER
 from specmesh.serving.identity.roles import ORCHESTRATOR, host_of
 from specmesh.serving.identity.watched import Watched
 
-PROBE_SECONDS = 2.0
-PROBE_AGE_SECONDS = 1.0
-"""The time for which a successful probe counts."""
-
+_NOBODY = ((CALLER, b"gateway"),)
+"""Metadata of a call for none of the gateway's callers, whose names have a colon. That it names
+somebody shows whether orchestrators let the gateway do so."""
 _OPTIONS = (("grpc.http2.bdp_probe", 0),)
 """Keeps flow-control windows at 64 KiB. The probe would let them grow to the bandwidth-delay
 product, and gRPC would buffer megabytes of an answer whose client doesn't read."""
@@ -39,25 +37,8 @@ class KnownOrchestrators:
         self._settings = settings
         self._clients: list[AsyncClient] = []
         self._certificates = _certificates(settings)
-        self._anonymous = self._client()
         self._bearer = settings.bearer
-        self.door = self._door()
-        self._probing = asyncio.Lock()
-        self._answered_s = -PROBE_AGE_SECONDS
-
-    async def is_there(self) -> bool:
-        """Return True if an orchestrator answers, even if only to refuse the call."""
-        async with self._probing:
-            if time.monotonic() - self._answered_s >= PROBE_AGE_SECONDS:
-                try:
-                    async with asyncio.timeout(PROBE_SECONDS):
-                        await self._anonymous.list_models()
-                except (Unavailable, DeadlineExceeded, TimeoutError):
-                    return False
-                except SpecmeshError:
-                    pass
-                self._answered_s = time.monotonic()
-            return True
+        self.door, self.probe = self._door_and_probe()
 
     async def open(self) -> None:
         """Return once callers can be authenticated. Raises ``UnusableFile`` for unusable tokens or
@@ -72,12 +53,17 @@ class KnownOrchestrators:
         for client in self._clients:
             await client.aclose()
 
-    def _door(self) -> Door:
+    def _door_and_probe(self) -> tuple[Door, Probe]:
         bearer, token_file = self._bearer, self._settings.mesh_token_file
         if bearer is None:
-            return OpenDoor(self._anonymous, self._client(token=callers_token))
+            # Orchestrators that ask for a token mean the callers'.
+            anonymous = self._client()
+            passing_on = self._client(token=callers_token)
+            return OpenDoor(anonymous, passing_on), Probe(anonymous, (PermissionDenied,))
         token = None if token_file is None else TokenFile(token_file)
-        return GuardedDoor(self._client(token=token, metadata=callers_name), bearer)
+        own = self._client(token=token, metadata=_NOBODY)
+        for_callers = self._client(token=token, metadata=callers_name)
+        return GuardedDoor(for_callers, bearer), Probe(own, (PermissionDenied, Unauthenticated))
 
     @property
     def _orchestrators_name(self) -> str:

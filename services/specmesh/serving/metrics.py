@@ -288,6 +288,11 @@ CONNECTIONS_REFUSED = CounterMetric(
     "{connection}",
     "connections refused because there were too many that were not idle",
 )
+GATEWAY_SERVED = GaugeMetric(
+    "specmesh.gateway.served",
+    "{gateway}",
+    "1 if an orchestrator served the gateway when it was last probed, else 0",
+)
 TIME_TO_FIRST_TOKENS = HistogramMetric(
     "specmesh.gateway.time_to_first_tokens",
     "s",

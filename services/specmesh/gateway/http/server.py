@@ -76,7 +76,7 @@ class HttpServer:
 
     async def _look(self) -> None:
         while True:
-            await self.health.ready(await self._mesh.is_there())
+            await self.health.ready(await self._mesh.probe.serves())
             await asyncio.sleep(LOOK_SECONDS)
 
     async def broken(self) -> None:
