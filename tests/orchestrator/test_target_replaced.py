@@ -119,6 +119,19 @@ async def test_of_several_models_that_wait_the_one_with_most_replicas_is_served(
     assert peers[1].refusal.startswith("not a replica of 'toy' (float32, digest 1b1b1b1b1b1b)")
 
 
+@pytest.mark.usefixtures("for_ever")
+async def test_target_is_replaced_once_though_a_third_model_waits_before_it(join, caplog):
+    fakes = [replica(OLD), replica(NEW), replica(NEW)]
+    behind = await join(*fakes)
+    peers = behind.mesh.verifiers.peers
+    await fakes[0].die()
+    fakes[0].info.weights_digest = NEWER
+    await fakes[0].start()
+    await until(lambda: behind.mesh.verifiers.ready == peers[1:], *peers)
+    assert behind.targets.known.info.weights_digest == NEW
+    assert [record.getMessage() for record in caplog.records].count("target replaced") == 1
+
+
 async def test_drafters_are_judged_by_the_new_target(join):
     changes = {"tokenizer_fingerprint": fingerprint(OTHER_JSON), "vocab_size": 280}
     fakes, drafters = [replica(OLD), replica(NEW, **changes)], [Drafter(), Drafter(**changes)]

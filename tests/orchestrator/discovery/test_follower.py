@@ -34,6 +34,8 @@ class Pool:
     def __init__(self) -> None:
         self.peers: list[Peer] = []
         self.watchers: dict[Callable[[], None], None] = {}
+        self.faults: list[Exception] = []
+        """Raised one by one, as by a watcher, once a replica has been added or dropped."""
 
     def add(self, address: str) -> None:
         self.peers.append(Peer(address))
@@ -46,6 +48,8 @@ class Pool:
     def change(self) -> None:
         for watcher in list(self.watchers):
             watcher()
+        if self.faults:
+            raise self.faults.pop()
 
 
 class Dns:
@@ -56,12 +60,16 @@ class Dns:
         self.takes_s = takes_s
         self.asked_at: list[float] = []
         self.asked = asyncio.Event()
+        self.faults: list[Exception] = []
+        """Raised one by one instead."""
 
     async def __call__(self, name: Name) -> DnsAnswer:
         assert name == NAME
         self.asked_at.append(asyncio.get_running_loop().time())
         self.asked.set()
         await asyncio.sleep(self.takes_s)
+        if self.faults:
+            raise self.faults.pop()
         return self.answer
 
     @property
@@ -141,6 +149,31 @@ def test_loss_during_a_lookup_is_not_missed():
         assert len(dns.asked_at) == num_asked + 1
 
     follow(dns, play)
+
+
+def test_what_an_exception_has_left_undone_is_made_up_for_soon(caplog):
+    dns = Dns(FOUND)
+
+    async def play(pool: Pool) -> None:
+        pool.faults.append(RecursionError())
+        await asyncio.sleep(0.01)
+        assert [peer.address for peer in pool.peers] == ["x"]
+        await asyncio.sleep(LEAST_SECONDS * (1 + JITTER))
+        assert [peer.address for peer in pool.peers] == ["x", "y"]
+        dns.answer = DnsAnswer(("z",))
+        pool.faults.append(RecursionError())
+        await asyncio.sleep(2 * EVERY_S * (1 + JITTER))
+
+    assert [peer.address for peer in follow(dns, play).peers] == ["z"]
+    told = [record.getMessage() for record in caplog.records if record.exc_info]
+    assert told == ["name not followed"] * 2
+
+
+def test_lookup_that_raises_is_repeated(caplog):
+    dns = Dns(FOUND)
+    dns.faults.append(RuntimeError())
+    assert [peer.address for peer in follow(dns, for_a_minute).peers] == ["x", "y"]
+    assert [record.getMessage() for record in caplog.records] == ["name not followed"]
 
 
 def test_trouble_is_logged_once_and_so_is_its_end(caplog):

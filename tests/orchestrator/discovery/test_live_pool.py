@@ -227,6 +227,22 @@ async def test_target_moves_on_when_its_last_replica_has_left(connect):
     await new.die()
 
 
+async def test_target_moves_on_to_the_model_of_most_though_another_joined_first(connect):
+    old, *others = Verifier(), Verifier(), Verifier(), Verifier()
+    behind = await connect([old])
+    pool = behind.mesh.verifiers
+    for other, digest in zip(others, ("third", "new", "new"), strict=True):
+        other.info.weights_digest = digest
+        await other.start()
+        pool.add(other.address)
+    await comes(pool, lambda: sum(bool(peer.refusal) for peer in pool.peers) == len(others))
+    pool.drop(old.address)
+    assert behind.targets.required().info.weights_digest == "new"
+    assert [peer.address for peer in pool.ready] == [other.address for other in others[1:]]
+    for other in others:
+        await other.die()
+
+
 async def test_drafters_join_as_verifiers_do(connect):
     mesh = (await connect([Verifier()])).mesh
     drafter = Drafter()

@@ -208,12 +208,20 @@ class TargetRegistry:
         old, new = self._target.result().info, target.info
         log.warning("target replaced", extra={"old": _words(old), "new": _words(new)})
         self._set(target)
+        self._judge_all(target)
+
+    def _judge_all(self, target: Target) -> None:
+        """Admit or refuse all peers anew, and tell their watchers only then: one of them is
+        ``_reconsider``, which must not find the target without the replicas that are yet to be
+        admitted, and move on again."""
         for peer in self._drafters:
             if peer.model is not None:
-                peer.judge(_not_a_drafter(target, peer.model))
+                peer.refusal = _not_a_drafter(target, peer.model)
         for peer in self._verifiers:
             if peer.model is not None:
-                peer.judge(_not_a_replica(new, peer.model.info))
+                peer.refusal = _not_a_replica(target.info, peer.model.info)
+        for peer in (*self._drafters, *self._verifiers):
+            peer.notify()
 
 
 def _warn_of_tokens_beyond(info: model_pb2.ModelInfo, vocabulary: Mapping[str, int]) -> None:

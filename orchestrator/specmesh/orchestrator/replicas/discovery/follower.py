@@ -30,8 +30,7 @@ class Follower:
     """Looks up the names of ``entries`` repeatedly, adding replicas to ``pool`` and dropping them.
 
     A name is looked up every ``every_s`` seconds. It is looked up sooner when the pool loses a
-    replica, and at first also while it has no addresses or no name server answers. ``look_up``
-    raises nothing.
+    replica, and at first also while it has no addresses or no name server answers.
     """
 
     def __init__(
@@ -66,20 +65,32 @@ class Follower:
         num_vain, problem = 0, ""
         while True:
             self._lost[name].clear()
-            answer = await self._look_up(name)
-            former, problem = problem, answer.failure or ("" if answer.addresses else "no address")
-            if problem:
-                _failures.add(1, {ROLE: self._pool.role})
-            if problem and problem != former:
-                log.warning("name not resolved", extra={"target": str(name), "reason": problem})
-            elif former and not problem:
-                log.info("name resolved", extra={"target": str(name)})
-            self._apply(name, answer)
+            try:
+                problem = await self._update(name, problem)
+            except Exception as error:  # nothing may end the task: the pool would stay as it is
+                log.exception("name not followed", extra={"target": str(name)})
+                problem = type(error).__name__
             num_vain = num_vain + 1 if problem else 0
             await self._pause(name, num_vain)
 
-    def _apply(self, name: Name, answer: DnsAnswer) -> None:
-        change = self._membership.answered(name, answer, self._serving_now())
+    async def _update(self, name: Name, former: str) -> str:
+        """Look up ``name`` and update the pool. Return the problem, empty if there is none;
+        ``former`` is that of the lookup before."""
+        answer = await self._look_up(name)
+        problem = answer.failure or ("" if answer.addresses else "no address")
+        if problem:
+            _failures.add(1, {ROLE: self._pool.role})
+        if problem and problem != former:
+            log.warning("name not resolved", extra={"target": str(name), "reason": problem})
+        elif former and not problem:
+            log.info("name resolved", extra={"target": str(name)})
+        self._membership.answered(name, answer, self._serving_now())
+        self._apply(name)
+        return problem
+
+    def _apply(self, name: Name) -> None:
+        """Make the pool have what DNS says, which also makes up for an update that failed."""
+        change = self._membership.change_from([peer.address for peer in self._pool.peers])
         for address in change.added:
             log.info("replica added", extra={"peer": address, "target": str(name)})
             self._pool.add(address)

@@ -19,7 +19,7 @@ class DnsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class MembershipChange:
-    """The addresses that an answer adds to a pool and drops from it."""
+    """The addresses to add to a pool and to drop from it."""
 
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -44,12 +44,14 @@ class Membership:
     @property
     def addresses(self) -> tuple[str, ...]:
         """All addresses, in the order in which they were added."""
-        return tuple(self._all())
+        together = dict(self._listed)
+        for found in self._found.values():
+            together |= found
+        return tuple(together)
 
-    def answered(self, name: Name, answer: DnsAnswer, serving: Collection[str]) -> MembershipChange:
+    def answered(self, name: Name, answer: DnsAnswer, serving: Collection[str]) -> None:
         """Apply an answer for ``name``; ``serving`` are the addresses of replicas that currently
         serve."""
-        before = self._all()
         # Name servers shuffle their answers; replicas keep their order.
         found = dict.fromkeys(sorted(answer.addresses))
         former = self._found[name]
@@ -58,14 +60,11 @@ class Membership:
         elif not found:
             found = {address: None for address in former if address in serving}
         self._found[name] = {each: None for each in former if each in found} | found
-        after = self._all()
-        return MembershipChange(
-            tuple(each for each in after if each not in before),
-            tuple(each for each in before if each not in after),
-        )
 
-    def _all(self) -> dict[str, None]:
-        together = dict(self._listed)
-        for found in self._found.values():
-            together |= found
-        return together
+    def change_from(self, present: Collection[str]) -> MembershipChange:
+        """Return what makes a pool that has the addresses ``present`` have these."""
+        here, wanted = dict.fromkeys(present), dict.fromkeys(self.addresses)
+        return MembershipChange(
+            tuple(each for each in wanted if each not in here),
+            tuple(each for each in here if each not in wanted),
+        )

@@ -72,7 +72,8 @@ class Peer:
         self.heads_depth = 0
         """Most levels that its heads draft; 0 if it has no heads or they are unknown."""
         self.refusal: str | None = None
-        """The reason why the peer does not fit the mesh; None if it does."""
+        """The reason why the peer does not fit the mesh; None if it does. ``notify`` must follow a
+        change."""
         self.num_outstanding = 0
         """Calls in flight whose answers are wanted."""
         self.num_ending = 0
@@ -150,10 +151,11 @@ class Peer:
         """Return whether the model it serves is known to have ``feature``."""
         return self.model is not None and feature in self.model.features
 
-    def judge(self, refusal: str | None) -> None:
-        """Admit (None) or refuse the peer anew, after the mesh has moved to another target."""
-        self.refusal = refusal
-        self._notify()
+    def notify(self) -> None:
+        """Tell the watchers that ``ready`` or ``refusal`` may have changed."""
+        self.changed.set()
+        for watcher in list(self.watchers):
+            watcher()
 
     async def close(self) -> None:
         """Stop watching and close the connection."""
@@ -289,9 +291,4 @@ class Peer:
         if serving != self._serving:
             log.info("peer", extra={**self.log_fields, "serving": serving})
         self._serving = serving
-        self._notify()
-
-    def _notify(self) -> None:
-        self.changed.set()
-        for watcher in list(self.watchers):
-            watcher()
+        self.notify()
