@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import grpc.aio
 import pytest
-from tests.orchestrator.conftest import connect
+from tests.orchestrator.answers import alone, collect, request
+from tests.orchestrator.conftest import connect, serve
 from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Hold, Verifier
-from tests.orchestrator.test_calls import ANSWER, PROMPT, calls_on, verified
+from tests.orchestrator.test_calls import ANSWER, PROMPT, calls_on, drafted, verified
 
 from specmesh.orchestrator.replicas.pool.outliers import MAX_IN_A_ROW
 from specmesh.orchestrator.replicas.pool.replica_pool import Pool
@@ -18,7 +19,7 @@ from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.serving.errors import FailedPreconditionStatus, UnavailableStatus
 
-__all__ = ["connect"]
+__all__ = ["connect", "serve"]
 
 
 async def comes(pool: Pool, condition: Callable[[], bool]) -> None:
@@ -49,6 +50,13 @@ def answered_by(mesh: ReplicaPools, replica: str) -> dict[str, int]:
     prefix.seen_by(replica, prefix.length)
     prefix.close()
     return CommittedPrefix("next", PROMPT, mesh.holders).holds
+
+
+def remembered(mesh: ReplicaPools) -> set[str]:
+    """The replicas of which latencies are known."""
+    latencies = mesh.latencies
+    paces = latencies.verifications, latencies.further, *latencies._drafts.values()
+    return {*latencies.waits._least, *(replica for each in paces for replica in each._paces)}
 
 
 def age(pool: Pool, seconds: float) -> None:
@@ -85,6 +93,46 @@ async def test_call_at_a_replica_that_leaves_is_finished_there(connect):
     async with asyncio.timeout(10):
         await asyncio.gather(*mesh.verifiers._leaving)
     assert peer.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+
+
+async def test_last_calls_at_replicas_that_have_left_are_not_remembered(connect):
+    verifier, drafter = Verifier(), Drafter()
+    verifier.cost.computed_at_s = 1.0
+    mesh = (await connect([verifier], [drafter])).mesh
+    calls = calls_on(mesh)
+    assert await verified(calls) == ANSWER
+    await drafted(calls)
+    assert remembered(mesh) == {verifier.address, drafter.address}
+    holds = verifier.always, drafter.always = Hold(), Hold()
+    running = [asyncio.create_task(each) for each in (verified(calls), drafted(calls))]
+    for hold in holds:
+        await asyncio.wait_for(hold.reached.wait(), 10)
+    mesh.verifiers.drop(verifier.address)
+    mesh.drafters.drop(drafter.address)
+    for hold in holds:
+        hold.released.set()
+    await asyncio.wait_for(asyncio.gather(*running), 10)
+    assert remembered(mesh) == set()
+
+
+async def test_further_tokens_of_a_replica_that_has_left_are_not_remembered(connect, serve):
+    leaving, staying = Verifier(), Verifier()
+    leaving.decodes_on, leaving.cost.forward_ms, leaving.cost.computed_at_s = True, 2.0, 1.0
+    behind = await connect([leaving])
+    client = await serve(behind)
+    asked = request(speculation={"strategy": "autoregressive"})
+    await collect(client.Generate(asked))
+    assert behind.mesh.latencies.further._paces.keys() == {leaving.address}
+    hold = Hold()
+    leaving.further_faults.append(hold)
+    answer = asyncio.create_task(collect(client.Generate(asked)))
+    await asyncio.wait_for(hold.reached.wait(), 10)
+    await joined(behind.mesh.verifiers, staying)
+    behind.mesh.verifiers.drop(leaving.address)
+    hold.released.set()
+    assert (await asyncio.wait_for(answer, 10)).tokens == alone(asked.sampling)
+    assert leaving.address not in remembered(behind.mesh)
+    await staying.die()
 
 
 async def test_last_replica_that_leaves_leaves_nobody(connect):

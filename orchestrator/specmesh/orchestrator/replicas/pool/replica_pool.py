@@ -194,14 +194,14 @@ class Pool:
 
     def answered(self, peer: Peer, began: float, pace: float | None = None) -> None:
         """Record an answered call for outlier ejection; see ``Outliers.answered``."""
-        if peer in self.peers:  # else it has left, and its address may belong to another peer
+        if not peer.has_left:
             self._reputation.answered(peer, self._interchangeable(peer), began, pace)
 
     def failed(
         self, peer: Peer, began: float, cause: EjectionReason = EjectionReason.ERRORS
     ) -> None:
         """Record a failed call for outlier ejection; see ``Outliers.failed``."""
-        if peer in self.peers:
+        if not peer.has_left:
             self._reputation.failed(peer, self._interchangeable(peer), began, cause)
 
     @contextmanager

@@ -74,6 +74,9 @@ class Peer:
         self.refusal: str | None = None
         """The reason why the peer does not fit the mesh; None if it does. ``notify`` must follow a
         change."""
+        self.has_left = False
+        """True once it is no longer one of its pool's. Then its address may belong to another peer,
+        and nothing is to be remembered of its last calls."""
         self.num_outstanding = 0
         """Calls in flight whose answers are wanted."""
         self.num_ending = 0
@@ -167,7 +170,7 @@ class Peer:
 
     def retire(self) -> asyncio.Task[None]:
         """Stop being ready, and close the connection once the running calls have ended."""
-        self._serving = False
+        self._serving, self.has_left = False, True
         return asyncio.create_task(self._retire(), name=f"retire {self.address}")
 
     async def _retire(self) -> None:

@@ -103,7 +103,8 @@ class IncomingDraft:
     def _learn(self, seconds: float) -> None:
         """Learn from a message that took a forward pass. Levels that a grammar forces take none,
         and the message after them may still have to read the prefix."""
-        self._patience.add(self._peer.address, self._num_sent + self._num_drafted, seconds)
+        if not self._peer.has_left:
+            self._patience.add(self._peer.address, self._num_sent + self._num_drafted, seconds)
         self._num_sent = self._num_held = 0
 
     def _part(self, response: drafter_pb2.DraftResponse) -> DraftPart:

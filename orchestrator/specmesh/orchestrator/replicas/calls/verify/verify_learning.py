@@ -12,10 +12,13 @@ from specmesh.orchestrator.replicas.calls.verify.next_drafts import num_levels
 from specmesh.orchestrator.replicas.calls.verify.verify_attempt import VerifyAttempt
 from specmesh.orchestrator.replicas.latencies.observations import ReplicaCost, TimedVerification
 from specmesh.orchestrator.replicas.latencies.patience import CallPatience
+from specmesh.orchestrator.replicas.transport.peer import Peer
 
 COMPILE_SECONDS = 1.0
 """The longest for which a replica may have a request's first call wait for the grammar to be
 compiled, as would any other. Until then such a call is not late."""
+USUAL_PACE = 1.0
+"""That of a call at a replica that has left, whose paces are forgotten."""
 
 
 class VerifyLearning:
@@ -37,7 +40,7 @@ class VerifyLearning:
         cost = read_cost(response.cost, attempt.num_held_tokens + attempt.num_sent_tokens)
         if self.num_cached_tokens is None:
             self.num_cached_tokens = response.cost.num_cached_tokens
-        waited_s = self._latencies.waits.add(attempt.peer.address, cost.computed_at_s, now)
+        waited_s = self._waited_s(attempt.peer, cost, now)
         seconds, behind_s = now - began, 0.0
         if attempt.is_further:
             seconds = cost.forward_s + waited_s
@@ -57,6 +60,12 @@ class VerifyLearning:
         and after ``num_late`` timed-out ones."""
         num_tokens = 1 if attempt.is_further else attempt.num_tokens
         return self._patience(attempt).given_up_after(num_tokens, num_ahead, num_late)
+
+    def _waited_s(self, peer: Peer, cost: ReplicaCost, now: float) -> float:
+        """Return how long a response waited, 0 if its replica has left: its clock is forgotten."""
+        if peer.has_left:
+            return 0.0
+        return self._latencies.waits.add(peer.address, cost.computed_at_s, now)
 
     def _observe(
         self,
@@ -78,6 +87,8 @@ class VerifyLearning:
                     behind_s=behind_s,
                 )
             )
+        if attempt.peer.has_left:
+            return USUAL_PACE
         num_computed = cost.num_computed_tokens or attempt.num_sent_tokens
         return self._patience(attempt).add(attempt.peer.address, num_computed, seconds)
 
