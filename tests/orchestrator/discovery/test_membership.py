@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from specmesh.orchestrator.replicas.discovery.entries import Entries, Name
 from specmesh.orchestrator.replicas.discovery.membership import (
+    DROPPED_AFTER,
     DnsAnswer,
     Membership,
     MembershipChange,
@@ -48,6 +49,35 @@ def test_empty_answer_drops_only_who_does_not_serve():
     assert change(members, NAMES[0], DnsAnswer(), ()) == MembershipChange((), ("x",))
 
 
+def test_incomplete_answers_in_a_row_drop_who_they_lack_and_does_not_serve():
+    members = Membership(Entries((), NAMES[:1]))
+    members.answered(NAMES[0], DnsAnswer(("x", "y", "z")), ())
+    incomplete = NAMES[0], DnsAnswer(("z",), "SERVFAIL")
+    for _ in range(DROPPED_AFTER - 1):
+        assert change(members, *incomplete, serving="x") == MembershipChange()
+    assert change(members, NAMES[0], DnsAnswer(failure="SERVFAIL"), "x") == MembershipChange()
+    assert change(members, *incomplete, serving="x") == MembershipChange((), ("y",))
+    for _ in range(DROPPED_AFTER - 1):  # from when it has last served
+        assert change(members, *incomplete, serving="") == MembershipChange()
+    assert change(members, *incomplete, serving="") == MembershipChange((), ("x",))
+
+
+def test_answer_that_has_an_address_ends_the_row_of_those_that_lack_it():
+    members = Membership(Entries((), NAMES[:1]))
+    members.answered(NAMES[0], DnsAnswer(("x", "y")), ())
+    row = [DnsAnswer(("y",), "SERVFAIL")] * (DROPPED_AFTER - 1)
+    for answer in (*row, DnsAnswer(("x", "y")), *row, DnsAnswer(("x",), "SERVFAIL"), *row):
+        members.answered(NAMES[0], answer, ())
+        assert members.addresses == ("x", "y")
+
+
+def test_name_server_that_always_fails_for_one_family_does_not_have_all_stay_that_ever_were():
+    members = Membership(Entries((), NAMES[:1]))
+    for number in range(1000):
+        members.answered(NAMES[0], DnsAnswer((str(number),), "SERVFAIL"), (str(number),))
+    assert len(members.addresses) == DROPPED_AFTER
+
+
 @given(listed=LISTED, events=EVENTS, present=st.lists(ADDRESSES, unique=True))
 def test_a_change_makes_any_pool_have_the_addresses(listed, events, present):
     """Also one that has missed earlier changes."""
@@ -67,10 +97,10 @@ def test_no_hiccup_of_dns_drops_a_replica_that_serves(listed, events):
     for name, answer, serving in events:
         dropped = set(change(members, name, answer, serving).dropped)
         assert not set(listed) & dropped
-        if answer.failure:
-            assert not dropped
-        if not answer.addresses:
+        if answer.failure or not answer.addresses:
             assert not serving & dropped
+        if answer.failure and not answer.addresses:
+            assert not dropped
 
 
 @given(listed=LISTED, events=EVENTS, last=st.tuples(ANSWERS, ANSWERS))
