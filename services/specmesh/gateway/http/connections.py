@@ -16,7 +16,7 @@ chunks, or hundreds of requests."""
 IPV6_SITE_BITS = 64
 
 
-class Idle(Protocol):
+class IdleConnection(Protocol):
     """A connection that waits for its client's next request."""
 
     def make_way(self) -> None:
@@ -38,7 +38,7 @@ class Connections:
         self._max_all = max_all
         self._max_per_address = max_per_address
         self._num_by_site = Counter[str]()
-        self._idle: dict[Idle, str] = {}
+        self._idle: dict[IdleConnection, str] = {}
         """The sites of idle connections, those first that have been idle for longest."""
 
     def add(self, address: str) -> None:
@@ -50,11 +50,11 @@ class Connections:
             raise overloaded("there are too many connections")
         self._num_by_site[site] += 1
 
-    def rests(self, connection: Idle, address: str) -> None:
+    def rests(self, connection: IdleConnection, address: str) -> None:
         """Note that ``connection`` from ``address`` waits for its next request."""
         self._idle[connection] = site_of(address)
 
-    def wakes(self, connection: Idle) -> None:
+    def wakes(self, connection: IdleConnection) -> None:
         """Note that it does so no longer."""
         self._idle.pop(connection, None)
 
