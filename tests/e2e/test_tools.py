@@ -78,6 +78,33 @@ async def test_an_agent_gets_its_answer_by_way_of_its_tools(gateway, ask):
     assert answer.message.tool_calls is None
 
 
+MISTAKE = '{"city": "Kö'
+
+
+async def test_an_agent_goes_on_after_arguments_that_are_no_json(gateway):
+    said = (await whole(gateway, [QUESTION])).message
+    said.tool_calls[0].function.arguments = MISTAKE
+    results = [
+        {"role": "tool", "content": "no JSON", "tool_call_id": call.id} for call in said.tool_calls
+    ]
+    answer = await whole(gateway, [QUESTION, said, *results])
+    assert answer.message.content == "It is no JSON and no JSON."
+
+
+async def test_an_agent_of_responses_goes_on_after_arguments_that_are_no_json(gateway):
+    tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
+    asked: dict[str, Any] = {"model": "scripted", "tools": tools}
+    said = (await gateway.responses.create(**asked, input=[QUESTION])).output
+    calls = [item for item in said if item.type == "function_call"]
+    calls[0].arguments = MISTAKE
+    results = [
+        {"type": "function_call_output", "call_id": call.call_id, "output": "no JSON"}
+        for call in calls
+    ]
+    answer = await gateway.responses.create(**asked, input=[QUESTION, *said, *results])
+    assert answer.output_text == "It is no JSON and no JSON."
+
+
 async def test_a_stream_is_the_same_in_pieces(gateway):
     stream = await gateway.chat.completions.create(
         model="scripted", messages=[QUESTION], tools=TOOLS, stream=True

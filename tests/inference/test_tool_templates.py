@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from jinja2 import TemplateError
 from tests.inference.test_chat_templates import tokenizer_with
-from tests.orchestrator.tool_templates import DEEPSEEK, HERMES, LLAMA3, MISTRAL, THINKING
+from tests.orchestrator.tool_templates import (
+    DEEPSEEK,
+    HERMES,
+    LLAMA3,
+    MISTRAL,
+    QWEN3_CODER,
+    THINKING,
+)
 
 from specmesh.client.requests.build import chat_message
 from specmesh.orchestrator.chats.call_shapes import with_calls_readable
@@ -38,7 +45,9 @@ TOOLS = [
 USER = {"role": "user", "content": "Wetter in Köln?"}
 
 
-def calling(*calls: tuple[str, dict[str, Any]], content: str = "", **more: Any) -> dict[str, Any]:
+def calling(
+    *calls: tuple[str, dict[str, Any] | str], content: str = "", **more: Any
+) -> dict[str, Any]:
     return {
         "role": "assistant",
         "content": content,
@@ -70,6 +79,7 @@ TALKS = {
     ],
     "words beside a call": [USER, calling(("add", {}), content="Let me see."), result("0")],
     "reasoning": [USER, calling(("add", {}), reasoning_content="hm"), result("0"), USER],
+    "a mistake": [USER, calling(("add", '{"b": 1, "a'), ("add", {"b": 1})), result("no JSON")],
 }
 TEMPLATES = {"hermes": HERMES, "thinking": THINKING, "llama3": LLAMA3, "mistral": MISTRAL}
 
@@ -105,6 +115,26 @@ def test_calls_are_null_and_text_where_the_template_wants_that():
     as_deepseek[1]["tool_calls"][0]["function"]["arguments"] = '{"b": 1, "ä": "x"}'
     expected = render(DEEPSEEK, {"messages": as_deepseek, "tools": TOOLS}, 1 << 20)
     assert ours(DEEPSEEK, messages, TOOLS, {}) == {"text": expected}
+
+
+MISTAKES = ['{"a": ', "null", "[1]", '"x"', "5", "add(1)", '{"a": NaN}', "[" * 1000]
+
+
+@pytest.mark.parametrize("written", MISTAKES)
+def test_arguments_that_are_no_object_are_the_text_that_they_are(written):
+    messages = [USER, calling(("add", written), ("add", {"b": 1})), result("no JSON")]
+    for source, expected in ((HERMES, json.dumps(written)), (DEEPSEEK, written)):
+        text = ours(source, messages, TOOLS, {})["text"]
+        assert expected in text
+        assert '{"b": 1}' in text
+
+
+@pytest.mark.parametrize("written", MISTAKES)
+def test_a_template_that_writes_arguments_one_by_one_gets_those_that_are_no_object_as_one(written):
+    messages = [USER, calling(("add", written), ("add", {"b": 1}))]
+    text = ours(QWEN3_CODER, messages, TOOLS, {})["text"]
+    assert f"<parameter=arguments>\n{written}\n</parameter>" in text
+    assert "<parameter=b>\n1\n</parameter>" in text
 
 
 PLAIN = "{% for message in messages %}{{ message.content }}\n{% endfor %}"

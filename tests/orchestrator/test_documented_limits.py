@@ -42,7 +42,7 @@ CHECKED = {
         "{MAX_ARGUMENT_DEPTH} lists or structs in one another"
     ),
     "`chat.tools`": "{MAX_TOOLS}, together {MAX_TOOL_BYTES} bytes",
-    "JSON in `chat.tools`, `chat.messages.tool_calls.arguments`": (
+    "JSON in `chat.tools`": (
         "an object, its numbers finite, {MAX_JSON_DEPTH} lists or objects in one another"
     ),
     "`format.arguments`": "{MAX_ARGUMENTS}",

@@ -1,8 +1,10 @@
 """The shape in which a template reads the calls of tools in messages.
 
 Most templates read arguments as an object, as transformers hands them over; some join them as text.
-Some recognize a message with calls by its content, which must then be null. Like the shape of
-contents, this is found by trying, with marks in place of names and arguments.
+Arguments that are no object, because the model has made a mistake, are text wherever the template
+writes it, and elsewhere the one member of an object. Some templates recognize a message with calls
+by its content, which must then be null. Like the shape of contents, this is found by trying, with
+marks in place of names and arguments.
 """
 
 from __future__ import annotations
@@ -22,13 +24,16 @@ _FOUND_ARGUMENT = re.compile("(.?)" + _ARGUMENT.format(0)[:-6] + "([0-9]{6})", r
 """A mark with the character before it: an apostrophe where a template that expects text has written
 an object in the syntax of Python."""
 
+_MISTAKE = "arguments"
+"""The name of arguments that are no object where a template writes arguments one by one."""
+
 Function = dict[str, Any]
 Shape = Callable[[Message], Message]
 
 
 def with_calls_readable(messages: Sequence[Message], render: Render) -> Sequence[Message]:
-    """Return ``messages``, whose calls have objects as arguments, with all calls in the shape that
-    the template reads.
+    """Return ``messages``, whose calls have objects as arguments, or text that is none, with all
+    calls in the shape that the template reads.
 
     Raises ``WordsLost`` if it omits calls in every shape. If it refuses all of them, it will refuse
     the messages too, so they are returned unchanged.
@@ -36,8 +41,9 @@ def with_calls_readable(messages: Sequence[Message], render: Render) -> Sequence
     if not any("tool_calls" in message for message in messages):
         return messages
     best: set[int] | None = None
-    for as_text, is_null, in_parts in product((False, True), repeat=3):
-        shape = _shape(as_text=as_text, is_null=is_null)
+    ways = (False, True) if _has_mistakes(messages) else (False,)
+    for in_object, as_text, is_null, in_parts in product(ways, *[(False, True)] * 3):
+        shape = _shape(in_object=in_object, as_text=as_text, is_null=is_null)
         seen = _seen([*map(shape, messages)], render, in_parts=in_parts)
         lost = None if seen is None else _callers(messages) - seen
         if lost == set():
@@ -53,11 +59,20 @@ def _callers(messages: Sequence[Message]) -> set[int]:
     return {n for n, message in enumerate(messages) if "tool_calls" in message}
 
 
-def _shape(*, as_text: bool, is_null: bool) -> Shape:
+def _has_mistakes(messages: Sequence[Message]) -> bool:
+    """Return whether some call has arguments that are no object."""
+    calls = (call for message in messages for call in message.get("tool_calls", ()))
+    return any(isinstance(call["function"]["arguments"], str) for call in calls)
+
+
+def _shape(*, in_object: bool, as_text: bool, is_null: bool) -> Shape:
     def written(function: Function) -> Function:
         arguments = function["arguments"]
-        text = json.dumps(arguments, ensure_ascii=False) if as_text else arguments
-        return {**function, "arguments": text}
+        if in_object and isinstance(arguments, str):
+            arguments = {_MISTAKE: arguments}
+        if as_text and not isinstance(arguments, str):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        return {**function, "arguments": arguments}
 
     def shaped(message: Message) -> Message:
         if "tool_calls" not in message:

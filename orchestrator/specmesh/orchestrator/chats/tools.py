@@ -76,14 +76,23 @@ def chosen_tools(chat: chat_pb2.Chat) -> dict[int, dict[str, Any]]:
 
 def read_calls(field: str, message: chat_pb2.ChatMessage) -> list[dict[str, Any]]:
     """Return the calls in ``message`` in OpenAI's shape, but with objects as arguments, which is
-    how transformers hands them to templates. Raises ``InvalidField``."""
+    how transformers hands them to templates; arguments that are none stay the text that they are.
+    Raises ``InvalidField``."""
     calls = []
     for n, call in enumerate(message.tool_calls):
         if not call.name:
             raise InvalidField(f"{field}.tool_calls[{n}].name", "must not be empty")
-        arguments = read_object(f"{field}.tool_calls[{n}].arguments", call.arguments or "{}")
-        function = {"name": call.name, "arguments": arguments}
+        function = {"name": call.name, "arguments": _arguments(call.arguments or "{}")}
         # Templates check whether there is an id, not whether it is empty.
         named = {"id": call.id} if call.id else {}
         calls.append({**named, "type": "function", "function": function})
     return calls
+
+
+def _arguments(text: str) -> dict[str, Any] | str:
+    """Return the object in ``text``, or else ``text``: the model wrote it, and where it has made a
+    mistake its message must be able to go back to it all the same."""
+    try:
+        return read_object("arguments", text)
+    except InvalidField:
+        return text
