@@ -143,6 +143,15 @@ async def test_chats_of_the_gateway_call_what_they_must(gateway):
     assert streamed.function.arguments == call.function.arguments
 
 
+async def test_a_call_that_is_cut_off_before_its_arguments_is_no_content(gateway):
+    asked: dict[str, Any] = {"model": models.TARGET, "messages": MESSAGES, "tools": TOOLS}
+    asked |= {"tool_choice": "required", "max_tokens": 3, "temperature": 0}
+    (choice,) = (await gateway.chat.completions.create(**asked)).choices
+    assert (choice.finish_reason, choice.message.content) == ("length", "")
+    parts = [part async for part in await gateway.chat.completions.create(**asked, stream=True)]
+    assert not any(choice.delta.content for part in parts for choice in part.choices)
+
+
 async def test_responses_of_the_gateway_call_what_they_must(gateway):
     asked: dict[str, Any] = {"model": models.TARGET, "input": "Weather?", "tools": FLAT}
     asked |= {"tool_choice": "required", "parallel_tool_calls": False, "temperature": 0}

@@ -280,6 +280,7 @@ TAKEN = {
     "add_special_tokens": "a bool",
     "format.arguments.tool": "a tool of another name has no such arguments",
     "format.arguments.name": "another tool may have it",
+    "format.calls_only": "a bool",
     "keep_special_tokens": "a bool",
     "include_token_strings": "a bool",
     "received.max_tokens": "never more than the context holds",

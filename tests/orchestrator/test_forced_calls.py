@@ -18,7 +18,7 @@ from tests.tool_model import TOKENIZER
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.serving.errors import error_info, invalid_field
-from specmesh.v1 import model_pb2
+from specmesh.v1 import generation_pb2, model_pb2
 
 
 def forcing(**fields: Any) -> Any:
@@ -97,6 +97,26 @@ async def test_a_resumed_answer_keeps_its_grammar(connect, store_on, redis_serve
         )
     assert resumed.text == whole.text
     assert len({call.sampling.grammar.ebnf for call in verifier.requests}) == 1
+
+
+async def test_a_call_that_is_cut_off_before_its_arguments_is_no_content(
+    connect, store_on, redis_server
+):
+    limited = {"stopping": {"max_tokens": 16}}
+    store = store_on(redis_server.url)
+    async with face(await connect([scripted(MISTRAL)]), store) as clients:
+        whole = await collect(clients.generation.Generate(forcing(**limited)))
+        begun = await collect(clients.generation.Generate(forcing(**limited)), num_chunks=9)
+        resumed = await collect(
+            clients.generation.Resume(resuming(begun)), begun=Answer(chunks=list(begun.chunks))
+        )
+        once = await clients.generation.Complete(
+            generation_pb2.CompleteRequest(request=forcing(**limited))
+        )
+        free = await collect(clients.generation.Generate(asking(USER, **limited)))
+    assert whole.text == resumed.text == once.chunk.text == '[TOOL_CALLS] [{"name": "get'
+    assert [*deltas(whole), *deltas(resumed), *once.chunk.deltas] == []
+    assert message(deltas(free)) == (free.text, [], "")
 
 
 async def test_a_schema_that_replicas_refuse_is_the_callers_fault(connect):

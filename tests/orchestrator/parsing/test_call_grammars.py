@@ -214,6 +214,16 @@ WRITTEN = {
 CASES = [(name, text) for name, texts in WRITTEN.items() for text in texts]
 
 
+@pytest.mark.parametrize(("name", "text"), CASES)
+def test_calls_that_are_cut_off_anywhere_leave_no_content(name, text):
+    style = AnswerStyle(tool_formats()[name], REASONING_FORMATS["think"], TYPES, calls_only=True)
+    whole = f"<think>hm</think>{text}"
+    for end in range(len(whole)):
+        content, calls, _ = message(parsed(style, [whole[:end]]))
+        assert content == ""
+        assert {called for called, _ in calls} <= SCHEMAS.keys()
+
+
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize(("name", "text"), CASES)
 def test_calls_as_templates_write_them_are_allowed(name, text, special):

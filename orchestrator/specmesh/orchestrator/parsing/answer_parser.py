@@ -19,6 +19,8 @@ class AnswerStyle:
     reasoning: ReasoningFormat | None = None
     tool_types: Mapping[str, ArgumentTypes] = field(default_factory=dict)
     """The types of the arguments of each tool that the model may call, by name."""
+    calls_only: bool = False
+    """True if the answer is held to be calls alone, after reasoning."""
 
     @property
     def is_parsed(self) -> bool:
@@ -41,16 +43,20 @@ class AnswerStyle:
             has_begun = self.reasoning.has_begun(prompt)
             reasoning = ReasoningParser(self.reasoning, has_begun=has_begun)
         tools = None if self.tools is None else self.tools.parser(self.tool_types)
-        return AnswerParser(reasoning, tools)
+        return AnswerParser(reasoning, tools, calls_only=self.calls_only)
 
 
 class AnswerParser:
     """Parses the text of an answer, which comes in pieces: first the reasoning, then the calls in
-    what is left."""
+    what is left. In an answer of ``calls_only`` what might begin a call at the end is one that was
+    cut off."""
 
-    def __init__(self, reasoning: ReasoningParser | None, tools: CallParser | None) -> None:
+    def __init__(
+        self, reasoning: ReasoningParser | None, tools: CallParser | None, *, calls_only: bool
+    ) -> None:
         self._reasoning = reasoning
         self._tools = tools
+        self._calls_only = calls_only
 
     def push(self, text: str) -> list[Piece]:
         """Return what is certain now that ``text`` has followed."""
@@ -60,8 +66,10 @@ class AnswerParser:
     def end(self) -> list[Piece]:
         """Return what was held back, now that no text follows."""
         found = [] if self._reasoning is None else self._reasoning.end()
-        rest = [*self._with_calls(found)]
-        return merged(rest if self._tools is None else [*rest, *self._tools.end()])
+        rest = [*self._with_calls(found), *(() if self._tools is None else self._tools.end())]
+        if self._calls_only:
+            rest = [piece for piece in rest if not isinstance(piece, ContentPiece)]
+        return merged(rest)
 
     def _with_calls(self, found: Sequence[Piece]) -> Iterator[Piece]:
         for piece in found:

@@ -71,7 +71,8 @@ def read_format(
     if tools is None:
         return AnswerStyle(None, reasoning)
     types = _types(request) if tools.is_typed else {}
-    return AnswerStyle(tools, reasoning, {**{name: {} for name in names}, **types})
+    calls_only = asked.calls_only or request.chat.HasField("tool_choice")
+    return AnswerStyle(tools, reasoning, {**{name: {} for name in names}, **types}, calls_only)
 
 
 def write_format(style: AnswerStyle) -> chat_pb2.AnswerFormat | None:
@@ -87,6 +88,7 @@ def write_format(style: AnswerStyle) -> chat_pb2.AnswerFormat | None:
             for tool, arguments in style.tool_types.items()
             for name, types in arguments.items()
         ],
+        calls_only=style.calls_only,
     )
 
 
