@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.client.conftest import refuses
 from tests.gateway.test_bad_input import JSON, assert_refused_by_name
+from tests.gateway.test_errors import field
+from tests.gateway.test_responses import PATH
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.parameters.responses import RESPONSES
@@ -89,6 +93,60 @@ def test_a_wrong_field_of_responses_is_named(change, param):
         responses_request({**ASKED, **change})
     assert (raised.value.status, raised.value.param) == (400, param)
     assert "instance of" not in raised.value.message  # of a class that is ours
+
+
+USER = {"role": "user", "content": "hello"}
+THOUGHT = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]}
+SPOKEN = [USER, THOUGHT, {"role": "assistant", "content": "a"}, CALL, CALL, RESULT, CALL]
+NOTHING = {"type": "reasoning", "summary": []}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told", "param"),
+    [
+        ({"input": "hello"}, "messages[0].content", "input"),
+        ({"input": "hello", "instructions": "b"}, "messages[0].content", "instructions"),
+        ({"input": "hello", "instructions": "b"}, "messages[1]", "input"),
+        ({"input": [USER]}, "messages[0].role", "input[0].role"),
+        ({"input": [USER], "instructions": "b"}, "messages[1].content", "input[0].content"),
+        ({"input": SPOKEN}, "messages", "input"),
+        ({"input": SPOKEN}, "messages[1].reasoning_content", "input[1].content"),
+        ({"input": SPOKEN}, "messages[1].content", "input[2].content"),
+        ({"input": SPOKEN}, "messages[1].tool_calls[1].arguments", "input[4].arguments"),
+        ({"input": SPOKEN}, "messages[1].tool_calls[0]", "input[3]"),
+        ({"input": SPOKEN}, "messages[2].content", "input[5].output"),
+        ({"input": SPOKEN}, "messages[2].tool_call_id", "input[5].call_id"),
+        ({"input": SPOKEN}, "messages[3].tool_calls[0].name", "input[6].name"),
+        ({"input": [NOTHING, USER, USER]}, "messages[1].content", "input[2].content"),
+        ({"input": [CALL] * 130}, "messages[1].tool_calls[1].name", "input[129].name"),
+    ],
+    ids=str,
+)
+async def test_what_the_mesh_refuses_in_a_message_is_named_by_its_item(
+    gateway, orchestrator, asked, told, param
+):
+    wrong = field(f"chat.{told}")
+    orchestrator.generate_scripts = [refuses(grpc.StatusCode.INVALID_ARGUMENT, "no", "", wrong)]
+    error = (await gateway.post(PATH, {**ASKED, **asked})).json()["error"]
+    assert (error["param"], error["message"]) == (param, f"{param!r}: no")
+
+
+async def test_what_a_template_omits_is_named_by_its_item(gateway, orchestrator):
+    words = "it omits the calls of tools in chat.messages[1]"
+    script = refuses(grpc.StatusCode.INVALID_ARGUMENT, words, "CHAT_REFUSED")
+    orchestrator.generate_scripts = [script] * 2
+    error = (await gateway.post(PATH, {**ASKED, "input": [NOTHING, USER, CALL]})).json()["error"]
+    assert error["param"] == "input"
+    assert "tools in input[2]" in error["message"]
+    chat = {"model": "toy", "messages": [USER, USER]}
+    error = (await gateway.post("/v1/chat/completions", chat)).json()["error"]
+    assert "tools in messages[1]" in error["message"]
+
+
+def test_items_and_instructions_that_are_too_many_together_are_named_here():
+    with pytest.raises(ApiError) as raised:
+        responses_request({**ASKED, "input": [USER] * 4096, "instructions": "b"})
+    assert raised.value.param == "input"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from tests.client.conftest import chunks, refuses, started, whole_answer
 
-from specmesh.gateway.errors import param_of
+from specmesh.gateway.field_names import param_of
 
 ASKED = {"model": "toy", "prompt": "hello"}
 CODE = grpc.StatusCode

@@ -144,12 +144,12 @@ PLAIN = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
     ("source", "messages", "tools", "said"),
     [
         (PLAIN, [USER], TOOLS, "it ignores 'tools'"),
-        (PLAIN, [USER, ONE, result("x")], None, "it omits the calls of tools in messages[1]"),
+        (PLAIN, [USER, ONE, result("x")], None, "it omits the calls of tools in chat.messages[1]"),
         (
             HERMES.replace("tool'", "nobody'"),
             [USER, ONE, result("x")],
             TOOLS,
-            "it omits the content of messages[2], whose role is 'tool'",
+            "it omits the content of chat.messages[2], whose role is 'tool'",
         ),
         (MISTRAL, [USER, calling(("add", {})), {**result("x"), "content": ""}], None, None),
     ],
@@ -194,5 +194,5 @@ def test_a_chat_that_is_too_long_is_not_taken_for_one_whose_tools_are_ignored():
 
 
 def test_calls_that_are_lost_are_named():
-    with pytest.raises(WordsLost, match=r"calls of tools in messages\[1\]"):
+    with pytest.raises(WordsLost, match=r"calls of tools in chat\.messages\[1\]"):
         with_calls_readable([USER, ONE], lambda messages: str(messages[0]))

@@ -10,7 +10,6 @@ Programs decide on ``code``: the mesh's reason in lower case, or a code of OpenA
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Self
@@ -19,7 +18,7 @@ import grpc
 
 from specmesh.client import InvalidRequest, SpecmeshError
 from specmesh.client.connections.recovery import may_call_again
-from specmesh.gateway.requests.protocol_fields import TOP_LEVEL
+from specmesh.gateway.field_names import param_of, renamed, renamed_in
 
 MAX_PARAM_CHARS = 256
 UNAVAILABLE_RETRY_S = 1.0
@@ -87,29 +86,6 @@ _FEATURE_PARAMS = {
 }
 """The parameter at fault, by the feature that the target's replicas lack (reason
 UNSUPPORTED_FEATURE)."""
-
-_FIELDS: tuple[tuple[str, str], ...] = (
-    (rf"(?:sampling|stopping)\.({'|'.join(TOP_LEVEL)})", r"\1"),
-    (r"stopping\.stop_strings", "stop"),
-    (r"stopping\.ignore_end_of_text", "ignore_eos"),
-    (r"stopping\.include_stop_string", "include_stop_str_in_output"),
-    (r"sampling\.grammar(?:\.\w+)?", "response_format"),
-    (r"(?:sampling|stopping|speculation)\.(\w+)", r"specmesh.\1"),
-    (r"(?:prompt|text|tokens\.ids|tokens)", "prompt"),
-    (r"chat\.(add_generation_prompt|continue_final_message)", r"\1"),
-    (r"chat\.template_arguments", "chat_template_kwargs"),
-    (r"chat\.tools", "tools"),
-    (r"chat\.tool_choice(?:\.\w+(?:\[\d+\])?)?", "tool_choice"),
-    (r"chat\.(messages\[\d+\]\.tool_calls\[\d+\])", r"\1.function"),
-    (r"(?:chat\.messages|chat)", "messages"),
-    (r"token_ids", "tokens"),
-    (r"num_top_logprobs", "logprobs"),
-    (r"request_id", "specmesh.request_id"),
-)
-"""Prefixes of field paths in the mesh's requests, and the parameters they belong to."""
-_MESH_FIELD = re.compile(
-    r"(?<![\w.'\"])(?:sampling|stopping|speculation|chat|format)\.\w+(?:\[\d+\]|\.\w+)*"
-)
 
 
 class ApiError(Exception):
@@ -236,34 +212,11 @@ def _param_and_message(error: SpecmeshError, names: Mapping[str, str]) -> tuple[
     """Return the parameter at fault and a message, both under the caller's name for the field."""
     if isinstance(error, InvalidRequest) and error.field_violations:
         first = error.field_violations[0]
-        field = _renamed(param_of(first.field), names)
-        return field, f"{field!r}: {_renamed_in(first.description, names)}"
+        field = renamed(param_of(first.field), names)
+        return field, f"{field!r}: {renamed_in(first.description, names)}"
     feature = error.metadata.get("feature", "")
     # Many parameters need the same logit processing; the request has said which of them it has.
     param = _PARAMS.get(error.reason) or _FEATURE_PARAMS.get(feature) or names.get(feature)
-    return param and _renamed(param, names), str(error)
-
-
-def _renamed(param: str, names: Mapping[str, str]) -> str:
-    """Return ``param``, such as ``prompt[1]``, with another name at its beginning. In ``names``
-    ``[]`` stands for any index."""
-    for name, ours in names.items():
-        pattern = re.escape(name).replace(r"\[\]", r"(\[\d+\])")
-        renamed, count = re.subn(rf"^{pattern}(?=$|[.\[])", ours.replace("[]", r"\1"), param)
-        if count:
-            return renamed
-    return param
-
-
-def _renamed_in(message: str, names: Mapping[str, str]) -> str:
-    """Return ``message`` with the caller's names for the mesh's fields, but for quoted words."""
-    return _MESH_FIELD.sub(lambda found: _renamed(param_of(found[0]), names), message)
-
-
-def param_of(field: str) -> str:
-    """Return the name of the request parameter for a field of ``GenerateRequest``."""
-    for pattern, name in _FIELDS:
-        renamed, count = re.subn(rf"^{pattern}(?=$|[.\[])", name, field)
-        if count:
-            return renamed
-    return field
+    if param is None:
+        return None, str(error)
+    return renamed(param, names), renamed_in(str(error), names)

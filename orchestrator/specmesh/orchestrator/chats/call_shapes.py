@@ -51,7 +51,7 @@ def with_calls_readable(messages: Sequence[Message], render: Render) -> Sequence
         if lost is not None and best is None:
             best = lost
     if best:
-        raise WordsLost(f"it omits the calls of tools in messages[{min(best)}]")
+        raise WordsLost(f"it omits the calls of tools in chat.messages[{min(best)}]")
     return messages
 
 

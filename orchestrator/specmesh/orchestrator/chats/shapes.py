@@ -49,7 +49,7 @@ def readable(messages: Sequence[Message], render: Render) -> Sequence[Message]:
     for n in every:
         if n not in (seen or ()) and _must_be_read(messages[n], messages):
             role = messages[n]["role"]
-            raise WordsLost(f"it omits the content of messages[{n}], whose role is {role!r}")
+            raise WordsLost(f"it omits the content of chat.messages[{n}], whose role is {role!r}")
     return _shaped(messages, in_parts)
 
 

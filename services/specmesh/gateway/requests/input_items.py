@@ -146,37 +146,61 @@ Input = Annotated[
 _SILENT = {"role": "assistant", "content": ""}
 
 
-def messages_of(given: str | list[Item]) -> list[dict[str, Any]]:
-    """Return the messages of a chat that are the input. Reasoning, text and calls that follow each
-    other are one message of the model."""
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
-    messages: list[dict[str, Any]] = []
-    for item in given:
+class Conversation:
+    """The messages of a chat that are the ``instructions`` and the input, a text or ``items``.
+    Reasoning, text and calls that follow each other are one message of the model."""
+
+    def __init__(self, instructions: str | None, items: str | list[Item]) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.names = {"messages": "input"}
+        """The names in the request of what a message says, by the names in the chat."""
+        if instructions is not None:
+            self._say("system", instructions, "instructions")
+        if isinstance(items, str):
+            self._say("user", items, "input")
+        else:
+            for number, item in enumerate(items):
+                self._add(item, f"input[{number}]")
+
+    def _say(self, role: str, text: str, field: str) -> None:
+        self._begin({"role": role, "content": text}, field, content=field)
+
+    def _add(self, item: Item, field: str) -> None:
+        """Add the ``item`` of this name."""
         match item:
             case InputReasoning(content=parts):
                 if thought := "".join(each.text for each in parts):
-                    messages.append({**_SILENT, "reasoning_content": thought})
+                    message = {**_SILENT, "reasoning_content": thought}
+                    self._begin(message, field, reasoning_content=f"{field}.content")
             case InputCall():
-                calls = _called(messages).setdefault("tool_calls", [])
-                calls.append(item.as_chat)
+                self._call(item, field)
             case InputOutput(call_id=call_id, output=content):
                 said = {"content": text_of(content), "tool_call_id": call_id}
-                messages.append({"role": "tool", **said})
+                names = {"content": f"{field}.output", "tool_call_id": f"{field}.call_id"}
+                self._begin({"role": "tool", **said}, field, **names)
             case InputMessage(role=role, content=content):
-                before = messages.pop() if role == "assistant" and _is_thought(messages) else {}
-                messages.append({**before, "role": role, "content": text_of(content)})
-    return messages
+                is_thought = role == "assistant" and _is_thought(self.messages)
+                before = self.messages.pop() if is_thought else {}
+                self._begin({**before, "role": role, "content": text_of(content)}, field)
+
+    def _begin(self, message: dict[str, Any], field: str, **names: str) -> None:
+        """Add a message that is ``field`` of the request, but for what has other ``names``."""
+        place = f"messages[{len(self.messages)}]"
+        self.messages.append(message)
+        self.names[place] = field
+        self.names |= {f"{place}.{name}": ours for name, ours in names.items()}
+
+    def _call(self, item: InputCall, field: str) -> None:
+        """Add a call to the last message, or to a new one if that is not the model's or full."""
+        last = self.messages[-1] if self.messages else {"role": ""}
+        if last["role"] != "assistant" or len(last.get("tool_calls", ())) == MAX_CALLS:
+            self._begin({**_SILENT}, field)
+        calls = self.messages[-1].setdefault("tool_calls", [])
+        place = f"messages[{len(self.messages) - 1}].tool_calls[{len(calls)}]"
+        self.names |= {place: field, f"{place}.function": field}
+        calls.append(item.as_chat)
 
 
 def _is_thought(messages: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether the last message is reasoning and nothing else so far."""
     return bool(messages) and messages[-1].keys() == {*_SILENT, "reasoning_content"}
-
-
-def _called(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the last message if it is the model's and takes one more call, or a new one."""
-    last = messages[-1] if messages else {"role": ""}
-    if last["role"] != "assistant" or len(last.get("tool_calls", ())) == MAX_CALLS:
-        messages.append({**_SILENT})
-    return messages[-1]

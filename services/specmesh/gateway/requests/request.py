@@ -14,6 +14,7 @@ from pydantic import Field, Tag, ValidationError, create_model, model_validator
 
 from specmesh.client import Grammar
 from specmesh.gateway.errors import ApiError
+from specmesh.gateway.field_names import renamed
 from specmesh.gateway.requests.extension import Extension
 from specmesh.gateway.requests.fields import (
     MAX_TOP_LOGPROBS,
@@ -206,9 +207,10 @@ def read_request(
     given: Mapping[str, object],
     parameters: Parameters,
     hints: Mapping[str, str] = HINTS,
+    names: Mapping[str, str] | None = None,
 ) -> F:
     """Validate the body ``given`` of a call that takes ``parameters``; ``hints`` are those of
-    ``taken``. Raises ``ApiError``."""
+    ``taken``, ``names`` the caller's where they differ. Raises ``ApiError``."""
     try:
         return request_class.model_validate(taken(given, parameters, hints))
     except ValidationError as error:
@@ -216,7 +218,7 @@ def read_request(
     # An unknown field takes precedence, since it may be why another is missing: a message with tool
     # calls has no content.
     first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
-    param = _path(first["loc"])
+    param = renamed(_path(first["loc"]), names or {})
     if first["type"] == "missing":
         raise ApiError.invalid(param, f"{param!r} is missing", code="missing_required_parameter")
     if first["type"] == "extra_forbidden":

@@ -17,7 +17,7 @@ from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.chats import ChatRequest
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Fields, Uint32
 from specmesh.gateway.requests.grammars import GUIDED, FlatSchemaFormat, PlainFormat, TextFormat
-from specmesh.gateway.requests.input_items import Input, messages_of, only
+from specmesh.gateway.requests.input_items import Conversation, Input, only
 from specmesh.gateway.requests.parameters.responses import RESPONSES
 from specmesh.gateway.requests.parameters.tables import CHAT, taken
 from specmesh.gateway.requests.request import HINTS, read_request
@@ -79,13 +79,14 @@ class ResponseFields(Fields):
         return self
 
     @property
+    def conversation(self) -> Conversation:
+        """The messages of the chat that asks for the same."""
+        return Conversation(self.instructions, self.input)
+
+    @property
     def as_chat(self) -> dict[str, object]:
-        """The fields of the chat that asks for the same."""
-        messages = messages_of(self.input)
-        if self.instructions is not None:
-            messages = [{"role": "system", "content": self.instructions}, *messages]
+        """The fields of the chat that asks for the same, but for its messages."""
         return {
-            "messages": messages,
             "max_completion_tokens": self.max_output_tokens,
             "logprobs": LOGPROBS in self.include,
             "top_logprobs": self.top_logprobs,
@@ -129,10 +130,12 @@ class ResponseFields(Fields):
 
 @dataclass(frozen=True, slots=True)
 class ResponsesRequest:
-    """The body of POST /v1/responses: its own fields, and the chat that asks for the same."""
+    """The body of POST /v1/responses: its own fields, the chat that asks for the same, and the
+    names here of what its messages say."""
 
     own: ResponseFields
     chat: ChatRequest
+    places: Mapping[str, str]
 
     @property
     def names(self) -> dict[str, str]:
@@ -140,7 +143,7 @@ class ResponsesRequest:
         names = self.chat.names
         if "structured_outputs" in self.own.as_chat:  # made of text.format
             names.pop("response_format", None)
-        return {**NAMES, **names, "max_tokens": NAMES["max_tokens"]}
+        return {**NAMES, **self.places, **names, "max_tokens": NAMES["max_tokens"]}
 
 
 def responses_request(given: Mapping[str, object]) -> ResponsesRequest:
@@ -154,4 +157,7 @@ def responses_request(given: Mapping[str, object]) -> ResponsesRequest:
     for name in ("response_format", "structured_outputs", *GUIDED):
         if name in shared and "structured_outputs" in own.as_chat:
             raise ApiError.invalid(name, f"{name!r} and 'text.format' exclude each other")
-    return ResponsesRequest(own, read_request(ChatRequest, {**shared, **own.as_chat}, CHAT))
+    said = own.conversation
+    given = {**shared, **own.as_chat, "messages": said.messages}
+    chat = read_request(ChatRequest, given, CHAT, names=said.names)
+    return ResponsesRequest(own, chat, said.names)
