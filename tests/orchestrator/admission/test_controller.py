@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from specmesh.orchestrator.admission.controller import MAX_WAITING, Admission
+from specmesh.orchestrator.admission.controller import (
+    MAX_WAITING,
+    MIN_RETRY_SECONDS,
+    Admission,
+)
 
 SIZE = 16
 
@@ -81,6 +85,13 @@ def test_a_refusal_says_when_to_come_again_each_at_another_time():
     times = {admission.overload(SIZE, 7, 5.0, die).retry_after_s for die in (0.0, 0.3, 0.9)}
     assert len(times) == 3
     assert all(1.5 <= each < 4.5 for each in times)
+
+
+def test_a_refusal_tells_no_wait_that_is_unknown():
+    error = Admission(max_wait_s=4.0).overload(SIZE, 7, None, die=0.5).error()
+    assert error.message == "0 answers are running and 7 are waiting"
+    assert error.metadata.keys() == {"num_running", "max_running", "num_waiting"}
+    assert error.retry_after_s == MIN_RETRY_SECONDS
 
 
 def test_no_client_is_told_to_come_again_in_an_hour():

@@ -350,6 +350,20 @@ async def test_who_fills_the_entrance_keeps_nobody_else_out(monkeypatch):
     assert door.order == ["a0", "a1", "b0", "a2"]
 
 
+async def test_who_is_refused_before_any_answer_has_proceeded_is_told_no_wait():
+    door = Door(1)
+    door.admission.expected_wait_s = lambda *_: None
+    tasks = [door.come("a"), door.come("b")]
+    await settle()
+    with pytest.raises(ResourceExhaustedStatus) as refused:
+        await door.come("c")
+    assert refused.value.message == "1 answers are running and 1 are waiting"
+    assert "expected_wait_ms" not in refused.value.metadata
+    for name in "ab":
+        await door.go(name)
+    await asyncio.gather(*tasks)
+
+
 async def test_who_would_wait_too_long_behind_answers_of_one_identity_may_wait_as_another():
     door = Door(1, max_wait_s=4.0)
     door.admission.expected_wait_s = lambda num_before, *_: 1.5 * num_before

@@ -41,23 +41,27 @@ class Overload:
     num_running: int
     num_waiting: int
     size: int
-    expected_wait_s: float
+    expected_wait_s: float | None
+    """None until it is known how fast answers proceed."""
     retry_after_s: float
 
     def error(self) -> ResourceExhaustedStatus:
         """Return the error for the answer's client."""
-        return ResourceExhaustedStatus(
+        expected_s = self.expected_wait_s
+        told = "" if expected_s is None else f": another would wait about {expected_s:.1f} s"
+        error = ResourceExhaustedStatus(
             "OVERLOADED",
-            f"{self.num_running} answers are running and {self.num_waiting} are waiting: "
-            f"another would wait about {self.expected_wait_s:.1f} s",
+            f"{self.num_running} answers are running and {self.num_waiting} are waiting{told}",
             {
                 "num_running": str(self.num_running),
                 "max_running": str(self.size),
                 "num_waiting": str(self.num_waiting),
-                "expected_wait_ms": str(round(self.expected_wait_s * 1e3)),
             },
             retry_after_s=self.retry_after_s,
         )
+        if expected_s is not None:
+            error.metadata["expected_wait_ms"] = str(round(expected_s * 1e3))
+        return error
 
 
 class Admission:
@@ -130,14 +134,21 @@ class Admission:
         return wait_s is not None and wait_s > HOPELESS_FACTOR * self._max_wait_s
 
     def overload(
-        self, size: int, num_waiting: int, wait_s: float, die: float, *, resumed: bool = False
+        self,
+        size: int,
+        num_waiting: int,
+        wait_s: float | None,
+        die: float,
+        *,
+        resumed: bool = False,
     ) -> Overload:
-        """Return the refusal of an answer that would wait, or has waited, ``wait_s``.
+        """Return the refusal of an answer that would wait, or has waited, ``wait_s``; None if that
+        is unknown.
 
         The client should retry when it may be let in, with jitter from ``die``, drawn from [0, 1);
         soon if the answer was ``resumed``, because it may then wait again."""
         come_s = MIN_RETRY_SECONDS
-        if not resumed:
+        if not resumed and wait_s is not None:
             come_s = max(come_s, wait_s - EXPECTED_SHARE * self._max_wait_s)
         retry_after_s = min(come_s, self._max_wait_s) * (0.5 + die)
         return Overload(self.num_running, num_waiting, size, wait_s, retry_after_s)

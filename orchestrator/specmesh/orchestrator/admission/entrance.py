@@ -95,7 +95,7 @@ class Entrance:
             is_full = self.num_waiting >= self._admission.most_waiting(size, now)
         may_wait = self._admission.may_wait(num_before, size, deadline - now, now, resumed=resumed)
         if not may_wait or (is_full and not queue.is_crowded_by_others(identity)):
-            raise self._overload(self._admission.expected_wait_s(num_before, size, now) or 0.0)
+            raise self._overload(self._admission.expected_wait_s(num_before, size, now))
 
     @asynccontextmanager
     async def slot(self, deadline: float, *, resumed: bool) -> AsyncIterator[Slot]:
@@ -179,7 +179,7 @@ class Entrance:
         elif self._new and self.num_waiting >= self._admission.most_waiting(self.room(now), now):
             _refuse_last(self._new)
 
-    def _overload(self, wait_s: float, *, resumed: bool = False) -> ResourceExhaustedStatus:
+    def _overload(self, wait_s: float | None, *, resumed: bool = False) -> ResourceExhaustedStatus:
         told = self.room(_now()), self.num_waiting, wait_s, self._die()
         return self._admission.overload(*told, resumed=resumed).error()
 
