@@ -6,7 +6,9 @@ prompt=${2:-def fibonacci(n):}
 
 call() { grpcurl -plaintext -d "$2" "$target" "specmesh.v1.GenerationService/$1"; }
 
-request=$(printf '{"text": "%s", "sampling": {"temperature": 0}, "stopping": {"max_tokens": 16}}' "$prompt")
+# Python quotes the prompt, which may have quotes, backslashes and line breaks.
+text=$(python3 -c 'import json, sys; print(json.dumps(sys.argv[1]))' "$prompt")
+request="{\"text\": $text, \"sampling\": {\"temperature\": 0}, \"stopping\": {\"max_tokens\": 16}}"
 
 grpcurl -plaintext "$target" list
 call ListModels '{}'

@@ -183,13 +183,14 @@ def test_python_says_that_a_model_without_a_template_cannot_chat(mesh):
     assert "NO_CHAT_TEMPLATE" in done.stderr
 
 
-async def test_grpcurl_gets_the_text_that_python_gets(mesh, client):
-    expected = await answer(client, PROMPT, temperature=0, max_tokens=16)
+@pytest.mark.parametrize("prompt", [PROMPT, 'def tab():\n    return "\\t%s"\n\ndef größe():'])
+async def test_grpcurl_gets_the_text_that_python_gets(mesh, client, prompt):
+    expected = await answer(client, prompt, temperature=0, max_tokens=16)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = run(
         str(EXAMPLES / "grpcurl.sh"),
         mesh.orchestrator.address,
-        PROMPT,
+        prompt,
         env={**os.environ, "PATH": path},
     )
     assert done.returncode == 0, done.stderr
