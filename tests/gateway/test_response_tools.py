@@ -46,6 +46,7 @@ async def test_calls_and_reasoning_are_items_of_the_output(gateway, orchestrator
     orchestrator.generate_scripts = [CALLING] * 2
     answer = await gateway.openai.responses.create(**ASKED)
     assert told(answer.output) == TOLD
+    assert answer.usage.output_tokens_details.reasoning_tokens == 2
     assert {item.status for item in answer.output} == {"completed"}
     assert (answer.output_text, answer.status) == ("I look.", "completed")
     assert [tool.name for tool in answer.tools] == ["get_weather", "add"]
@@ -75,6 +76,7 @@ async def test_a_stream_tells_each_item_from_its_beginning_to_its_end(gateway, o
     assert [item.id for item in added] == [item.id for item in done]
     assert {item.status for item in added} == {"in_progress"}
     assert told(done) == told(events[-1].response.output) == TOLD
+    assert events[-1].response.usage.output_tokens_details.reasoning_tokens == 2
     assert [item.id for item in done] == [item.id for item in events[-1].response.output]
     ids = {event.output_index: event.item_id for event in placed if hasattr(event, "item_id")}
     assert list(ids.values()) == [item.id for item in done]

@@ -44,6 +44,7 @@ def says(
     *chunks: list[events_pb2.MessageDelta],
     reason: int = events_pb2.FINISH_REASON_END_OF_TEXT,
     end: tuple[events_pb2.MessageDelta, ...] = (),
+    **stats: int,
 ) -> Any:
     """An answer that the mesh has parsed, of a token for each chunk."""
 
@@ -56,7 +57,7 @@ def says(
             )
             yield events_pb2.GenerationEvent(chunk=chunk)
         yield events_pb2.GenerationEvent(
-            finished=events_pb2.GenerationFinished(finish_reason=reason, deltas=end)
+            finished=events_pb2.GenerationFinished(finish_reason=reason, deltas=end, stats=stats)
         )
 
     return script
@@ -73,6 +74,8 @@ CALLING = says(
         delta(tool_call={"index": 1, "id": "aaaaaaaa2", "name": "add"}),
     ],
     end=(delta(tool_call={"index": 1, "arguments": "{}"}),),
+    num_output_tokens=6,
+    num_reasoning_tokens=2,
 )
 
 
@@ -178,6 +181,15 @@ async def test_reasoning_is_left_out_on_request(gateway, orchestrator):
         **ASKED, tools=TOOLS, extra_body={"include_reasoning": False}
     )
     assert answer.choices[0].message.model_extra == {}
+
+
+async def test_tokens_of_reasoning_are_counted_in_the_usage(gateway, orchestrator):
+    orchestrator.generate_scripts = [CALLING] * 4
+    whole = await gateway.openai.chat.completions.create(**ASKED, n=2)
+    streamed = {**ASKED, "n": 2, "stream_options": {"include_usage": True}}
+    *_, last, _ = await gateway.events("/v1/chat/completions", streamed)
+    assert whole.usage.completion_tokens_details.reasoning_tokens == 4
+    assert last["usage"]["completion_tokens_details"] == {"reasoning_tokens": 4}
 
 
 async def test_tools_reach_the_mesh_as_they_were_given(gateway, orchestrator):

@@ -146,6 +146,25 @@ async def test_reasoning_that_the_prompt_begins_is_told_from_the_message(connect
     assert (raw.text, deltas(raw)) == ("hm, hm\n\n\nHello!", [])
 
 
+async def test_reasoning_is_counted_in_tokens_to_its_end(connect, store_on, redis_server):
+    asked = asking(USER, tools=False)
+    cut = asking(USER, tools=False, stopping={"max_tokens": 5})
+    parsed_not = asking(USER, tools=False, format={"reasoning": "none"})
+    store = store_on(redis_server.url)
+    async with face(await connect([scripted(THINKING)]), store) as clients:
+        answers = [
+            await collect(clients.generation.Generate(each)) for each in (asked, cut, parsed_not)
+        ]
+        begun = await collect(clients.generation.Generate(asked), num_chunks=11)
+        answers.append(await collect(clients.generation.Resume(resuming(begun)), begun=Answer()))
+    stats = [answer.finished.stats for answer in answers]
+    whole = len("hm, hm\n") + 1  # the marker is one token
+    assert [each.num_reasoning_tokens for each in stats] == [whole, 5, 0, whole]
+    told = [chunk.stats.num_reasoning_tokens for chunk in answers[0].chunks]
+    assert told == sorted(told)
+    assert (told[0], told[-1]) == (1, whole)
+
+
 async def test_a_prompt_of_text_is_parsed_on_request(hermes):
     chat = asking(USER).chat
     prompt = await hermes.tokenizer.ApplyChatTemplate(

@@ -56,3 +56,22 @@ def test_reasoning_comes_as_it_is_written():
     assert parser.push("ink>\n") == []
     assert parser.push("three ") == [ContentPiece("three ")]
     assert parser.end() == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "texts", "expected"),
+    [
+        ("", ["\n", "<th", "ink>", "hm", "</think>", "hi"], [0, 0, 1, 1, 0, 0]),
+        (BEGUN, ["", "hm", "</", "think>", "\n", "hi"], [1, 1, 1, 0, 0, 0]),
+        (BEGUN, ["<thi", "nk>", "hm"], [1, 1, 1]),
+        ("", ["hi", "<think>", "hm"], [0, 0, 0]),
+    ],
+)
+def test_the_parser_knows_whether_the_text_is_reasoning(prompt, texts, expected):
+    parser = style("hermes", "think").parser(prompt)
+    told = []
+    for text in texts:
+        parser.push(text)
+        told.append(parser.is_reasoning)
+    assert told == expected
+    assert not style("hermes").parser(BEGUN).is_reasoning

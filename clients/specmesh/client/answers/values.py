@@ -123,6 +123,7 @@ class GenerationStats:
     num_cached_tokens: int = 0
     explanation: str = ""
     """The strategy's choice for the answer, and the reason; empty if it makes no choices."""
+    num_reasoning_tokens: int = 0
 
     @property
     def acceptance(self) -> float | None:
@@ -234,6 +235,7 @@ def stats_from(message: events_pb2.GenerationStats) -> GenerationStats:
         num_unchecked_tokens=message.num_unchecked_tokens,
         num_cached_tokens=message.num_cached_tokens,
         explanation=message.explanation,
+        num_reasoning_tokens=message.num_reasoning_tokens,
     )
 
 

@@ -219,6 +219,7 @@ class Answer:
         stats.num_cached_tokens = self._num_cached
         stats.num_output_tokens = self._emission.num_taken
         stats.num_unchecked_tokens = self._emission.num_unchecked
+        stats.num_reasoning_tokens = self._emission.num_reasoning
         stats.duration_ms = duration_ms
         stats.time_to_first_token_ms = self._metrics.first_token_ms
         return stats

@@ -33,7 +33,7 @@ class ToldLogprobs:
 class EmittedToken:
     """One committed token, its index among the generated ones, the text it completes, its origin,
     its log-probabilities if they are known, and what its text brings for the model's message if the
-    answer is parsed."""
+    answer is parsed; whether it begins, goes on with or ends reasoning."""
 
     index: int
     token_id: int
@@ -41,6 +41,7 @@ class EmittedToken:
     kind: TokenKind
     logprobs: ToldLogprobs | None
     pieces: Sequence[Piece] = ()
+    is_reasoning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class Emission:
         """Tokens that were taken, including those of earlier parts of the answer."""
         self.num_unchecked = 0
         """The taken tokens that the target did not check."""
+        self.num_reasoning = 0
+        """The taken tokens up to the last one of the reasoning."""
         self._num_tokens = 0
         self._last_token: int | None = None
         self._text = text
@@ -94,11 +97,21 @@ class Emission:
     def _emit(self, token_id: int, kind: TokenKind, logprobs: Logprobs | None) -> StopReason | None:
         told = None if logprobs is None else self._told(token_id, logprobs)
         text = self._text.push(token_id)
-        pieces = self._parser.push(text) if self._parser else ()
-        self._outbox.put(EmittedToken(self._num_tokens, token_id, text, kind, told, pieces))
+        pieces, is_reasoning = self._parsed(text)
+        self._outbox.put(
+            EmittedToken(self._num_tokens, token_id, text, kind, told, pieces, is_reasoning)
+        )
         self._num_tokens += 1
         self._last_token = token_id
         return StopReason.STOP if self._text.stopped else None
+
+    def _parsed(self, text: str) -> tuple[Sequence[Piece], bool]:
+        """Return what ``text`` brings, and whether reasoning is before or behind it."""
+        if self._parser is None:
+            return (), False
+        was_reasoning = self._parser.is_reasoning
+        pieces = self._parser.push(text)
+        return pieces, was_reasoning or self._parser.is_reasoning
 
     def _told(self, token_id: int, logprobs: Logprobs) -> ToldLogprobs:
         """Return ``logprobs`` as sent for ``token_id``, which must be the next token."""
@@ -119,6 +132,9 @@ class Emission:
         tokens = self._outbox.take_all()
         self.num_taken += len(tokens)
         self.num_unchecked += sum([token.kind is TokenKind.UNCHECKED for token in tokens])
+        reasoning = [token for token in tokens if token.is_reasoning]
+        if reasoning:
+            self.num_reasoning = reasoning[-1].index + 1
         return tokens
 
     def end(self, reason: StopReason) -> AnswerEnd:

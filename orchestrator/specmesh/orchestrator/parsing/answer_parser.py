@@ -58,6 +58,11 @@ class AnswerParser:
         self._tools = tools
         self._calls_only = calls_only
 
+    @property
+    def is_reasoning(self) -> bool:
+        """True while the text is reasoning."""
+        return self._reasoning is not None and self._reasoning.is_open
+
     def push(self, text: str) -> list[Piece]:
         """Return what is certain now that ``text`` has followed."""
         found = [ContentPiece(text)] if self._reasoning is None else self._reasoning.push(text)

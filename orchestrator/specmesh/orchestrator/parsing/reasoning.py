@@ -53,12 +53,14 @@ class ReasoningParser(CharacterParser):
     """
 
     def __init__(self, written: ReasoningFormat, *, has_begun: bool) -> None:
+        self.is_open = has_begun
+        """True between the beginning of the reasoning and its end."""
         self._written = written
-        self._has_begun = has_begun
         super().__init__()
 
     def _parse(self) -> Reading[None]:
-        if (yield from self._begins()) or self._has_begun:
+        if (yield from self._begins()) or self.is_open:
+            self.is_open = True
             trimmer = SpaceTrimmer(at_marker=True)
 
             def say(text: str) -> None:
@@ -68,6 +70,7 @@ class ReasoningParser(CharacterParser):
             if not (yield from self._up_to((self._written.end,), say)):
                 say(self._taken_back())
                 return
+            self.is_open = False
             self._held.clear()
             yield from self._after_space()
             self._read_again(1)

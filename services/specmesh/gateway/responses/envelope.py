@@ -99,6 +99,9 @@ def usage(results: Sequence[GenerationResult], n: int) -> Json:
         "prompt_tokens_details": {
             "cached_tokens": sum(stats.num_cached_tokens for stats in firsts),
         },
+        "completion_tokens_details": {
+            "reasoning_tokens": sum(result.stats.num_reasoning_tokens for result in results),
+        },
     }
 
 

@@ -98,6 +98,6 @@ def _usage(result: GenerationResult) -> Json:
             "cache_write_tokens": 0,
         },
         "output_tokens": stats.num_output_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": stats.num_reasoning_tokens},
         "total_tokens": stats.num_prompt_tokens + stats.num_output_tokens,
     }
