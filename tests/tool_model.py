@@ -111,10 +111,10 @@ def next_token(context: Sequence[int]) -> int:
     return whole[len(said)] if said == whole[: len(said)] and len(said) < len(whole) else END_ID
 
 
-def logits(context: Context) -> Logits:
+def logits(context: Context | Sequence[int]) -> Logits:
     """Return the logits of the next token, which is certain."""
     found = np.full(VOCAB_SIZE, -100, np.float32)
-    found[next_token(context.tolist())] = 0
+    found[next_token(np.asarray(context).tolist())] = 0
     return found
 
 
