@@ -21,6 +21,7 @@ from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
+from specmesh.orchestrator.replicas.pool import replica_pool
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.strategies.commands import Draft, Verify
@@ -367,9 +368,10 @@ def passing_on(message: verifier_pb2.VerifyResponse) -> None:
 
 
 class Crashing(Verifier):
-    """Its process dies of a poisonous draft, and is started again."""
+    """Its process dies of a poisonous draft, and is started again if it ``returns``."""
 
     num_crashes = 0
+    returns = True
 
     async def _receive(self, request):
         if POISON in request.tree.token_ids:
@@ -380,7 +382,8 @@ class Crashing(Verifier):
 
     async def _restart(self) -> None:
         await self.die()
-        await self.start()
+        if self.returns:
+            await self.start()
 
 
 async def test_request_that_kills_replicas_kills_two_at_most(connect):
@@ -393,8 +396,25 @@ async def test_request_that_kills_replicas_kills_two_at_most(connect):
     assert sum(verifier.num_crashes for verifier in verifiers) == 3
 
 
+@pytest.fixture
+def _short_patience(monkeypatch):
+    monkeypatch.setattr(replica_pool, "NO_PEER_SECONDS", 0.3)
+
+
+@pytest.mark.usefixtures("_short_patience")
+async def test_request_that_kills_replicas_for_good_kills_three_at_most(connect):
+    verifiers = [Crashing() for _ in range(5)]
+    for verifier in verifiers:
+        verifier.returns = False
+    mesh = (await connect(verifiers)).mesh
+    with pytest.raises(FailedPreconditionStatus) as raised:
+        await asyncio.wait_for(verified(calls_on(mesh), draft=(POISON,)), 10)
+    assert raised.value.reason == "REQUEST_BREAKS_REPLICAS"
+    assert sum(verifier.num_crashes for verifier in verifiers) == 3
+
+
 class Unreachable(Verifier):
-    """Its first connections break, each with the process or without."""
+    """Its first connections break, each with the process or without; one may be gone for good."""
 
     def __init__(self, *breaks: str) -> None:
         super().__init__()
@@ -409,6 +429,8 @@ class Unreachable(Verifier):
     async def _reconnect(self, what: str) -> None:
         process_id = self.process_id
         await self.die()
+        if what == "gone":
+            return
         await self.start()
         if what == "connection":
             self.process_id = process_id
@@ -425,6 +447,14 @@ class Unreachable(Verifier):
 async def test_request_is_not_to_blame_for_connections_that_break(connect, breaks):
     mesh = (await connect([Unreachable(*each) for each in breaks])).mesh
     assert await asyncio.wait_for(verified(calls_on(mesh)), 10) == (2, SAID[2])
+
+
+@pytest.mark.usefixtures("_short_patience")
+async def test_request_is_not_to_blame_if_two_replicas_are_gone_for_good(connect):
+    gone = [Unreachable("gone"), Unreachable("gone")]
+    mesh = (await connect([*gone, Verifier()])).mesh
+    assert await asyncio.wait_for(verified(calls_on(mesh)), 10) == (2, SAID[2])
+    assert not any(each.breaks for each in gone)
 
 
 async def test_call_survives_the_death_of_all_replicas_at_once(connect):

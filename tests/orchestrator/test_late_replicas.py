@@ -17,6 +17,7 @@ from specmesh.decoding.trees.tree import TokenTree
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
 from specmesh.orchestrator.replicas.calls.request_context import RequestContext
 from specmesh.orchestrator.replicas.latencies.patience import CallPatience
+from specmesh.orchestrator.replicas.pool import replica_pool
 from specmesh.orchestrator.replicas.prefixes.prefix import CommittedPrefix
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.retries.hedging import HEDGES_PER_CALL, MAX_HEDGES, HedgeBudget
@@ -146,6 +147,39 @@ async def test_first_call_that_fails_leaves_it_to_the_second(connect):
 
     verifiers[0].faults.append(fail)
     verifiers[1].faults.append(failed.wait)
+    assert await verified(calls_on(mesh)) == ANSWER
+    assert [len(verifier.requests) for verifier in verifiers] == [1, 1, 0]
+
+
+async def test_replicas_that_die_together_with_a_call_and_its_hedge_do_not_delay_it(
+    connect, monkeypatch
+):
+    """Their connections break in the same instant, which says little about the request."""
+    monkeypatch.setattr(replica_pool, "NO_PEER_SECONDS", 60.0)
+    verifiers = [Verifier() for _ in range(3)]
+    mesh = (await connect(verifiers)).mesh
+    learn(mesh)
+    dying = verifiers[:2]
+    for verifier in dying:
+        verifier.always = hang
+    task = asyncio.create_task(verified(calls_on(mesh)))
+    await asyncio.gather(*(asyncio.wait_for(v.arrived.wait(), 10) for v in dying))
+    await asyncio.gather(*(verifier.die() for verifier in dying))
+    assert await asyncio.wait_for(task, 10) == ANSWER
+
+
+async def test_call_that_may_have_killed_a_replica_is_sent_to_one_at_a_time(connect):
+    verifiers = [Verifier() for _ in range(3)]
+    mesh = (await connect(verifiers)).mesh
+    learn(mesh, 0.2, (len(PROMPT),))
+    deaths: list[asyncio.Task[None]] = []
+
+    async def die() -> None:
+        deaths.append(asyncio.create_task(verifiers[0].die()))
+        await hang()
+
+    verifiers[0].always = die
+    verifiers[1].always = partial(asyncio.sleep, 0.6)
     assert await verified(calls_on(mesh)) == ANSWER
     assert [len(verifier.requests) for verifier in verifiers] == [1, 1, 0]
 

@@ -153,9 +153,31 @@ def _hints_are_read_as_they_come() -> Iterator[None]:
 
 
 @contextmanager
+def _lost_replicas_must_return() -> Iterator[None]:
+    """A request is blamed if the replicas that it lost are in the mesh and not back in time."""
+    wait_ready, find_successor = Attempts.wait_ready, Attempts._find_successor
+
+    async def waited(self: Any, patience_s: float) -> None:
+        await wait_ready(self, patience_s)
+        if self._pool.ready and not self.has_ready_replica:
+            raise self._quarantined()
+
+    def found(self: Any) -> None:
+        if self._lost_have_left:
+            find_successor(self)
+
+    with (
+        patch.object(Attempts, "wait_ready", waited),
+        patch.object(Attempts, "_find_successor", found),
+    ):
+        yield
+
+
+@contextmanager
 def _nobody_succeeds_who_left() -> Iterator[None]:
-    """A call that lost two replicas waits for them, even if they have left for good."""
-    with patch.object(Attempts, "_find_successor", lambda attempts: None):
+    """Lost replicas must return even if they have left for good."""
+    nobody = patch.object(Attempts, "_find_successor", lambda attempts: None)
+    with _lost_replicas_must_return(), nobody:
         yield
 
 
@@ -225,7 +247,10 @@ MUTATIONS = {
         _hints_are_read_as_they_come, ("garbage hints",), seed=67
     ),
     "nobody succeeds who left": Mutation(
-        _nobody_succeeds_who_left, ("replace verifier", "break calls"), seed=785
+        _nobody_succeeds_who_left, ("replace verifier", "break calls"), seed=58
+    ),
+    "lost replicas must return": Mutation(
+        _lost_replicas_must_return, ("kill verifier", "replace verifier"), seed=578
     ),
     "damage is not looked for": Mutation(
         _damage_is_not_looked_for, ("damaged session", "kill orchestrator"), seed=1

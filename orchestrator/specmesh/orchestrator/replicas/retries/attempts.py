@@ -94,6 +94,8 @@ class Attempts:
         self._recovery_s = 0.0
         """Pause before the next attempt if every usable replica has failed."""
         self.began = asyncio.get_running_loop().time()
+        self._number = 0
+        """Number of the latest attempt, which a hedge shares with the attempt that is late."""
         self._num_busy = 0
         self.num_failed = 0
         """Failed attempts so far."""
@@ -102,7 +104,9 @@ class Attempts:
 
     def reserve(self, tokens_a_call: float = math.inf) -> Reservation:
         """Reserve a replica for the next attempt. Raises what ``Pool.reserve`` raises."""
-        self._find_successor()
+        if self._lost_have_left:
+            self._find_successor()
+        self._number += 1
         return self._pool.reserve(
             self._prefix.holds,
             self._failed_at,
@@ -114,8 +118,11 @@ class Attempts:
         )
 
     def can_reserve_another(self, peer: Peer) -> bool:
-        """Return whether a replica other than ``peer`` that has not failed may be tried."""
-        return self._witness is None and self._untried({*self._failed_at, peer.address})
+        """Return whether a replica other than ``peer`` that has not failed may be tried. A call
+        that may kill replicas is sent to one at a time."""
+        if self._witness is not None or self._blame.may_kill:
+            return False
+        return self._untried({*self._failed_at, peer.address})
 
     def reserve_another(self, peer: Peer) -> Reservation:
         """Reserve a replica other than ``peer`` for a hedge. Raises what ``Pool.reserve`` does."""
@@ -139,10 +146,10 @@ class Attempts:
         return self._blame.confined_to
 
     async def wait_ready(self, patience_s: float) -> None:
-        """Return once a replica is ready or ``patience_s`` has passed.
+        """Return once a replica is ready or ``patience_s`` has passed. If those that the call is
+        confined to have not returned by then, it may reach one more.
 
-        Raises ``Quarantined`` if all ready replicas are ones that the call must not reach, or
-        ``FailedPreconditionStatus`` if they serve another model.
+        Raises ``FailedPreconditionStatus`` if the ready replicas serve another model.
         """
         only = self._blame.confined_to
         # A replica of another model also ends the wait: it has replaced the one that is needed.
@@ -150,9 +157,8 @@ class Attempts:
         with suppress(TimeoutError):  # the reservation that follows raises the error
             async with asyncio.timeout(patience_s):
                 await self._pool.wait_ready(only, of_any_model)
-        self._find_successor()
-        if only is not None and self._pool.ready and not self.has_ready_replica:
-            raise self._quarantined()
+        if not self.has_ready_replica:
+            self._find_successor()
         self._check_target()
 
     def answered(self, peer: Peer, began: float, pace: float | None = None) -> None:
@@ -243,16 +249,19 @@ class Attempts:
                     raise self._quarantined()
                 self._accuser = peer
             case CallFault.LOST:
-                self._blame.lost(peer.address, peer.process_number)
+                self._blame.lost(peer.address, peer.process_number, self._number)
+
+    @property
+    def _lost_have_left(self) -> bool:
+        """True if all replicas that the call is confined to have left the mesh, and so cannot
+        return."""
+        only = self._blame.confined_to
+        return only is not None and not any(peer.address in only for peer in self._pool.peers)
 
     def _find_successor(self) -> None:
-        """Let the call reach one more replica if all those it is confined to have left the mesh and
-        so cannot return."""
-        confined = self._blame.confined_to
-        if confined is None or any(peer.address in confined for peer in self._pool.peers):
-            return
-        if successors := self._pool.usable(self.need):
-            self._blame.succeeded(min(confined), successors[0].address)
+        """Let a call that is confined to replicas which do not return reach one more."""
+        if self._blame.confined_to is not None and (usable := self._pool.usable(self.need)):
+            self._blame.succeeded(usable[0].address)
 
     async def _look_for_survivors(self) -> None:
         """Clear the call of having killed replicas whose process is still alive."""

@@ -13,7 +13,7 @@ from collections.abc import Set
 from specmesh.orchestrator.replicas.pool.outliers import Outliers
 
 MAX_BROKEN = 2
-"""Replicas broken by a call after which it is tried on no others."""
+"""Replicas broken by a call, one after the other, after which it is tried on no others."""
 MAX_REFUSALS = 2
 """Replicas that must refuse a request as invalid before it counts as invalid."""
 
@@ -22,7 +22,8 @@ class Blame:
     """Evidence from the attempts of one call; ``request`` is its session's id. No clock, no I/O.
 
     A single failure never incriminates the request: that takes two broken replicas, two refusals,
-    or three lost processes.
+    or processes lost in three attempts. Processes lost in one attempt, by a call and its hedge,
+    may have died together of something else, so they count once.
     """
 
     def __init__(self, outliers: Outliers, request: str) -> None:
@@ -31,8 +32,10 @@ class Blame:
         self._broken: set[str] = set()
         self._all_may_be_healthy = True
         self._one_is_healthy = False
-        self._lost: set[tuple[str, int]] = set()
-        """Processes that the call may have killed, as (replica, process number)."""
+        self._lost: dict[tuple[str, int], int] = {}
+        """Processes that the call may have killed, as (replica, process number), with the number of
+        the attempt that lost each."""
+        self._successors: set[str] = set()
         self._num_refusals = 0
 
     @property
@@ -44,18 +47,22 @@ class Blame:
     def confined_to(self) -> Set[str] | None:
         """The only replicas that the call may be sent to; None means any.
 
-        A broken connection may mean that the call killed the replica. After breaking two, the call
-        stays with those two, so that it kills no others.
+        A broken connection may mean that the call killed the replica. After two such attempts, the
+        call stays with the replicas that it lost, so that it kills no others.
         """
-        if len(self._lost) < MAX_BROKEN:
+        if self._num_fatal < MAX_BROKEN or len(self._lost_replicas) < MAX_BROKEN:
             return None
-        lost = {replica for replica, _ in self._lost}
-        return lost if len(lost) >= MAX_BROKEN else None
+        return self._lost_replicas | self._successors
+
+    @property
+    def may_kill(self) -> bool:
+        """True if the call may have killed a replica."""
+        return bool(self._lost)
 
     @property
     def broken(self) -> Set[str]:
         """Replicas that broke on the call, or may have been killed by it."""
-        return self._broken | {replica for replica, _ in self._lost}
+        return self._broken | self._lost_replicas
 
     def refused(self) -> bool:
         """Record that a replica refused the request as invalid; return whether to believe it."""
@@ -71,9 +78,10 @@ class Blame:
         believed = self._all_may_be_healthy or self._one_is_healthy
         return believed and len(self._broken) >= MAX_BROKEN
 
-    def lost(self, replica: str, process_number: int) -> None:
-        """Record that the connection to this process of the replica broke."""
-        self._lost.add((replica, process_number))
+    def lost(self, replica: str, process_number: int, attempt: int) -> None:
+        """Record that the connection to this process of the replica broke. ``attempt`` is a number
+        that a call and its hedge share."""
+        self._lost[replica, process_number] = attempt
 
     def may_have_killed(self, replica: str, process_number: int) -> bool:
         """Return whether that process was lost and has not been found alive since."""
@@ -81,23 +89,32 @@ class Blame:
 
     def survived(self, replica: str, process_number: int) -> None:
         """Record that the process is alive, so that only its connection broke."""
-        self._lost.discard((replica, process_number))
+        self._lost.pop((replica, process_number), None)
 
-    def succeeded(self, replica: str, successor: str) -> None:
-        """Record that a lost replica has left the mesh for good and the call may be sent to
-        ``successor`` instead, whose failures count as if the first replica had returned."""
-        self._lost = {
-            (successor if each == replica else each, process) for each, process in self._lost
-        }
+    def succeeded(self, successor: str) -> None:
+        """Record that the call may be sent to ``successor``, in place of lost replicas that do not
+        return: what it does to that one counts as if a lost replica had returned."""
+        self._successors.add(successor)
 
     @property
     def deadly(self) -> bool:
-        """True if the request kills replicas: it lost more than two processes, at least two of them
-        of the same replica. An outage that breaks all connections together does not count."""
-        too_many = len(self._lost) > MAX_BROKEN
-        return too_many and len({replica for replica, _ in self._lost}) < len(self._lost)
+        """True if the request kills replicas: more than two attempts lost processes, and one of
+        these had taken the place of a lost one. An outage that breaks all connections together does
+        not count."""
+        replaced = len(self._lost_replicas) < len(self._lost)
+        has_killed_again = replaced or not self._successors.isdisjoint(self._lost_replicas)
+        return self._num_fatal > MAX_BROKEN and has_killed_again
 
     def found_guilty(self) -> None:
         """Note at each broken replica that the request was the cause."""
         for replica in self.broken:
             self._outliers.suspected(replica, self._request)
+
+    @property
+    def _lost_replicas(self) -> Set[str]:
+        return {replica for replica, _ in self._lost}
+
+    @property
+    def _num_fatal(self) -> int:
+        """Attempts that may have killed replicas."""
+        return len(set(self._lost.values()))
