@@ -385,6 +385,8 @@ class Filter(Peer, confidence_pb2_grpc.ConfidenceServiceServicer):
         self._threshold = threshold
         self.assessed: list[confidence_pb2.AssessRequest] = []
         self.before_release: Fault = passing
+        self.num_responses = 2
+        """How many it sends at most: decisions, and their release."""
 
     def _register(self, server: grpc.aio.Server) -> None:
         confidence_pb2_grpc.add_ConfidenceServiceServicer_to_server(self, server)
@@ -393,8 +395,11 @@ class Filter(Peer, confidence_pb2_grpc.ConfidenceServiceServicer):
         self.num_open_calls += 1
         async for message in request_iterator:
             async with exchange(message.trace_context):
+                num_left = self.num_responses
                 async for response in self._assess(message.request):
-                    yield confidence_pb2.AssessEachResponse(response=response)
+                    if num_left:
+                        yield confidence_pb2.AssessEachResponse(response=response)
+                        num_left -= 1
             yield confidence_pb2.AssessEachResponse(last=True)
 
     async def _assess(self, request) -> AsyncIterator[confidence_pb2.AssessResponse]:

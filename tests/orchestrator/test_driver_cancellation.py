@@ -29,11 +29,12 @@ from specmesh.orchestrator.strategies.commands import (
     Commit,
     Draft,
     Finish,
+    GiveUp,
     StopReason,
     Verify,
 )
 from specmesh.orchestrator.strategies.events import Capacity, Drafted, Event, Verified
-from specmesh.serving.errors import UnavailableStatus
+from specmesh.serving.errors import DeadlineExceededStatus, UnavailableStatus
 
 PROMPT = tuple(range(1, 41))
 SAMPLING = Sampling(temperature=0.8, seed=5)
@@ -69,10 +70,10 @@ class Script:
 class Play:
     """One script at work on a mesh."""
 
-    def __init__(self, mesh: ReplicaPools, script: Script) -> None:
+    def __init__(self, mesh: ReplicaPools, script: Script, seconds: float = 20) -> None:
         script._num_verifiers = len(mesh.verifiers.ready)
         prefix = CommittedPrefix("s", PROMPT)
-        deadline = asyncio.get_running_loop().time() + 20
+        deadline = asyncio.get_running_loop().time() + seconds
         self.calls = Calls(
             RequestContext(mesh, prefix, SAMPLING, vocab_size=VOCAB_SIZE, deadline=deadline)
         )
@@ -196,6 +197,18 @@ async def test_end_of_the_answer_cancels_whatever_is_left(connect):
     await Play(mesh, Script(first, answered, answered)).run()
     await happens(slow.cancelled)
     await happens(drafter.cancelled)
+
+
+@pytest.mark.parametrize("commands", [[], [Verify(1, (), EMPTY)]], ids=["nothing", "a replica"])
+async def test_answer_ends_at_its_deadline_whatever_it_waits_for(connect, commands):
+    verifier = Verifier()
+    verifier.always = hang
+    mesh = (await connect([verifier])).mesh
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(DeadlineExceededStatus):
+        await Play(mesh, Script(commands, [GiveUp(1)]), seconds=0.3).run()
+    assert 0.3 <= asyncio.get_running_loop().time() - began < 5
+    assert mesh.verifiers.peers[0].num_outstanding == 0
 
 
 async def test_path_means_what_it_meant_when_the_command_was_given(connect):

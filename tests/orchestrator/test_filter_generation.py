@@ -121,6 +121,19 @@ async def test_service_that_is_slow_leaves_everything_to_the_target(
     assert (answer.tokens, answer.unchecked) == (alone(asked.sampling, 12), [])
 
 
+@pytest.mark.parametrize("num_responses", [0, 1])
+async def test_service_that_ends_too_soon_leaves_everything_to_the_target(
+    connect, serve, num_responses
+):
+    service = Filter()
+    service.num_responses = num_responses
+    behind = await connect([Verifier()], [Drafter()], [service])
+    stub = await serve(behind)
+    answer = await asyncio.wait_for(collect(stub.Generate(filtered())), 20)
+    assert (answer.tokens, answer.unchecked) == (alone(request().sampling), [])
+    assert behind.mesh.confidence.outliers.is_ejected(service.address)
+
+
 async def test_service_that_dies_amid_an_answer_loses_nothing(connect, serve):
     service, hold = Filter(), Hold()
     service.before_release = hold

@@ -46,7 +46,7 @@ from specmesh.orchestrator.strategies.events import (
     Released,
     Verified,
 )
-from specmesh.serving.errors import ServiceError
+from specmesh.serving.errors import DeadlineExceededStatus, ServiceError
 from specmesh.serving.metrics import TASK_FAILURES
 
 log = logging.getLogger(__name__)
@@ -115,20 +115,30 @@ class Driver:
     async def drive(self) -> StopReason:
         """Run to the end of the answer.
 
-        Raises the error behind a ``GiveUp``, or ``InvalidField`` if a service refuses an option.
+        Raises the error behind a ``GiveUp``, ``InvalidField`` if a service refuses an option, or
+        ``DeadlineExceededStatus``, also if the strategy waits for something that never comes.
         """
+        timer = self._loop.call_at(self._calls.deadline, self._expire)
         try:
             with self._calls.watched(self._watch):
                 self._capacity = self._calls.capacity()
                 self._step(partial(self._ask, self._strategy.start, self._capacity))
                 return await self._outcome
         finally:
+            timer.cancel()
             if not self._outcome.cancel() and not self._outcome.cancelled():
                 self._outcome.exception()  # is known, even if this was cancelled meanwhile
             for call in self._running.values():
                 call.cancel()
             self._running.clear()
             self._rounds.close()
+
+    def _expire(self) -> None:
+        """End the answer: no time is left."""
+        if not self._outcome.done():
+            self._outcome.set_exception(
+                DeadlineExceededStatus("DEADLINE", "the request's deadline has passed")
+            )
 
     def _arrived(self, event: Answered, error: Exception | None = None) -> None:
         """Have the strategy respond to what a call has brought, unless the answer has ended."""

@@ -84,42 +84,54 @@ class ConfidenceCalls:
 
     async def _ask(self, peer: Peer, command: Assess, parent: Context, deliver: Deliver) -> None:
         with ClientSpan(METHOD, peer.address, parent=parent) as call:
-            latencies = self._request.mesh.latencies
             message = confidence_pb2.AssessEachRequest(
-                request=confidence_pb2.AssessRequest(
-                    positions=map(write_position, command.positions),
-                    options=self._options,
-                    session_id=self._request.prefix.session_id,
-                    verifier_load=latencies.target_load.value or 0.0,
-                    verification_ms=(latencies.target_s.value or 0.0) * 1e3,
-                ),
-                trace_context=call.carrier,
+                request=self._message(command), trace_context=call.carrier
             )
             now = asyncio.get_running_loop().time()
             deadline = min(self._request.deadline, now + ASSESS_SECONDS)
+            is_complete = False
 
             def take(part: confidence_pb2.AssessEachResponse) -> float | None:
+                nonlocal is_complete
                 if part.last:
+                    if not is_complete:  # the strategy would wait for ever
+                        raise _bad("it ended without all decisions and their release")
                     return None
                 if part.response.HasField("release"):
+                    is_complete = True
                     released = part.response.release
                     call.span.set_attribute(names.FILTER_RELEASED, released.batch_size)
                     deliver(Released(command.task))
                 else:
-                    deliver(_assessed(command, part.response.assessment))
+                    assessed = _assessed(command, part.response.assessment)
+                    is_complete = all(assessed.keeps)
+                    deliver(assessed)
                 return deadline
 
             with exchange(peer.assessments, message, deadline) as sent:
                 await sent.each(take)
 
+    def _message(self, command: Assess) -> confidence_pb2.AssessRequest:
+        latencies = self._request.mesh.latencies
+        return confidence_pb2.AssessRequest(
+            positions=map(write_position, command.positions),
+            options=self._options,
+            session_id=self._request.prefix.session_id,
+            verifier_load=latencies.target_load.value or 0.0,
+            verification_ms=(latencies.target_s.value or 0.0) * 1e3,
+        )
+
 
 def _assessed(command: Assess, assessment: confidence_pb2.Assessment) -> Assessed:
     keeps = tuple(decision.keep for decision in assessment.decisions)
     if len(keeps) != len(command.positions):
-        raise UnavailableStatus(
-            "BAD_ASSESSMENT", f"{len(keeps)} decisions on {len(command.positions)} positions"
-        )
+        raise _bad(f"{len(keeps)} decisions on {len(command.positions)} positions")
     return Assessed(command.task, keeps)
+
+
+def _bad(problem: str) -> UnavailableStatus:
+    """Return the error of an assessment that makes no sense."""
+    return UnavailableStatus("BAD_ASSESSMENT", problem)
 
 
 def _refusal(error: Exception) -> InvalidField | None:

@@ -41,6 +41,11 @@ class Calls:
         return self._request.tokens
 
     @property
+    def deadline(self) -> float:
+        """Deadline of the request, by the event loop's clock."""
+        return self._request.deadline
+
+    @property
     def num_cached_tokens(self) -> int:
         """Tokens that the replica which answered first already held in its KV cache."""
         return self.verifications.num_cached_tokens
