@@ -86,16 +86,22 @@ async def test_replicas_get_the_grammar_of_the_models_format(connect, source, ru
         assert all(rule in written for rule in rules)
 
 
-async def test_a_resumed_answer_keeps_its_grammar(connect, store_on, redis_server):
-    verifier = scripted(HERMES)
+@pytest.mark.parametrize("source", [HERMES, THINKING], ids=["hermes", "thinking"])
+@pytest.mark.parametrize("ask", [forcing, with_strict], ids=["forced", "strict"])
+@pytest.mark.parametrize("num_chunks", [2, 9])
+async def test_a_resumed_answer_keeps_its_grammar_and_its_format(
+    connect, store_on, redis_server, source, ask, num_chunks
+):
+    verifier = scripted(source)
     store = store_on(redis_server.url)
     async with face(await connect([verifier]), store) as clients:
-        whole = await collect(clients.generation.Generate(forcing()))
-        begun = await collect(clients.generation.Generate(forcing()), num_chunks=9)
+        whole = await collect(clients.generation.Generate(ask()))
+        begun = await collect(clients.generation.Generate(ask()), num_chunks=num_chunks)
         resumed = await collect(
             clients.generation.Resume(resuming(begun)), begun=Answer(chunks=list(begun.chunks))
         )
     assert resumed.text == whole.text
+    assert message(deltas(resumed)) == message(deltas(whole))
     assert len({call.sampling.grammar.ebnf for call in verifier.requests}) == 1
 
 
@@ -117,6 +123,17 @@ async def test_a_call_that_is_cut_off_before_its_arguments_is_no_content(
     assert whole.text == resumed.text == once.chunk.text == '[TOOL_CALLS] [{"name": "get'
     assert [*deltas(whole), *deltas(resumed), *once.chunk.deltas] == []
     assert message(deltas(free)) == (free.text, [], "")
+
+
+async def test_a_repeated_request_that_forces_calls_gets_the_same_message(
+    connect, store_on, redis_server
+):
+    asked = forcing(request_id="thinking")
+    async with face(await connect([scripted(THINKING)]), store_on(redis_server.url)) as clients:
+        first = await collect(clients.generation.Generate(asked))
+        again = await collect(clients.generation.Generate(asked))
+    assert message(deltas(first))[2]
+    assert message(deltas(again)) == message(deltas(first))
 
 
 async def test_a_schema_that_replicas_refuse_is_the_callers_fault(connect):

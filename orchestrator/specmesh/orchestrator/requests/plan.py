@@ -134,7 +134,7 @@ def make_plan(
         forced = None  # an answer of another grammar has no calls
     if forced is not None:
         given.grammar.CopyFrom(forced.grammar)
-    elif given.HasField("grammar"):
+    elif given.HasField("grammar") and not _is_settled(request):
         style = replace(style, reasoning=None)  # the grammar is that of the whole answer
     sampling = settle_sampling(given, len(prompt), target, stopping, seed)
     if sampling.needs_processing and not is_lossless:
@@ -157,6 +157,12 @@ def make_plan(
         style=style,
         forced_calls=forced,
     )
+
+
+def _is_settled(request: generation_pb2.GenerateRequest) -> bool:
+    """Return whether ``request`` is that of a session, which keeps the prompt beside it. Its format
+    is settled, and its grammar may be that of forced calls, whose chat is not known any more."""
+    return request.WhichOneof("prompt") is None
 
 
 def _check_default_takes(request: generation_pb2.GenerateRequest, strategy: str) -> None:
