@@ -85,6 +85,41 @@ async def test_a_call_that_comes_during_a_round_trip_goes_by_the_next(
     assert trips == [1, NUM_SESSIONS - 1]
 
 
+async def test_a_call_has_the_whole_timeout_once_it_is_sent(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+):
+    """A slow server would store nothing for many answers if the wait for others' round trip
+    counted."""
+    execute = Pipeline.execute
+
+    async def slow(self: Pipeline, raise_on_error: bool = True) -> list[object]:
+        await asyncio.sleep(0.6)
+        return await execute(self, raise_on_error)
+
+    monkeypatch.setattr(Pipeline, "execute", slow)
+    first = append(store, 0)
+    for _ in range(3):  # it is sent
+        await asyncio.sleep(0)
+    await asyncio.gather(first, append(store, 1), append(store, 2))
+    monkeypatch.undo()
+    assert {await tokens(store, n) for n in range(3)} == {(1, 2, 3)}
+
+
+async def test_a_call_to_a_server_that_hangs_waits_for_two_timeouts_at_most(server: RedisServer):
+    store = SessionStore.from_url(server.url, timeout_s=0.3)
+    await store.put(session(0), WRITER, Generated())
+    server.pause()
+    loop = asyncio.get_running_loop()
+    first, began = append(store, 0), loop.time()
+    await asyncio.sleep(0.01)
+    waiting = append(store, 0)
+    failed = await asyncio.gather(first, waiting, return_exceptions=True)
+    took = loop.time() - began
+    await store.aclose()
+    assert {type(each) for each in failed} == {StoreUnavailable}
+    assert 0.6 <= took < 5
+
+
 async def test_what_is_refused_is_refused_alone(store: SessionStore):
     unknown = append(store, NUM_SESSIONS)
     await asyncio.gather(append(store, 0), append(store, 1))

@@ -28,7 +28,8 @@ class RedisStore:
     """A store of one mesh in one Redis, under keys that begin with ``prefix``. ``address`` names it
     in the log.
 
-    Every call returns or raises StoreUnavailable within ``timeout_s``; after StoreUnavailable the
+    Every command is answered or raises StoreUnavailable within ``timeout_s`` of being sent, and of
+    being called if it shares no round trips (see ``ScriptPipeline``); after StoreUnavailable the
     command may have run or not. A store is bound to the event loop that first uses it.
     """
 
@@ -85,11 +86,12 @@ class RedisStore:
     async def _answer_all(
         self, operations: Collection[str], commands: Awaitable[T], began: float
     ) -> T:
-        """Return the replies to commands that share a round trip, within the timeout from the time
-        ``began``, and record its duration, once for each of ``operations``."""
+        """Return the replies to commands that share a round trip, which is sent now, within the
+        timeout, and record the duration since ``began``, when the first of them was called, once
+        for each of ``operations``."""
         now = asyncio.get_running_loop().time
         try:
-            async with asyncio.timeout_at(began + self._timeout_s):
+            async with asyncio.timeout(self._timeout_s):
                 answer = await commands
         except TimeoutError as error:
             reason = f"no answer from Redis in {self._timeout_s:g} s"

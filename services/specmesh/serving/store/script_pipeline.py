@@ -16,12 +16,17 @@ from redis.exceptions import NoScriptError
 from specmesh.serving.store.stored_session import StoreUnavailable
 
 Answer = Callable[[Collection[str], Awaitable[Any], float], Awaitable[Any]]
-"""Returns the reply that it awaits, for some purposes and since a time by the event loop's clock.
-Raises StoreUnavailable."""
+"""Sends what it is given to await, and returns the reply within a timeout; for some purposes, the
+first of which was wanted since a time by the event loop's clock. Raises StoreUnavailable."""
 
 
 class ScriptPipeline:
-    """Runs calls of ``script``. Those that come while a round trip is under way share the next."""
+    """Runs calls of ``script``. Those that come while a round trip is under way share the next.
+
+    A round trip's timeout begins when it is sent, so that a slow server can still answer calls that
+    came while another one was under way. A call thus waits for two timeouts at most, or for five if
+    its server is found to lack the script.
+    """
 
     def __init__(self, client: Redis, script: str, answer: Answer) -> None:
         self._client = client
@@ -37,8 +42,8 @@ class ScriptPipeline:
         self, purpose: str, keys: Sequence[bytes], args: Sequence[str | bytes | int]
     ) -> Any:
         """Return the reply to a call, which is an exception if the server refused it. Raises
-        StoreUnavailable. A call that finds a server without the script takes two more round trips,
-        each with a timeout of its own."""
+        StoreUnavailable. A call that finds a server without the script takes two more round trips.
+        """
         command = ("EVALSHA", self._sha, len(keys), *keys, *args)
         reply = await self._sent(purpose, command)
         if isinstance(reply, NoScriptError):  # the server is new here, or was restarted
