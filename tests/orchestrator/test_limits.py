@@ -32,6 +32,27 @@ def test_nobody_is_limited_without_limits():
         ledger.begin("a", Meter(10**9, 10**9), 0)
 
 
+class Unread:
+    """A meter that must not be read."""
+
+    @property
+    def num_output_tokens(self) -> int:
+        raise AssertionError
+
+    num_target_tokens = num_output_tokens
+
+
+@pytest.mark.parametrize("limits", [Quota(), Quota(answers=3, request_bytes_per_minute=60)])
+def test_running_answers_are_not_looked_at_if_nothing_limits_their_tokens(limits: Quota):
+    """A request costs as little however many run."""
+    ledger, meters = Ledger(limits), [Unread() for _ in range(3)]
+    for meter in meters:
+        ledger.begin("a", meter, 0)
+    ledger.read("a", 1, 0)
+    for meter in meters:
+        ledger.end("a", meter, 0)
+
+
 def test_answers_at_once_are_limited_for_each_identity():
     ledger = Ledger(Quota(answers=2))
     first = Meter()

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from specmesh.orchestrator.admission.pace import KNOWN_SECONDS, KNOWN_TOKENS, AnswerPace
+from specmesh.orchestrator.admission.pace import (
+    KEPT_SECONDS,
+    KNOWN_SECONDS,
+    KNOWN_TOKENS,
+    AnswerPace,
+)
 
 
 def test_nothing_is_known_before_answers_have_some_tokens_or_have_run_for_a_while():
@@ -52,6 +57,30 @@ def test_the_next_to_end_is_the_one_that_lacks_least():
     assert ends == sorted(ends)
     assert ends[0] / ends[1] == pytest.approx(50 / 70)
     assert ends[3] == pytest.approx(ends[0] + pace.answer_s(1.0))
+
+
+def test_who_ends_when_is_found_once_for_all_who_are_refused_at_the_same_time():
+    pace = AnswerPace()
+    answer = pace.began(0.0)
+    answer.limit = 100
+    pace.progressed(answer, 50, 1.0)
+    assert pace.until_ended_s(1, 1.0) == pytest.approx(1.0)
+    answer.limit = 1000
+    assert pace.until_ended_s(1, 1.0) == pytest.approx(1.0)
+    assert pace.until_ended_s(1, 1.0 + KEPT_SECONDS) > 10.0
+
+
+def test_an_answer_that_begins_or_ends_counts_at_once():
+    pace = AnswerPace()
+    first, second = pace.began(0.0), pace.began(0.0)
+    first.limit, second.limit = 20, 60
+    for answer in (first, second):
+        pace.progressed(answer, 10, 1.0)
+    assert pace.until_ended_s(1, 1.0) == pytest.approx(1.0)
+    pace.ended(first, 1.0)
+    assert pace.until_ended_s(1, 1.0) == pytest.approx(2.0)  # half of 60, as with the first
+    pace.began(1.0).limit = 40
+    assert pace.until_ended_s(2, 1.0) == pytest.approx(2.0)
 
 
 def test_answers_that_no_longer_move_are_noticed():

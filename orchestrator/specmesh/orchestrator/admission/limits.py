@@ -65,6 +65,11 @@ class Bucket:
         self._at = now
 
     @property
+    def is_limited(self) -> bool:
+        """True if it holds a limited amount."""
+        return self._most < inf
+
+    @property
     def debt_s(self) -> float:
         """Seconds until the bucket is above zero again; 0 if it is."""
         return 0.0 if self._level > 0 else (1 - self._level) / self._rate
@@ -92,9 +97,11 @@ class _Account:
     running: dict[int, _Running] = field(default_factory=dict)
 
     def settle(self, now: float) -> None:
-        """Charge what the running answers have used since the last call."""
+        """Charge what the running answers have used since the last call, if that is limited: there
+        may be a thousand, and many requests to refuse."""
         output = target = 0
-        for answer in self.running.values():
+        is_metered = self.tokens.is_limited or self.nodes.is_limited
+        for answer in self.running.values() if is_metered else ():
             output -= answer.num_output_tokens
             target -= answer.num_target_tokens
             answer.num_output_tokens = answer.meter.num_output_tokens
@@ -107,9 +114,10 @@ class _Account:
 
     def is_idle(self, now: float) -> bool:
         """Return whether the account may be forgotten: nothing runs and all buckets are full."""
+        if self.running:
+            return False
         self.settle(now)
-        buckets = (self.tokens, self.nodes, self.request_bytes)
-        return not self.running and all(bucket.is_full for bucket in buckets)
+        return all(bucket.is_full for bucket in (self.tokens, self.nodes, self.request_bytes))
 
 
 class Ledger:

@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean
+from typing import NamedTuple
 
 HALF_LIFE_SECONDS = 5.0
 """Time after which what was measured counts half."""
@@ -16,6 +17,9 @@ KNOWN_TOKENS = 4
 KNOWN_SECONDS = 2.0
 """The pace is known once running answers have this many tokens each on average, or have run for
 this long, with or without tokens."""
+KEPT_SECONDS = 0.02
+"""Time for which the order of the ends is kept while the same answers run: to find that of a
+thousand takes as long as to refuse dozens of requests, which come in crowds."""
 NUM_ENDED = 32
 """Number of the latest answers that ended whose lengths count."""
 
@@ -26,6 +30,16 @@ class RunningAnswer:
 
     limit: int | None = None
     num_tokens: int = 0
+
+
+class _Outlook(NamedTuple):
+    """What running answers were expected to get, in tokens, at the time ``at``."""
+
+    at: float
+    left: list[float]
+    """What each of them lacked, in ascending order."""
+    length: float
+    """What they have at their ends, on average."""
 
 
 class AnswerPace:
@@ -44,6 +58,7 @@ class AnswerPace:
         self._answer_s = 0.0
         """The time that answers have run, summed over them."""
         self._at = 0.0
+        self._kept: _Outlook | None = None
 
     @property
     def num_running(self) -> int:
@@ -55,6 +70,7 @@ class AnswerPace:
         self._pass(now)
         answer = RunningAnswer()
         self._running[id(answer)] = answer
+        self._kept = None
         return answer
 
     def progressed(self, answer: RunningAnswer, num_tokens: int, now: float) -> None:
@@ -67,27 +83,37 @@ class AnswerPace:
         """Count an answer that has ended."""
         self._pass(now)
         del self._running[id(answer)]
+        self._kept = None
         if answer.limit and answer.num_tokens:
             self._limits.append(answer.limit)
             self._shares.append(answer.num_tokens / answer.limit)
 
     def answer_s(self, now: float) -> float | None:
         """Return the mean time of an answer; None until the pace is known."""
-        token_s, lengths = self._token_s(now), self._lengths()
-        return fmean(lengths) * token_s if lengths and token_s is not None else None
+        token_s, outlook = self._token_s(now), self._outlook(now)
+        return None if outlook is None or token_s is None else outlook.length * token_s
 
     def until_ended_s(self, number: int, now: float) -> float | None:
         """Return the time until ``number`` answers, at least one, have ended, if as many run
         meanwhile as do now; None until the pace is known."""
-        token_s, lengths = self._token_s(now), self._lengths()
-        if not lengths or token_s is None:
+        token_s, outlook = self._token_s(now), self._outlook(now)
+        if outlook is None or token_s is None:
             return None
-        left = sorted(
-            max(1.0, length - each.num_tokens)  # one that runs has at least a token to come
-            for length, each in zip(lengths, self._running.values(), strict=True)
-        )
-        num_rounds, index = divmod(number - 1, len(left))
-        return (left[index] + num_rounds * fmean(lengths)) * token_s
+        num_rounds, index = divmod(number - 1, len(outlook.left))
+        return (outlook.left[index] + num_rounds * outlook.length) * token_s
+
+    def _outlook(self, now: float) -> _Outlook | None:
+        """Return what the running answers are expected to get; None if no limit is known."""
+        if self._kept is not None and now - self._kept.at < KEPT_SECONDS:
+            return self._kept
+        self._kept = None
+        if lengths := self._lengths():
+            left = sorted(
+                max(1.0, length - each.num_tokens)  # one that runs has at least a token to come
+                for length, each in zip(lengths, self._running.values(), strict=True)
+            )
+            self._kept = _Outlook(now, left, fmean(lengths))
+        return self._kept
 
     def _lengths(self) -> list[float]:
         """Return the tokens that each running answer will have; none if no limit is known."""
