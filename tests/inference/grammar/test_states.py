@@ -1,8 +1,10 @@
 """The states of answers: what one allows depends on nothing that it has been through."""
 
+import gc
 import json
 import random
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -146,6 +148,20 @@ def test_states_of_long_answers_count_for_more():
         found[-1].move_to(answer)
     assert [states.near(compiled, answer) for answer in answers[1:]] == found[1:]
     assert states.near(compiled, answers[0]) is not found[0]
+
+
+def test_states_keep_no_more_grammars_in_memory_than_they_may():
+    states = RecentStates(most_grammars=2)
+    grammars = [
+        shipped_vocabulary()[0].compile(Grammar(GrammarKind.REGEX, f"a{{{n}}}")) for n in (1, 2, 3)
+    ]
+    found = [states.near(each, []) for each in (grammars[0], *grammars)]
+    assert found[0] is found[1]
+    assert [states.near(each, []) for each in grammars[1:]] == found[2:]
+    kept = weakref.ref(grammars.pop(0))
+    del found
+    gc.collect()
+    assert kept() is None
 
 
 def test_the_state_of_one_very_long_answer_is_kept():

@@ -13,8 +13,9 @@ from specmesh.decoding.grammar import Grammar
 from specmesh.inference.grammar.vocabulary import CompiledGrammar, Vocabulary
 from specmesh.serving.errors import ResourceExhaustedStatus
 
-MAX_COMPILED = 64
-"""None takes more than some 8 MB, by the limits of ``Vocabulary`` and of sources."""
+MAX_COMPILED = 128
+"""Most take 50 to 600 KB; by the limits of ``Vocabulary`` and of sources, none takes more than some
+8 MB."""
 MAX_WAITING = 64
 COMPILE_SECONDS = 1.0
 """The time for which a call waits for the compiler, which can't be interrupted. The limits of the

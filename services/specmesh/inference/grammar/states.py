@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from itertools import islice
 from typing import NamedTuple
 
@@ -10,11 +11,13 @@ import numpy as np
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.processing.masks import Bits
+from specmesh.inference.grammar.compiler import MAX_COMPILED
 from specmesh.inference.grammar.vocabulary import CompiledGrammar, is_dead_end
 
 MAX_STATES = 1024
-"""A state takes some 0.2 MB, and 160 bytes for each token of its answer. Far more than the calls
-that share a forward pass: one whose state is gone goes through its whole answer again."""
+"""Far more than the calls that share a forward pass, since one whose state is gone goes through its
+whole answer again. A state takes some 0.2 MB besides its grammar, and 160 bytes for each token of
+its answer."""
 MAX_STATE_TOKENS = 1 << 21
 """The most tokens of the answers of all states."""
 MATCH_SECONDS = 1.0
@@ -136,13 +139,21 @@ class RecentStates:
     """The states of recent calls, so that a call need not go through its whole answer. Only one
     thread uses them."""
 
-    def __init__(self, most: int = MAX_STATES, most_tokens: int = MAX_STATE_TOKENS) -> None:
+    def __init__(
+        self,
+        most: int = MAX_STATES,
+        most_tokens: int = MAX_STATE_TOKENS,
+        most_grammars: int = MAX_COMPILED,
+    ) -> None:
         self._most = most
+        self._most_grammars = most_grammars
         self._most_blocks = most_tokens // NEAR_TOKENS
         self._num_blocks = 0
         self._places: dict[GrammarState, TextPlace] = {}
         """The end of the latest answer of each state, the latest state last."""
         self._at: dict[TextPlace, dict[GrammarState, None]] = {}
+        self._num_by_grammar = Counter[CompiledGrammar]()
+        """The states of each grammar, which they keep in memory."""
 
     def near(self, compiled: CompiledGrammar, tokens: list[int]) -> GrammarState:
         """Return a state of ``compiled`` that is not far from ``tokens``, or a new one."""
@@ -176,15 +187,25 @@ class RecentStates:
         self._places[state] = place
         self._at.setdefault(place, {})[state] = None
         self._num_blocks += place.num_blocks
-        while len(self._places) > self._most or self._num_blocks > self._most_blocks:
-            if len(self._places) == 1:  # the one that is asked for
-                return
+        self._num_by_grammar[place.compiled] += 1
+        while self._are_too_many and len(self._places) > 1:  # the last is the one asked for
             self._remove(next(iter(self._places)))
+
+    @property
+    def _are_too_many(self) -> bool:
+        return (
+            len(self._places) > self._most
+            or self._num_blocks > self._most_blocks
+            or len(self._num_by_grammar) > self._most_grammars
+        )
 
     def _remove(self, state: GrammarState) -> TextPlace | None:
         place = self._places.pop(state, None)
         if place is not None:
             self._num_blocks -= place.num_blocks
+            self._num_by_grammar[place.compiled] -= 1
+            if not self._num_by_grammar[place.compiled]:
+                del self._num_by_grammar[place.compiled]
             here = self._at[place]
             del here[state]
             if not here:
