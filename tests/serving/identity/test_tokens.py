@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import time
@@ -273,3 +274,17 @@ async def test_characters_that_no_token_has_are_refused(
 def test_what_makes_a_token_valid_is_given_as_a_whole(given: dict[str, str]):
     with pytest.raises(ValueError, match="--jwks or --jwks-url, --jwt-issuer and --jwt-audience"):
         Settings(**given)
+
+
+async def test_without_a_token_a_call_is_refused_before_its_request_has_arrived(
+    certs: Path, serve: Serve, service: Service
+):
+    async def half_sent():
+        await asyncio.Event().wait()
+        yield b""
+
+    port = await serve(tokens=write_tokens(certs / "tokens.json", bob="b"))
+    async with grpc.aio.insecure_channel(f"localhost:{port}") as channel:
+        call = channel.stream_unary("/specmesh.v1.GenerationService/ListModels")
+        assert await refusal(call(half_sent(), timeout=10)) == UNAUTHENTICATED
+    assert service.callers == []

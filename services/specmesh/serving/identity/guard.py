@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 from specmesh.serving.caller import identified
 from specmesh.serving.errors import PermissionDeniedStatus, UnauthenticatedStatus
@@ -15,6 +16,8 @@ from specmesh.serving.identity.watched import Watched
 from specmesh.serving.rpc.observed_request import Context, ObservedRequest
 
 AUTHORIZATION = "authorization"
+
+Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
 
 
 class Guard:
@@ -38,6 +41,11 @@ class Guard:
         self._bearer = bearer
         self._believes_anybody = believes_anybody
 
+    async def screen(self, metadata: Metadata | None) -> None:
+        """Raise ``UnauthenticatedStatus`` if a call with this ``metadata`` lacks a valid token."""
+        if self._bearer is not None:
+            await self._bearer.identify(_authorization(metadata))
+
     @asynccontextmanager
     async def admit(self, request: ObservedRequest) -> AsyncIterator[None]:
         """Answer the call on behalf of its caller. Raises ``PermissionDeniedStatus`` for a wrong
@@ -47,7 +55,8 @@ class Guard:
         if self._certificate is not None:
             proven.append(_let_in(request, self._certificate.current().trust_domain))
         if self._bearer is not None:
-            proven.append(await self._bearer.identify(_authorization(request.context)))
+            metadata = request.context.invocation_metadata()
+            proven.append(await self._bearer.identify(_authorization(metadata)))
         with identified(self._identity(proven, request.context)):
             yield
 
@@ -98,9 +107,8 @@ def _only(properties: Mapping[str, Iterable[bytes]], name: str) -> str:
     return values[0].decode() if len(values) == 1 else ""
 
 
-def _authorization(context: Context) -> str | None:
-    metadata = context.invocation_metadata() or ()
-    given = [value for key, value in metadata if key == AUTHORIZATION]
+def _authorization(metadata: Metadata | None) -> str | None:
+    given = [value for key, value in metadata or () if key == AUTHORIZATION]
     if len(given) > 1:
         raise UnauthenticatedStatus("UNAUTHENTICATED", "the call has more than one authorization")
     return str(given[0]) if given else None

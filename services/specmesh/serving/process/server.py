@@ -125,11 +125,15 @@ class Server:
             layers.append(timed)
         intake = Intake(settings.max_request_bytes, settings.max_held_bytes)
         self._entry = GuardedPort(settings)
-        guard = self._entry.guard.admit
+        guard = self._entry.guard
         self._server = grpc.aio.server(
             handlers=[self._handlers],
             interceptors=[
-                CallInterceptor(layers, self._gate.admit, intake, settings.stall_seconds, guard)
+                CallInterceptor(
+                    *(layers, self._gate.admit, intake, settings.stall_seconds),
+                    guard=guard.admit,
+                    screen=guard.screen,
+                )
             ],
             options=(
                 *_OPTIONS,

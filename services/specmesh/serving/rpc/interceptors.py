@@ -51,6 +51,8 @@ Layer = Callable[[ObservedRequest], AbstractContextManager[None]]
 """A context manager around the answering of a request, until its last message is sent."""
 Guard = Callable[[ObservedRequest], AbstractAsyncContextManager[None]]
 """A context manager around a whole call, which refuses it by an error."""
+Screen = Callable[[Any], Awaitable[None]]
+"""A function that refuses a call by an error, given its metadata alone."""
 
 _exchange: ContextVar[
     Callable[[Mapping[str, str], Context | None], AbstractAsyncContextManager[None]]
@@ -66,6 +68,10 @@ def exchange(
     return nullcontext() if around is None else around(trace_context, context)
 
 
+async def _let_in(metadata: Any) -> None:
+    """Refuse nothing."""
+
+
 def _without_layer(request: ObservedRequest) -> nullcontext[None]:  # noqa: ARG001
     return nullcontext()
 
@@ -73,7 +79,8 @@ def _without_layer(request: ObservedRequest) -> nullcontext[None]:  # noqa: ARG0
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Runs every handler within ``layers``, the outermost first, which see the status with which a
     request ends. Within them, errors become statuses, ``gate`` may refuse a request, and ``guard``
-    a call, once per call and before any request is parsed.
+    a call, once per call and before any request is parsed. ``screen`` may refuse a call before
+    anything of its request is read, which takes memory for as long as its client likes.
 
     A handler of a stream of requests enters the layers itself, with ``exchange`` for each request:
     between two requests, the call is neither counted nor traced.
@@ -86,10 +93,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         intake: Intake | None = None,
         stall_s: float = STALL_SECONDS,
         guard: Guard | None = None,
+        screen: Screen | None = None,
     ) -> None:
         self._observed = _nested(layers)
         self._admitted = gate or _without_layer
         self._guarded = guard or _without_layer
+        self._screen = screen or _let_in
         self._intake = intake or Intake()
         self._stalls = Stalls(stall_s)
 
@@ -110,6 +119,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             message = f"there is no method {method}"
             return Refusal(UnimplementedStatus("NO_SUCH_METHOD", message, {"method": method[1:]}))
+        try:
+            await self._screen(handler_call_details.invocation_metadata)
+        except ServiceError as error:
+            return self._refusal(method.removeprefix("/"), error)
         behaviour, wrap = self._wrapped(method.removeprefix("/"), handler)
         wrapped: grpc.RpcMethodHandler[Any, Any] = wrap(
             behaviour,
@@ -117,6 +130,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             handler.response_serializer,
         )
         return wrapped
+
+    def _refusal(self, method: str, error: ServiceError) -> grpc.RpcMethodHandler[Any, Any]:
+        """Return a handler that answers a call of any kind with ``error``, and reads nothing."""
+
+        async def refuse(requests: object, context: Context) -> None:  # noqa: ARG001
+            async with self._around(ObservedRequest(method, context)):
+                raise error
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
 
     def _wrapped(self, method: str, handler: grpc.RpcMethodHandler[Any, Any]) -> tuple[Any, Any]:
         """Return the behaviour of ``handler`` within the layers, and the gRPC function that makes a
