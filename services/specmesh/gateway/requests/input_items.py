@@ -146,7 +146,7 @@ Input = Annotated[
 _SILENT = {"role": "assistant", "content": ""}
 
 
-class Conversation:
+class ConversationInput:
     """The messages of a chat that are the ``instructions`` and the input, a text or ``items``.
     Reasoning, text and calls that follow each other are one message of the model."""
 

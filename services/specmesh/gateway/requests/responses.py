@@ -17,7 +17,7 @@ from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.chats import ChatRequest
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Fields, Uint32
 from specmesh.gateway.requests.grammars import GUIDED, FlatSchemaFormat, PlainFormat, TextFormat
-from specmesh.gateway.requests.input_items import Conversation, Input, only
+from specmesh.gateway.requests.input_items import ConversationInput, Input, only
 from specmesh.gateway.requests.parameters.responses import RESPONSES
 from specmesh.gateway.requests.parameters.tables import CHAT, taken
 from specmesh.gateway.requests.request import HINTS, read_request
@@ -79,9 +79,9 @@ class ResponseFields(Fields):
         return self
 
     @property
-    def conversation(self) -> Conversation:
+    def conversation(self) -> ConversationInput:
         """The messages of the chat that asks for the same."""
-        return Conversation(self.instructions, self.input)
+        return ConversationInput(self.instructions, self.input)
 
     @property
     def as_chat(self) -> dict[str, object]:
