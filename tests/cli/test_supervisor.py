@@ -1,8 +1,10 @@
 """Processes that live and die together: real ones, found and missed by their pids."""
 
 import asyncio
+import errno
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -13,6 +15,7 @@ import psutil
 import pytest
 import redis.asyncio
 
+from specmesh.cli.local.keeper import Keeper
 from specmesh.cli.local.logs import Alarms, latest_event, serving_address
 from specmesh.cli.local.process import PORT, Process, ProcessSpec, StartError
 from specmesh.cli.local.redis import redis_spec
@@ -112,6 +115,54 @@ async def test_a_process_that_dies_is_started_anew_at_its_address(supervisor, re
         assert await reports.get() == f"one is serving again at {address}"
     await accepts(address)
     assert supervisor.pids["one"] != first
+
+
+async def test_a_start_that_fails_for_any_reason_is_tried_again(tmp_path, reports):
+    fails = [None, OSError(errno.EMFILE, "Too many open files")]
+
+    async def launch(spec, address):
+        if (error := fails.pop(0) if fails else None) is not None:
+            raise error
+        return await Process.start(spec, tmp_path, 20, address)
+
+    keeper = Keeper(standin("one"), launch, 5, reports.put_nowait)
+    async with asyncio.timeout(30):
+        address = await keeper.start()
+        keeper.send(signal.SIGKILL)
+        assert await reports.get() == "one died with status -9; restarting it"
+        assert "could not be started: [Errno 24] Too many open files" in await reports.get()
+        assert await reports.get() == f"one is serving again at {address}"
+        await keeper.stop()
+
+
+async def test_a_process_goes_on_and_ends_though_its_log_is_on_a_full_disk(tmp_path, reports):
+    (tmp_path / "chatty.log").symlink_to("/dev/full")
+    script = "head -c 1000000 /dev/zero; echo; echo served; exec sleep 60"
+    spec = ProcessSpec("chatty", ("sh", "-c", script), {"served": "here"}.get)
+    async with asyncio.timeout(20):
+        chatty = await Process.start(spec, tmp_path, timeout_s=10, tell=reports.put_nowait)
+        await chatty.stop(0)
+    lacks = "lacks some of the output: No space left on device"
+    assert await reports.get() == f"{chatty.log_file} {lacks}"
+    assert reports.empty()
+
+
+async def test_a_process_is_started_anew_though_the_folder_of_logs_is_gone(
+    supervisor, tmp_path, reports
+):
+    (address,) = await supervisor.start(standin("one"))
+    shutil.rmtree(tmp_path)
+    os.kill(supervisor.pids["one"], signal.SIGKILL)
+    async with asyncio.timeout(20):
+        assert await reports.get() == "one died with status -9; restarting it"
+        assert "lacks some of the output: No such file" in await reports.get()
+        assert await reports.get() == f"one is serving again at {address}"
+
+
+async def test_a_failed_start_without_a_log_is_told_all_the_same(supervisor, tmp_path):
+    shutil.rmtree(tmp_path)
+    with pytest.raises(StartError, match="status 3"):
+        await supervisor.start(standin("bad", "--fail", "no such model"))
 
 
 async def test_a_process_that_is_ended_on_purpose_comes_back_when_it_is_told_to(supervisor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -130,11 +131,17 @@ def up(
         )
         directory = Path(mkdtemp(prefix="specmesh-"))
         typer.echo(f"starting the mesh; logs are in {directory}")
-        mesh = LocalMesh(options, directory, report=lambda line: typer.echo(line, err=True))
+        mesh = LocalMesh(options, directory, report=_report)
         status = await until_signalled(_serve(mesh), mesh.kill)
         return 0 if status == ExitStatus.INTERRUPTED else status
 
     run(work())
+
+
+def _report(line: str) -> None:
+    # The mesh runs on where nobody can be told, because standard error is on a full disk, say.
+    with suppress(OSError):
+        typer.echo(line, err=True)
 
 
 async def _serve(mesh: LocalMesh) -> int:

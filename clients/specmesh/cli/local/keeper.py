@@ -96,3 +96,5 @@ class Keeper:
                 self._restarted = asyncio.Event()
             except StartError as error:
                 self._report(str(error))
+            except Exception as error:  # a lack of memory or descriptors, say, which may pass
+                self._report(f"{self._spec.name} could not be started: {error}")

@@ -29,8 +29,6 @@ def tail(file: Path, num_lines: int) -> str:
 
 def latest_event(file: Path) -> str:
     """Return the latest event in a log, as one line; empty if there is none yet."""
-    if not file.exists():
-        return ""
     events = (str(_fields(line).get("event", "")) for line in reversed(_last_lines(file)))
     return next(filter(None, events), "").partition("\n")[0]
 
@@ -60,10 +58,14 @@ class Alarms:
 
 
 def _last_lines(file: Path) -> list[str]:
-    with file.open("rb") as log:
-        size = log.seek(0, 2)
-        log.seek(max(size - _TAIL_BYTES, 0))
-        return log.read().decode(errors="replace").splitlines()
+    """Return the last lines of a log; none if there is no log, yet or any more."""
+    try:
+        with file.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(size - _TAIL_BYTES, 0))
+            return log.read().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
 
 
 def _readable(line: str) -> str:

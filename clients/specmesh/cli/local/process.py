@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specmesh.cli.local import launcher
+from specmesh.cli.local.log_file import LogFile
 from specmesh.cli.local.logs import Alarms, tail
 
 PORT = "{port}"
@@ -68,6 +69,7 @@ class Process:
     ) -> None:
         self.spec = spec
         self._alarms = Alarms(spec.name, tell)
+        self._tell = tell
         self.address = ""
         self.log_file = log_file
         self._child = child
@@ -167,9 +169,9 @@ class Process:
         output = self._child.stdout
         assert output is not None
         unfinished = b""
-        with self.log_file.open("ab", buffering=0) as log:
+        with LogFile(self.log_file, self._tell) as log:
             while data := await output.read(1 << 16):
-                log.write(data)
+                log.append(data)
                 *lines, unfinished = (unfinished + data).split(b"\n")
                 for line in lines:
                     self._look_at(line.decode(errors="replace"))
