@@ -16,7 +16,13 @@ from specmesh.cli.local.checks import check_heads, check_port, check_strategy
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions, SamplingDefaults
 from specmesh.cli.local.model_options import ModelOptions
 from specmesh.cli.local.options import CalibrationFile, Lookahead, RedisUrl, Threads, TreesFile
-from specmesh.cli.local.traces import COLLECTOR, Keep, TraceKeeping, sent_elsewhere
+from specmesh.cli.local.traces import (
+    COLLECTOR,
+    NOT_SENDING,
+    Keep,
+    TraceKeeping,
+    sent_elsewhere,
+)
 from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.trace.options import TraceStore
 from specmesh.traces.store.schema import default_path
@@ -56,7 +62,7 @@ class TraceOptions:
         typer.Option(
             help="Choose the traces to keep: 'ratio' keeps those of slow and failed answers, and a "
             "share of the others.",
-            show_default=f"{Keep.RATIO}, or off if OTEL_EXPORTER_OTLP_ENDPOINT is set",
+            show_default=f"{Keep.RATIO}, or sent to OTEL_EXPORTER_OTLP_ENDPOINT if it is set",
         ),
     ] = None
     store: TraceStore = None
@@ -128,6 +134,7 @@ def up(
             drain_s=drain_seconds,
             traces=traces.keeping(),
             record_content=traces.record_content,
+            environment=NOT_SENDING if traces.trace is Keep.OFF else {},
         )
         directory = Path(mkdtemp(prefix="specmesh-"))
         typer.echo(f"starting the mesh; logs are in {directory}")

@@ -21,6 +21,9 @@ TRACES_PER_SECOND = "1"
 _NICENESS = 10
 """Niceness of the collector, so that it yields the cores to the mesh that it observes."""
 
+NOT_SENDING = {"OTEL_TRACES_EXPORTER": "none"}
+"""The environment of a process that sends no spans, whatever the user's environment asks for."""
+
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
