@@ -3,7 +3,9 @@
 import grpc
 from typer.testing import CliRunner
 
+from specmesh.cli.answers.waiting import Waiting
 from specmesh.cli.app import app
+from specmesh.cli.exit_status import ExitStatus
 from specmesh.client import ToolCall
 from specmesh.client.testing import FakeMesh
 
@@ -72,4 +74,17 @@ def test_a_model_without_a_template_says_so_and_ends_where_nobody_watches():
     assert result.exit_code == 6
     advice = "set one by --chat-template FILE of 'specmesh up' or of the verifiers"
     assert result.stderr == f"specmesh: there is none ({advice}) [NO_CHAT_TEMPLATE]\n"
+    assert len(mesh.requests) == 1
+
+
+def test_an_interrupt_ends_a_conversation_that_nobody_types(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Waiting, "came", interrupt)
+    with FakeMesh() as mesh:
+        mesh.answer("one ", "two")
+        mesh.answer("three")
+        result = talk(mesh, "Hi", "Go")
+    assert (result.exit_code, result.stdout) == (ExitStatus.INTERRUPTED, "one \n")
     assert len(mesh.requests) == 1

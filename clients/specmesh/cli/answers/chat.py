@@ -123,7 +123,10 @@ class ChatLoop:
                 self._waiting.came(chunk.text)
             typer.echo()
         except KeyboardInterrupt:
-            typer.echo()  # the partial answer stays part of the conversation
+            typer.echo()
+            if not self._is_watched:
+                raise
+            # The partial answer stays part of the conversation.
         except SpecmeshError as error:
             self._waiting.end_line()
             if stream.text:
