@@ -1,9 +1,13 @@
 """A model's files are fetched whole and as listed, or not at all."""
 
+import hashlib
+import io
 import shutil
 import subprocess
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -11,7 +15,7 @@ from typer.testing import CliRunner
 
 from specmesh.cli.app import app
 from specmesh.cli.model_files import fetching
-from specmesh.cli.model_files.sources import source_of
+from specmesh.cli.model_files.sources import BrokenTransfer, Transfer, source_of
 from specmesh.cli.model_files.sums import FILE, BadModelFiles, Sums
 
 WEIGHTS = bytes(range(256)) * 40_000
@@ -234,6 +238,58 @@ def test_who_fetch_into_one_folder_at_once_bring_each_file_once(model, server, t
             task.result()
     assert [path for path, _ in server.asked].count("/parts/1.safetensors") == 1
     assert contents(tmp_path / "copy") == contents(model)
+
+
+class Interrupted:
+    """A source of a file whose arrival is interrupted once the transfer of another has begun."""
+
+    def __init__(self, other):
+        self.begun = threading.Event()
+        self.other = other
+
+    @contextmanager
+    def open(self, path, start):
+        if path == "a":
+            assert self.begun.wait(20)
+            yield Transfer(io.BytesIO(b"a"), 0)
+        else:
+            self.begun.set()
+            yield Transfer(self.other(), 0)
+
+    def fetch(self, folder):
+        def interrupt(told):
+            raise KeyboardInterrupt
+
+        sums = Sums("", {"a": hashlib.sha256(b"a").hexdigest(), "b": "0" * 64})
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            fetching.fetch(self, sums, folder, interrupt)
+        return time.monotonic() - began
+
+
+class Trickle:
+    """Octets that come one by one, for half a minute."""
+
+    def __init__(self):
+        self.until = time.monotonic() + 30
+
+    def read(self, _):
+        return b"b" if time.monotonic() < self.until else b""
+
+
+def test_an_interrupt_stops_the_transfers_and_keeps_what_has_arrived(tmp_path):
+    assert Interrupted(Trickle).fetch(tmp_path) < 20
+    assert set((tmp_path / ".b.part").read_bytes()) == {ord("b")}
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".b.part", "a"]
+
+
+def test_an_interrupt_is_not_kept_waiting_by_a_pause_between_tries(tmp_path, monkeypatch):
+    def breaks():
+        raise BrokenTransfer
+
+    monkeypatch.setattr(fetching, "FIRST_PAUSE_S", 30)
+    monkeypatch.setattr(fetching, "TRIES", 2)
+    assert Interrupted(breaks).fetch(tmp_path) < 20
 
 
 def test_a_token_is_not_sent_in_clear_text(model, server, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,10 +20,15 @@ from specmesh.cli.model_files.sums import FILE, BadModelFiles, Sums, sha256_of
 TRIES = 6
 FIRST_PAUSE_S = 1.0
 AT_ONCE = 4
-_PIECE_BYTES = 4 << 20
+_PIECE_BYTES = 1 << 18
+"""Whoever stops a transfer waits for a piece at most."""
 
 Told = Callable[[str], None]
 T = TypeVar("T")
+
+
+class _Stopped(Exception):
+    """The files are no longer wanted: one of them failed, or the user pressed Ctrl-C."""
 
 
 def read_sums(source: Source) -> Sums:
@@ -32,7 +38,7 @@ def read_sums(source: Source) -> Sums:
         with source.open(FILE, 0) as transfer:
             return transfer.octets.read().decode()
 
-    return Sums.parse(_persistently(read))
+    return Sums.parse(_persistently(read, threading.Event()))
 
 
 def fetch(source: Source, sums: Sums, folder: Path, told: Told) -> None:
@@ -40,14 +46,16 @@ def fetch(source: Source, sums: Sums, folder: Path, told: Told) -> None:
     line for each. SHA256SUMS is written last.
 
     A file gets its name only when it is complete and matches its digest; a broken transfer is
-    continued by the next try. Several processes may fetch into one folder: one of them fetches a
-    file, the others wait for it. Raises BadModelFiles or OSError.
+    continued by the next try. When one fails, or at Ctrl-C, all transfers stop. Several processes
+    may fetch into one folder: one of them fetches a file, the others wait for it. Raises
+    BadModelFiles or OSError.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    stop = threading.Event()
 
     def bring(path: str, digest: str) -> None:
         began = time.monotonic()
-        fetched = _bring(source, path, digest, folder / path)
+        fetched = _bring(source, path, digest, folder / path, stop)
         how = f"fetched in {time.monotonic() - began:.1f} s" if fetched else "already present"
         told(f"{path}: {(folder / path).stat().st_size / 1e6:.1f} MB, {how}")
 
@@ -57,14 +65,15 @@ def fetch(source: Source, sums: Sums, folder: Path, told: Told) -> None:
             for task in tasks:
                 task.result()
         except BaseException:
+            stop.set()
             threads.shutdown(wait=True, cancel_futures=True)
             raise
     sums.check(folder)
     _write(folder / FILE, sums.text.encode())
 
 
-def _bring(source: Source, path: str, digest: str, file: Path) -> bool:
-    """Fetch a file unless it is there; return whether it had to be fetched."""
+def _bring(source: Source, path: str, digest: str, file: Path, stop: threading.Event) -> bool:
+    """Fetch a file unless it is there; return whether it had to be fetched. Raises _Stopped."""
     if file.is_file() and sha256_of(file) == digest:
         return False
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -74,12 +83,14 @@ def _bring(source: Source, path: str, digest: str, file: Path) -> bool:
         if file.is_file() and sha256_of(file) == digest:
             part.unlink(missing_ok=True)
             return False
-        _persistently(lambda: _fill(source, path, digest, opened))
+        _persistently(lambda: _fill(source, path, digest, opened, stop), stop)
         _give_name(opened, part, file)
     return True
 
 
-def _fill(source: Source, path: str, digest: str, part: BufferedRandom) -> None:
+def _fill(
+    source: Source, path: str, digest: str, part: BufferedRandom, stop: threading.Event
+) -> None:
     """Fetch the rest of ``part``; if the digest is wrong, empty it for the next try."""
     part.seek(0)
     found = hashlib.file_digest(part, "sha256")
@@ -95,6 +106,8 @@ def _fill(source: Source, path: str, digest: str, part: BufferedRandom) -> None:
             part.write(piece)
             found.update(piece)
             num_bytes += len(piece)
+            if stop.is_set():
+                raise _Stopped
     if transfer.num_bytes is not None and num_bytes < transfer.num_bytes:
         raise BrokenTransfer(f"{path} ended after {num_bytes} of {transfer.num_bytes} bytes")
     if found.hexdigest() != digest:
@@ -123,14 +136,15 @@ def _is_still(part: Path, opened: BufferedRandom) -> bool:
         return False
 
 
-def _persistently(work: Callable[[], T]) -> T:
+def _persistently(work: Callable[[], T], stop: threading.Event) -> T:
     """Return the result of ``work``, retrying with exponential backoff. Raises BadModelFiles if all
-    tries fail."""
+    tries fail, and _Stopped if ``stop`` is set between them."""
     for tried in range(1, TRIES):
         try:
             return work()
         except BrokenTransfer:
-            time.sleep(FIRST_PAUSE_S * 2 ** (tried - 1))
+            if stop.wait(FIRST_PAUSE_S * 2 ** (tried - 1)):
+                raise _Stopped from None
     try:
         return work()
     except BrokenTransfer as error:
