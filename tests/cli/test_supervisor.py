@@ -21,6 +21,7 @@ from specmesh.cli.local.process import PORT, Process, ProcessSpec, StartError
 from specmesh.cli.local.redis import redis_spec
 from specmesh.cli.local.service import service_spec
 from specmesh.cli.local.supervisor import Supervisor
+from specmesh.serving.store.redis_url import check_redis_url
 
 STANDIN = Path(__file__).with_name("standin.py")
 
@@ -324,6 +325,14 @@ async def test_redis_starts_on_a_socket_of_its_own(supervisor, tmp_path):
     async with redis.asyncio.from_url(url, decode_responses=True) as connection:
         assert await connection.ping()
         assert await connection.config_get("port") == {"port": "0"}
+
+
+@pytest.mark.parametrize("name", ["a#1", "100%", "20%25", "what?", "a b"])
+async def test_redis_may_have_its_socket_in_any_folder(supervisor, tmp_path, name):
+    (tmp_path / name).mkdir()
+    (url,) = await supervisor.start(redis_spec(tmp_path / name / "r.sock"))
+    async with redis.asyncio.from_url(check_redis_url(url)) as connection:
+        assert await connection.ping()
 
 
 async def test_redis_with_a_directory_keeps_what_it_held_when_it_was_killed(supervisor, tmp_path):

@@ -95,6 +95,7 @@ def test_a_sentinel_url_needs_no_credentials():
         ("redis://[::1]:7000", "[::1]:7000"),
         ("redis://", "localhost:6379"),
         ("unix://user:s3cret@/run/redis.sock?db=1", "/run/redis.sock"),
+        ("unix:///run/%231/redis.sock", "/run/#1/redis.sock"),
         ("redis+sentinel://u:s3cret@a,b:7/mesh/3?sentinel_password=s3cret", "a:26379,b:7/mesh"),
     ],
 )

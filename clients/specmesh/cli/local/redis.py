@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import quote
 
 from specmesh.cli.local.process import ProcessSpec, StartError
 
@@ -36,7 +37,7 @@ def redis_spec(
     acknowledges it; without, it persists nothing, since it lives only as long as the mesh."""
 
     def ready(line: str) -> str | None:
-        return f"unix://{socket}" if "eady to accept connections" in line else None
+        return f"unix://{quote(str(socket))}" if "eady to accept connections" in line else None
 
     options = {
         "--port": "0",

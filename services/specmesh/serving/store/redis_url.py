@@ -78,7 +78,7 @@ def address_of(url: str) -> str:
         return f"{sentinels}/{found.service}"
     parts = urlsplit(url)
     if parts.scheme == "unix":
-        return parts.path
+        return unquote(parts.path)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return f"{host or 'localhost'}:{parts.port or REDIS_PORT}{parts.path.rstrip('/')}"
 
