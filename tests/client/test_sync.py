@@ -1,6 +1,7 @@
 """The synchronous client: the same answers, from any thread, across a fork."""
 
 import asyncio
+import gc
 import inspect
 import os
 import signal
@@ -15,7 +16,7 @@ import grpc
 import pytest
 
 from specmesh.client import AsyncClient, Client, ClientOptions, Hooks, InvalidRequest, SpecmeshError
-from specmesh.client.background import Background
+from specmesh.client.background import Background, background
 from specmesh.client.testing import FakeMesh
 
 WORDS = ("one ", "two ", "three ", "four")
@@ -83,6 +84,50 @@ def test_leaving_the_loop_cancels_the_answer_and_ends_its_hooks(mesh):
     assert [(each.session_id, each.result, each.error) for each in ended] == [
         ("fake-1", None, None)
     ]
+
+
+def test_a_stream_that_is_collected_as_garbage_on_the_loops_thread_is_cancelled(mesh, monkeypatch):
+    ended, unraisable = [], []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    mesh.answer(*WORDS)
+    with Client(mesh.address, hooks=Hooks(on_finish=ended.append)) as client:
+        gc.disable()
+        try:
+            cycle = [iter(client.generate("count"))]
+            next(cycle[0])
+            cycle.append(cycle)
+            del cycle
+            background.run(collect_garbage())
+        finally:
+            gc.enable()
+    assert [(each.session_id, each.error) for each in ended] == [("fake-1", None)]
+    assert unraisable == []
+
+
+async def collect_garbage():
+    gc.collect()
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "read_and_fail(iter(client.generate('count')))",
+        "kept = iter(client.generate('count')); read_and_fail(kept)",
+        "kept = held(); read_and_fail(kept)",
+    ],
+)
+def test_a_process_ends_whatever_it_has_left_open(left):
+    """Streams and a client in a traceback or a global, which are collected last of all."""
+    status, printed, errors = ended_program(LEFT_OPEN.replace("LEFT", left))
+    assert (status, printed) == (1, "")
+    assert errors.startswith("Traceback")
+    assert errors.endswith("ValueError: the end\n")
+
+
+def test_a_call_at_the_end_of_a_process_is_refused_at_once():
+    status, printed, errors = ended_program(AT_EXIT)
+    assert (status, errors) == (0, "")
+    assert printed == "the process is ending, so its clients can't be used any more\nclosed\n"
 
 
 def test_many_threads_share_one_client(mesh, client):
@@ -202,6 +247,13 @@ def test_before_a_fork_no_call_is_left_also_with_interceptors(interceptors):
 
 def run_program(program):
     """The lines that it prints; whatever it has started ends with it."""
+    status, printed, errors = ended_program(program)
+    assert status == 0, errors
+    return printed.splitlines()
+
+
+def ended_program(program):
+    """Its exit status, and what it has written to standard output and standard error."""
     process = subprocess.Popen(
         [sys.executable, "-c", PREAMBLE + program],
         stdout=subprocess.PIPE,
@@ -214,8 +266,7 @@ def run_program(program):
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, errors
-    return printed.splitlines()
+    return process.returncode, printed, errors
 
 
 PREAMBLE = """
@@ -314,4 +365,44 @@ print("parent:", stream.text + resumed, flush=True)
 print("parent:", client.complete("hello").text, flush=True)
 mesh.stdin.close()
 mesh.wait()
+"""
+
+LEFT_OPEN = f"""
+mesh = subprocess.Popen(
+    [sys.executable, "-c", {MESH!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+)
+client = Client(mesh.stdout.readline().strip())
+
+def held():
+    with client:
+        yield client.complete("hello")
+
+def read_and_fail(chunks):
+    next(chunks)
+    raise ValueError("the end")
+
+LEFT
+"""
+
+AT_EXIT = f"""
+import atexit
+from specmesh.client.background import background
+
+def ask():
+    try:
+        client.complete("hello")
+    except RuntimeError as error:
+        print(error)
+    client.close()
+    print("closed")
+
+# As if registered before the client was imported: the last to register is called first.
+atexit.unregister(background.stop)
+atexit.register(ask)
+atexit.register(background.stop)
+mesh = subprocess.Popen(
+    [sys.executable, "-c", {MESH!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+)
+client = Client(mesh.stdout.readline().strip())
+client.complete("hello")
 """

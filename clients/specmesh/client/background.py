@@ -40,6 +40,7 @@ class Background:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._clients: WeakSet[AsyncClient] = WeakSet()
+        self._has_ended = False
 
     def serves(self, client: AsyncClient) -> None:
         """Register a client, whose connections are closed at exit and before a fork."""
@@ -53,6 +54,9 @@ class Background:
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("a hook can't call its own client")
+        if self._has_ended:  # a thread that is started now never runs
+            work.close()
+            raise RuntimeError("the process is ending, so its clients can't be used any more")
         loop = self._running()
         # Made before ``work`` is handed over: an interrupt right after that must find it, to cancel
         # a request that is already on its way.
@@ -63,6 +67,25 @@ class Background:
         except BaseException:
             outcome.cancel()
             raise
+
+    def close(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work``, which closes something, unless `stop` has already closed everything."""
+        if self._has_ended:
+            work.close()
+        else:
+            self.run(work)
+
+    def abandon(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin ``work``, which closes something that nobody holds any more, without waiting.
+
+        Python collects garbage on any thread and in the middle of anything: on the loop's own
+        thread, while our lock is held, and while the process ends.
+        """
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            work.close()
+        else:
+            loop.call_soon_threadsafe(_begin, work, Future[None]())
 
     def before_fork(self) -> None:
         """Close all connections; none is opened until `after_fork_in_parent`."""
@@ -82,7 +105,8 @@ class Background:
         self._lock = threading.Lock()
 
     def stop(self) -> None:
-        """End all open calls and the thread."""
+        """End all open calls and the thread, for good."""
+        self._has_ended = True
         with self._lock:
             self._close_connections()
             if self._loop is not None and self._thread is not None:

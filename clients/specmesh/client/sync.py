@@ -115,7 +115,7 @@ class BlockingStream:
     def close(self) -> None:
         """Cancel the answer and all work behind it; does nothing after the end."""
         if self._pid == os.getpid():
-            background.run(self._stream.aclose())
+            background.close(self._stream.aclose())
 
     def __iter__(self) -> Iterator[Chunk]:
         if self._pid != os.getpid():
@@ -126,7 +126,7 @@ class BlockingStream:
                 yield chunk
         except GeneratorExit:
             if self._pid == os.getpid():
-                background.run(chunks.aclose())
+                background.abandon(chunks.aclose())
             raise
 
     def __enter__(self) -> Self:
@@ -255,7 +255,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections; streams that are still being read are cancelled."""
-        background.run(self._client.aclose())
+        background.close(self._client.aclose())
 
     def __enter__(self) -> Self:
         return self
