@@ -15,7 +15,16 @@ from itertools import count
 import grpc
 import pytest
 
-from specmesh.client import AsyncClient, Client, ClientOptions, Hooks, InvalidRequest, SpecmeshError
+from specmesh.client import (
+    AsyncClient,
+    Cancelled,
+    Client,
+    ClientOptions,
+    Hooks,
+    InvalidRequest,
+    SpecmeshError,
+    testing,
+)
 from specmesh.client.background import Background, background
 from specmesh.client.testing import FakeMesh
 
@@ -84,6 +93,39 @@ def test_leaving_the_loop_cancels_the_answer_and_ends_its_hooks(mesh):
     assert [(each.session_id, each.result, each.error) for each in ended] == [
         ("fake-1", None, None)
     ]
+
+
+def test_a_stream_that_another_thread_closes_is_over_for_its_reader(mesh, client):
+    mesh.answer(*WORDS)
+    stream = client.generate("count")
+    chunks = iter(stream)
+    next(chunks)
+    with ThreadPoolExecutor(1) as another:
+        another.submit(stream.close).result()
+    with pytest.raises(Cancelled):
+        next(chunks)
+    assert stream.text == "one "
+    assert len(mesh.requests) == 1
+
+
+def test_a_reader_that_waits_while_another_thread_closes_is_told(monkeypatch):
+    waiting, over = threading.Event(), threading.Event()
+
+    class Silent(testing._FakeGeneration):
+        def Generate(self, request, context):  # noqa: N802
+            context.add_callback(over.set)
+            waiting.set()
+            over.wait(20)
+            yield from ()
+
+    monkeypatch.setattr(testing, "_FakeGeneration", Silent)
+    with FakeMesh() as mesh, Client(mesh.address) as client, ThreadPoolExecutor(1) as another:
+        stream = client.generate("count")
+        reading = another.submit(stream.complete)
+        assert waiting.wait(20)
+        stream.close()
+        with pytest.raises(Cancelled):
+            reading.result(20)
 
 
 def test_a_stream_that_is_collected_as_garbage_on_the_loops_thread_is_cancelled(mesh, monkeypatch):

@@ -3,7 +3,7 @@
 ::
 
     SpecmeshError
-    ├── Cancelled              a server or proxy cancelled the call      CANCELLED
+    ├── Cancelled              by `close`, or by a server or proxy       CANCELLED
     ├── Unknown                a peer gave no better status              UNKNOWN
     ├── InvalidRequest         a field is wrong: ``field_violations``    INVALID_ARGUMENT
     ├── DeadlineExceeded       the caller's time ran out                 DEADLINE_EXCEEDED
@@ -90,7 +90,8 @@ def _restored(kind: type[SpecmeshError], args: tuple[object, ...]) -> SpecmeshEr
 
 
 class Cancelled(SpecmeshError):
-    """A proxy, or a server that is shutting down, cancelled the call; its caller did not."""
+    """The stream was closed before its end, or a proxy, or a server that is shutting down,
+    cancelled the call."""
 
 
 class Unknown(SpecmeshError):

@@ -54,7 +54,8 @@ class BlockingStream:
     """The chunks of one answer: iterate once with ``for chunk in stream``, or call `complete`.
 
     It has the properties of `GenerationStream`. Leaving the loop early cancels all work behind
-    it. It can be read only in the process that created it; after a fork the parent reads on.
+    it, and so does `close`, from any thread; reading on after that raises Cancelled. It can be read
+    only in the process that created it; after a fork the parent reads on.
     """
 
     def __init__(self, stream: GenerationStream) -> None:

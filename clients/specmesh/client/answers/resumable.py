@@ -29,7 +29,7 @@ from specmesh.client.connections.recovery import (
 from specmesh.client.connections.refusals import CallerMetadata
 from specmesh.client.connections.status import from_rpc_error
 from specmesh.client.connections.targets import Turns
-from specmesh.client.errors import DeadlineExceeded, SpecmeshError, Unavailable
+from specmesh.client.errors import Cancelled, DeadlineExceeded, SpecmeshError, Unavailable
 from specmesh.client.hooks import BrokenCall, Hooks
 from specmesh.client.telemetry import GenerateSpan
 from specmesh.v1 import events_pb2
@@ -84,6 +84,7 @@ class ResumableCall:
         self._call: _Call | None = None
         self._called_as: tuple[CallerMetadata, float] | None = None
         """The caller and the time left of the current call; None if none was made."""
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._has_answered = False
         self._broken: SpecmeshError | None = None
         """The error of the latest call that broke without a token."""
@@ -91,22 +92,29 @@ class ResumableCall:
     async def next_event(self) -> events_pb2.GenerationEvent:
         """Return the next event; `finished` is the last, and each resume begins with `started`.
 
-        Raises a SpecmeshError when the answer can't be continued.
+        Raises a SpecmeshError when the answer can't be continued: Cancelled once it is closed.
         """
-        while True:
+        while not self.is_closed:
             try:
                 event = await self._read()
                 self._has_answered = True
                 if self.answer.note(event):
                     self._recovery.progressed()
                     self._broken = None
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not self.is_closed or (task is not None and task.cancelling()):
+                    raise
             except SpecmeshError as error:
+                if self.is_closed:
+                    break
                 self.cancel()
                 await self._prepare_next_call(error)
                 self._target = next(self._turns)
             else:
                 if not event.HasField("heartbeat"):
                     return event
+        raise _closed_by_caller()
 
     async def end(self) -> None:
         """Wait, at most `_LAST_WORDS_S`, for the call of a complete answer to end: if cancelled
@@ -117,8 +125,20 @@ class ResumableCall:
                 async with asyncio.timeout(_LAST_WORDS_S), cut_off_is_unavailable(self._target):
                     await call.read()
 
+    @property
+    def is_closed(self) -> bool:
+        """True after `close`."""
+        return self._closed.done()
+
+    def close(self) -> None:
+        """Cancel the answer: it is not resumed, and whoever waits for its next event is told."""
+        if not self.is_closed:
+            self._closed.set_result(None)
+        self.cancel()
+
     def cancel(self) -> None:
-        """Cancel the current call, and with it all work behind it."""
+        """Cancel the current call, and with it all work behind it; the next event is asked for by
+        another call."""
         if self._call is not None:
             self._call.cancel()
             self._call = None
@@ -158,6 +178,8 @@ class ResumableCall:
         self._span.calling(target.address)
         target.readers.add(self)
         caller = await target.metadata()
+        if self.is_closed:
+            raise _closed_by_caller()
         remaining_s = self._deadline - asyncio.get_running_loop().time()
         if remaining_s <= 0:
             raise DeadlineExceeded("the deadline passed", code=grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -209,4 +231,8 @@ class ResumableCall:
             session_id=answer.session_id,
         )
         self._hooks.broke(broken)
-        await asyncio.sleep(pause_s)
+        await asyncio.wait({self._closed}, timeout=pause_s)
+
+
+def _closed_by_caller() -> Cancelled:
+    return Cancelled("the stream was closed", code=grpc.StatusCode.CANCELLED)

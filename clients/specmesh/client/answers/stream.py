@@ -35,7 +35,8 @@ class GenerationStream:
     """The chunks of one answer: iterate once with ``async for chunk in stream``, or ``await`` it.
 
     The first step of the iteration sends the request. Leaving the loop early, or cancelling its
-    task, cancels all work behind it; ``async with`` does so at the end of its block at the latest.
+    task, cancels all work behind it; ``async with`` does so at the end of its block at the latest,
+    and `aclose` at any time, from any task. Reading on after that raises Cancelled.
     Iteration raises a SpecmeshError if the answer can't be completed; the chunks received before
     stay valid and remain available in the properties and in the ``session`` of the error.
     """
@@ -44,6 +45,7 @@ class GenerationStream:
         self._targets = targets
         self._asked = asked
         self._call: ResumableCall | None = None
+        self._is_closed = False
         self._answer = _Answer(asked.saved)
         self._result: GenerationResult | None = None
 
@@ -110,8 +112,9 @@ class GenerationStream:
 
     async def aclose(self) -> None:
         """Cancel the answer and all work behind it; does nothing after the end."""
+        self._is_closed = True
         if self._call is not None:
-            self._call.cancel()
+            self._call.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -131,6 +134,8 @@ class GenerationStream:
             raise RuntimeError("a stream can be read only once")
         span = GenerateSpan(self._asked.request)
         self._call = call = ResumableCall(self._targets(), self._asked, span)
+        if self._is_closed:
+            call.close()
         error: Exception | None = None
         try:
             while True:
@@ -145,10 +150,13 @@ class GenerationStream:
                     await call.end()
                     return
         except Exception as raised:
-            error = raised
             if isinstance(raised, SpecmeshError):
                 raised.session = self.session
-            span.failed(raised)
+            if call.is_closed:
+                span.cancelled()
+            else:
+                error = raised
+                span.failed(raised)
             raise
         except (asyncio.CancelledError, GeneratorExit):
             span.cancelled()
