@@ -92,3 +92,12 @@ def test_which_replica_answered_makes_no_difference():
     other = replace(VERIFIER, instance="another")
     spans = [replace(s, node=other) if s.node == VERIFIER else s for s in one.spans]
     assert {change.lost_ms for change in difference(one, Trace.of(spans)).changes} == {0}
+
+
+def test_malformed_spans_above_each_other_end_no_analysis():
+    own = replace(client(0, 100), parent_span_id="c")
+    one, other = (replace(round_(1, 2, n), parent_span_id=f"r{3 - n}") for n in (1, 2))
+    trace = Trace.of([own, generate(2, 98), one, other])
+    assert trace.root.span_id == "c"
+    assert sum(part.ms for part in summed(trace.path)) == pytest.approx(100)
+    assert trace.breakdown().nodes

@@ -94,3 +94,11 @@ def test_one_trace_cannot_fill_it():
     take(buffer, [group("verifier", *spans)], 0.0)
     assert names(buffer.flush(1.0)) == [["s"] * 3]
     assert buffer.num_dropped == 2
+
+
+def test_memory_is_bounded_also_while_nobody_takes_traces_from_it():
+    buffer = TraceBuffer(KeepAll(), BufferLimits(max_spans=2))
+    for number in range(1, 8):
+        take(buffer, [group("verifier", make_span(number, f"{number}"))], float(number))
+    assert buffer.num_dropped == 3
+    assert names(buffer.flush(9.0)) == [["1"], ["2"], ["3"], ["4"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -108,10 +108,28 @@ def by_trace(spans: Iterable[Span]) -> list[list[Span]]:
 
 
 def root_of(spans: Sequence[Span]) -> Span:
-    """Return the longest span without a known parent; if spans were lost there may be several."""
+    """Return the longest span without a known parent; if spans were lost there may be several.
+    Malformed spans may be each other's parents: if all have one, the longest of all counts."""
     known = {span.span_id for span in spans}
-    roots = [span for span in spans if span.parent_span_id not in known]
+    roots = [span for span in spans if span.parent_span_id not in known] or spans
     return max(roots, key=lambda span: span.duration_ms)
+
+
+def without_cycles(spans: Sequence[Span]) -> list[Span]:
+    """Return ``spans`` with one span of each cycle, which malformed spans may form, as a root."""
+    parents = {span.span_id: span.parent_span_id for span in spans}
+    seen: set[str] = set()
+    roots: set[str] = set()
+    for span in spans:
+        path: set[str] = set()
+        at = span.span_id
+        while at in parents and at not in seen:
+            seen.add(at)
+            path.add(at)
+            at = parents[at]
+        if at in path:
+            roots.add(at)
+    return [replace(span, parent_span_id="") if span.span_id in roots else span for span in spans]
 
 
 def servers_of(spans: Iterable[Span]) -> Mapping[str, Sequence[Span]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 
 from specmesh.serving import conventions as names
 from specmesh.traces.analysis.completeness import gaps
@@ -110,4 +111,4 @@ def _reason(root: Span, answered: Span) -> str:
 
 
 def _count(number: float | None) -> int | None:
-    return None if number is None else int(number)
+    return int(number) if number is not None and isfinite(number) else None

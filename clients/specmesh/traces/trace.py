@@ -12,7 +12,7 @@ from specmesh.traces.analysis.completeness import Gap, MissingSpan, gaps, mended
 from specmesh.traces.analysis.critical_path import Segment, critical_path
 from specmesh.traces.analysis.path_parts import Stretch, stretches
 from specmesh.traces.analysis.verdicts import answering, ended_with_the_first
-from specmesh.traces.spans import Span, root_of
+from specmesh.traces.spans import Span, root_of, without_cycles
 from specmesh.traces.summary import TraceSummary, summarise
 
 
@@ -33,7 +33,7 @@ class Trace:
     @classmethod
     def of(cls, spans: Sequence[Span]) -> Trace:
         """Make the trace of ``spans`` as recorded, at least one."""
-        by_one_clock, corrections = corrected(ended_with_the_first(spans))
+        by_one_clock, corrections = corrected(ended_with_the_first(without_cycles(spans)))
         by_one_clock = answering(by_one_clock)
         found = gaps(by_one_clock)
         whole = mended(by_one_clock, found)

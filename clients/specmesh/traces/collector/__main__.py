@@ -9,7 +9,7 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
 
@@ -45,14 +45,20 @@ async def collect(settings: CollectorSettings) -> int:
         storing = Storing(buffer, writer)
         async with _receiving(settings, storing.take):
             writing = asyncio.create_task(storing.run())
+            # Without it, spans would be received and never stored.
+            writing.add_done_callback(lambda _: stop.set())
             await stop.wait()
     except (StoreError, OSError, UnusableFile) as error:
         log.error("cannot start", extra={"reason": str(error)})
         return 1
     writing.cancel()
-    with suppress(asyncio.CancelledError):
+    try:
         await writing
-    writer.close()
+    except asyncio.CancelledError:
+        writer.close()
+    except Exception:
+        log.exception("cannot store traces any more")
+        return 1
     log.info("stopped")
     return 0
 

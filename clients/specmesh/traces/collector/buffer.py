@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from specmesh.traces.collector.arrival import ArrivedSpan
 from specmesh.traces.collector.sampling import Sampler
 
+_OVERFLOW = 2
+"""Multiple of ``max_spans`` that bounds the buffer also while nobody takes traces from it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferLimits:
@@ -24,7 +27,8 @@ class BufferLimits:
     patience_s: float = 30.0
     """Longest pause between two spans of a trace without a root."""
     max_spans: int = 200_000
-    """Most spans in the buffer; above this, the trace that has waited longest leaves early."""
+    """Most spans in the buffer; above this, the trace that has waited longest leaves early. Spans
+    that arrive faster than traces can leave are dropped above twice as many."""
     max_spans_of_trace: int = 50_000
     """Most spans of one trace; further ones are dropped."""
     num_remembered: int = 100_000
@@ -42,7 +46,7 @@ class TraceBuffer:
 
     def __init__(self, sampler: Sampler, limits: BufferLimits) -> None:
         self.num_dropped = 0
-        """Number of spans dropped because their trace was too large."""
+        """Number of spans dropped because their trace, or the whole buffer, was too large."""
         self._sampler = sampler
         self._limits = limits
         # Both are in the order in which their last span arrived.
@@ -56,6 +60,9 @@ class TraceBuffer:
         for each in arrived:
             kept = self._decisions.get(each.trace_id)
             if kept is False:
+                continue
+            if self._num_spans >= _OVERFLOW * self._limits.max_spans:
+                self.num_dropped += 1
                 continue
             traces = self._kept if kept else self._undecided
             trace = traces.setdefault(each.trace_id, _Trace())

@@ -59,17 +59,17 @@ class Storing:
         if self._buffer.num_dropped > self._num_dropped:
             num_new = self._buffer.num_dropped - self._num_dropped
             self._num_dropped = self._buffer.num_dropped
-            log.warning("spans dropped", extra={"count": num_new, "reason": "trace too large"})
+            log.warning("spans dropped", extra={"count": num_new, "reason": "too many at once"})
 
     async def _on_thread(self, work: Callable[..., None], *arguments: object) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def _write_now(self, traces: Sequence[Sequence[ArrivedSpan]]) -> None:
+        stored = [trace for trace in map(_stored, traces) if trace is not None]
         try:
-            stored = [StoredTrace.of(put_together(spans)) for spans in traces]
             num_left_out = self._writer.add(stored)
-        except StoreError as error:
-            log.exception("traces lost", extra={"count": len(traces), "reason": str(error)})
+        except Exception as error:  # the next ones may be stored again
+            log.exception("traces lost", extra={"count": len(stored), "reason": str(error)})
             return
         if num_left_out:
             log.warning("traces skipped", extra={"count": num_left_out})
@@ -79,3 +79,13 @@ class Storing:
             self._writer.tidy()
         except StoreError:
             log.exception("cannot tidy the store")
+
+
+def _stored(spans: Sequence[ArrivedSpan]) -> StoredTrace | None:
+    """Return the stored form of a trace; None, with a line in the log, if it has none. Anybody can
+    send spans, and no trace may cost the others."""
+    try:
+        return StoredTrace.of(put_together(spans))
+    except Exception:
+        log.exception("trace dropped", extra={"trace_id": spans[0].trace_id.hex()})
+        return None

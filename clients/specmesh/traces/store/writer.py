@@ -18,6 +18,7 @@ from specmesh.traces.store.schema import SUMMARY_COLUMNS, StoreError, open_to_wr
 from specmesh.traces.summary import TraceSummary, summarise
 
 _DELETED_AT_ONCE = 32
+_MAX_INTEGER = 2**63 - 1
 _VACUUM_ABOVE = 0.25
 """Share of free pages above which they are returned to the disk."""
 
@@ -157,7 +158,8 @@ class StoreWriter:
     def _log_is_short(self) -> bool:
         """Write the log to the database; return False if a reader still needs so much of it that
         another batch would not fit."""
-        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        with self._complaining():
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         log = Path(f"{self._path}-wal")
         size = log.stat().st_size if log.exists() else 0
         return size <= self._limits.log_bytes // 2
@@ -169,10 +171,11 @@ class StoreWriter:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # SQLite itself ends some that fail
+                    self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
 
     @contextmanager
     def _complaining(self) -> Iterator[None]:
@@ -182,9 +185,15 @@ class StoreWriter:
             raise StoreError(f"cannot store traces in {self._path}: {error}") from error
 
     def _number(self, pragma: str) -> int:
-        return int(self._connection.execute(f"PRAGMA {pragma}").fetchone()[0])
+        with self._complaining():
+            return int(self._connection.execute(f"PRAGMA {pragma}").fetchone()[0])
 
 
 def _row(summary: TraceSummary) -> tuple[object, ...]:
     *others, nodes = astuple(summary)
-    return (*others, "".join(f"\n{node}" for node in nodes) + "\n")
+    return (*map(_storable, others), "".join(f"\n{node}" for node in nodes) + "\n")
+
+
+def _storable(value: object) -> object:
+    """Return ``value``; of an integer that exceeds SQLite's, which spans may have, the nearest."""
+    return max(-_MAX_INTEGER, min(value, _MAX_INTEGER)) if isinstance(value, int) else value

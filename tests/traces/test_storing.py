@@ -1,0 +1,103 @@
+"""What arrives is stored, whatever else arrives with it, or the collector ends."""
+
+import asyncio
+import logging
+import sqlite3
+from dataclasses import replace
+
+import pytest
+from tests.traces.otlp import answer, group, make_span
+
+from specmesh.traces.collector.__main__ import collect
+from specmesh.traces.collector.arrival import arrivals
+from specmesh.traces.collector.buffer import BufferLimits, TraceBuffer
+from specmesh.traces.collector.sampling import KeepAll
+from specmesh.traces.collector.settings import CollectorSettings
+from specmesh.traces.collector.storing import Storing
+from specmesh.traces.store.limits import StoreLimits
+from specmesh.traces.store.query import Query
+from specmesh.traces.store.reader import StoreReader
+from specmesh.traces.store.schema import StoreError
+from specmesh.traces.store.writer import StoredTrace, StoreWriter
+
+
+class Full:
+    """A connection of SQLite to a disk that is full while ``statement`` is carried out."""
+
+    def __init__(self, connection, statement):
+        self.connection = connection
+        self.statement = statement
+
+    def execute(self, sql, *values):
+        if self.statement in sql:
+            raise sqlite3.OperationalError("database or disk is full")
+        return self.connection.execute(sql, *values)
+
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "traces.sqlite"
+
+
+@pytest.fixture
+def buffer():
+    return TraceBuffer(KeepAll(), BufferLimits())
+
+
+async def write_the_rest(storing):
+    running = asyncio.create_task(storing.run())
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def ids(path):
+    with StoreReader(path) as reader:
+        return {int(each.trace_id, 16) for each in reader.select(Query())}
+
+
+def test_a_trace_without_a_stored_form_is_dropped_alone(path, buffer, caplog):
+    broken = replace(next(arrivals(answer(2))), span=b"\xff")
+    buffer.take([*arrivals(answer(1)), broken, *arrivals(answer(3))], 0.0)
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(write_the_rest(Storing(buffer, StoreWriter(path, StoreLimits()))))
+    assert ids(path) == {1, 3}
+    assert [each.message for each in caplog.records] == ["trace dropped"]
+
+
+@pytest.mark.parametrize("statement", ["wal_checkpoint", "page_count", "INSERT", "COMMIT"])
+def test_a_full_disk_is_an_error_of_the_store_until_it_has_room(path, statement):
+    writer = StoreWriter(path, StoreLimits())
+    traces = [StoredTrace.of(answer(1))]
+    connection = writer._connection
+    writer._connection = Full(connection, statement)
+    with pytest.raises(StoreError, match="disk is full"):
+        writer.add(traces)
+    writer._connection = connection
+    assert writer.add(traces) == 0
+    assert ids(path) == {1}
+
+
+def test_spans_that_are_each_others_parents_and_numbers_without_end_are_stored(path):
+    own, one, other = (make_span(number, "x") for number in (1, 2, 2))
+    own.parent_span_id = own.span_id
+    own.start_time_unix_nano = own.end_time_unix_nano = 2**64 - 1
+    one.parent_span_id, other.parent_span_id = other.span_id, one.span_id
+    endless = make_span(3, "x", gen_ai__usage__output_tokens=float("inf"))
+    most = make_span(4, "x", gen_ai__usage__output_tokens=2**63 - 1)
+    groups = [[group("v", *spans)] for spans in ([own], [one, other], [endless], [most])]
+    assert StoreWriter(path, StoreLimits()).add(list(map(StoredTrace.of, groups))) == 0
+    assert ids(path) == {1, 2, 3, 4}
+
+
+def test_the_collector_ends_with_the_task_that_stores(path, monkeypatch, caplog):
+    async def broken(_):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(Storing, "run", broken)
+    settings = CollectorSettings(store=path, grpc_port=0, http_port=0)
+    assert asyncio.run(asyncio.wait_for(collect(settings), 20)) == 1
+    assert "cannot store traces any more" in caplog.messages
