@@ -96,6 +96,16 @@ def test_one_trace_cannot_fill_it():
     assert buffer.num_dropped == 2
 
 
+def test_the_root_of_a_trace_that_is_too_large_is_not_among_what_is_dropped():
+    keep = Keep(1)
+    buffer = TraceBuffer(keep, BufferLimits(max_spans_of_trace=3, settle_s=0.0))
+    spans = [make_span(1, "s", parent=b"p" * 8) for _ in range(4)]
+    orchestrator, _ = answer(1, failed=True)
+    take(buffer, [group("verifier", *spans), orchestrator], 0.0)
+    assert keep.asked == [(1, f"{ANSWER} dsi", True)]
+    assert names(buffer.due(0.0)) == [["s", "s", "s", ANSWER]]
+
+
 def test_memory_is_bounded_also_while_nobody_takes_traces_from_it():
     buffer = TraceBuffer(KeepAll(), BufferLimits(max_spans=2))
     for number in range(1, 8):

@@ -30,7 +30,7 @@ class BufferLimits:
     """Most spans in the buffer; above this, the trace that has waited longest leaves early. Spans
     that arrive faster than traces can leave are dropped above twice as many."""
     max_spans_of_trace: int = 50_000
-    """Most spans of one trace; further ones are dropped."""
+    """Most spans of one trace besides its root; further ones are dropped."""
     num_remembered: int = 100_000
     """Number of past decisions that are remembered for late spans."""
 
@@ -68,12 +68,14 @@ class TraceBuffer:
             trace = traces.setdefault(each.trace_id, _Trace())
             traces.move_to_end(each.trace_id)
             trace.last_s = now_s
-            if len(trace.spans) >= self._limits.max_spans_of_trace:
+            # It comes last, when a large trace is full, and the decision and the summary are by it.
+            decides = kept is None and each.is_root
+            if len(trace.spans) >= self._limits.max_spans_of_trace and not decides:
                 self.num_dropped += 1
                 continue
             trace.spans.append(each)
             self._num_spans += 1
-            if kept is None and each.is_root:
+            if decides:
                 self._decide(each.trace_id, each, now_s)
 
     def due(self, now_s: float) -> Iterator[Sequence[ArrivedSpan]]:
