@@ -29,10 +29,12 @@ from specmesh.load.transports.transport import RequestFailed
 from specmesh.load.workload.plan import Workload
 
 STANDARD_OUTPUT = Path("-")
+_INTERRUPTED = "INTERRUPTED"
 _STATUSES = {
     "UNAVAILABLE": ExitStatus.UNAVAILABLE,
     "CONNECTION": ExitStatus.UNAVAILABLE,
     NO_STRATEGIES: ExitStatus.USAGE,
+    _INTERRUPTED: ExitStatus.INTERRUPTED,
 }
 
 
@@ -50,25 +52,35 @@ class RunSession:
         self._fleet: Fleet | None = None
 
     async def run(self, plan: RunPlan, title: str) -> FinishedRun:
-        """Run ``plan`` with a live view; the first Ctrl-C ends it early, with its result."""
+        """Run ``plan`` with a live view; the first Ctrl-C ends it early, with its result.
+
+        Raises RequestFailed also if nothing has been sent by then.
+        """
         loop = asyncio.get_running_loop()
         signals = (signal.SIGINT, signal.SIGTERM)
 
         def stop() -> None:
             self.stopped = True
-            if self._fleet is not None:
+            if self._fleet is None:
+                running.cancel()
+            else:
                 self._fleet.stop()
             for each in signals:
                 loop.remove_signal_handler(each)
 
-        def made(fleet: Fleet) -> None:
+        def sending(fleet: Fleet) -> None:
             self._fleet = fleet
 
-        for each in signals:
-            loop.add_signal_handler(each, stop)
         try:
             with LiveView(self.console, title, plan.workload.extent) as view:
-                return await conduct(plan, view.heard, made)
+                running = asyncio.create_task(conduct(plan, view.heard, sending))
+                for each in signals:
+                    loop.add_signal_handler(each, stop)
+                return await running
+        except asyncio.CancelledError:
+            if not self.stopped:
+                raise
+            raise RequestFailed(_INTERRUPTED, "interrupted before anything was sent") from None
         finally:
             self._fleet = None
             for each in signals:

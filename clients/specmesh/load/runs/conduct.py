@@ -47,9 +47,10 @@ class FinishedRun:
 async def conduct(
     plan: RunPlan,
     listener: Listener = lambda number, progress: None,  # noqa: ARG005
-    fleet_made: Callable[[Fleet], None] = lambda fleet: None,  # noqa: ARG005
+    sending: Callable[[Fleet], None] = lambda fleet: None,  # noqa: ARG005
 ) -> FinishedRun:
-    """Run ``plan``. ``fleet_made`` is called with the fleet, which can be stopped early.
+    """Run ``plan``. ``sending`` is called with the fleet once it sends. From then on it can be
+    stopped early, with its result.
 
     Raises RequestFailed if the server can't be reached or does not know strategies of the plan, and
     CannotScrape if an address of ``metrics`` does not answer.
@@ -59,10 +60,10 @@ async def conduct(
     plan = await _for_server(plan)
     workload = plan.workload
     fleet = Fleet(workload, plan.door, plan.processes, traced=plan.num_slowest > 0)
-    fleet_made(fleet)
     watching: list[asyncio.Task[None]] = []
 
     def started(epoch_s: float) -> None:
+        sending(fleet)
         if plan.metrics:
             watching.append(asyncio.create_task(watch.run(monotonic_since(epoch_s))))
 
