@@ -53,8 +53,6 @@ def run(
         session.write(RunReport(setting=session.setting(done.plan), result=done.result))
         if csv is not None:
             write_csv(csv, done.plan.workload, done.seen.observations)
-        if session.stopped:
-            return ExitStatus.INTERRUPTED
-        return ExitStatus.OK if done.result.counts.answered else ExitStatus.FAILED
+        return session.status(ExitStatus.OK if done.result.counts.answered else ExitStatus.FAILED)
 
     carry_out(work)

@@ -11,7 +11,7 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.inapplicable import refuse_inapplicable
 from specmesh.load.commands.options import LoadOptions
-from specmesh.load.commands.session import RunSession, carry_out
+from specmesh.load.commands.session import RunSession, carry_out, in_words
 from specmesh.load.commands.sweep import point
 from specmesh.load.results.report import Point, RunSetting, SearchReport
 from specmesh.load.results.tables import show_points
@@ -59,15 +59,16 @@ def search(
     async def work() -> int:
         points: list[Point] = []
         setting: RunSetting | None = None
-        while (rate := bisection.next_rate) is not None and not session.stopped:
-            arrivals = plan_of(asked, rate).workload.arrivals
-            at_rate = replace(plan.workload, arrivals=arrivals)
-            done = await session.run(replace(plan, workload=at_rate), f"{rate:.3g}/s")
-            setting = setting or session.setting(done.plan)
-            if session.stopped:
-                break
-            points.append(point(rate, {}, session.setting(done.plan), done.result, share))
-            bisection.tried(rate, met=bool(points[-1].meets))
+        with session.adding_to(points):
+            while (rate := bisection.next_rate) is not None and not session.stopped:
+                arrivals = plan_of(asked, rate).workload.arrivals
+                at_rate = replace(plan.workload, arrivals=arrivals)
+                done = await session.run(replace(plan, workload=at_rate), f"{rate:.3g}/s")
+                setting = setting or session.setting(done.plan)
+                if session.stopped:
+                    break
+                points.append(point(rate, {}, session.setting(done.plan), done.result, share))
+                bisection.tried(rate, met=bool(points[-1].meets))
         assert setting is not None, "a search tries at least one rate"
         points.sort(key=lambda each: each.rate)
         return _conclude(session, setting, points, bisection, share)
@@ -92,11 +93,10 @@ def _conclude(
             highest_rate=bisection.highest_met,
             lowest_missed_rate=bisection.lowest_missed,
             points=points,
+            failure=in_words(session.failure),
         )
     )
-    if session.stopped:
-        return ExitStatus.INTERRUPTED
-    return ExitStatus.OK if bisection.highest_met is not None else ExitStatus.FAILED
+    return session.status(ExitStatus.FAILED if bisection.highest_met is None else ExitStatus.OK)
 
 
 def _say(session: RunSession, bisection: Bisection, share: float) -> None:

@@ -7,7 +7,8 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from specmesh.load.generators.fleet import Fleet
 from specmesh.load.html.contents import page
 from specmesh.load.html.document import write_page
 from specmesh.load.results.machine import machine, versions
-from specmesh.load.results.report import RunReport, RunSetting, SearchReport, SweepReport
+from specmesh.load.results.report import Point, RunReport, RunSetting, SearchReport, SweepReport
 from specmesh.load.runs.conduct import NO_STRATEGIES, FinishedRun, RunPlan, conduct
 from specmesh.load.runs.live import LiveView
 from specmesh.load.runs.servers import CannotScrape
@@ -39,7 +40,8 @@ _STATUSES = {
 
 
 class RunSession:
-    """The consecutive runs of a command. ``stopped`` is set once the user has ended them."""
+    """The consecutive runs of a command. ``stopped`` is set once the user has ended them, and
+    ``failure`` once one could not be made, as when the server is gone."""
 
     def __init__(self, results: ResultOptions) -> None:
         json_file, html_file = results.json_, results.html
@@ -49,6 +51,7 @@ class RunSession:
         self._html_file = html_file
         self.console = Console(stderr=json_file == STANDARD_OUTPUT, highlight=False)
         self.stopped = False
+        self.failure: RequestFailed | CannotScrape | None = None
         self._fleet: Fleet | None = None
 
     async def run(self, plan: RunPlan, title: str) -> FinishedRun:
@@ -86,6 +89,24 @@ class RunSession:
             for each in signals:
                 loop.remove_signal_handler(each)
 
+    @contextmanager
+    def adding_to(self, points: Sequence[Point]) -> Iterator[None]:
+        """End the block at a run that can't be made, unless it is the first: the ``points`` so far
+        are still to be reported."""
+        try:
+            yield
+        except (RequestFailed, CannotScrape) as failure:
+            if not points:
+                raise
+            if not self.stopped:
+                self.failure = failure
+
+    def status(self, found: ExitStatus) -> ExitStatus:
+        """Return the status of a command whose runs came to ``found``. Raises ``failure``."""
+        if self.failure is not None:
+            raise self.failure
+        return ExitStatus.INTERRUPTED if self.stopped else found
+
     def setting(self, plan: RunPlan) -> RunSetting:
         """Return the settings that the report lists for a run of ``plan``.
 
@@ -122,6 +143,13 @@ def check_writable(file: Path | None, option: str) -> None:
         raise typer.BadParameter(f"the folder {file.parent} does not exist", param_hint=option)
 
 
+def in_words(failure: Exception | None) -> str:
+    """Return a failure as people and reports are told it; empty for none."""
+    if isinstance(failure, RequestFailed):
+        return f"{failure} [{failure.reason}]"
+    return "" if failure is None else str(failure)
+
+
 def carry_out(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
     """Run the coroutine of a command, and exit with its status.
 
@@ -130,7 +158,7 @@ def carry_out(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
     try:
         status = asyncio.run(work())
     except RequestFailed as failure:
-        typer.echo(f"specmesh: {failure} [{failure.reason}]", err=True)
+        typer.echo(f"specmesh: {in_words(failure)}", err=True)
         status = _STATUSES.get(failure.reason, ExitStatus.FAILED)
     except (CannotScrape, OSError) as error:
         typer.echo(f"specmesh: {error}", err=True)

@@ -14,7 +14,7 @@ from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.inapplicable import refuse_inapplicable
 from specmesh.load.commands.options import LoadOptions
 from specmesh.load.commands.parsing import parsed_by
-from specmesh.load.commands.session import RunSession, carry_out
+from specmesh.load.commands.session import RunSession, carry_out, in_words
 from specmesh.load.results.report import Point, Result, RunSetting, SweepReport
 from specmesh.load.results.saturation import saturated
 from specmesh.load.results.tables import show_points
@@ -70,19 +70,22 @@ def sweep(
 
     async def work() -> int:
         points: list[Point] = []
-        for changed, plan in plans:
-            for rate in rates:
-                at_rate = replace(plan.workload, arrivals=plan_of(asked, rate).workload.arrivals)
-                title = " ".join((f"{rate:g}/s", *map("=".join, changed.items())))
-                done = await session.run(replace(plan, workload=at_rate), title)
-                points.append(point(rate, changed, session.setting(done.plan), done.result))
-                if session.stopped or points[-1].saturated:
+        with session.adding_to(points):
+            for changed, plan in plans:
+                for rate in rates:
+                    arrivals = plan_of(asked, rate).workload.arrivals
+                    at_rate = replace(plan.workload, arrivals=arrivals)
+                    title = " ".join((f"{rate:g}/s", *map("=".join, changed.items())))
+                    done = await session.run(replace(plan, workload=at_rate), title)
+                    points.append(point(rate, changed, session.setting(done.plan), done.result))
+                    if session.stopped or points[-1].saturated:
+                        break
+                if session.stopped:
                     break
-            if session.stopped:
-                break
         show_points(session.console, points)
-        session.write(SweepReport(setting=points[0].setting, points=points))
-        return ExitStatus.INTERRUPTED if session.stopped else ExitStatus.OK
+        failure = in_words(session.failure)
+        session.write(SweepReport(setting=points[0].setting, points=points, failure=failure))
+        return session.status(ExitStatus.OK)
 
     carry_out(work)
 

@@ -121,10 +121,11 @@ def _of_points(reports: Sequence[tuple[str, Read]]) -> dict[str, Any]:
 
 
 def _points_verdict(name: str, report: Read) -> list[verdict.Sentence]:
+    failure = verdict.of_failure(report.get("failure", ""), name)
     if report["kind"] == "search":
-        return verdict.of_search(report, name)
+        return [*verdict.of_search(report, name), *failure]
     groups = [_group(name, point["changed"]) for point in report["points"]]
-    return verdict.of_sweep(report["points"], groups)
+    return [*verdict.of_sweep(report["points"], groups), *failure]
 
 
 def _group(name: str, changed: Mapping[str, str]) -> str:

@@ -66,6 +66,12 @@ def of_search(report: Read, name: str = "") -> list[Sentence]:
     return [_sentence(Tone.MAIN, f"{prefix}{text} ({objectives})."), *_generators(report["points"])]
 
 
+def of_failure(failure: str, name: str = "") -> list[Sentence]:
+    """Return what ended a sweep or a search early; empty for none and in reports of old."""
+    prefix = f"{name}: " if name else ""
+    return [_sentence(Tone.WARNING, f"{prefix}ended early: {failure}")] if failure else []
+
+
 def of_comparison(
     differences: Sequence[Read], others: Sequence[str], reports: Sequence[tuple[str, Read]]
 ) -> list[Sentence]:

@@ -267,6 +267,8 @@ class SweepReport:
     kind: str = "sweep"
     setting: RunSetting
     points: Sequence[Point]
+    failure: str = ""
+    """Why a run could not be made, which ended the sweep; empty if none failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,3 +284,5 @@ class SearchReport:
     highest_rate: float | None
     lowest_missed_rate: float | None
     points: Sequence[Point]
+    failure: str = ""
+    """Why a run could not be made, which ended the search; empty if none failed."""
