@@ -1,7 +1,7 @@
 """What is made of observations: counts, latencies, goodput, the generator's own part."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from random import Random
 
 import pytest
@@ -141,6 +141,13 @@ def test_a_run_that_an_amount_ended_lasts_until_its_last_answer():
     load = workload(arrivals=ConstantArrivals(10.0), extent=RunLength(max_conversations=20))
     found = result(STEADY[:20], load)
     assert found.measured_until_s == pytest.approx(1.9 + 0.5)
+
+
+@pytest.mark.parametrize(("num_sent", "until_s"), [(140, 12.0), (70, 6.9 + 0.5)])
+def test_a_run_that_is_interrupted_is_measured_until_then_without_its_cool_down(num_sent, until_s):
+    found = summarise(LOAD, replace(seen(STEADY[:num_sent]), interrupted=True), None)
+    assert found.measured_until_s == pytest.approx(until_s)
+    assert found.throughput.offered_per_s == pytest.approx(10.0, rel=0.1)
 
 
 def test_the_slowest_and_the_failed_are_named():

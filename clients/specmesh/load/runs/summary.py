@@ -79,12 +79,15 @@ def summarise(
 
 def measured_time(workload: Workload, seen: FleetSeen) -> tuple[float, float]:
     """Return the beginning and the end of the measured time. The end is the configured one, or, if
-    a number of requests or a trace ended the run, the end of the last request."""
+    a number of requests, a trace or the user ended the run before it, the end of the last request.
+    """
     extent = workload.extent
-    last_s = max((each.ended_s for each in seen.observations), default=extent.warm_up_s)
+    from_s = extent.warm_up_s
+    until_s = float("inf") if extent.duration_s is None else from_s + extent.duration_s
     if extent.duration_s is None or seen.interrupted:
-        return extent.warm_up_s, max(last_s, extent.warm_up_s + 1e-9)
-    return extent.warm_up_s, extent.warm_up_s + extent.duration_s
+        last_s = max((each.ended_s for each in seen.observations), default=from_s)
+        until_s = min(until_s, max(last_s, from_s + 1e-9))
+    return from_s, until_s
 
 
 def _answered(observations: Sequence[Observation]) -> list[Observation]:
