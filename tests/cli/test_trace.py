@@ -101,6 +101,19 @@ def test_show_divides_the_time_of_an_answer():
         assert heading in text
 
 
+def test_names_of_spans_and_processes_are_shown_as_they_are(tmp_path):
+    file = tmp_path / "odd.jsonl"
+    for number in (1, 2):
+        span = make_span(number << 124, "x/[bold]", duration_ms=number * 1000)
+        file.write_text(f"{to_line([group('[/node]', span)])}\n")
+        said("import", file)
+    assert "[bold]  " in said("list", "--internal")
+    for command in (("show", "1"), ("stats",)):
+        assert "[/node]  " in said(*command)
+        assert "x/[bold]  " in said(*command)
+    assert "[/node]  " in said("diff", "1", "2")
+
+
 def test_words_stand_for_ids():
     assert told("show", "slowest")["summary"]["trace_id"] == SAMPLE
     assert told("show", "last")["summary"]["trace_id"][:2] in {"aa", "bb"}

@@ -51,10 +51,10 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_the_run_is(monkeypa
             assert time.monotonic() < deadline
             time.sleep(0.005)
 
-    with LiveView(shown, "2/s strategy=dsi", TIMED, said) as view:
-        comes("2/s strategy=dsi: connecting")  # no worker has told anything yet
+    with LiveView(shown, "2/s stop=[/dsi]", TIMED, said) as view:
+        comes("2/s stop=[/dsi]: connecting")  # no worker has told anything yet
         view.heard(0, WorkerProgress(6.0, 0.1, num_ended=4, num_under_way=3))
-        comes("2/s strategy=dsi: 6 of 40 s; 3 under way, 4 ended, 0 failed")
+        comes("2/s stop=[/dsi]: 6 of 40 s; 3 under way, 4 ended, 0 failed")
     assert shown.file.getvalue() == ""
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.load.conftest import seen, workload
+from tests.load.conftest import observed, seen, workload
 from tests.load.reports import mixed_run
 from typer.testing import CliRunner
 
@@ -21,6 +21,7 @@ from specmesh.load.generators import fleet
 from specmesh.load.runs.conduct import FinishedRun, RunPlan
 from specmesh.load.runs.servers import CannotScrape
 from specmesh.load.transports.mesh_transport import MeshDoor
+from specmesh.load.transports.observation import RequestOutcome
 from specmesh.load.transports.transport import RequestFailed
 from specmesh.load.workload.conversations import Conversation, Listed, Turn
 
@@ -105,3 +106,60 @@ def test_a_server_that_was_never_there_is_reported_as_such_alone(monkeypatch, tm
     done = CliRunner().invoke(app, [*SEARCH, "--json", str(file)])
     assert (done.exit_code, done.stdout) == (3, "")
     assert not file.exists()
+
+
+HALF = "\ud83d"
+"""Half a character, as JSON may have it."""
+
+
+def run_with(monkeypatch, *arguments, reason="OVERLOADED", meanwhile=lambda: None):
+    """The command of a run that ends at once, as far as it could be begun."""
+
+    async def conduct(plan, *_):
+        meanwhile()
+        failed = observed(0.0, outcome=RequestOutcome.FAILED, reason=f"{reason} {HALF}")
+        return FinishedRun(plan, seen([failed, observed(0.0)]), mixed_run(reason))
+
+    monkeypatch.setattr(sessions, "conduct", conduct)
+    environment = {"COLUMNS": "200"}
+    return CliRunner(env=environment).invoke(app, ["run", "--rate", "1", *map(str, arguments)])
+
+
+def test_a_run_is_written_and_shown_whatever_a_server_calls_its_failures(monkeypatch, tmp_path):
+    json_file, csv_file = tmp_path / "run.json", tmp_path / "run.csv"
+    files = ("--json", json_file, "--csv", csv_file)
+    done = run_with(monkeypatch, *files, reason="[/INST] bad")
+    assert done.exit_code == 0, done.output
+    assert "[/INST] bad" in done.stdout
+    assert list(json.loads(json_file.read_text())["result"]["errors"]) == ["[/INST] bad"]
+    assert "[/INST] bad \\ud83d" in csv_file.read_text()
+
+
+def test_a_file_that_cannot_be_written_costs_neither_the_others_nor_what_is_shown(
+    monkeypatch, tmp_path
+):
+    json_file, html, csv_file = (tmp_path / f"run.{kind}" for kind in ("json", "html", "csv"))
+    files = ("--json", json_file, "--html", html, "--csv", csv_file)
+    done = run_with(monkeypatch, *files, meanwhile=json_file.mkdir)
+    assert done.exit_code == 1
+    assert done.stderr == f"specmesh: [Errno 21] Is a directory: '{json_file}'\n"
+    assert html.stat().st_size > 0
+    assert csv_file.stat().st_size > 0
+    assert "answered" in done.stdout
+
+
+@pytest.mark.parametrize("option", ["--json", "--html", "--csv"])
+def test_a_folder_or_a_file_that_may_not_be_written_is_refused_before_a_run(
+    monkeypatch, tmp_path, option
+):
+    def begun():
+        raise AssertionError("it has begun")
+
+    done = run_with(monkeypatch, option, tmp_path, meanwhile=begun)
+    assert done.exit_code == 2
+    assert "is a folder" in done.stderr
+    monkeypatch.setattr(os, "access", lambda file, _: file != tmp_path)
+    done = run_with(monkeypatch, option, tmp_path / "new", meanwhile=begun)
+    assert done.exit_code == 2
+    assert "can't be written" in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -6,11 +6,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 from tests.load.conftest import observed, seen, workload
-from tests.load.reports import point
+from tests.load.reports import mixed_run, point
 
 from specmesh.load.generators.fleet import Busy
 from specmesh.load.results.objectives import Objectives
-from specmesh.load.results.tables import show_points
+from specmesh.load.results.tables import show_points, show_result
 from specmesh.load.runs.summary import summarise
 from specmesh.load.workload.plan import RunLength
 
@@ -64,3 +64,24 @@ def test_a_table_of_rates_fits_into_80_columns_with_every_number_whole(rate):
             *(latency.e2e_ms.p50, latency.e2e_ms.p99),
         )
     ]
+
+
+NAME = "[/INST] bad"
+
+
+def test_names_of_servers_and_users_are_shown_as_they_are():
+    made = mixed_run(NAME)
+    result = replace(
+        made,
+        variations=[replace(each, name=NAME) for each in made.variations],
+        servers=[replace(each, role=NAME, address="[bold]") for each in made.servers],
+    )
+    console = Console(file=StringIO(), width=200)
+    show_result(console, result)
+    shown = " ".join(console.file.getvalue().split())
+    for part in (f"5 {NAME}", f"{NAME}: ", f"{NAME} [bold]", f"ms {NAME} specmesh trace show"):
+        assert part in shown
+    swept = replace(point(5.0, stop=NAME), saturated=f"9% failed, most with {NAME}")
+    lines = printed([swept])
+    assert f"stop={NAME}" in lines
+    assert f"at 5/s 9% failed, most with {NAME}" in lines

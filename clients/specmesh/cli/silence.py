@@ -32,7 +32,7 @@ def lines(line: Callable[[float], str], console: Console) -> Iterator[None]:
         pause_s = min(SECONDS_BETWEEN_LINES, max(1.0, SECONDS_BETWEEN_LINES - silent_s))
         while not ended.wait(pause_s):
             pause_s, _last_line_s = SECONDS_BETWEEN_LINES, time.monotonic()
-            console.print(line(_last_line_s - began), highlight=False, soft_wrap=True)
+            console.print(line(_last_line_s - began), markup=False, highlight=False, soft_wrap=True)
 
     thread = threading.Thread(target=tell, name="progress", daemon=True)
     thread.start()

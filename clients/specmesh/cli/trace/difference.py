@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from specmesh.cli.tables import make_table
 from specmesh.cli.trace.opening import load, opened
@@ -58,5 +59,5 @@ def _table(found: Difference) -> Table:
     for each in found.changes:
         if max(each.first_ms, each.second_ms) >= _WORTH_MS:
             times = (f"{each.first_ms:.1f}", f"{each.second_ms:.1f}", f"{each.lost_ms:+.1f}")
-            table.add_row(each.service, each.part, *times)
+            table.add_row(Text(each.service), each.part, *times)
     return table

@@ -95,7 +95,7 @@ def _table(found: Sequence[TraceSummary]) -> Table:
         table.add_row(
             each.trace_id[:_ID_LETTERS],
             _began_briefly(each),
-            each.strategy or each.name.rpartition("/")[2],
+            Text(each.strategy or each.name.rpartition("/")[2]),
             _outcome(each),
             f"{each.duration_ms:.1f}",
             "" if each.num_tokens is None else str(each.num_tokens),

@@ -148,7 +148,7 @@ def _nodes(trace: Trace) -> Table:
     for node in found.nodes:
         times = (node.busy_ms, node.queue_ms, node.forward_ms, node.other_ms, node.hop_ms)
         table.add_row(
-            node.node.label,
+            Text(node.node.label),
             str(node.num_calls),
             *(f"{ms:.1f}" for ms in times),
             f"{node.path_ms:.1f}",
@@ -161,7 +161,8 @@ def _parts(parts: list[PathPart], trace: Trace) -> Table:
     table = make_table("critical path, in ms", "node", "what", "in", "ms", "", num_left=3)
     for part in parts[:_NUM_PARTS]:
         share = percent(part.ms / trace.root.duration_ms)
-        table.add_row(part.node.label, part.part, short_name(part.name), f"{part.ms:.1f}", share)
+        named = Text(part.node.label), part.part, Text(short_name(part.name))
+        table.add_row(*named, f"{part.ms:.1f}", share)
     if others := parts[_NUM_PARTS:]:
         ms = sum(part.ms for part in others)
         share = percent(ms / trace.root.duration_ms)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from specmesh.cli.tables import make_table
 from specmesh.cli.trace.listing import percent
@@ -50,7 +51,7 @@ def _print(found: TraceStats) -> None:
     )
     for share in found.path:
         path.add_row(
-            share.node,
+            Text(share.node),
             share.part,
             percent(share.share),
             *(f"{ms:.1f}" for ms in (share.ms.p50_ms, share.ms.p90_ms, share.ms.p99_ms)),
@@ -61,8 +62,8 @@ def _print(found: TraceStats) -> None:
     for each in found.spans:
         times = each.durations
         spans.add_row(
-            each.node,
-            short_name(each.name),
+            Text(each.node),
+            Text(short_name(each.name)),
             str(times.count),
             *(f"{ms:.1f}" for ms in (times.p50_ms, times.p90_ms, times.p99_ms, times.max_ms)),
             *(_median(part) for part in (each.queue, each.forward)),

@@ -49,10 +49,11 @@ def run(
 
     async def work() -> int:
         done = await session.run(plan, plan.door.description)
-        show_result(session.console, done.result)
         session.write(RunReport(setting=session.setting(done.plan), result=done.result))
         if csv is not None:
-            write_csv(csv, done.plan.workload, done.seen.observations)
+            with session.writing():
+                write_csv(csv, done.plan.workload, done.seen.observations)
+        show_result(session.console, done.result)
         return session.status(ExitStatus.OK if done.result.counts.answered else ExitStatus.FAILED)
 
     carry_out(work)

@@ -83,9 +83,7 @@ def _conclude(
     bisection: Bisection,
     share: float,
 ) -> ExitStatus:
-    """Print and write what was found; return the exit status."""
-    show_points(session.console, points)
-    _say(session, bisection, share)
+    """Write and print what was found; return the exit status."""
     session.write(
         SearchReport(
             setting=setting,
@@ -96,6 +94,8 @@ def _conclude(
             failure=in_words(session.failure),
         )
     )
+    show_points(session.console, points)
+    _say(session, bisection, share)
     return session.status(ExitStatus.FAILED if bisection.highest_met is None else ExitStatus.OK)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
 import signal
 import sys
@@ -53,6 +54,7 @@ class RunSession:
         self.stopped = False
         self.failure: RequestFailed | CannotScrape | None = None
         self._fleet: Fleet | None = None
+        self._unwritten = False
 
     async def run(self, plan: RunPlan, title: str) -> FinishedRun:
         """Run ``plan`` with a live view; the first Ctrl-C ends it early, with its result.
@@ -105,6 +107,8 @@ class RunSession:
         """Return the status of a command whose runs came to ``found``. Raises ``failure``."""
         if self.failure is not None:
             raise self.failure
+        if self._unwritten:
+            return ExitStatus.FAILED
         return ExitStatus.INTERRUPTED if self.stopped else found
 
     def setting(self, plan: RunPlan) -> RunSetting:
@@ -125,22 +129,46 @@ class RunSession:
         )
 
     def write(self, report: RunReport | SweepReport | SearchReport) -> None:
-        """Write the report to the files of ``--json`` and ``--html``. Raises OSError."""
+        """Write the report to the files of ``--json`` and ``--html``."""
         found = asdict(report)
         if self._json_file is not None:
             text = json.dumps(found, allow_nan=False)
-            if self._json_file == STANDARD_OUTPUT:
-                typer.echo(text)
-            else:
-                self._json_file.write_text(text + "\n")
+            with self.writing():
+                if self._json_file == STANDARD_OUTPUT:
+                    typer.echo(text)
+                else:
+                    self._json_file.write_text(text + "\n")
         if self._html_file is not None:
-            write_page(self._html_file, page([("", found)]))
+            with self.writing():
+                write_page(self._html_file, page([("", found)]))
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Tell the user if the block can't write its file, which costs no other file and nothing
+        of what is shown."""
+        try:
+            yield
+        except OSError as error:
+            typer.echo(f"specmesh: {error}", err=True)
+            self._unwritten = True
 
 
 def check_writable(file: Path | None, option: str) -> None:
-    """Raise BadParameter if the folder of ``file`` does not exist: now, not after a long run."""
-    if file is not None and not file.parent.is_dir():
-        raise typer.BadParameter(f"the folder {file.parent} does not exist", param_hint=option)
+    """Raise BadParameter if ``file`` can't be written: now, not after a long run.
+
+    It is not opened, which would leave an empty file behind and end a reader of a named pipe.
+    """
+    if file is None or file == STANDARD_OUTPUT:
+        return
+    if not file.parent.is_dir():
+        why = f"the folder {file.parent} does not exist"
+    elif file.is_dir():
+        why = f"{file} is a folder"
+    elif not os.access(file if file.exists() else file.parent, os.W_OK):
+        why = f"{file} can't be written"
+    else:
+        return
+    raise typer.BadParameter(why, param_hint=option)
 
 
 def in_words(failure: Exception | None) -> str:

@@ -82,9 +82,9 @@ def sweep(
                         break
                 if session.stopped:
                     break
-        show_points(session.console, points)
         failure = in_words(session.failure)
         session.write(SweepReport(setting=points[0].setting, points=points, failure=failure))
+        show_points(session.console, points)
         return session.status(ExitStatus.OK)
 
     carry_out(work)

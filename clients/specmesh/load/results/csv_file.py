@@ -19,7 +19,8 @@ COLUMNS = ("phase", "variation", *_OWN, "ttft_s", "tpot_s", "e2e_s", *_WORK)
 
 def write_csv(file: Path, workload: Workload, observations: Iterable[Observation]) -> None:
     """Write all requests, measured or not, in the order in which they were due. Raises OSError."""
-    with file.open("w", newline="") as opened:
+    # A server's reasons may have half characters, which no encoding has.
+    with file.open("w", newline="", encoding="utf-8", errors="backslashreplace") as opened:
         rows = csv.writer(opened)
         rows.writerow(COLUMNS)
         for seen in observations:

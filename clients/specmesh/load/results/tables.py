@@ -1,4 +1,4 @@
-"""The results as tables and lines for a terminal."""
+"""The results as tables and lines for a terminal. Names that others give are no markup."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from specmesh.cli.tables import make_table
 from specmesh.load.results.distributions import LatencyDistribution
@@ -37,7 +38,8 @@ def show_result(console: Console, result: Result) -> None:
         ttft, e2e = each.latency.ttft_ms, each.latency.e2e_ms
         console.print(
             f"  {each.name}: {each.counts.answered} answered, "
-            f"TTFT p50 {_ms(ttft, 'p50')}, e2e p50 {_ms(e2e, 'p50')} ms"
+            f"TTFT p50 {_ms(ttft, 'p50')}, e2e p50 {_ms(e2e, 'p50')} ms",
+            markup=False,
         )
     if result.servers:
         _show_servers(console, result.servers)
@@ -57,7 +59,7 @@ def _show_counts(console: Console, result: Result) -> None:
         f"{counts.cancelled} cancelled, {counts.resumed} resumed"
     )
     for reason, count in result.errors.items():
-        console.print(f"             [red]{count} {reason}")
+        console.print(f"             {count} {reason}", style="red", markup=False)
     console.print(
         f"throughput   {throughput.offered_per_s:.2f} offered, {throughput.answered_per_s:.2f} "
         f"answered, {throughput.output_tokens_per_s:.1f} output tokens per second"
@@ -103,8 +105,8 @@ def _show_servers(console: Console, servers: Sequence[ServerLoad]) -> None:
     for each in servers:
         waiting = each.max_waiting if each.max_queue_depth is None else each.max_queue_depth
         table.add_row(
-            each.role,
-            each.address,
+            Text(each.role),
+            Text(each.address),
             _number(each.cpu_cores, ".2f"),
             _number(each.forward_share, ".0%"),
             _number(each.queue_mean_ms, ".1f"),
@@ -118,6 +120,7 @@ def _show_traces(console: Console, title: str, requests: Sequence[TracedRequest]
         why = f" {each.reason}" if each.reason else ""
         console.print(
             f"{title:<8} {each.e2e_ms:9.1f} ms{why}  specmesh trace show {each.trace_id}",
+            markup=False,
             highlight=False,
             soft_wrap=True,
         )
@@ -144,11 +147,13 @@ def show_points(console: Console, points: Sequence[Point]) -> None:
     for changed, group in itertools.groupby(points, key=lambda each: each.changed):
         own = list(group)
         if changed:
-            console.print(" ".join(f"{name}={value}" for name, value in changed.items()))
+            settings = " ".join(f"{name}={value}" for name, value in changed.items())
+            console.print(settings, markup=False)
         console.print(_points_table(own))
         for each in own:
             if each.saturated:
-                console.print(f"[yellow]at {_rate(each.rate)}/s {each.saturated}")
+                why = f"at {_rate(each.rate)}/s {each.saturated}"
+                console.print(why, style="yellow", markup=False)
     if any(each.result.generator.bottleneck for each in points):
         console.print("[yellow]* the generator may be the bottleneck: see its lag in the report")
 
