@@ -122,8 +122,9 @@ async def settled(read: Callable[[], int]) -> int:
 async def gateway(serve):
     """The process of a gateway."""
     orchestrator = await serve(Streaming())
-    command = ("-m", "tests.gateway.watched_gateway", "--orchestrators", orchestrator.address)
-    process = Process("gateway", launch([sys.executable, *command], {**os.environ}))
+    options = ("--orchestrators", orchestrator.address, "--port", "0")
+    command = [sys.executable, "-m", "tests.gateway.watched_gateway", *options]
+    process = Process("gateway", launch(command, {**os.environ}))
     yield process
     process.kill()
 
