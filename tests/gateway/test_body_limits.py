@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import threading
 import tracemalloc
-from contextlib import AsyncExitStack
 
 import pytest
 from tests.client.conftest import whole_answer
-from tests.gateway.conftest import never_ends
-from tests.gateway.wire import SOON, answer, connected, request, sent
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.http.body import MAX_CONTAINERS, MAX_STRINGS, MAX_VALUES, parse_object
 from specmesh.gateway.requests.chats import ChatRequest, chat_request
 from specmesh.gateway.requests.completions import CompletionRequest, completion_request
+from specmesh.gateway.responses import answers
 
 ASKED = {"model": "toy", "prompt": "hello"}
 CHAT = b'{"model":"m","messages":'
@@ -167,43 +165,22 @@ async def test_a_large_wrong_body_is_refused_by_name(gateway):
     assert (response.status_code, response.json()["error"]["param"]) == (400, "prompt[0]")
 
 
-async def test_bytes_of_bodies_in_flight_have_a_bound(open_gateway, orchestrator):
-    orchestrator.generate_scripts = [never_ends, never_ends, whole_answer]
-    gateway = await open_gateway(
-        orchestrator.address, max_request_bytes=10_000, max_held_bytes=25_000, drain_seconds=0
-    )
-    body = json.dumps({**ASKED, "prompt": "x" * 9_900, "stream": True}).encode()
-    async with AsyncExitStack() as stack:
-        for _ in range(2):
-            reader, writer = await stack.enter_async_context(connected(gateway))
-            writer.write(request(body))
-            await asyncio.wait_for(reader.readuntil(b"data: "), SOON)
-        refused = await sent(gateway, request(body))
-        assert (refused.status, refused.code) == (429, "overloaded")
-        assert b"x-should-retry: true" in refused.head
-        assert (await sent(gateway, request(b"{}"))).status == 400  # small ones have room
-    async with asyncio.timeout(SOON):
-        while (await sent(gateway, request(body))).status != 200:
-            pass
+async def test_large_requests_are_written_beside_the_event_loop(gateway, orchestrator, monkeypatch):
+    threads = []
 
+    def noted(ask):
+        def asking(*asked):
+            threads.append(threading.current_thread())
+            return ask(*asked)
 
-async def test_a_part_of_a_body_counts_as_soon_as_it_is_there(open_gateway, orchestrator):
-    gateway = await open_gateway(
-        orchestrator.address, max_request_bytes=10_000, max_held_bytes=15_000, drain_seconds=0
-    )
-    half = request(b"", b"content-length: 9900", length=False) + b" " * 8_000
-    async with connected(gateway) as (_, waits), connected(gateway) as (reader, writer):
-        waits.write(half)
-        await asyncio.sleep(0.1)
-        writer.write(half)
-        assert (await answer(reader)).code == "overloaded"
+        return asking
 
-
-async def test_a_prompt_counts_once_for_each_choice(open_gateway, orchestrator):
-    gateway = await open_gateway(
-        orchestrator.address, max_request_bytes=10_000, max_held_bytes=25_000, drain_seconds=0
-    )
-    asked = {**ASKED, "prompt": "x" * 9_000, "n": 4}
-    response = await gateway.post("/v1/completions", asked)
-    assert (response.status_code, response.json()["error"]["code"]) == (413, "body_too_large")
-    assert orchestrator.requests == []
+    for name in ("complete", "chat"):
+        monkeypatch.setattr(answers, name, noted(getattr(answers, name)))
+    orchestrator.generate_scripts = [whole_answer] * 4
+    for text in ("x", "x" * 2**15):
+        await gateway.post("/v1/completions", {**ASKED, "prompt": text})
+        messages = [{"role": "user", "content": text}]
+        await gateway.post("/v1/chat/completions", {"model": "toy", "messages": messages})
+    loops = threading.current_thread()
+    assert [each is loops for each in threads] == [True, True, False, False]

@@ -38,9 +38,9 @@ class GatewaySettings(BearerSettings, WorkersSettings):
         64 * 2**20,
         ge=1024,
         le=2**40,
-        description="limit on the bytes of the bodies and prompts of all running requests, a "
-        "prompt once for each of its choices, and 32 for each log-probability of an echoed one; "
-        "they take up to six times as much memory",
+        description="limit on the bytes of all running requests: of bodies, of what each answer is "
+        "asked for with, and 32 for each log-probability of an echoed prompt; they take up to six "
+        "times as much memory",
     )
     max_connections: int = Field(
         1000, ge=1, le=1_000_000, description="limit on concurrent client connections"

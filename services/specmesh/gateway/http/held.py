@@ -33,10 +33,22 @@ class Held:
         self._num_bytes += num_bytes
         self._total.num_bytes += num_bytes
 
-    def repeat(self, num_times: int) -> None:
-        """Hold the bytes ``num_times`` over, since each choice is a call with the whole prompt.
-        Raises ``ApiError`` as ``add`` does."""
-        self.add(self._num_bytes * (num_times - 1))
+    @property
+    def num_bytes(self) -> int:
+        """The bytes that the request holds."""
+        return self._num_bytes
+
+    def settle(self, num_bytes: int) -> None:
+        """Hold ``num_bytes`` in place of a body that has been read. Raises as ``add`` does."""
+        self.release()
+        self.add(num_bytes)
+
+    def repeat(self, num_choices: int, num_prompts: int = 1, prompt_bytes: int = 0) -> None:
+        """Hold what the calls hold, of which there is one for each choice of each prompt: its
+        prompt (all of them take ``prompt_bytes``), and everything else that was asked for.
+        Raises as ``add`` does."""
+        shared = self._num_bytes - prompt_bytes
+        self.add((prompt_bytes + shared * num_prompts) * num_choices - self._num_bytes)
 
     def release(self) -> None:
         """Stop holding any bytes."""

@@ -11,6 +11,7 @@ from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Uint32, told_apart
 from specmesh.gateway.requests.parameters.tables import COMPLETIONS, EXTENSION
 from specmesh.gateway.requests.request import Request, read_request
+from specmesh.gateway.requests.weight import VALUE_BYTES
 
 MAX_PROMPTS = 1024
 """At least the upper bound of ``--max-answers``."""
@@ -86,6 +87,14 @@ class CompletionRequest(Request):
         if isinstance(self.prompt[0], int):
             return [self.prompt]
         return self.prompt
+
+    @property
+    def prompt_bytes(self) -> int:
+        """The bytes of the request that are those of its prompts, as ``num_bytes`` counts."""
+        return sum(
+            len(each.encode()) if isinstance(each, str) else VALUE_BYTES * len(each)
+            for each in self.prompts
+        )
 
     @property
     def num_candidates(self) -> int:

@@ -11,13 +11,15 @@ from pydantic import Field, create_model, model_validator
 
 from specmesh.client import AcceptanceMode, Filter
 from specmesh.gateway.requests.fields import Fields, Float32
-from specmesh.gateway.requests.protocol_fields import OPTIONS
+from specmesh.gateway.requests.protocol_fields import MAX_TEXT_CHARS, OPTIONS
+
+_Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
 
 
 class FilterFields(Fields):
     """The rule by which the strategy ``filter`` keeps draft tokens; the SDK's ``Filter``."""
 
-    scorer: str = ""
+    scorer: _Text = ""
     threshold: Float32 | None = None
     escalation_rate: Float32 | None = None
     follow_load: (
@@ -37,7 +39,7 @@ class FilterFields(Fields):
 
 
 class _Extension(Fields):
-    strategy: str = ""
+    strategy: _Text = ""
     filter: FilterFields | None = None
     acceptance_mode: Annotated[AcceptanceMode, Field(strict=False)] | None = None
     request_id: Annotated[str, Field(max_length=128)] = ""

@@ -14,6 +14,8 @@ from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.fields import Fields
 
 MAX_CHOICES = 4096
+MAX_GRAMMAR_BYTES = 2**16
+"""The orchestrator's own limit, before a request is written for each answer."""
 MAX_NAME_CHARS = 64
 """OpenAI's own limit for the name of a schema."""
 
@@ -160,3 +162,11 @@ def grammars_of(
         first, second, *_ = found
         raise ApiError.invalid(second, f"{second!r} and {first!r} exclude each other")
     return found
+
+
+def check_size(grammars: Mapping[str, Grammar]) -> None:
+    """Raise ``ApiError`` for a grammar whose source is longer than the mesh takes."""
+    for name, grammar in grammars.items():
+        sources = (grammar.json_schema, grammar.regex, grammar.ebnf, *(grammar.choice or ()))
+        if sum(len(each.encode()) for each in sources if isinstance(each, str)) > MAX_GRAMMAR_BYTES:
+            raise ApiError.invalid(name, f"{name!r}: is longer than {MAX_GRAMMAR_BYTES} bytes")

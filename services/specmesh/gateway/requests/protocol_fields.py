@@ -18,8 +18,12 @@ from pydantic_core import PydanticCustomError
 from specmesh.gateway.requests.fields import Float32, Uint32
 from specmesh.v1 import sampling_pb2, speculation_pb2
 
-MAX_ENTRIES = 4096
-"""Bounds the parsing of lists and maps; the orchestrator has the limits for an answer."""
+MAX_LISTED = 1024
+MAX_BAD_WORD_CHARS = 64
+"""The orchestrator's own limits for lists of tokens, and for the texts of another. They are checked
+here, too, since a request is written for each answer."""
+MAX_TEXT_CHARS = 128
+"""Room for any name of a predictor or of a shape."""
 
 TOP_LEVEL = frozenset(
     {
@@ -50,7 +54,14 @@ _PARTS: tuple[type[Message], ...] = (
 _MAX_DIGITS = 11
 """Longer numbers are cut to this; the first 11 digits are no token id either."""
 
-_List = Field(max_length=MAX_ENTRIES, fail_fast=True)
+_MOST_ENTRIES: Mapping[str, int] = {
+    "banned_sequences": 256,
+    "bad_words": 128,
+    "stop_token_ids": 256,
+}
+"""The orchestrator's own limits for shorter lists."""
+_MAX_SEQUENCE = 32
+"""The same for the tokens of a banned sequence."""
 
 
 def _by_token(value: object) -> object:
@@ -58,26 +69,32 @@ def _by_token(value: object) -> object:
     if not isinstance(value, dict):
         return value
     # pydantic checks the max_length of a dict only after it has validated every value.
-    if len(value) > MAX_ENTRIES:
-        raise PydanticCustomError("too_long", f"must hold at most {MAX_ENTRIES} tokens")
+    if len(value) > MAX_LISTED:
+        raise PydanticCustomError("too_long", f"must hold at most {MAX_LISTED} tokens")
     wrong = next((key for key in value if not (key.isascii() and key.isdecimal())), None)
     if wrong is not None:
         raise PydanticCustomError("token_id", f"{wrong[:64]!r} is not a token id")
     return {int(key.lstrip("0")[:_MAX_DIGITS] or "0"): each for key, each in value.items()}
 
 
+def _list_of(kind: Any, most: int) -> Any:
+    return Annotated[list[kind], Field(max_length=most, fail_fast=True)]
+
+
 def _type_of(field: Any) -> Any:
     """Return the type of a parameter for ``field``; None for one that is described by hand."""
+    most = _MOST_ENTRIES.get(field.name, MAX_LISTED)
     if field.message_type is not None:
         if field.message_type.GetOptions().map_entry:
             return Annotated[dict[Uint32, Float32], BeforeValidator(_by_token)]
         if field.message_type is sampling_pb2.TokenSequence.DESCRIPTOR:
-            return Annotated[list[Annotated[list[Uint32], _List]], _List]
+            return _list_of(_list_of(Uint32, _MAX_SEQUENCE), most)
         return None
     kind = _SCALARS.get(field.cpp_type)
-    if kind is None or not field.is_repeated:
-        return kind
-    return Annotated[list[kind], _List]  # type: ignore[valid-type]
+    if kind is str:
+        longest = MAX_BAD_WORD_CHARS if field.is_repeated else MAX_TEXT_CHARS
+        kind = Annotated[str, Field(max_length=longest)]
+    return _list_of(kind, most) if kind is not None and field.is_repeated else kind
 
 
 def _all_for_minus_one(value: object) -> object:

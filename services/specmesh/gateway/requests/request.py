@@ -31,6 +31,7 @@ from specmesh.gateway.requests.grammars import (
     GivenSchema,
     ResponseFormat,
     StructuredOutputs,
+    check_size,
     grammars_of,
 )
 from specmesh.gateway.requests.parameters.standing import Parameters
@@ -38,7 +39,11 @@ from specmesh.gateway.requests.parameters.tables import EXTENSION, taken
 from specmesh.gateway.requests.protocol_fields import OPTIONS, PARAMETERS, PROCESSED
 
 MAX_STOP = 16
+MAX_STOP_CHARS = 256
+"""The orchestrator's own limit, before a request is written for each answer."""
 SEED_BITS = 53
+
+_Stop = Annotated[str, Field(max_length=MAX_STOP_CHARS)]
 
 HINTS = {
     **{name: f"{EXTENSION}.{name}" for name in Extension.model_fields},
@@ -73,8 +78,8 @@ class Request(ProtocolFields):
     n: Annotated[int, Field(ge=1, lt=2**31)] = 1
     stop: (
         Annotated[
-            Annotated[str, Tag("<one>")]
-            | Annotated[list[str], Field(max_length=MAX_STOP, fail_fast=True), Tag("<many>")],
+            Annotated[_Stop, Tag("<one>")]
+            | Annotated[list[_Stop], Field(max_length=MAX_STOP, fail_fast=True), Tag("<many>")],
             one_or("strings"),
         ]
         | None
@@ -108,7 +113,7 @@ class Request(ProtocolFields):
 
     @model_validator(mode="after")
     def _check_grammar(self) -> Self:
-        assert self.grammars is not None
+        check_size(self.grammars)
         return self
 
     @model_validator(mode="after")

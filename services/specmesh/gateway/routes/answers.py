@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
@@ -30,8 +32,11 @@ from specmesh.gateway.responses.envelope import Json
 from specmesh.gateway.responses.prompt_scores import PromptLogprobs, prompt_logprobs
 from specmesh.gateway.responses.reply import Reply
 from specmesh.gateway.responses.response_events import ResponseReply
-from specmesh.gateway.routes.reception import Reception
+from specmesh.gateway.routes.reception import INLINE_BYTES, Reception
 from specmesh.gateway.settings import GatewaySettings
+
+R = TypeVar("R", CompletionRequest, ChatRequest)
+Ask = Callable[[AsyncClient, R, float], AnswerStreams]
 
 
 class AnswerRoutes:
@@ -49,14 +54,15 @@ class AnswerRoutes:
         param = "n" if asked.n > 1 else "prompt"
         num_answers = len(asked.prompts) * asked.num_candidates
         self._check_count(num_answers, "best_of" if asked.num_candidates > asked.n else param)
-        request.state.held.repeat(asked.num_candidates)
+        held: Held = request.state.held
+        held.repeat(asked.num_candidates, len(asked.prompts), asked.prompt_bytes)
         in_mesh = self._names.translated(asked)
         timeout_s = self._settings.request_seconds
         prompts = echoes(caller.client, in_mesh, self._holding(request, "logprobs"), timeout_s)
         echoed = await unless_gone(request, prompts)
         scores = await self._prompt_scores(request, caller.client, in_mesh)
         if asked.token_limit:
-            wanted = answers.complete(caller.client, in_mesh, timeout_s)
+            wanted = await self._asking(request, answers.complete, caller.client, in_mesh)
         else:
             wanted = await unless_gone(request, echo_alone(caller.client, in_mesh))
         reply = ChoicesReply(CompletionStyle(echoed, scores), asked, wanted)
@@ -70,7 +76,7 @@ class AnswerRoutes:
         request.state.held.repeat(asked.n)
         in_mesh = self._names.translated(asked)
         scores = await self._prompt_scores(request, caller.client, in_mesh)
-        wanted = answers.chat(caller.client, in_mesh, self._settings.request_seconds)
+        wanted = await self._asking(request, answers.chat, caller.client, in_mesh)
         style = ChatStyle(asked.parallel_tool_calls, asked.include_reasoning)
         told: Json = {"prompt_logprobs": scores[0]} if scores else {}
         reply = ChoicesReply(style, asked, wanted, told)
@@ -81,8 +87,17 @@ class AnswerRoutes:
         caller, asked = await self._reception.receive(request, responses_request)
         request.state.record.names = asked.names
         in_mesh = self._names.translated(asked.chat)
-        wanted = answers.chat(caller.client, in_mesh, self._settings.request_seconds)
+        wanted = await self._asking(request, answers.chat, caller.client, in_mesh)
         return await self._respond(request, asked.chat, wanted, ResponseReply(asked))
+
+    async def _asking(
+        self, request: HttpRequest, ask: Ask[R], client: AsyncClient, asked: R
+    ) -> AnswerStreams:
+        """Return the answers that ``ask`` asks for, in a thread if it has much to write."""
+        held: Held = request.state.held
+        if held.num_bytes <= INLINE_BYTES:
+            return ask(client, asked, self._settings.request_seconds)
+        return await asyncio.to_thread(ask, client, asked, self._settings.request_seconds)
 
     async def _prompt_scores(
         self, request: HttpRequest, client: AsyncClient, asked: CompletionRequest | ChatRequest

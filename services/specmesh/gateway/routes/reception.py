@@ -15,6 +15,7 @@ from specmesh.gateway.http.body import parse_object, read_body
 from specmesh.gateway.http.hang_up import unless_gone
 from specmesh.gateway.identity import Caller, Door
 from specmesh.gateway.peers import PeerCheck
+from specmesh.gateway.requests.weight import num_bytes
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.identity.certificates import watched_certificate
 
@@ -54,7 +55,8 @@ class Reception:
     async def receive(
         self, request: HttpRequest, read: Callable[[Mapping[str, object]], T]
     ) -> tuple[Caller, T]:
-        """Admit the caller, then receive the body and ``read`` it.
+        """Admit the caller, then receive the body and ``read`` it. The request then holds what it
+        asks for, and its body no longer.
 
         Raises what ``admit``, ``read_body``, ``parse_object`` and ``read`` raise.
         """
@@ -66,11 +68,19 @@ class Reception:
             message = f"the body did not arrive within {BODY_SECONDS:.0f} s"
             raise ApiError(HTTPStatus.REQUEST_TIMEOUT, message, code="body_timeout") from None
         if len(body) <= INLINE_BYTES:
-            return caller, read(parse_object(body))
-        reading = asyncio.get_running_loop().run_in_executor(
-            self._reading, lambda: read(parse_object(body))
-        )
-        return caller, await unless_gone(request, _result(reading))
+            asked, weight = _read(body, read)
+        else:
+            loop = asyncio.get_running_loop()
+            reading = loop.run_in_executor(self._reading, _read, body, read)
+            asked, weight = await unless_gone(request, _result(reading))
+        request.state.held.settle(weight)
+        return caller, asked
+
+
+def _read(body: bytes, read: Callable[[Mapping[str, object]], T]) -> tuple[T, int]:
+    """Return what ``body`` asks for, and for how many bytes it counts."""
+    given = parse_object(body)
+    return read(given), num_bytes(given)
 
 
 async def _result(work: Awaitable[T]) -> T:
