@@ -14,9 +14,9 @@ from tests.gateway.conftest import Open
 from specmesh.client import AsyncClient, TextScore
 from specmesh.client.testing import FakeMesh
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.http import long_json
+from specmesh.gateway.http.long_json import long_json
 from specmesh.gateway.requests.completions import completion_request
-from specmesh.gateway.responses import echo
+from specmesh.gateway.responses import echo, json_text
 from specmesh.gateway.responses.echo import echoes
 
 TEXT = "x" * (2 * echo.PART_TOKENS + 3)
@@ -114,8 +114,8 @@ JSON = st.recursive(
 @given(value=JSON.filter(lambda value: "inf" not in repr(value)), size=st.integers(1, 4))
 def test_long_json_is_that_of_the_encoder(value, size):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_json, "PIECE", size)
-        response = asyncio.run(long_json.long_json(lambda: value))
+        patch.setattr(json_text, "PIECE", size)
+        response = asyncio.run(long_json(lambda: value))
     assert json.loads(response.body) == value
     assert response.body.decode() == json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
@@ -127,8 +127,8 @@ async def test_the_encoder_never_has_more_than_a_piece(monkeypatch):
         sizes.append(len(value) if isinstance(value, list) else 0)
         return json.dumps(value)
 
-    monkeypatch.setattr(long_json, "_written", written)
+    monkeypatch.setattr(json_text, "write_json", written)
     tops = [{"a": 0.5, "b": 0.25}] * 3_000
     choices = [{"logprobs": {"tokens": list(range(3_000)), "top_logprobs": tops}}] * 2
-    await long_json.long_json(lambda: {"choices": choices})
-    assert max(sizes) == long_json.PIECE
+    await long_json(lambda: {"choices": choices})
+    assert max(sizes) == json_text.PIECE

@@ -14,6 +14,7 @@ from tests.gateway.conftest import never_ends
 from tests.gateway.test_chats import with_logprobs
 from tests.gateway.test_streams import SOON, connected
 
+from specmesh.gateway.responses import logprobs
 from specmesh.v1 import events_pb2
 
 TEXT = "".join(f"{token} " for token in TOKENS)
@@ -176,6 +177,26 @@ async def test_log_probabilities_come_if_they_are_included(gateway, orchestrator
     deltas = [each for each in events if each.type == "response.output_text.delta"]
     told = [each.token for delta in deltas for each in delta.logprobs]
     assert told == ["bytes:\\xe2\\x82", "bytes:\\xac", "token_id:3"]
+
+
+async def test_the_end_of_a_stream_tells_log_probabilities_again_but_describes_them_no_more(
+    gateway, orchestrator, monkeypatch
+):
+    described = []
+    describe = logprobs._with_bytes
+    monkeypatch.setattr(
+        logprobs, "_with_bytes", lambda token: described.append(token) or describe(token)
+    )
+    orchestrator.generate_scripts = [with_logprobs]
+    asked = {**ASKED, "include": ["message.output_text.logprobs"], "top_logprobs": 1}
+    *events, text, part, item, ended = await events_of(gateway, asked)
+    told = [each for event in events if "delta" in event.type for each in event.logprobs]
+    assert [each.model_dump() for each in text.logprobs] == [each.model_dump() for each in told]
+    assert part.part == item.item.content[0] == ended.response.output[0].content[0]
+    assert [each.model_dump() for each in part.part.logprobs] == [
+        each.model_dump() for each in told
+    ]
+    assert len(described) == len(told) + sum(len(each.top_logprobs) for each in told)
 
 
 @pytest.mark.parametrize("stream", [False, True])

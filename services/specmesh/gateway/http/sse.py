@@ -4,7 +4,6 @@ own and ends the stream."""
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator
 
@@ -18,6 +17,7 @@ from specmesh.gateway.http.hang_up import unless_gone
 from specmesh.gateway.http.record import Record
 from specmesh.gateway.responses.answers import AnswerEnded, AnswerStreams, Event
 from specmesh.gateway.responses.envelope import Json
+from specmesh.gateway.responses.json_text import pieces, write_json
 from specmesh.gateway.responses.reply import Reply
 
 log = logging.getLogger(__name__)
@@ -137,7 +137,8 @@ async def _parts(reader: Reader, reply: Reply, record: Record) -> AsyncIterator[
         yield part
 
 
-def _event(part: Json) -> ServerSentEvent:
-    written = json.dumps(part, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    name = part.get("type")
-    return ServerSentEvent(written, event=None if name is None else str(name), sep=LINE_END)
+def _event(part: Json) -> bytes:
+    """Return the event with ``part``, which may be long: JSON has no line ends to look for."""
+    if (name := part.get("type")) is None:
+        return f"data: {write_json(part)}{LINE_END}{LINE_END}".encode()
+    return f"event: {name}{LINE_END}data: {''.join(pieces(part))}{LINE_END}{LINE_END}".encode()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specmesh.client import TokenLogprob, TokenLogprobs
+from specmesh.gateway.responses.json_text import write_json
 
 Json = dict[str, object]
 Columns = dict[str, list[Any]]
@@ -35,10 +36,13 @@ def of_chat(tokens: Sequence[TokenLogprobs]) -> Json:
     return {"content": content, "refusal": None}
 
 
-def of_response(tokens: Sequence[TokenLogprobs]) -> list[Json]:
-    """Return ``logprobs`` of a text of POST /v1/responses, where a token always has bytes."""
+def of_response(tokens: Sequence[TokenLogprobs]) -> list[str]:
+    """Return the entries of ``logprobs`` of a text of POST /v1/responses, where a token always has
+    bytes. Each is JSON, since the end of a stream tells all of them four times."""
     return [
-        {**_with_bytes(each.chosen), "top_logprobs": [_with_bytes(top) for top in each.top]}
+        write_json(
+            {**_with_bytes(each.chosen), "top_logprobs": [_with_bytes(top) for top in each.top]}
+        )
         for each in tokens
     ]
 

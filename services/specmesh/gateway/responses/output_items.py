@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from specmesh.client import TokenLogprobs, ToolCall
 from specmesh.gateway.responses.envelope import Json
+from specmesh.gateway.responses.json_text import JsonText
 from specmesh.gateway.responses.logprobs import of_response
 
 ItemEvent = tuple[str, Json]
@@ -90,23 +91,24 @@ class MessageItem(PartItem):
 
     def __init__(self) -> None:
         super().__init__()
-        self._logprobs: list[TokenLogprobs] = []
+        self._logprobs: list[str] = []
 
-    def say(self, text: str, logprobs: Sequence[TokenLogprobs]) -> ItemEvent:
-        """Add ``text`` with ``logprobs``, and return the event that tells both."""
+    def say(self, text: str, logprobs: Sequence[str]) -> ItemEvent:
+        """Add ``text`` with ``logprobs``, entries as ``of_response`` returns them, and return the
+        event that tells both."""
         self._logprobs += logprobs
         name, fields = self.add(text)
-        return name, {**fields, "logprobs": of_response(logprobs)}
+        return name, {**fields, "logprobs": JsonText.of_list(logprobs)}
 
     def end(self) -> Iterator[ItemEvent]:
         """Return the events with the whole text."""
         (name, fields), part = super().end()
-        yield name, {**fields, "logprobs": of_response(self._logprobs)}
+        yield name, {**fields, "logprobs": JsonText.of_list(self._logprobs)}
         yield part
 
     def part(self) -> Json:
         """Return the part as far as it has come."""
-        logprobs = of_response(self._logprobs)
+        logprobs = JsonText.of_list(self._logprobs)
         return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": logprobs}
 
     def written(self, status: str) -> Json:
@@ -147,7 +149,7 @@ def items_of(
         items.append(thought)
     if content or not (items or calls):
         message = MessageItem()
-        message.say(content, logprobs)
+        message.say(content, of_response(logprobs))
         items.append(message)
     for each in calls:
         call = CallItem(each.id, each.name)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from specmesh.client import GenerationResult, TokenLogprobs, ToolCallDelta
+from specmesh.client import GenerationResult, ToolCallDelta
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.responses import ResponsesRequest
 from specmesh.gateway.responses.answers import AnswerEnded, Said
 from specmesh.gateway.responses.envelope import Json
+from specmesh.gateway.responses.logprobs import of_response
 from specmesh.gateway.responses.output_items import (
     CallItem,
     ItemEvent,
@@ -32,7 +33,7 @@ class ResponseReply:
         self._num_events = 0
         self._items: list[OutputItem] = []
         self._call_index = -1
-        self._untold: list[TokenLogprobs] = []
+        self._untold: list[str] = []
         """Log-probabilities of tokens that have brought no text yet."""
 
     def whole(self, results: Sequence[GenerationResult]) -> Json:
@@ -51,7 +52,7 @@ class ResponseReply:
 
     def more(self, said: Said) -> Iterator[Json]:
         """Return the events with what is next in the output."""
-        self._untold += said.chunk.logprobs
+        self._untold += of_response(said.chunk.logprobs)
         for delta in said.chunk.deltas:
             if delta.reasoning_content and self._chat.include_reasoning:
                 yield from self._open(ReasoningItem)

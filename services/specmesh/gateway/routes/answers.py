@@ -8,13 +8,13 @@ from functools import partial
 from typing import TypeVar
 
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from specmesh.client import AsyncClient
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.http.hang_up import unless_gone
 from specmesh.gateway.http.held import Held
-from specmesh.gateway.http.long_json import long_json
+from specmesh.gateway.http.long_json import long_json, written_json
 from specmesh.gateway.http.sse import stream
 from specmesh.gateway.model_names import ModelNames
 from specmesh.gateway.requests.chats import ChatRequest, chat_request
@@ -131,4 +131,4 @@ class AnswerRoutes:
         record.answered(results)
         if asked.prompt_logprobs is not None or any(result.logprobs for result in results):
             return await long_json(lambda: reply.whole(results))
-        return JSONResponse(reply.whole(results))
+        return written_json(reply.whole(results))
