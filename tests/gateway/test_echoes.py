@@ -79,7 +79,7 @@ async def test_log_probabilities_of_prompts_count_once_for_each_choice(
 ):
     num_bytes = echo.LOGPROB_BYTES * len(TEXT) * 3
     gateway = await open_gateway(
-        mesh.address, max_request_bytes=2048, max_held_bytes=num_bytes + 2048
+        mesh.address, max_request_bytes=2048, max_held_bytes=(num_bytes + 2048) * 4 // 3
     )
     mesh.answer("y")
     asked = {"model": "fake", "prompt": TEXT, "echo": True, "logprobs": 2, "n": n}

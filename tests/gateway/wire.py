@@ -29,11 +29,11 @@ class Answer:
 
 @asynccontextmanager
 async def connected(
-    gateway: Gateway,
+    gateway: Gateway, address: str = "127.0.0.1"
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection."""
+    """A connection from ``address``."""
     host, port = gateway.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, port)
+    reader, writer = await asyncio.open_connection(host, port, local_addr=(address, 0))
     try:
         yield reader, writer
     finally:

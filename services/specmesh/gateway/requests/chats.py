@@ -13,11 +13,13 @@ from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.arguments import checked_arguments
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Pairs, Uint32
 from specmesh.gateway.requests.messages import Message, without_nothing
+from specmesh.gateway.requests.parameters.standing import ignored
 from specmesh.gateway.requests.parameters.tables import CHAT
 from specmesh.gateway.requests.request import Request, read_request
 from specmesh.gateway.requests.tools.chat_tools import MAX_TOOLS, Tool
 from specmesh.gateway.requests.tools.choice import AnyChoice, check_choice, forced, shown
 
+IGNORED = ignored(CHAT)
 MAX_MESSAGES = 4096
 LIMIT = "max_completion_tokens"
 """The present name of ``max_tokens``."""
@@ -112,5 +114,6 @@ class ChatRequest(Request):
 
 
 def chat_request(given: Mapping[str, object]) -> ChatRequest:
-    """Validate the body ``given`` as a chat request. Raises ``ApiError``."""
-    return read_request(ChatRequest, given, CHAT)
+    """Validate the body ``given`` as a chat request, and forget what has no effect. Raises
+    ``ApiError``."""
+    return read_request(ChatRequest, given, CHAT).model_copy(update=dict.fromkeys(IGNORED))

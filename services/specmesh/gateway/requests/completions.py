@@ -9,10 +9,12 @@ from pydantic import Field, Tag, model_validator
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.requests.fields import MAX_TOP_LOGPROBS, Uint32, told_apart
+from specmesh.gateway.requests.parameters.standing import ignored
 from specmesh.gateway.requests.parameters.tables import COMPLETIONS, EXTENSION
 from specmesh.gateway.requests.request import Request, read_request
 from specmesh.gateway.requests.weight import VALUE_BYTES
 
+IGNORED = ignored(COMPLETIONS)
 MAX_PROMPTS = 1024
 """At least the upper bound of ``--max-answers``."""
 MAX_PROMPT_TOKENS = 2**19
@@ -108,5 +110,7 @@ class CompletionRequest(Request):
 
 
 def completion_request(given: Mapping[str, object]) -> CompletionRequest:
-    """Validate the body ``given`` as a completion request. Raises ``ApiError``."""
-    return read_request(CompletionRequest, given, COMPLETIONS)
+    """Validate the body ``given`` as a completion request, and forget what has no effect. Raises
+    ``ApiError``."""
+    asked = read_request(CompletionRequest, given, COMPLETIONS)
+    return asked.model_copy(update=dict.fromkeys(IGNORED))

@@ -17,6 +17,7 @@ from specmesh.gateway.http.held import Held
 from specmesh.gateway.http.long_json import long_json, written_json
 from specmesh.gateway.http.sse import stream
 from specmesh.gateway.model_names import ModelNames
+from specmesh.gateway.requests import chats, completions
 from specmesh.gateway.requests.chats import ChatRequest, chat_request
 from specmesh.gateway.requests.completions import CompletionRequest, completion_request
 from specmesh.gateway.requests.request import Request
@@ -49,7 +50,9 @@ class AnswerRoutes:
 
     async def complete(self, request: HttpRequest) -> Response:
         """POST /v1/completions."""
-        caller, asked = await self._reception.receive(request, completion_request)
+        caller, asked = await self._reception.receive(
+            request, completion_request, completions.IGNORED
+        )
         request.state.record.names = {"tokens": "prompt", **asked.names}
         param = "n" if asked.n > 1 else "prompt"
         num_answers = len(asked.prompts) * asked.num_candidates
@@ -70,7 +73,7 @@ class AnswerRoutes:
 
     async def chat(self, request: HttpRequest) -> Response:
         """POST /v1/chat/completions."""
-        caller, asked = await self._reception.receive(request, chat_request)
+        caller, asked = await self._reception.receive(request, chat_request, chats.IGNORED)
         request.state.record.names = asked.names
         self._check_count(asked.n, "n")
         request.state.held.repeat(asked.n)

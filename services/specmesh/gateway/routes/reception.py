@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import TypeVar
@@ -47,16 +47,21 @@ class Reception:
         self._peers.check(request)
         caller = await self._door.admit(request)
         request.state.record.identity = caller.identity
+        if caller.identity:
+            request.state.held.owner = caller.identity
         for name in request.query_params:
             message = f"unknown query parameter {name[:64]!r}"
             raise ApiError.invalid(name[:64], message, code="unknown_parameter")
         return caller
 
     async def receive(
-        self, request: HttpRequest, read: Callable[[Mapping[str, object]], T]
+        self,
+        request: HttpRequest,
+        read: Callable[[Mapping[str, object]], T],
+        forgotten: Collection[str] = (),
     ) -> tuple[Caller, T]:
         """Admit the caller, then receive the body and ``read`` it. The request then holds what it
-        asks for, and its body no longer.
+        asks for, but for the parameters that ``read`` has ``forgotten``, and its body no longer.
 
         Raises what ``admit``, ``read_body``, ``parse_object`` and ``read`` raise.
         """
@@ -68,19 +73,23 @@ class Reception:
             message = f"the body did not arrive within {BODY_SECONDS:.0f} s"
             raise ApiError(HTTPStatus.REQUEST_TIMEOUT, message, code="body_timeout") from None
         if len(body) <= INLINE_BYTES:
-            asked, weight = _read(body, read)
+            asked, weight = _read(body, read, forgotten)
         else:
             loop = asyncio.get_running_loop()
-            reading = loop.run_in_executor(self._reading, _read, body, read)
+            reading = loop.run_in_executor(self._reading, _read, body, read, forgotten)
             asked, weight = await unless_gone(request, _result(reading))
         request.state.held.settle(weight)
         return caller, asked
 
 
-def _read(body: bytes, read: Callable[[Mapping[str, object]], T]) -> tuple[T, int]:
-    """Return what ``body`` asks for, and for how many bytes it counts."""
+def _read(
+    body: bytes, read: Callable[[Mapping[str, object]], T], forgotten: Collection[str]
+) -> tuple[T, int]:
+    """Return what ``body`` asks for, and for how many bytes it counts without the parameters that
+    ``read`` has ``forgotten``."""
     given = parse_object(body)
-    return read(given), num_bytes(given)
+    asked = read(given)
+    return asked, num_bytes({name: given[name] for name in given if name not in forgotten})
 
 
 async def _result(work: Awaitable[T]) -> T:

@@ -34,3 +34,8 @@ class Parameter:
 
 
 Parameters = dict[str, Parameter]
+
+
+def ignored(parameters: Parameters) -> frozenset[str]:
+    """Return the names of the parameters that have no effect."""
+    return frozenset(each.name for each in parameters.values() if each.standing is Standing.IGNORED)
