@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from contextlib import asynccontextmanager
 
@@ -24,7 +25,7 @@ from tests.serving.identity.conftest import (
 )
 
 from specmesh.serving.certs.authority import CertificateSubject
-from specmesh.serving.certs.folder import bearers
+from specmesh.serving.certs.folder import bearers, make
 from specmesh.serving.identity.roles import spiffe_id
 from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
 
@@ -128,6 +129,55 @@ async def test_a_certificate_of_another_mesh_is_refused(open_gateway, orchestrat
                 told[name] = await http.post(url, json=ASKED)
     assert [each.status_code for each in told.values()] == [200, 200, 403]
     assert told["staging"].json()["error"]["code"] == "wrong_trust_domain"
+
+
+def healthy(url, context, session=None):
+    """Whether a client gets an answer, its session, and whether it has resumed the one given."""
+    host, port = url.rpartition("/")[2].split(":")
+    try:
+        with (
+            socket.create_connection((host, int(port)), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname=host, session=session) as connection,
+        ):
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            answer = connection.recv(2**16)
+            return answer.startswith(b"HTTP/1.1 200"), connection.session, connection.session_reused
+    except (ssl.SSLError, ConnectionError):
+        return False, None, False
+
+
+TLS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
+
+
+def client(certs, version):
+    """Alice with one version of TLS. She does not mind who answers."""
+    context = unchecked()
+    context.minimum_version = context.maximum_version = version
+    context.load_cert_chain(certs / "client-alice.pem", certs / "client-alice-key.pem")
+    return context
+
+
+@pytest.mark.parametrize("version", TLS)
+async def test_who_was_known_by_a_former_ca_resumes_no_session(
+    open_gateway, orchestrator, certs, version
+):
+    gateway = await open_gateway(orchestrator.address, **flags(certs, "gateway"))
+    context = client(certs, version)
+    is_let_in, session, _ = await asyncio.to_thread(healthy, gateway.url, context)
+    assert is_let_in
+    make(certs, TRUST_DOMAIN, bearers(TRUST_DOMAIN, (), ("alice",)), DAY, force=True)
+    assert not (await asyncio.to_thread(healthy, gateway.url, context, session))[0]
+    assert (await asyncio.to_thread(healthy, gateway.url, client(certs, version)))[0]
+
+
+async def test_a_session_outlives_no_certificate_by_being_resumed_again_and_again(
+    open_gateway, orchestrator, certs
+):
+    gateway = await open_gateway(orchestrator.address, **flags(certs, "gateway"))
+    context = client(certs, ssl.TLSVersion.TLSv1_3)
+    _, session, _ = await asyncio.to_thread(healthy, gateway.url, context)
+    is_let_in, _, is_resumed = await asyncio.to_thread(healthy, gateway.url, context, session)
+    assert (is_let_in, is_resumed) == (True, False)
 
 
 async def test_orchestrators_are_called_over_mtls(open_gateway, certs):

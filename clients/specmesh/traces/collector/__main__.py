@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 
 from specmesh.serving.identity.certificates import TlsFiles
-from specmesh.serving.identity.ssl_context import renewed_context
+from specmesh.serving.identity.ssl_context import RenewedContext
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.process.command_line import parse
 from specmesh.serving.process.logging import configure
@@ -100,7 +100,7 @@ async def _receiving(settings: CollectorSettings, take: Take) -> AsyncIterator[N
 def _context(tls: TlsFiles | None) -> Callable[..., ssl.SSLContext] | None:
     if tls is None:
         return None
-    context = renewed_context(tls, require_clients=tls.ca is not None)
+    context = RenewedContext(tls, require_clients=tls.ca is not None)
     return lambda *_: context
 
 

@@ -17,7 +17,7 @@ from specmesh.gateway.http.leaving import Leaving
 from specmesh.gateway.mesh import KnownOrchestrators
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.identity.plaintext import check_plaintext
-from specmesh.serving.identity.ssl_context import renewed_context
+from specmesh.serving.identity.ssl_context import RenewedContext
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.process.allocator import give_memory_back
 from specmesh.serving.rpc.health import Health
@@ -169,7 +169,7 @@ class HttpServer:
         if files is None:
             return None
         try:
-            context = renewed_context(files, require_clients=self._settings.requires_certificates)
+            context = RenewedContext(files, require_clients=self._settings.requires_certificates)
         except (UnusableFile, ssl.SSLError) as error:
             raise CannotStart(str(error)) from error
         return lambda *_: context

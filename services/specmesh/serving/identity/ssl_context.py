@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
+from typing import Self
 
 from specmesh.serving.identity.certificates import TlsFiles, watched_certificate
 
 
-def renewed_context(files: TlsFiles, *, require_clients: bool) -> ssl.SSLContext:
-    """Return the TLS context of a port: each new connection uses the current ``files``.
+class RenewedContext(ssl.SSLContext):
+    """The TLS context of a port: each new connection uses the current ``files``.
+
+    It only hands connections to a context of those. A session can be resumed in the context alone
+    in which it began, so that no client stays known by a CA that has gone from the files.
 
     Raises ``UnusableFile`` and SSLError.
     """
-    certificate = watched_certificate(files)
-    known = certificate.current()
-    context = _context(files, require_clients=require_clients)
-    newest = context
 
-    def on_hello(connection: ssl.SSLObject, *_: object) -> None:
-        nonlocal known, newest
-        if (now := certificate.current()) is not known:
-            newest = _context(files, require_clients=require_clients)
-            known = now
-        connection.context = newest
+    def __new__(cls, files: TlsFiles, *, require_clients: bool) -> Self:  # noqa: ARG004
+        """Return a context of its own, which no connection uses."""
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
 
-    context.sni_callback = on_hello
-    return context
+    def __init__(self, files: TlsFiles, *, require_clients: bool) -> None:
+        self._files = files
+        self._requires_clients = require_clients
+        self._certificate = watched_certificate(files)
+        self._known = self._certificate.current()
+        self._newest = _context(files, require_clients=require_clients)
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """Return the TLS of a new connection; asyncio asks for it."""
+        if (now := self._certificate.current()) is not self._known:
+            with suppress(OSError):  # the files are just being replaced once more
+                self._newest = _context(self._files, require_clients=self._requires_clients)
+                self._known = now
+        return self._newest.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
 def _context(files: TlsFiles, *, require_clients: bool) -> ssl.SSLContext:
@@ -34,4 +51,7 @@ def _context(files: TlsFiles, *, require_clients: bool) -> ssl.SSLContext:
     if require_clients and files.ca is not None:
         context.load_verify_locations(files.ca)
         context.verify_mode = ssl.CERT_REQUIRED
+        # A session that is resumed again and again would outlive its client's certificate. Those of
+        # TLS 1.2, which are not renewed, end within two hours.
+        context.num_tickets = 0
     return context
