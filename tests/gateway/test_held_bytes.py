@@ -10,16 +10,20 @@ import pytest
 from tests.client.conftest import whole_answer
 from tests.gateway.conftest import never_ends
 from tests.gateway.test_callers import bearer, tokens
+from tests.gateway.test_chats import with_logprobs
 from tests.gateway.wire import SOON, answer, connected, request, sent
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.http.held import Held, HeldBytes
 from specmesh.gateway.requests.chats import chat_request
 from specmesh.gateway.requests.completions import completion_request
+from specmesh.gateway.requests.weight import num_bytes
+from specmesh.gateway.responses.answers import LOGPROB_BYTES
 
 __all__ = ["tokens"]
 
 ASKED = {"model": "toy", "prompt": "hello"}
+SAID = [{"role": "user", "content": "hello " * 99}]
 
 
 async def test_bytes_of_bodies_in_flight_have_a_bound(open_gateway, orchestrator):
@@ -184,3 +188,46 @@ async def test_a_body_that_is_read_is_not_held(open_gateway, orchestrator, space
     )
     body = json.dumps({**ASKED, "n": 4}).encode()
     assert (await gateway.post("/v1/completions", body + space * 9_000)).status_code == 200
+
+
+PATHS = {
+    "/v1/completions": ({"prompt": "hello " * 99, "logprobs": 1}, "logprobs"),
+    "/v1/chat/completions": ({"messages": SAID, "logprobs": True, "top_logprobs": 1}, "logprobs"),
+    "/v1/responses": (
+        {"input": SAID, "include": ["message.output_text.logprobs"], "top_logprobs": 1},
+        "include",
+    ),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("num_fitting", "status"), [(2, 413), (3, 200)])
+async def test_log_probabilities_of_answers_count_as_they_come(
+    open_gateway, orchestrator, path, num_fitting, status
+):
+    given, param = PATHS[path]
+    asked = {"model": "toy", **given}
+    room = num_bytes({**asked, "stream": True}) + 2 * LOGPROB_BYTES * num_fitting
+    gateway = await open_gateway(
+        orchestrator.address, max_request_bytes=1024, max_held_bytes=room * 4 // 3 + 2
+    )
+    orchestrator.generate_scripts = [with_logprobs] * 2
+    response = await gateway.post(path, asked)
+    assert response.status_code == status
+    streamed = (await gateway.post(path, {**asked, "stream": True})).text
+    assert streamed.startswith(("data: ", "event: "))
+    assert ("body_too_large" in streamed) == (status == 413)
+    if status == 413:
+        error = response.json()["error"]
+        assert (error["code"], error["param"]) == ("body_too_large", param)
+
+
+async def test_log_probabilities_by_which_answers_are_compared_count_for_best_of(
+    open_gateway, orchestrator
+):
+    orchestrator.generate_scripts = [with_logprobs] * 4
+    gateway = await open_gateway(
+        orchestrator.address, max_request_bytes=1024, max_held_bytes=2_000, drain_seconds=0
+    )
+    response = await gateway.post("/v1/completions", {**ASKED, "best_of": 4})
+    assert (response.status_code, response.json()["error"]["param"]) == (413, "best_of")

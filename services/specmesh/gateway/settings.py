@@ -39,8 +39,8 @@ class GatewaySettings(BearerSettings, WorkersSettings):
         ge=1024,
         le=2**40,
         description="limit on the bytes of all running requests: of bodies, of what each answer is "
-        "asked for with, and 32 for each log-probability of an echoed prompt; one caller holds at "
-        "most three quarters, and they take up to six times as much memory",
+        "asked for with, and for each log-probability 32 of a prompt and 128 of an answer; one "
+        "caller holds at most three quarters, and they take up to six times as much memory",
     )
     max_connections: int = Field(
         1000, ge=1, le=1_000_000, description="limit on concurrent client connections"

@@ -12,7 +12,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import Receive, Scope, Send
 
 from specmesh.client import GenerationResult, SpecmeshError
-from specmesh.gateway.errors import from_mesh, internal
+from specmesh.gateway.errors import ApiError, from_mesh, internal
 from specmesh.gateway.http.hang_up import unless_gone
 from specmesh.gateway.http.record import Record
 from specmesh.gateway.responses.answers import AnswerEnded, AnswerStreams, Event
@@ -103,6 +103,8 @@ async def _body(
     try:
         async for part in _parts(reader, reply, record):
             yield PING if part is None else _event(part)
+    except ApiError as error:
+        record.failed(error)
     except SpecmeshError as error:
         record.failed(from_mesh(error, record.names, knows_caller=bool(record.identity)))
     except Exception:

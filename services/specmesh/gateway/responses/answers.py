@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -14,6 +14,12 @@ from specmesh.gateway.responses.candidates import likeliest
 
 QUEUED = 16
 """The number of chunks buffered for a slow client before back-pressure reaches the mesh."""
+LOGPROB_BYTES = 128
+"""The bytes that count as held for each log-probability of an answer. With its description in a
+reply and the JSON of that it takes some 700, six times as many (``--max-held-bytes``)."""
+
+Hold = Callable[[int], None]
+"""Holds bytes of an answer. May raise ``ApiError``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +43,15 @@ Event = Said | AnswerEnded
 
 class AnswerStreams:
     """The answers to one request. ``streams`` are numbered prompt by prompt, ``num_candidates`` for
-    the choices of each."""
+    the choices of each. ``hold`` is called with the bytes of their log-probabilities as these come.
+    """
 
-    def __init__(self, streams: Sequence[GenerationStream], num_candidates: int) -> None:
+    def __init__(
+        self, streams: Sequence[GenerationStream], num_candidates: int, hold: Hold
+    ) -> None:
         self.streams = streams
         self.num_candidates = num_candidates
+        self._hold = hold
 
     @property
     def num_answers(self) -> int:
@@ -59,11 +69,12 @@ class AnswerStreams:
     async def events(self) -> AsyncGenerator[Event, None]:
         """Yield the events of all answers as they come. Closing the iterator cancels the answers.
 
-        Raises the SpecmeshError of the first answer that fails, and cancels the others.
+        Raises the SpecmeshError of the first answer that fails, or what ``hold`` raises for it, and
+        cancels the others.
         """
         queue: asyncio.Queue[Event | Exception] = asyncio.Queue(QUEUED)
         readers = [
-            asyncio.create_task(_read(number, stream, queue))
+            asyncio.create_task(self._read(number, stream, queue))
             for number, stream in enumerate(self.streams)
         ]
         num_running = len(readers)
@@ -80,32 +91,35 @@ class AnswerStreams:
             await asyncio.gather(*readers, return_exceptions=True)
 
     async def whole(self) -> list[GenerationResult]:
-        """Return all answers once they are complete. Raises the SpecmeshError of the first that
-        fails."""
+        """Return all answers once they are complete. Raises as ``events`` does."""
         async with aclosing(self.events()) as events:
             ended = {
                 each.number: each.result async for each in events if isinstance(each, AnswerEnded)
             }
         return [ended[number] for number in range(self.num_answers)]
 
-
-async def _read(
-    number: int, stream: GenerationStream, queue: asyncio.Queue[Event | Exception]
-) -> None:
-    try:
-        async with stream:
-            async for chunk in stream:
-                await queue.put(Said(number, chunk))
-        await queue.put(AnswerEnded(number, stream.result))
-    except Exception as error:
-        await queue.put(error)
+    async def _read(
+        self, number: int, stream: GenerationStream, queue: asyncio.Queue[Event | Exception]
+    ) -> None:
+        try:
+            async with stream:
+                async for chunk in stream:
+                    if chunk.logprobs:
+                        num_logprobs = sum(1 + len(each.top) for each in chunk.logprobs)
+                        self._hold(LOGPROB_BYTES * num_logprobs)
+                    await queue.put(Said(number, chunk))
+            await queue.put(AnswerEnded(number, stream.result))
+        except Exception as error:
+            await queue.put(error)
 
 
 class Candidates(AnswerStreams):
     """The answers of which the caller gets the likeliest."""
 
-    def __init__(self, streams: Sequence[GenerationStream], request: CompletionRequest) -> None:
-        super().__init__(streams, request.num_candidates)
+    def __init__(
+        self, streams: Sequence[GenerationStream], request: CompletionRequest, hold: Hold
+    ) -> None:
+        super().__init__(streams, request.num_candidates, hold)
         self._request = request
 
     def choices(self, results: Sequence[GenerationResult]) -> Sequence[GenerationResult]:
@@ -115,7 +129,9 @@ class Candidates(AnswerStreams):
         return likeliest(results, asked.num_candidates, asked.n, keep_logprobs=keep)
 
 
-def complete(client: AsyncClient, request: CompletionRequest, timeout_s: float) -> AnswerStreams:
+def complete(
+    client: AsyncClient, request: CompletionRequest, timeout_s: float, hold: Hold
+) -> AnswerStreams:
     """Return the answers to a completion request; reading them starts the calls."""
     wanted = [prompt for prompt in request.prompts for _ in range(request.num_candidates)]
     are_compared = request.num_candidates > request.n
@@ -130,10 +146,12 @@ def complete(client: AsyncClient, request: CompletionRequest, timeout_s: float) 
         )
         for number, prompt in enumerate(wanted)
     ]
-    return Candidates(streams, request) if are_compared else AnswerStreams(streams, request.n)
+    if are_compared:
+        return Candidates(streams, request, hold)
+    return AnswerStreams(streams, request.n, hold)
 
 
-def chat(client: AsyncClient, request: ChatRequest, timeout_s: float) -> AnswerStreams:
+def chat(client: AsyncClient, request: ChatRequest, timeout_s: float, hold: Hold) -> AnswerStreams:
     """Return the answers to a chat request; reading them starts the calls."""
     messages = [message.spoken for message in request.messages]
     streams = [
@@ -147,4 +165,4 @@ def chat(client: AsyncClient, request: ChatRequest, timeout_s: float) -> AnswerS
         )
         for number in range(request.n)
     ]
-    return AnswerStreams(streams, request.n)
+    return AnswerStreams(streams, request.n, hold)

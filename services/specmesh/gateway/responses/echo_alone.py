@@ -15,7 +15,7 @@ class EchoAlone(AnswerStreams):
     prompt."""
 
     def __init__(self, num_tokens: Sequence[int], request: CompletionRequest) -> None:
-        super().__init__((), request.n)
+        super().__init__((), request.n, hold=lambda _: None)
         self._num_tokens = [each for each in num_tokens for _ in range(request.n)]
         self._model = request.model
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from specmesh.client import AsyncClient
 from specmesh.gateway.errors import ApiError
+from specmesh.gateway.field_names import renamed
 from specmesh.gateway.http.hang_up import unless_gone
 from specmesh.gateway.http.held import Held
 from specmesh.gateway.http.long_json import long_json, written_json
@@ -23,7 +24,7 @@ from specmesh.gateway.requests.completions import CompletionRequest, completion_
 from specmesh.gateway.requests.request import Request
 from specmesh.gateway.requests.responses import responses_request
 from specmesh.gateway.responses import answers
-from specmesh.gateway.responses.answers import AnswerStreams
+from specmesh.gateway.responses.answers import AnswerStreams, Hold
 from specmesh.gateway.responses.chats import ChatStyle
 from specmesh.gateway.responses.choices import ChoicesReply
 from specmesh.gateway.responses.completions import CompletionStyle
@@ -37,7 +38,7 @@ from specmesh.gateway.routes.reception import INLINE_BYTES, Reception
 from specmesh.gateway.settings import GatewaySettings
 
 R = TypeVar("R", CompletionRequest, ChatRequest)
-Ask = Callable[[AsyncClient, R, float], AnswerStreams]
+Ask = Callable[[AsyncClient, R, float, Hold], AnswerStreams]
 
 
 class AnswerRoutes:
@@ -53,7 +54,8 @@ class AnswerRoutes:
         caller, asked = await self._reception.receive(
             request, completion_request, completions.IGNORED
         )
-        request.state.record.names = {"tokens": "prompt", **asked.names}
+        compared = {} if asked.logprobs is not None else {"logprobs": "best_of"}
+        request.state.record.names = {"tokens": "prompt", **compared, **asked.names}
         param = "n" if asked.n > 1 else "prompt"
         num_answers = len(asked.prompts) * asked.num_candidates
         self._check_count(num_answers, "best_of" if asked.num_candidates > asked.n else param)
@@ -98,9 +100,10 @@ class AnswerRoutes:
     ) -> AnswerStreams:
         """Return the answers that ``ask`` asks for, in a thread if it has much to write."""
         held: Held = request.state.held
-        if held.num_bytes <= INLINE_BYTES:
-            return ask(client, asked, self._settings.request_seconds)
-        return await asyncio.to_thread(ask, client, asked, self._settings.request_seconds)
+        param = renamed("logprobs", request.state.record.names)
+        hold = partial(held.add, what="the log-probabilities of answers", param=param)
+        making = partial(ask, client, asked, self._settings.request_seconds, hold)
+        return making() if held.num_bytes <= INLINE_BYTES else await asyncio.to_thread(making)
 
     async def _prompt_scores(
         self, request: HttpRequest, client: AsyncClient, asked: CompletionRequest | ChatRequest
@@ -109,7 +112,7 @@ class AnswerRoutes:
         work = prompt_logprobs(client, asked, hold, self._settings.request_seconds)
         return await unless_gone(request, work)
 
-    def _holding(self, request: HttpRequest, param: str) -> Callable[[int], None]:
+    def _holding(self, request: HttpRequest, param: str) -> Hold:
         """Return what holds the bytes of prompts' log-probabilities, which ``param`` asks for."""
         held: Held = request.state.held
         return partial(held.add, what="the log-probabilities of prompts times n", param=param)
