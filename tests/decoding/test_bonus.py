@@ -15,6 +15,8 @@ from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.noise import Purpose, uniforms
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, warp
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
+from specmesh.mesh.v1alpha1.cost_pb2 import ComputeCost
+from specmesh.serving.codec.verdicts import VerificationRequest, read_verdict, write_verdict
 
 VOCAB_SIZE = 8
 TARGET = table(1, VOCAB_SIZE)(PROMPT)
@@ -133,3 +135,29 @@ def test_the_only_token_of_a_tail_has_no_more_than_its_mass():
         one = verify(EMPTY, logits, warm, POSITION, {}, 64).bonus
         assert one is not None
         assert 0 < one.tail_token_probability <= one.tail_mass
+
+
+def told(logits: NDArray[np.float32], temperature: float, seed: int) -> Bonus:
+    """What a caller reads of the bonus."""
+    cold = Sampling(temperature=temperature, seed=seed, mode=AcceptanceMode.REJECTION)
+    verdict = verify(EMPTY, logits[None], cold, POSITION, {}, 64)
+    asked = VerificationRequest(EMPTY, POSITION, cold, logits.size, 64)
+    bonus = read_verdict(write_verdict(verdict, ComputeCost()), asked).bonus
+    assert bonus is not None
+    return bonus
+
+
+def test_a_tail_that_underflows_is_none():
+    ranks = np.sort(np.random.default_rng(1).standard_normal(1 << 15).astype(np.float32))[::-1]
+    for seed in range(40):
+        logits = ranks.copy()
+        logits[0] = logits[64] + 7.4 + seed * 2e-3
+        assert told(logits, 0.01, seed).outcomes.sum() == pytest.approx(1)
+
+
+def test_a_likely_token_that_underflows_beside_others_belongs_to_the_tail():
+    logits = np.full(100, -100, np.float32)
+    logits[:3] = 0
+    for seed in range(40):
+        logits[3] = -7.44 - seed * 2e-4
+        assert told(logits, 0.01, seed).token_ids.tolist() == [0, 1, 2]

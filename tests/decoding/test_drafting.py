@@ -200,3 +200,16 @@ def test_entropy_is_at_its_highest_where_the_rest_is_spread_evenly():
     assert highest_entropy((0.5, 0.5), 4) == pytest.approx(math.log(2))
     assert highest_entropy((1.0,), 1) == highest_entropy((1.0,), 100) == 0
     assert highest_entropy((0.0, 0.0), 4) == pytest.approx(-math.log(0.5))
+
+
+@pytest.mark.parametrize("temperature", [0.3, 0.7, 1.0])
+def test_a_sure_drafter_of_a_large_vocabulary_has_no_probability_above_1(temperature):
+    noise = np.random.default_rng(0)
+    for seed in range(40):
+        row = (2 * noise.standard_normal(1 << 15)).astype(np.float32)
+        row[noise.integers(row.size)] = row.max() + 16
+        sampling = Sampling(temperature=temperature, seed=seed)
+        choices = draw_children(row, sampling, 3, 1, num_choices=1).choices
+        assert choices is not None
+        assert 0.9 < np.float32(choices.probabilities[0]) <= 1
+        assert choices.entropy >= 0

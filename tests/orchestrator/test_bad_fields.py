@@ -93,6 +93,7 @@ SAMPLING = [
         for bad, at in ((OUTSIDE, "[1]"), (range(most.MAX_LISTED_TOKENS + 1), ""))
     ),
     ({"allowed_token_ids": [5], "banned_token_ids": [5]}, "allowed_token_ids"),
+    ({"allowed_token_ids": [5, 5], "banned_token_ids": [5]}, "allowed_token_ids"),
     (
         {"banned_sequences": [{"token_ids": [1]}, {"token_ids": OUTSIDE}]},
         "banned_sequences[1].token_ids[1]",

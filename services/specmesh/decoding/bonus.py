@@ -30,6 +30,8 @@ from specmesh.decoding.noise import Purpose, gumbel, uniforms
 from specmesh.decoding.race import winner
 from specmesh.decoding.sampling import Distribution
 
+_LEAST_WEIGHT = 1e-300
+"""Divided by the total, a token of less weight might have no probability at all."""
 MAX_BONUS_CANDIDATES = 64
 """As many tokens as in a draft distribution: draft tokens would rarely be among further ones."""
 
@@ -55,7 +57,8 @@ class Bonus:
     def summarise(cls, row: LogitsRow, seed: int, position: int, num_candidates: int) -> Bonus:
         """List the ``num_candidates`` likeliest tokens of ``row``, and draw one from the rest."""
         listed = np.sort(row.likeliest(num_candidates))
-        return cls.of(row, listed[np.exp(row.log_weights(listed)) > 0], seed, position)
+        weights = np.exp(row.log_weights(listed))
+        return cls.of(row, listed[weights >= _LEAST_WEIGHT], seed, position)
 
     @classmethod
     def of(cls, row: LogitsRow, listed: NDArray[np.int64], seed: int, position: int) -> Bonus:
@@ -64,16 +67,15 @@ class Bonus:
         rest = row.without(listed)
         weights = np.exp(row.log_weights(listed))
         total = float(weights.sum()) + rest.total
-        if not rest.total:
-            return cls(seed, position, listed, weights / total)
-        tail_token = winner(rest, seed, position, Purpose.RESIDUAL)
-        (tail_weight,) = np.exp(row.log_weights(np.array([tail_token])))
-        # Of a tail of one token, the weight and the total differ by rounding.
-        tail_weight = min(float(tail_weight), rest.total)
-        return cls(
-            *(seed, position, listed, weights / total),
-            *(rest.total / total, tail_token, tail_weight / total),
-        )
+        mass, tail = rest.total / total, 0
+        if mass:
+            tail = winner(rest, seed, position, Purpose.RESIDUAL)
+            (tail_weight,) = np.exp(row.log_weights(np.array([tail])))
+            # Of a tail of one token, the weight and the total differ by rounding.
+            if probability := min(float(tail_weight) / total, mass):
+                return cls(seed, position, listed, weights / total, mass, tail, probability)
+        # Without a tail, or with one of no weight by rounding.
+        return cls(seed, position, listed, weights / weights.sum())
 
     def meet(self, drafts: Sequence[tuple[int, Distribution]]) -> int:
         """Return the token for this position, distributed as p, given the draft tokens for it.

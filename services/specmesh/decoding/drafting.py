@@ -147,9 +147,9 @@ def _ranked(
 def _listed(
     token_ids: NDArray[np.int64], probabilities: NDArray[np.float64], entropy: float
 ) -> TopK:
-    at_least = np.maximum(probabilities, _LEAST)
-    # Rounding errors must not make an entropy of 0 negative.
-    return TopK(tuple(token_ids.tolist()), tuple(at_least.tolist()), max(0.0, entropy))
+    # Rounding errors must not take a probability above 1, nor an entropy below 0.
+    within = np.clip(probabilities, _LEAST, 1.0)
+    return TopK(tuple(token_ids.tolist()), tuple(within.tolist()), max(0.0, entropy))
 
 
 def confidence(token: int, choices: TopK | None, distribution: Distribution | None) -> float:

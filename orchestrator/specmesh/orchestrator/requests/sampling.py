@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tokenizers import Tokenizer
@@ -97,9 +97,10 @@ def _check_ids(sampling: Sampling, vocab_size: int) -> None:
 
 def _check_choice(sampling: Sampling, vocab_size: int) -> None:
     """Raise ``InvalidField`` if no token may be generated."""
-    allowed: Sequence[int] = sampling.allowed_token_ids or range(vocab_size)
-    if len(allowed) > len(sampling.banned_token_ids) + len(sampling.end_token_ids):
+    banned = {*sampling.banned_token_ids, *sampling.end_token_ids}
+    allowed = set(sampling.allowed_token_ids)
+    if not allowed and len(banned) < vocab_size:
         return
-    if set(allowed) <= {*sampling.banned_token_ids, *sampling.end_token_ids}:
+    if allowed <= banned:
         field = "allowed_token_ids" if sampling.allowed_token_ids else "banned_token_ids"
         raise InvalidField(f"sampling.{field}", "leaves no token that may be generated")
