@@ -24,7 +24,8 @@ class Speculative(DraftThenVerify):
     def __init__(self, goal: Goal) -> None:
         super().__init__(goal)
         self._fixed = goal.lookahead
-        self._adaptive = AdaptiveLookahead(goal.acceptance.rate())
+        self._acceptance = goal.acceptance.rate()
+        self._adaptive = AdaptiveLookahead(self._acceptance)
 
     def _draft(self, task: TaskId, room: int) -> Draft | None:
         if self._fixed:
@@ -38,6 +39,9 @@ class Speculative(DraftThenVerify):
         return Draft(task, (), depth, levels_per_message=depth, num_choices=1, stop=plan.stop)
 
     def _learn(self, growth: GrowingTree, verified: Verified) -> None:
-        if not self._fixed:
-            confidences = growth.chain_below(0).confidences
-            self._adaptive.observe(DraftOutcome(len(verified.verdict.accepted_nodes), confidences))
+        confidences = growth.chain_below(0).confidences
+        outcome = DraftOutcome(len(verified.verdict.accepted_nodes), confidences)
+        if self._fixed:
+            self._acceptance.learn(outcome.trials)  # by which ``auto`` decides
+        else:
+            self._adaptive.observe(outcome)
