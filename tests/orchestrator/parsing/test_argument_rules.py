@@ -12,8 +12,9 @@ from tests.orchestrator.parsing.test_call_grammars import fits, grammar_of, targ
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
-from specmesh.orchestrator.parsing.argument_types import ALL_TYPES, argument_types, as_json
+from specmesh.orchestrator.parsing.argument_types import argument_types, as_json
 from specmesh.orchestrator.parsing.registry import tool_formats
+from specmesh.orchestrator.parsing.schemas import ALL_TYPES
 from specmesh.orchestrator.requests.forced_calls import read_forced
 from specmesh.v1 import chat_pb2
 
@@ -144,6 +145,7 @@ def test_a_call_that_is_not_valid_is_not_allowed(name, values):
         {"properties": {"a": {"type": ["string", "integer"], "minimum": 5}}},
         {"properties": {"a": {"anyOf": [{"type": "string"}, {"const": 5}]}}},
         {"properties": {"a": {"$ref": "#/properties/b"}, "b": {"type": "string"}}},
+        {"properties": {"a": {"$ref": "#/$defs/b", "$defs": {"b": {"type": "string"}}}}},
         {"properties": {"a": {"$ref": "#/$defs/b", "minLength": 3}}, "$defs": {"b": {}}},
         {"properties": {"a": {"type": "strin"}}},
         {"properties": {"a": {"type": "strin", "enum": ["b"]}}},
@@ -220,6 +222,24 @@ def test_types_are_those_of_the_schema_and_all_where_it_says_nothing(schema, typ
     }
     found = argument_types({"properties": {"a": schema}, "$defs": definitions})
     assert found == ({} if types is None else {"a": types})
+
+
+def fan(last):
+    """A schema of a few thousand bytes with 32**6 paths of references, which end at ``last``."""
+    definitions = {f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 32} for n in range(6)}
+    return {"properties": {"a": {"$ref": "#/$defs/s0"}}, "$defs": {**definitions, "s6": last}}
+
+
+def test_types_are_found_whatever_the_number_of_paths_through_a_schema():
+    assert argument_types(fan({"type": "boolean"})) == {"a": {"boolean"}}
+    loop = {"anyOf": [{"$ref": "#/$defs/loop"}] * 32}
+    assert argument_types({"properties": {"a": loop}, "$defs": {"loop": loop}}) == {}
+
+
+def test_any_text_is_allowed_whatever_the_number_of_paths_to_its_type():
+    assert forced("glm45", fan({"type": "string"})).source == (
+        forced("glm45", {"properties": {"a": {"type": "string"}}}).source
+    )
 
 
 @pytest.mark.parametrize(("short", "fit"), [("ab", True), ("a\n", True), ("a", False), ("", False)])

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from specmesh.decoding.grammar import json_rule
-from specmesh.orchestrator.parsing.argument_types import (
-    ALL_TYPES,
-    MAX_DEPTH,
-    STRING,
-    as_json,
-    json_of,
-    named_types,
-    resolved,
-    types_under,
-)
+from specmesh.orchestrator.parsing.argument_types import as_json, json_of
 from specmesh.orchestrator.parsing.call_rules import CallRules, either, quoted
 from specmesh.orchestrator.parsing.python_values import NAME
-
-Schema = Mapping[str, Any]
+from specmesh.orchestrator.parsing.schemas import (
+    DEFINITIONS,
+    NOTES,
+    STRING,
+    ArgumentSchemas,
+    Schema,
+    check_type,
+    resolved,
+)
 
 ANY_KEY = "/[^<>\\n]+/"
 TEXT = "text"
 """The rule for any text, and the tag that ends it."""
-NOTES = {
-    *("title", "description", "examples", "default", "deprecated", "readOnly", "writeOnly"),
-    *("$comment", "$schema", "$id"),
-}
-"""Keywords that allow all that is allowed without them."""
 LENGTHS = {"minLength", "maxLength"}
-DEFINITIONS = ("$defs", "definitions")
 _OF_OBJECTS = {
     *("type", "properties", "required", "additionalProperties", *DEFINITIONS, *NOTES),
 }
@@ -80,7 +71,7 @@ def _alone(schema: object, definitions: Schema) -> Schema:
         return {} if schema is True else {"not": {}}
     references = [*_references(schema)]
     for each in references:
-        if not each.startswith(tuple(f"#/{key}/" for key in DEFINITIONS)):
+        if not each.startswith(tuple(f"#/{key}/" for key in definitions)):
             raise ValueError(f"the reference {each!r} is not to one of its definitions")
     return {**schema, **definitions} if references else schema
 
@@ -113,8 +104,9 @@ class TaggedArguments:
             return [f"{rules.arguments(number)}: gap ({self.key(rules, ANY_KEY)} {TEXT} gap)*"]
         written = ["gap"]
         terminals: list[str] = []
+        schemas = ArgumentSchemas(schema)
         for place, each in enumerate(separate(schema)):
-            value, lines = self._value(rules, each.schema, f"TEXT_{number}_{place}")
+            value, lines = self._value(rules, each.schema, schemas, f"TEXT_{number}_{place}")
             terminals += lines
             argument = f"{self.key(rules, _named(each))} {value} gap"
             written.append(argument if each.is_required else f"({argument})?")
@@ -124,15 +116,18 @@ class TaggedArguments:
         """Return the rule for a value that is any text."""
         return rules.text_up_to(self.end, TEXT)
 
-    def _value(self, rules: CallRules, schema: Schema, terminal: str) -> tuple[str, Sequence[str]]:
+    def _value(
+        self, rules: CallRules, schema: Schema, schemas: ArgumentSchemas, terminal: str
+    ) -> tuple[str, Sequence[str]]:
         """Return an expression for a value with what ends it, and the lines that it needs beside:
-        ``terminal``, if anything."""
+        ``terminal``, if anything. ``schemas`` are those of the whole tool, to whose definitions
+        alone ``schema`` refers."""
         end = f"{self._line} {rules.marker(self.end)}"
-        types = types_under(schema, schema)
+        types = schemas.types(schema)
         if STRING not in types:
             return f"{json_rule(schema)} {end}", ()
         own = _without_reference(schema)
-        _check_type(own)
+        check_type(own)
         said = own.keys() - NOTES
         values = [own["const"]] if "const" in own else own.get("enum")
         if isinstance(values, list) and said <= {"const", "enum", "type"}:
@@ -141,7 +136,7 @@ class TaggedArguments:
             is_special = self.end in rules.special_tokens
             line = f"{terminal}: {self._of_length(own, is_special=is_special)}"
             return f"{terminal} {rules.marker(self.end) if is_special else ''}", [line]
-        if not allows_all(own, schema):
+        if not schemas.allows_all(own):
             raise ValueError("text can't be held to more than its type, length or a list")
         return TEXT, ()
 
@@ -196,23 +191,3 @@ def _named(argument: Argument) -> str:
     if any(character in argument.name for character in "<>\n") or not argument.name:
         raise ValueError(f"{argument.name!r} is no name of an argument in this format")
     return quoted(argument.name)
-
-
-def allows_all(schema: object, root: Schema, depth: int = 0) -> bool:
-    """Return whether ``schema`` allows all values of each type that it allows. Raises ValueError
-    for a type that there is not."""
-    if not isinstance(schema, dict) or depth > MAX_DEPTH:
-        return schema is True
-    _check_type(schema)
-    keys = schema.keys() - {*NOTES, *DEFINITIONS}
-    if keys == {"anyOf"} and isinstance(schemas := schema["anyOf"], list):
-        return all(allows_all(each, root, depth + 1) for each in schemas)
-    if keys == {"$ref"}:
-        return allows_all(resolved(schema, root), root, depth + 1)
-    return keys <= {"type"}
-
-
-def _check_type(schema: Schema) -> None:
-    """Raise ValueError for a type that there is not, which would otherwise be taken for any."""
-    if "type" in schema and not named_types(schema["type"]) <= ALL_TYPES:
-        raise ValueError(f"there is no type {schema['type']!r}")

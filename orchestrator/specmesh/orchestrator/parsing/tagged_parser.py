@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from specmesh.orchestrator.parsing.argument_types import (
-    ALL_TYPES,
-    STRING,
-    ArgumentTypes,
-    as_json,
-)
+from specmesh.orchestrator.parsing.argument_types import ArgumentTypes, as_json
 from specmesh.orchestrator.parsing.character_parser import Reading
+from specmesh.orchestrator.parsing.schemas import ALL_TYPES, STRING
 from specmesh.orchestrator.parsing.tool_parser import NoCall, Sink, ToolParser
 
 MAX_NAME_CHARS = 256

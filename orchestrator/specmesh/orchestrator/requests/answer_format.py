@@ -11,11 +11,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.admission.request_limits import MAX_ARGUMENTS, MAX_TOOLS
 from specmesh.orchestrator.chats.tools import read_tools, tool_names
 from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
-from specmesh.orchestrator.parsing.argument_types import (
-    ALL_TYPES,
-    ArgumentTypes,
-    argument_types,
-)
+from specmesh.orchestrator.parsing.argument_types import ArgumentTypes, argument_types
 from specmesh.orchestrator.parsing.reasoning import ReasoningFormat
 from specmesh.orchestrator.parsing.registry import (
     DETECTED,
@@ -23,6 +19,7 @@ from specmesh.orchestrator.parsing.registry import (
     reasoning_format,
     tool_format,
 )
+from specmesh.orchestrator.parsing.schemas import ALL_TYPES
 from specmesh.orchestrator.parsing.tool_format import ToolFormat
 from specmesh.orchestrator.replicas.target import Target
 from specmesh.orchestrator.text.token_bytes import TokenBytes
