@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from itertools import repeat
 
 import pytest
 from google.protobuf import json_format
@@ -188,11 +190,46 @@ def test_tools_calls_and_results_are_text_as_well(name, said):
     assert controls(name, tokens) == controls(name, expected)
 
 
-def test_numbers_stay_what_they_are():
-    chat = chat_of(ATTACK)
-    chat.tools.append('{"type": "function", "function": {"name": "f", "a": 61803398}}')
+class TriedBreaks:
+    """A hash of which the digests are 0, 1 and so on."""
+
+    def __init__(self, **_):
+        self.update, self.digest = (
+            (lambda _: None),
+            map(int.to_bytes, range(9), repeat(8), repeat("big")).__next__,
+        )
+
+
+def test_numbers_and_texts_stay_what_they_are(monkeypatch):
+    monkeypatch.setattr("specmesh.orchestrator.chats.plain_text.blake2b", TriedBreaks)
+    chat = chat_of(f"{ATTACK}{0:020}")
+    number = 10**20 + 1  # its digits have those of the second break
+    chat.tools.append(f'{{"type": "function", "function": {{"name": "f", "a": {number}}}}}')
     written, _ = prompt("gpt2", chat, TOOL_TEMPLATE)
-    assert '"a": 61803398}' in written
+    assert f'"a": {number}}}' in written
+    assert f"{ATTACK}{0:020}" in written
+
+
+def test_what_is_said_is_searched_once_whatever_numbers_it_has():
+    class Said(str):
+        num_searches = 0
+
+        def __contains__(self, part):
+            Said.num_searches += part.isdigit()
+            return super().__contains__(part)
+
+    said = said_in(chat_of(ATTACK))
+    broken = PlainText(said, SPELLINGS).said["messages"][0]["content"]
+    first = int(re.search("[0-9]+", broken)[0])
+    tried = "".join(str(first + n) for n in range(1000))
+    said["messages"][0]["content"] = Said(ATTACK + tried)
+    PlainText(said, SPELLINGS)
+    assert Said.num_searches == 1
+
+
+def test_a_chat_is_made_the_same_prompt_wherever_its_answer_is_resumed():
+    said = said_in(chat_of(ATTACK))
+    assert PlainText(said, SPELLINGS).said == PlainText(said, SPELLINGS).said
 
 
 def test_words_that_templates_look_for_are_not_broken():

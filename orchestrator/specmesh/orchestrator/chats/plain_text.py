@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count, pairwise
+from hashlib import blake2b
+from itertools import pairwise
 from typing import Any
 
 from specmesh.decoding.errors import InvalidField
@@ -43,10 +44,7 @@ class PlainText:
         if any(MARK in text for text in texts):
             raise InvalidField("chat", f"contains U+{ord(MARK):04X}, which is not a character")
         # Digits survive whatever a template does with a text; they must be in no number either.
-        texts.append(json.dumps(said))
-        self._break = next(
-            each for each in map(str, count(61803398)) if not any(each in text for text in texts)
-        )
+        self._break = _in_none_of([*texts, json.dumps(said)])
         broken = {name: _changed(value, self._broken) for name, value in said.items()}
         roles = [message["role"] for message in said["messages"]]
         messages = zip(broken["messages"], roles, strict=True)
@@ -73,6 +71,23 @@ class PlainText:
         return _inserted(
             self._break, [start + 1 for start in self._spellings.beginnings(text)], text
         )
+
+
+def _in_none_of(texts: Sequence[str]) -> str:
+    """Return digits that are in none of ``texts``.
+
+    They are a hash of the texts. Whoever could tell beforehand which are tried would write them
+    all, and each one tried costs a search of all texts. By chance they could differ where an answer
+    is resumed, and with them what a template that sorts or measures texts makes of the same chat.
+    """
+    hashed = blake2b(digest_size=8, person=b"break")
+    for text in texts:
+        hashed.update(text.encode(errors="surrogatepass"))
+    while True:
+        hashed.update(b"again")
+        digits = f"{int.from_bytes(hashed.digest(), 'big'):020}"
+        if not any(digits in text for text in texts):
+            return digits
 
 
 def _inserted(mark: str, places: Sequence[int], text: str) -> str:
