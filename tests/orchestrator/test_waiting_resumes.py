@@ -66,6 +66,25 @@ async def test_heartbeats_come_while_an_answer_waits_to_be_carried_on(stub, veri
     await collect(other)
 
 
+async def test_an_answer_of_which_nothing_is_told_has_no_room_of_resumed_ones(
+    stub, verifier, monkeypatch
+):
+    monkeypatch.setattr(controller, "RESUMED", 2.0)
+    asked = request(sampling={"temperature": 0.8, "seed": 3})
+    begun = await dropped(stub, asked)
+    busy = Hold()
+    verifier.faults.append(busy)
+    other = stub.Generate(request())
+    await asyncio.wait_for(busy.reached.wait(), 10)
+    rest = from_client(stub, asked, begun)
+    asked.received.SetInParent()
+    waiting = aiter(stub.Generate(asked))
+    assert [(await anext(waiting)).event.WhichOneof("kind") for _ in range(3)] == ["heartbeat"] * 3
+    assert begun.then(await collect(rest)).tokens == alone(asked.sampling)
+    busy.released.set()
+    await collect(other)
+
+
 async def test_a_new_answer_begins_with_started(stub, verifier):
     busy = Hold()
     verifier.faults.append(busy)

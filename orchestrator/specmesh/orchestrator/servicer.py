@@ -181,12 +181,14 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             if name is not None and not request.sampling.HasField("seed"):
                 request.sampling.seed = name.seed
             has_begun = request.HasField("received")
+            # With no word of what began, it is as good as new.
+            resumed = bool(request.received.token_ids or request.received.prompt_digest)
 
             async def begin(stack: AsyncExitStack) -> Begun:
-                self._entrance.check(metrics.deadline, resumed=has_begun)
+                self._entrance.check(metrics.deadline, resumed=resumed)
                 answer = await self._answers.new(request, metrics)
                 slot = await stack.enter_async_context(
-                    self._entrance.slot(metrics.deadline, resumed=has_begun)
+                    self._entrance.slot(metrics.deadline, resumed=resumed)
                 )
                 if name is not None and self._store is not None:
                     with told():

@@ -9,8 +9,9 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from specmesh.orchestrator.admission.controller import Admission
-from specmesh.orchestrator.admission.entrance import Entrance, Slot
+from specmesh.orchestrator.admission.entrance import Entrance
 from specmesh.orchestrator.admission.room import WINDOW, Spent
+from specmesh.orchestrator.admission.slot import Slot
 from specmesh.serving.caller import identified
 from specmesh.serving.errors import ResourceExhaustedStatus
 
@@ -316,6 +317,71 @@ async def test_who_says_that_all_answers_are_resumed_keeps_nobody_else_out(monke
         await door.go(name)
     await asyncio.gather(*tasks[:3], *tasks[4:])
     assert door.order[-1] == "new"
+
+
+async def test_who_runs_more_by_saying_that_all_are_resumed_leaves_others_their_share():
+    door = Door(4)
+    tasks = [door.come(f"a{i}", identity="alice", resumed=True) for i in range(12)]
+    await settle()
+    assert len(door.order) == 8  # twice the room, as nobody else is there
+    tasks += [door.come(f"b{i}", identity="bob") for i in range(3)]
+    await settle()
+    for name in ("a0", "a1", "a2"):
+        await door.go(name)
+    assert door.order[8:] == ["b0", "b1", "a8"]  # half of the room is bob's
+    await door.go("b0")
+    assert door.order[11:] == ["b2"]
+    for name in ("b1", "b2", *(f"a{i}" for i in range(3, 12))):
+        await door.go(name)
+    await asyncio.gather(*tasks)
+
+
+async def test_who_says_that_all_are_resumed_makes_nobody_else_wait_in_vain():
+    door = Door(4, max_wait_s=4.0)
+    door.admission.expected_wait_s = lambda num_before, size, _: (
+        max(0, door.admission.num_running - size) + num_before
+    )
+    tasks = [door.come(f"a{i}", identity="alice", resumed=True) for i in range(40)]
+    await settle()
+    tasks.append(door.come("b", identity="bob"))
+    await settle()
+    door.admission.verified(4, Spent(0.0, 1.0, 0.0), now())
+    await settle()
+    await door.go("a0")
+    assert door.order[8:] == ["b"]
+    for name in ("b", *(f"a{i}" for i in range(1, 40))):
+        await door.go(name)
+    await asyncio.gather(*tasks)
+
+
+async def test_resumed_answers_leave_new_ones_of_others_half_of_the_entrance(monkeypatch):
+    monkeypatch.setattr("specmesh.orchestrator.admission.controller.MAX_WAITING", 4)
+    door = Door(1)
+    tasks = [door.come("b0", identity="bob"), door.come("b1", identity="bob")]
+    await settle()
+    tasks += [door.come(f"a{i}", identity="alice", resumed=True) for i in range(6)]
+    tasks.append(door.come("c", identity="carol"))
+    await settle()
+    assert not any(task.done() for task in tasks)
+    for name in ("b0", "a0", "b1", "c", *(f"a{i}" for i in range(1, 6))):
+        await door.go(name)
+    await asyncio.gather(*tasks)
+
+
+async def test_answers_of_all_identities_are_resumed_at_once_whoever_has_more_of_them():
+    """As when an orchestrator has died. The new ones wait, but for those of a newcomer."""
+    door = Door(4)
+    tasks = [door.come(f"a{i}", identity="alice") for i in range(3)]
+    tasks.append(door.come("b0", identity="bob"))
+    await settle()
+    tasks += [door.come(f"new{i}", identity="alice") for i in range(2)]
+    tasks += [door.come(f"r{i}", identity="alice", resumed=True) for i in range(3)]
+    tasks.append(door.come("s0", identity="bob", resumed=True))
+    await settle()
+    assert door.order[4:] == ["r0", "r1", "r2", "s0"]
+    for name in ("a0", "a1", "a2", "b0", "r0", "r1", "r2", "s0", "new0", "new1"):
+        await door.go(name)
+    await asyncio.gather(*tasks)
 
 
 async def test_a_resumed_answer_that_waited_in_vain_is_to_come_again_soon():

@@ -90,9 +90,15 @@ class Admission:
         """Record that a replica's queue was full."""
         self.room.refused(self.num_running, now)
 
-    def fits(self, size: int, *, resumed: bool) -> bool:
-        """Return whether another answer may begin now, with room for ``size``."""
-        return self.num_running < (RESUMED if resumed else 1.0) * size
+    def most(self, size: int, num_over: int, *, resumed: bool, is_below_share: bool) -> int:
+        """Return up to how many answers may run when one begins, with room for ``size``.
+
+        Those that were resumed over the room, ``num_over``, take none of it from an identity that
+        ``is_below_share``: anybody can say that an answer began elsewhere."""
+        most_resumed = int(RESUMED * size)
+        if resumed:
+            return most_resumed
+        return min(most_resumed, size + num_over) if is_below_share else size
 
     def expected_wait_s(self, num_before: int, size: int, now: float) -> float | None:
         """Return the expected wait behind ``num_before`` answers while there is room for ``size``

@@ -1,4 +1,4 @@
-"""The admission queue: resumed answers go before new ones, and identities take turns."""
+"""The admission queue: identities take turns, and resumed answers of each go before new ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from math import inf
 
 from specmesh.orchestrator.admission.controller import MAX_RESUMED_WAITING, Admission
 from specmesh.orchestrator.admission.fair_queue import FairQueue
+from specmesh.orchestrator.admission.slot import Slot
 from specmesh.serving import caller
 from specmesh.serving.errors import ResourceExhaustedStatus
 from specmesh.serving.telemetry.pipeline import annotate
@@ -18,40 +19,17 @@ LOOK_SECONDS = 0.1
 """Interval of looking for answers that wait in vain, which takes a tenth of a millisecond."""
 
 
-class Slot:
-    """The slot of an admitted answer, freed at the latest when the block of ``slot`` ends."""
-
-    def __init__(self, admission: Admission, left: Callable[[], None]) -> None:
-        self._pace = admission.pace
-        self._answer = self._pace.began(_now())
-        self._left = left
-        self._is_held = True
-
-    def limit(self, num_tokens: int) -> None:
-        """Record that the answer may get at most ``num_tokens``."""
-        self._answer.limit = num_tokens
-
-    def progressed(self, num_tokens: int) -> None:
-        """Record that the answer got ``num_tokens``."""
-        self._pace.progressed(self._answer, num_tokens, _now())
-
-    def leave(self) -> None:
-        """Free the slot once the mesh has finished, even if the client has not read everything."""
-        if self._is_held:
-            self._is_held = False
-            self._pace.ended(self._answer, _now())
-            self._left()
-
-
 Turn = asyncio.Future[Slot | None]
 """The slot of a waiting answer, once it is admitted; None if it is refused after all."""
 
 
 class Entrance:
-    """Admits answers as ``admission`` decides: resumed ones first, and of each kind identities take
-    turns as in ``FairQueue``. When as many wait as may, an answer takes the place of the last one
-    of the same kind of the identity with the most, unless its own identity would then have more; a
-    resumed one takes that of a new one first.
+    """Admits answers as ``admission`` decides. Identities take turns as in ``FairQueue``, and their
+    resumed answers go before new ones of theirs and of those that have as many running.
+
+    When as many wait as may, an answer takes the place of the last one of the same kind of the
+    identity with the most, unless its own identity would then have more; a resumed one takes that
+    of a new one first, unless its identity has more waiting.
 
     ``num_replicas`` returns the number of ready target replicas, ``die`` draws from [0, 1).
     """
@@ -65,9 +43,11 @@ class Entrance:
         self._admission = admission
         self._num_replicas = num_replicas
         self._die = die
-        running: Counter[str] = Counter()
-        self._resumed: FairQueue[Turn] = FairQueue(running)
-        self._new: FairQueue[Turn] = FairQueue(running)
+        self._running: Counter[str] = Counter()
+        self._resumed: FairQueue[Turn] = FairQueue(self._running)
+        self._new: FairQueue[Turn] = FairQueue(self._running)
+        self._num_over = 0
+        """Running answers that were resumed over the room."""
         self._looked_at = -inf
         admission.watcher = self._decide
 
@@ -84,18 +64,14 @@ class Entrance:
         """Raise what ``slot`` would raise immediately, so that an answer that can't be admitted
         costs no further work."""
         now, identity = _now(), caller.identity()
-        size, queue = self.room(now), self._resumed if resumed else self._new
-        num_before = len(self._resumed) + (0 if resumed else len(self._new))
-        if not num_before and self._admission.fits(size, resumed=resumed):
+        most, queue = self._most(identity, now, resumed=resumed), self._queue(resumed=resumed)
+        num_before = self._num_before(identity, resumed=resumed)
+        if not num_before and self._admission.num_running < most:
             return
-        num_before = queue.num_before(identity) + (0 if resumed else len(self._resumed))
-        if resumed:
-            is_full = len(queue) >= MAX_RESUMED_WAITING
-        else:
-            is_full = self.num_waiting >= self._admission.most_waiting(size, now)
-        may_wait = self._admission.may_wait(num_before, size, deadline - now, now, resumed=resumed)
+        is_full = len(queue) >= MAX_RESUMED_WAITING if resumed else self._is_full(now)
+        may_wait = self._admission.may_wait(num_before, most, deadline - now, now, resumed=resumed)
         if not may_wait or (is_full and not queue.is_crowded_by_others(identity)):
-            raise self._overload(self._admission.expected_wait_s(num_before, size, now))
+            raise self._overload(self._admission.expected_wait_s(num_before, most, now))
 
     @asynccontextmanager
     async def slot(self, deadline: float, *, resumed: bool) -> AsyncIterator[Slot]:
@@ -105,20 +81,41 @@ class Entrance:
         not wait.
         """
         self.check(deadline, resumed=resumed)
-        waiting = self._resumed if resumed else self._new
-        if waiting or not self._admission.fits(self.room(_now()), resumed=resumed):
+        identity, waiting = caller.identity(), self._queue(resumed=resumed)
+        if waiting or self._admission.num_running >= self._most(identity, _now(), resumed=resumed):
             slot = await self._turn(waiting, deadline)
         else:
-            slot = self._begin(caller.identity())
+            slot = self._begin(identity, resumed=resumed)
         try:
             yield slot
         finally:
             slot.leave()
 
-    def _begin(self, identity: str) -> Slot:
+    def _queue(self, *, resumed: bool) -> FairQueue[Turn]:
+        return self._resumed if resumed else self._new
+
+    def _most(self, identity: str, now: float, *, resumed: bool) -> int:
+        """Return up to how many answers may run when one of ``identity`` begins."""
+        size, num_identities = self.room(now), len(self._running) + (identity not in self._running)
+        is_below_share = self._running[identity] * num_identities < size
+        return self._admission.most(
+            size, self._num_over, resumed=resumed, is_below_share=is_below_share
+        )
+
+    def _num_before(self, identity: str, *, resumed: bool) -> int:
+        """Return how many answers would begin before one that comes now."""
+        num_resumed = self._resumed.num_before(identity, self._new.num_waiting(identity))
+        if resumed:
+            return self._resumed.num_before(identity)
+        return num_resumed + self._new.num_before(identity, self._resumed.num_waiting(identity))
+
+    def _begin(self, identity: str, *, resumed: bool) -> Slot:
+        is_over = resumed and self._admission.num_running >= self.room(_now())
+        self._num_over += is_over
         self._new.begun(identity)
 
         def left() -> None:
+            self._num_over -= is_over
             self._new.ended(identity)
             self._decide()
 
@@ -130,11 +127,12 @@ class Entrance:
         A new one whose patience ends is admitted over the room, as far as resumed answers are: it
         was let in to wait because a place was expected for it.
         """
-        began, identity = _now(), caller.identity()
+        began, identity, resumed = _now(), caller.identity(), waiting is self._resumed
         patience_s = self._admission.patience_s(deadline - began)
         turn: Turn = asyncio.get_running_loop().create_future()
-        self._make_place(waiting, began)
+        self._make_place(waiting, identity, began)
         waiting.append(identity, turn)
+        self._admit(began)
         try:
             async with asyncio.timeout(patience_s):
                 slot = await turn
@@ -142,10 +140,10 @@ class Entrance:
             self._give_up(waiting, identity, turn)
             if not isinstance(error, TimeoutError):
                 raise
-            if _now() >= deadline or not self._admission.fits(self.room(_now()), resumed=True):
-                resumed = waiting is self._resumed
+            most = self._most(identity, _now(), resumed=True)
+            if _now() >= deadline or self._admission.num_running >= most:
                 raise self._overload(patience_s, resumed=resumed) from None
-            slot = self._begin(identity)
+            slot = self._begin(identity, resumed=resumed)
         if slot is None:
             raise self._overload(_now() - began)
         annotate(queue_ms=(_now() - began) * 1e3)
@@ -157,27 +155,63 @@ class Entrance:
         if not self.num_waiting:
             return
         now = _now()
-        size = self.room(now)
-        for waiting, resumed in ((self._resumed, True), (self._new, False)):
-            while waiting and self._admission.fits(size, resumed=resumed):
-                identity, turn = waiting.pop()
-                if not turn.done():
-                    turn.set_result(self._begin(identity))
+        self._admit(now)
         if self._new and now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
-            self._turn_away(size, now)
+            self._turn_away(now)
 
-    def _turn_away(self, size: int, now: float) -> None:
+    def _admit(self, now: float) -> None:
+        """Let waiting answers begin while there is room."""
+        while (waiting := self._next(now)) is not None:
+            identity, turn = waiting.pop()
+            if not turn.done():
+                turn.set_result(self._begin(identity, resumed=waiting is self._resumed))
+
+    def _next(self, now: float) -> FairQueue[Turn] | None:
+        """Return the queue whose next answer may begin; None if none may."""
+        fitting = [
+            waiting
+            for waiting, resumed in ((self._resumed, True), (self._new, False))
+            if waiting
+            and self._admission.num_running
+            < self._most(waiting.next_identity, now, resumed=resumed)
+        ]
+        return min(fitting, key=lambda each: self._running[each.next_identity], default=None)
+
+    def _turn_away(self, now: float) -> None:
         """Refuse the answers that would wait in vain, from the last."""
-        while self._new and self._admission.is_hopeless(self.num_waiting - 1, size, now):
+        while self._new:
+            identity = self._new.longest_identity
+            num_resumed = self._resumed.num_before(identity, self._new.num_waiting(identity) - 1)
+            num_before = len(self._new) - 1 + num_resumed
+            most = self._most(identity, now, resumed=False)
+            if not self._admission.is_hopeless(num_before, most, now):
+                break
             _refuse_last(self._new)
 
-    def _make_place(self, waiting: FairQueue[Turn], now: float) -> None:
-        """Refuse an answer if one more than may wait is about to, in ``waiting``."""
+    def _is_full(self, now: float) -> bool:
+        """Return whether no new answer may wait; resumed ones leave half of the places to these."""
+        most = self._admission.most_waiting(self.room(now), now)
+        return len(self._new) + min(len(self._resumed), most // 2) >= most
+
+    def _make_place(self, waiting: FairQueue[Turn], identity: str, now: float) -> None:
+        """Refuse an answer if one more than may wait, of ``identity``, is about to."""
         if waiting is self._resumed and len(waiting) >= MAX_RESUMED_WAITING:
             _refuse_last(waiting)
-        elif self._new and self.num_waiting >= self._admission.most_waiting(self.room(now), now):
+        elif self._new and (
+            self._is_full(now) if waiting is self._new else self._gives_way(identity, now)
+        ):
             _refuse_last(self._new)
+
+    def _gives_way(self, identity: str, now: float) -> bool:
+        """Return whether the last new answer makes room for a resumed one of ``identity``."""
+        if self.num_waiting < self._admission.most_waiting(self.room(now), now):
+            return False
+        return self._num_of(self._new.longest_identity) >= self._num_of(identity)
+
+    def _num_of(self, identity: str) -> int:
+        """Return how many answers of ``identity`` wait."""
+        return self._resumed.num_waiting(identity) + self._new.num_waiting(identity)
 
     def _overload(self, wait_s: float | None, *, resumed: bool = False) -> ResourceExhaustedStatus:
         told = self.room(_now()), self.num_waiting, wait_s, self._die()

@@ -31,6 +31,16 @@ class FairQueue(Generic[T]):
         """The number of items that have begun and not ended."""
         return self._running.total()
 
+    @property
+    def next_identity(self) -> str:
+        """The identity of the next item. Raises ``ValueError`` if there is none."""
+        return min(self._waiting, key=self._running.__getitem__)
+
+    @property
+    def longest_identity(self) -> str:
+        """The identity with the most items. Raises ``ValueError`` if there is none."""
+        return max(self._waiting, key=lambda identity: len(self._waiting[identity]))
+
     def begun(self, identity: str) -> None:
         """Record that an item of ``identity`` has begun."""
         self._running[identity] += 1
@@ -49,7 +59,7 @@ class FairQueue(Generic[T]):
     def pop(self) -> tuple[str, T]:
         """Remove and return the next item, which has not begun thereby, with its identity. Raises
         ``ValueError`` if there is none."""
-        identity = min(self._waiting, key=self._running.__getitem__)
+        identity = self.next_identity
         item = self._waiting[identity][0]
         self._waiting.move_to_end(identity)
         self.remove(identity, item)
@@ -58,7 +68,7 @@ class FairQueue(Generic[T]):
     def pop_longest(self) -> T:
         """Remove and return the last item of the identity with the most items (longest queue drop).
         Raises ``ValueError`` if there is none."""
-        identity = self._longest()
+        identity = self.longest_identity
         item = self._waiting[identity][-1]
         self.remove(identity, item)
         return item
@@ -68,7 +78,7 @@ class FairQueue(Generic[T]):
         so that one of them should make room for it."""
         if not self._waiting:
             return False
-        return len(self._waiting[self._longest()]) > self.num_waiting(identity) + 1
+        return len(self._waiting[self.longest_identity]) > self.num_waiting(identity) + 1
 
     def remove(self, identity: str, item: T) -> bool:
         """Remove an item and return whether it was waiting."""
@@ -85,14 +95,12 @@ class FairQueue(Generic[T]):
         """Return the number of items of ``identity``."""
         return len(self._waiting.get(identity, ()))
 
-    def num_before(self, identity: str) -> int:
+    def num_before(self, identity: str, num_elsewhere: int = 0) -> int:
         """Return how many items would begin before one that ``identity`` adds now, if none ends
-        sooner than another: those with which their identity has at most as many as this one."""
-        level = self._running[identity] + self.num_waiting(identity)
+        sooner than another: those with which their identity has at most as many as this one.
+        ``num_elsewhere`` of its items wait in another queue and begin before."""
+        level = self._running[identity] + self.num_waiting(identity) + num_elsewhere
         return sum(
             min(len(items), max(0, level + 1 - self._running[other]))
             for other, items in self._waiting.items()
         )
-
-    def _longest(self) -> str:
-        return max(self._waiting, key=lambda identity: len(self._waiting[identity]))

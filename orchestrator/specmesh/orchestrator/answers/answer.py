@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.admission.entrance import Slot
+from specmesh.orchestrator.admission.slot import Slot
 from specmesh.orchestrator.answers import events
 from specmesh.orchestrator.answers.emission import AnswerEnd, Emission, EmittedToken
 from specmesh.orchestrator.answers.message_deltas import MessageDeltas

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from typing import NamedTuple
 
-from specmesh.orchestrator.admission.entrance import Slot
+from specmesh.orchestrator.admission.slot import Slot
 from specmesh.orchestrator.answers import events
 from specmesh.orchestrator.answers.answer import HEARTBEAT_S, Answer
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools

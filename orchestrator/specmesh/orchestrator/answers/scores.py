@@ -16,7 +16,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS, Logprobs
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.orchestrator.admission.entrance import Slot
+from specmesh.orchestrator.admission.slot import Slot
 from specmesh.orchestrator.answers.emission import ToldLogprobs
 from specmesh.orchestrator.answers.events import told_logprobs
 from specmesh.orchestrator.answers.request_metrics import RequestMetrics
