@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import grpc
 import numpy as np
 import pytest
@@ -18,6 +20,8 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from specmesh.client.answers.scores import score_from
+from specmesh.orchestrator.admission.controller import Admission
+from specmesh.orchestrator.admission.entrance import Entrance
 from specmesh.orchestrator.answers import scores
 from specmesh.serving.errors import UnavailableStatus, error_info
 from specmesh.serving.templates.tokenizers import fingerprint
@@ -62,6 +66,27 @@ async def test_a_piece_is_told_before_the_next_is_scored(connect, serve, monkeyp
     rest = len(PROMPT_IDS[5:])
     assert sizes == [4] * (rest // 4) + [rest % 4] * (rest % 4 > 0)
     assert [len(call.tree.token_ids) for call in verifier.requests] == [4, *sizes]
+
+
+async def test_who_does_not_read_loses_the_slot_to_others_until_he_does(monkeypatch):
+    monkeypatch.setattr(scores, "READER_SECONDS", 0.0)
+    admission, running = Admission(), []
+
+    async def made():
+        for number in (0, 2, 2):
+            running.append(admission.num_running)
+            yield scoring_pb2.ScoreResponse(logprobs=[{}] * number)
+
+    deadline = asyncio.get_running_loop().time() + 60
+    pieces = scores.admitted(made(), 5, Entrance(admission, lambda: 1, lambda: 0.5), deadline)
+    for _ in range(3):
+        await anext(pieces)
+        assert admission.num_running == 1
+        for _ in range(5):  # the timer goes off
+            await asyncio.sleep(0)
+        assert admission.num_running == 0
+    assert [piece async for piece in pieces] == []
+    assert running == [1, 1, 1]
 
 
 async def test_a_replica_that_fails_is_replaced(connect, serve):

@@ -14,7 +14,7 @@ from specmesh.orchestrator.admission.entrance import Entrance
 from specmesh.orchestrator.answers.beginning import HEARTBEATS, Begun, events_of
 from specmesh.orchestrator.answers.opening import Answers, check_fingerprint, required_store
 from specmesh.orchestrator.answers.request_metrics import RequestMetrics
-from specmesh.orchestrator.answers.scores import read_scoring
+from specmesh.orchestrator.answers.scores import admitted, read_scoring
 from specmesh.orchestrator.answers.session_codec import (
     read_claim,
     read_epoch,
@@ -215,10 +215,9 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             target = self._answers.target()
             scoring = await read_scoring(request, self._prompts, target)
             metrics.checked(scoring.num_tokens, target)
-            async with (
-                self._entrance.slot(metrics.deadline, resumed=False) as slot,
-                aclosing(scoring.pieces(self._mesh, slot, metrics)) as pieces,
-            ):
+            made = scoring.pieces(self._mesh, metrics)
+            told = admitted(made, scoring.num_tokens, self._entrance, metrics.deadline)
+            async with aclosing(made), aclosing(told) as pieces:
                 async for piece in pieces:
                     yield piece
             metrics.succeeded(None)

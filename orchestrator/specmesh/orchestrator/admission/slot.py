@@ -15,7 +15,8 @@ class Slot:
         self._pace = admission.pace
         self._answer = self._pace.began(_now())
         self._left = left
-        self._is_held = True
+        self.is_held = True
+        """False once it is free."""
 
     def limit(self, num_tokens: int) -> None:
         """Record that the answer may get at most ``num_tokens``."""
@@ -27,8 +28,8 @@ class Slot:
 
     def leave(self) -> None:
         """Free the slot once the mesh has finished, even if the client has not read everything."""
-        if self._is_held:
-            self._is_held = False
+        if self.is_held:
+            self.is_held = False
             self._pace.ended(self._answer, _now())
             self._left()
 

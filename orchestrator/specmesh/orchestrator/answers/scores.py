@@ -7,6 +7,7 @@ scored, so that neither the client nor the event loop waits for the whole text.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import closing
 
@@ -16,7 +17,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS, Logprobs
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.tree import TokenTree
-from specmesh.orchestrator.admission.slot import Slot
+from specmesh.orchestrator.admission.entrance import Entrance
 from specmesh.orchestrator.answers.emission import ToldLogprobs
 from specmesh.orchestrator.answers.events import told_logprobs
 from specmesh.orchestrator.answers.request_metrics import RequestMetrics
@@ -44,6 +45,8 @@ MAX_PIECE_LOGITS = 5_000_000
 for."""
 MAX_PIECE_LOGPROBS = 4096
 """Most log-probabilities of a piece. The event loop needs 3 us to read and tell one."""
+READER_SECONDS = 0.5
+"""Time for which a slot is kept for a client that does not read."""
 _GREEDY = Sampling(temperature=0.0)
 
 
@@ -62,12 +65,11 @@ class Scoring:
         self._target = target
 
     async def pieces(
-        self, mesh: ReplicaPools, slot: Slot, metrics: RequestMetrics
+        self, mesh: ReplicaPools, metrics: RequestMetrics
     ) -> AsyncGenerator[scoring_pb2.ScoreResponse, None]:
         """Yield the likelihood of the text piece by piece. Raises what ``VerifyCalls.verify``
         raises."""
         tokens, fingerprint = self._text.token_ids, kind_of(self._target.info)
-        slot.limit(len(tokens))
         told = _Told(self._text, self._target.token_bytes)
         yield scoring_pb2.ScoreResponse(token_ids=tokens[:1], model_fingerprint=fingerprint)
         with closing(
@@ -81,7 +83,6 @@ class Scoring:
                 metrics.stats.sent(command)
                 verified = await calls.verify(command, _context_of(start))
                 metrics.stats.num_verify_calls += 1
-                slot.progressed(len(piece))
                 yield scoring_pb2.ScoreResponse(
                     token_ids=piece.token_ids,
                     logprobs=map(told.next, verified.verdict.node_logprobs),
@@ -135,6 +136,34 @@ class _Told:
         if self._text.is_own(self._index):
             self._stream.push(self._text.token_ids[self._index])
         self._index += 1
+
+
+async def admitted(
+    pieces: AsyncGenerator[scoring_pb2.ScoreResponse, None],
+    num_tokens: int,
+    entrance: Entrance,
+    deadline: float,
+) -> AsyncGenerator[scoring_pb2.ScoreResponse, None]:
+    """Yield the ``pieces`` of a text of ``num_tokens``, and hold a slot while they are made. A
+    reader who takes long over one loses the slot to others, and gets another as a resumed answer
+    does. Raises what ``Entrance.slot`` raises."""
+    later, num_left, resumed = asyncio.get_running_loop().call_later, num_tokens - 1, False
+    while True:
+        async with entrance.slot(deadline, resumed=resumed) as slot:
+            slot.limit(num_left)
+            async for piece in pieces:
+                num_left -= len(piece.logprobs)
+                slot.progressed(len(piece.logprobs))
+                leaving = later(READER_SECONDS, slot.leave)
+                try:
+                    yield piece
+                finally:
+                    leaving.cancel()
+                if num_left and not slot.is_held:
+                    break
+            else:
+                return
+        resumed = True
 
 
 async def read_scoring(
