@@ -24,6 +24,7 @@ from specmesh.orchestrator.answers.stored_answers import described
 from specmesh.orchestrator.answers.whole_answer import whole_answer
 from specmesh.orchestrator.replicas.replica_pools import ReplicaPools
 from specmesh.orchestrator.replicas.target import TargetRegistry
+from specmesh.orchestrator.requests.entries import check_entries
 from specmesh.orchestrator.requests.named_requests import named
 from specmesh.orchestrator.requests.plan import Defaults
 from specmesh.orchestrator.requests.prompts import PromptReader
@@ -177,6 +178,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             # First of all, because tokenizing a prompt or rendering a chat already costs work.
             self._accounts.answering(metrics, request.ByteSize()),
         ):
+            check_entries(request)
             name = named(request, identity())
             if name is not None and not request.sampling.HasField("seed"):
                 request.sampling.seed = name.seed

@@ -57,13 +57,14 @@ _LATER_CUTS: Mapping[str, Callable[[LogitsRow, float], LogitsRow]] = {
     "typical_p": most_typical,
 }
 """The parameters that leave out tokens after top-k and top-p, in the order in which they do."""
-_MOST_ENTRIES: Mapping[str, int] = {
+MOST_ENTRIES: Mapping[str, int] = {
     "logit_bias": MAX_LISTED_TOKENS,
     "allowed_token_ids": MAX_LISTED_TOKENS,
     "banned_token_ids": MAX_LISTED_TOKENS,
     "banned_sequences": MAX_BANNED_SEQUENCES,
     "end_token_ids": MAX_LISTED_TOKENS,
 }
+"""Most entries of each parameter that has several."""
 
 
 class AcceptanceMode(Enum):
@@ -125,7 +126,7 @@ class Sampling:
             object.__setattr__(self, "mode", AcceptanceMode.GREEDY)
 
     def _check_entries(self) -> None:
-        for name, most in _MOST_ENTRIES.items():
+        for name, most in MOST_ENTRIES.items():
             if len(getattr(self, name)) > most:
                 raise InvalidField(name, f"has more than {most} entries")
         for at, sequence in enumerate(self.banned_sequences):

@@ -15,7 +15,13 @@ import numpy as np
 
 from specmesh.decoding.drafting import TopK, highest_entropy
 from specmesh.decoding.errors import InvalidField, within
-from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
+from specmesh.decoding.sampling import (
+    MAX_BANNED_SEQUENCE,
+    MOST_ENTRIES,
+    AcceptanceMode,
+    Distribution,
+    Sampling,
+)
 from specmesh.decoding.trees.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import confidence_pb2, tokens_pb2
 from specmesh.serving.codec.grammars import read_grammar, write_grammar
@@ -82,10 +88,13 @@ def write_sampling(sampling: Sampling) -> sampling_pb2.SamplingParameters:
 
 def _plain(name: str, value: Any) -> Any:
     """Return the value of a sampling parameter as ``Sampling`` has it."""
+    # Before anything is copied: a message has room for millions of entries.
+    if name in MOST_ENTRIES and len(value) > MOST_ENTRIES[name]:
+        raise InvalidField(name, f"has more than {MOST_ENTRIES[name]} entries")
     if name == "logit_bias":
         return tuple(sorted(value.items()))
-    if name == "banned_sequences":
-        return tuple(tuple(sequence.token_ids) for sequence in value)
+    if name == "banned_sequences":  # one token too many is enough for `Sampling` to refuse
+        return tuple(tuple(each.token_ids[: MAX_BANNED_SEQUENCE + 1]) for each in value)
     if name == "grammar":
         return read_grammar(value)
     return value if isinstance(value, int | float) else tuple(value)
