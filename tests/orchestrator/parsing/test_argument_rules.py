@@ -11,6 +11,7 @@ from tests.orchestrator.parsing.answers import message, parsed
 from tests.orchestrator.parsing.test_call_grammars import fits, grammar_of, target
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.parsing import argument_rules
 from specmesh.orchestrator.parsing.answer_parser import AnswerStyle
 from specmesh.orchestrator.parsing.argument_types import argument_types, as_json
 from specmesh.orchestrator.parsing.registry import tool_formats
@@ -240,6 +241,22 @@ def test_any_text_is_allowed_whatever_the_number_of_paths_to_its_type():
     assert forced("glm45", fan({"type": "string"})).source == (
         forced("glm45", {"properties": {"a": {"type": "string"}}}).source
     )
+
+
+@pytest.mark.parametrize("name", ["glm45", "pythonic"])
+def test_a_grammar_is_not_written_on_once_it_is_too_large(name, monkeypatch):
+    rules = []
+
+    def large(_):
+        rules.append("x" * 40_000)
+        return rules[-1]
+
+    monkeypatch.setattr(argument_rules, "json_rule", large)
+    number = {"type": "integer"}
+    with pytest.raises(InvalidField, match="grammar of more than") as refused:
+        forced(name, {"properties": dict.fromkeys("abcdefgh", number)})
+    assert refused.value.field == "chat.tools[0].function.parameters"
+    assert len(rules) <= 4
 
 
 @pytest.mark.parametrize(("short", "fit"), [("ab", True), ("a\n", True), ("a", False), ("", False)])

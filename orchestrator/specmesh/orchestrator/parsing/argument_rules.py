@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from specmesh.decoding.grammar import json_rule
+from specmesh.decoding.grammar import MAX_GRAMMAR_BYTES, json_rule
 from specmesh.orchestrator.parsing.argument_types import as_json, json_of
 from specmesh.orchestrator.parsing.call_rules import CallRules, either, quoted
 from specmesh.orchestrator.parsing.python_values import NAME
@@ -104,12 +104,14 @@ class TaggedArguments:
             return [f"{rules.arguments(number)}: gap ({self.key(rules, ANY_KEY)} {TEXT} gap)*"]
         written = ["gap"]
         terminals: list[str] = []
+        num_chars = 0
         schemas = ArgumentSchemas(schema)
         for place, each in enumerate(separate(schema)):
             value, lines = self._value(rules, each.schema, schemas, f"TEXT_{number}_{place}")
             terminals += lines
             argument = f"{self.key(rules, _named(each))} {value} gap"
             written.append(argument if each.is_required else f"({argument})?")
+            num_chars = _bounded(num_chars + len(argument))
         return [f"{rules.arguments(number)}: {' '.join(written)}", *terminals]
 
     def text_rule(self, rules: CallRules) -> str:
@@ -174,16 +176,26 @@ class ListedArguments:
 
     def _lines(self, rule: str, arguments: Sequence[Argument]) -> Iterator[str]:
         yield f"{rule}: {f'{rule}_from_0' if arguments else quoted('')}"
+        num_chars = 0
         for number, each in enumerate(arguments):
             if not NAME.fullmatch(each.name):
                 raise ValueError(f"{each.name!r} is no name of an argument in this format")
             is_last = number + 1 == len(arguments)
+            num_chars = _bounded(num_chars + len(json_rule(each.schema)))
             own, after = f"{rule}_{number}", "" if is_last else f"{rule}_behind_{number + 1}"
             yield f"{own}: {quoted(each.name + '=')} {json_rule(each.schema)}"
             later = [] if each.is_required else ["" if is_last else f"{rule}_from_{number + 1}"]
             yield f"{rule}_from_{number}: {' | '.join([f'{own} {after}', *later])}"
             more = f'", " {own}'
             yield f"{rule}_behind_{number}: {more if each.is_required else f'({more})?'} {after}"
+
+
+def _bounded(num_chars: int) -> int:
+    """Return ``num_chars`` of a grammar that is being written. Raises ValueError if they are too
+    many: each argument that refers to definitions brings all of the tool's with it."""
+    if num_chars > MAX_GRAMMAR_BYTES:
+        raise ValueError(f"the arguments need a grammar of more than {MAX_GRAMMAR_BYTES} bytes")
+    return num_chars
 
 
 def _named(argument: Argument) -> str:
