@@ -9,23 +9,28 @@ from specmesh.decoding.predict.acceptance_rate import MeshAcceptance
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.simulation.clock import Clock
+from specmesh.simulation.law import Law
 from specmesh.simulation.mesh import SimulatedMesh
 from specmesh.simulation.models import AcceptanceRates
 from specmesh.simulation.run import simulate_on
 
 NUM_TOKENS = 300
+TARGET = Law.fixed(30, 0.3)
 
 
 @pytest.mark.parametrize("name", ["speculative", "tree", "dsi", "branch-prediction", "auto"])
-def test_it_is_used_again_within_a_few_answers(name):
-    mesh = SimulatedMesh(Clock(), mesh_of(0.03, [0.003], measures=True), seed=0)
+@pytest.mark.parametrize("num_answers", [1, 8])
+def test_it_is_used_again_within_a_few_rounds_of_answers(name, num_answers):
+    mesh = SimulatedMesh(Clock(), mesh_of(TARGET, [0.003], batch=8, measures=True), seed=0)
     everyone = MeshAcceptance()
 
-    def num_drafted(number: int, alpha: float) -> int:
-        strategy = STRATEGIES[name](Goal(NUM_TOKENS, acceptance=everyone))
+    def num_drafted(number: int, alpha: float) -> float:
+        goal = Goal(NUM_TOKENS, acceptance=everyone)
+        crowd = [(0.0, STRATEGIES[name](goal)) for _ in range(num_answers)]
         models = AcceptanceRates(alpha, runner_up=0.02).models(seed=0)
-        (answer,) = simulate_on(mesh, [(0.0, strategy)], models, prompts=[(number,)])
-        return answer.num_drafted_tokens
+        prompts = [(number, each) for each in range(num_answers)]
+        answers = simulate_on(mesh, crowd, models, prompts=prompts)
+        return sum(answer.num_drafted_tokens for answer in answers) / num_answers
 
     before = [num_drafted(number, 0.03) for number in range(3)]
     after = [num_drafted(number, 0.85) for number in range(3, 9)]

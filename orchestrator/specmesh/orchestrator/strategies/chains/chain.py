@@ -48,6 +48,9 @@ class Chain:
     """The chain has more tokens than verifications can use; it is extended again once half of them
     are used."""
 
+    is_trial: bool = False
+    """Its draft is not expected to pay, and tests whether drafting pays again."""
+
     @property
     def end(self) -> int:
         """The position after its last token."""
@@ -97,6 +100,9 @@ class Chain:
         trials = DraftOutcome(accepted, tuple(confidences)).trials
         self.calibration.learn(confidences, trials)
         self.acceptance.learn(trials)
+        if self.is_trial and trials:
+            self.is_trial = False
+            self.acceptance.exploration.won(accepted)
         return accepted
 
     def drop_committed(self, position: int) -> None:
@@ -110,7 +116,7 @@ class Chain:
     def start_over(self, position: int) -> None:
         """Drop all its tokens; the next one is drafted for ``position``."""
         self.start = self.task_start = position
-        self.task, self.far_ahead = None, False
+        self.task, self.far_ahead, self.is_trial = None, False, False
         self.tokens, self.choices, self.distributions, self.confidences = [], [], {}, []
 
 

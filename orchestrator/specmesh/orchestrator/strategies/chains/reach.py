@@ -137,7 +137,8 @@ class Reach:
             return self._measures
         if not self._has_own_replica:
             cost += self.capacity.token_cost
-        return exploration.tries(cost)
+        chain.is_trial = exploration.tries(cost)
+        return chain.is_trial
 
     @property
     def _least_chance(self) -> float:
