@@ -33,6 +33,7 @@ class Orchestrator(GenerationServiceServicer):
         self.requests = []
         self.finish_reason = events_pb2.FINISH_REASON_STOP
         self.defaults = {}
+        self.counts = {}
 
     def Generate(self, request, context):  # noqa: N802
         self.requests.append(request)
@@ -51,6 +52,7 @@ class Orchestrator(GenerationServiceServicer):
             num_verified_tokens=4,
             num_accepted_tokens=1,
             duration_ms=100,
+            **self.counts,
         )
         yield event(
             finished=events_pb2.GenerationFinished(finish_reason=self.finish_reason, stats=stats)
@@ -99,6 +101,21 @@ def test_the_answer_goes_to_stdout_and_nothing_else_does(orchestrator):
     assert result.stdout == "Hello world\n"
     assert "2 tokens in 100 ms (20.0 tokens/s)" in result.stderr
     assert "acceptance 25%" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("num_drafted", "said"),
+    [
+        (0, "speculative, seed 7; 0 verify calls; acceptance 25%; nothing drafted, because no"),
+        (1, "speculative (no draft was expected to pay), seed 7"),
+    ],
+)
+def test_a_strategy_that_drafts_nothing_says_why(orchestrator, num_drafted, said):
+    explanation = "no draft was expected to pay"
+    orchestrator.counts = {"explanation": explanation, "num_drafted_tokens": num_drafted}
+    result = invoke("generate", "Say it", "--target", orchestrator.address, "--stats")
+    assert said in result.stderr
+    assert result.stderr.count(explanation) == 1
 
 
 @pytest.mark.parametrize(

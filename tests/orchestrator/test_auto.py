@@ -177,17 +177,22 @@ async def test_the_client_and_the_report_are_told_the_choice(connect, serve, mon
     reports: list[RequestReport] = []
     monkeypatch.setattr(RequestReport, "_record", kept)
     stub = await serve(await connect([Verifier()], [Drafter()]))
-    answer = await collect(stub.Generate(request(speculation={"strategy": "auto"})))
-    told = answer.finished.stats.explanation
+    ended = await collect(stub.Generate(request(speculation={"strategy": "auto"})))
+    told = ended.finished.stats.explanation
     assert told.startswith("chose ")
     (report,) = reports
     assert report._span_attributes()[names.EXPLANATION] == told
 
 
-async def test_other_strategies_have_nothing_to_explain(connect, serve):
+async def test_other_strategies_explain_only_why_they_have_drafted_nothing(
+    connect, serve, monkeypatch
+):
     stub = await serve(await connect([Verifier()], [Drafter()]))
-    answer = await collect(stub.Generate(request(speculation={"strategy": "dsi"})))
-    assert not answer.finished.stats.explanation
+    dsi = request(speculation={"strategy": "dsi", "lookahead": 4})
+    assert not (await collect(stub.Generate(dsi))).finished.stats.explanation
+    wanted = "specmesh.orchestrator.answers.answer.why_undrafted"
+    monkeypatch.setattr(wanted, lambda *_: "the test wants it")
+    assert (await collect(stub.Generate(dsi))).finished.stats.explanation == "the test wants it"
 
 
 @pytest.mark.parametrize(("period_s", "remembered"), [(0.0, "autoregressive"), (0.04, "heads")])

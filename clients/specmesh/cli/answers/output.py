@@ -140,8 +140,10 @@ def in_words(result: GenerationResult, has_drafter: bool | None = None) -> str:
         words.append(f"acceptance {stats.acceptance:.0%}")
     if stats.num_unchecked_tokens:
         words.append(f"{stats.num_unchecked_tokens} tokens not checked by the target")
-    if not stats.num_drafted_tokens and result.strategy != "autoregressive":
-        words.append("no drafter" if has_drafter is False else "nothing drafted")
+    if _drafted_nothing(result):
+        nothing = "no drafter" if has_drafter is False else "nothing drafted"
+        reason = _reason(result)
+        words.append(f"nothing drafted, because {reason}" if reason else nothing)
     if not result.resumable:
         words.append("not stored")
     return "; ".join((*words, f"finish reason {result.finish_reason.replace('_', ' ')}"))
@@ -161,9 +163,20 @@ def cut_off(result: GenerationResult, max_tokens: int | None) -> str:
     )
 
 
+def _drafted_nothing(result: GenerationResult) -> bool:
+    return not result.stats.num_drafted_tokens and result.strategy != "autoregressive"
+
+
+def _reason(result: GenerationResult) -> str:
+    """Return why a strategy that was asked for by name has drafted nothing, if that is known."""
+    return "" if result.strategy == "auto" else result.stats.explanation
+
+
 def _strategy(result: GenerationResult) -> str:
     explanation = result.stats.explanation
-    return f"{result.strategy} ({explanation})" if explanation else result.strategy
+    if not explanation or (_drafted_nothing(result) and _reason(result)):
+        return result.strategy
+    return f"{result.strategy} ({explanation})"
 
 
 def _result(result: GenerationResult) -> dict[str, Any]:

@@ -122,7 +122,8 @@ class GenerationStats:
     num_unchecked_tokens: int = 0
     num_cached_tokens: int = 0
     explanation: str = ""
-    """The strategy's choice for the answer, and the reason; empty if it makes no choices."""
+    """The strategy's choice for the answer, and the reason; of a strategy that makes no choices, at
+    the end, why next to nothing was drafted, or nothing."""
     num_reasoning_tokens: int = 0
 
     @property

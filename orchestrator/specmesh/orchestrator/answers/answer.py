@@ -15,6 +15,7 @@ from specmesh.orchestrator.answers.emission import AnswerEnd, Emission, EmittedT
 from specmesh.orchestrator.answers.message_deltas import MessageDeltas
 from specmesh.orchestrator.answers.request_metrics import RequestMetrics
 from specmesh.orchestrator.answers.session_log import SessionLog
+from specmesh.orchestrator.answers.undrafted import why_undrafted
 from specmesh.orchestrator.driver.mesh_driver import Driver
 from specmesh.orchestrator.replicas.calls.judged_logprobs import JudgedLogprobs
 from specmesh.orchestrator.replicas.calls.mesh_calls import Calls
@@ -177,10 +178,15 @@ class Answer:
             slot.progressed(len(commit.token_ids))
             return self._emission.commit(commit)
 
+        stats = self._metrics.stats
         try:
-            return await Driver(strategy, calls, self._metrics.stats, deliver).drive()
+            reason = await Driver(strategy, calls, stats, deliver).drive()
         finally:
             self._metrics.cached(self._num_cached)
+        if not stats.explanation:
+            capacity = replace(calls.capacity(), drafters=tuple(mesh.drafters.kinds))
+            stats.explanation = why_undrafted(type(strategy), goal, capacity, stats)
+        return reason
 
     async def _next_tokens(self, work: asyncio.Task[StopReason]) -> list[EmittedToken]:
         """Return the tokens committed since the last call; none after ``HEARTBEAT_S`` or at the

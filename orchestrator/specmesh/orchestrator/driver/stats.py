@@ -32,6 +32,11 @@ class RequestStats:
         self._length = 0
 
     @property
+    def num_committed_tokens(self) -> int:
+        """All tokens of the answer."""
+        return self._length
+
+    @property
     def num_wasted_tokens(self) -> int:
         """Draft tokens drafted in vain: rejected, cancelled or cut off."""
         used = self.num_accepted_tokens + self.num_unchecked_tokens
