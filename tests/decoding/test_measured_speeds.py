@@ -156,12 +156,14 @@ def test_speeds_under_other_loads_are_not_compared():
     crowd.load = 2
     crowd.until(timing=False)
     assert crowd.speeds.correction(STRATEGY) == 1
+    assert not crowd.speeds.has_measured(STRATEGY)
 
 
 def test_a_correction_is_forgotten_so_that_the_strategy_is_tried_again():
     crowd = Crowd(gain=0.5)
     crowd.until(timing=True)
     crowd.until(timing=False)
+    assert crowd.speeds.has_measured(STRATEGY)
     found = crowd.speeds.correction(STRATEGY)
     late = crowd.now + HALF_LIFE_S
     crowd.speeds.add(

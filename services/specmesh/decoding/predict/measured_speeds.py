@@ -119,12 +119,13 @@ class _Speeds:
 
 
 class _Known(NamedTuple):
-    """The logarithm of a strategy's correction, when it was found, and the number of timings that
-    the time until the next one is worth."""
+    """The logarithm of a strategy's correction, when it was found, the number of timings that the
+    time until the next one is worth, and whether the strategy could be compared at all."""
 
     log: float
     found_at: float
     period: float
+    measured: bool
 
 
 class MeasuredSpeeds:
@@ -145,6 +146,11 @@ class MeasuredSpeeds:
         1; for one of ``MEANWHILE``, if all that are known of these are below 1, the highest of
         them."""
         return math.exp(self._log_of(strategy))
+
+    def has_measured(self, strategy: str) -> bool:
+        """Return whether ``strategy`` has been compared with the target alone."""
+        known = self._known.get(strategy)
+        return known is not None and known.measured
 
     def add(
         self,
@@ -206,13 +212,15 @@ class MeasuredSpeeds:
                 period = known.period
         log = former + (log - former) * num_tokens / (num_tokens + _ASSUMED_TOKENS)
         log = min(max(log, math.log(LEAST)), math.log(MOST))
-        self._known[strategy] = _Known(log, self._now, period)
+        self._known[strategy] = _Known(log, self._now, period, measured=True)
 
     def _postpone(self, strategy: str) -> None:
         """Time the target less often, since ``strategy`` could not be compared with it."""
         period = self._known[strategy].period if strategy in self._known else self._shortest
-        known = _Known(self._log_of(strategy), self._now, min(LONGEST, 2 * period))
-        self._known[strategy] = known
+        self._known[strategy] = _Known(
+            *(self._log_of(strategy), self._now, min(LONGEST, 2 * period)),
+            measured=self.has_measured(strategy),
+        )
 
     def _log_of(self, strategy: str) -> float:
         """Return the logarithm of the correction of ``strategy``."""

@@ -100,7 +100,8 @@ def choose(
         return _alone(capacity, acceptance)
     if current is not None and rates[best] <= CLEARLY * rates.get(current, 0.0):
         best = current
-    return Choice(best, _reason(best, rates), expected=expected[best])
+    reason = _reason(best, rates, measured=acceptance.speeds.has_measured(best))
+    return Choice(best, reason, expected=expected[best])
 
 
 def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[str, float]:
@@ -166,7 +167,8 @@ def _alone(capacity: Capacity, acceptance: MeshAcceptance) -> Choice:
     return Choice(ALONE, "no draft is expected to pay")
 
 
-def _reason(best: str, rates: Mapping[str, float]) -> str:
+def _reason(best: str, rates: Mapping[str, float], *, measured: bool) -> str:
     others = sorted(((rate, name) for name, rate in rates.items() if name != best), reverse=True)
     beside = f" ({others[0][1]}: {others[0][0]:.1f} times)" if others else ""
-    return f"it is expected to be {rates[best]:.1f} times as fast as the target alone{beside}"
+    known = "by its measured speed it is expected" if measured else "it is estimated"
+    return f"{known} at {rates[best]:.1f} times the target alone{beside}"
