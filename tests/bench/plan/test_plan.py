@@ -14,7 +14,7 @@ from specmesh.simulation.models import AcceptanceRates
 from specmesh.tools.plan.__main__ import app
 from specmesh.tools.plan.predict import ReplicaCounts, Times, predict
 from specmesh.tools.plan.report import processes, recommended, table
-from specmesh.tools.plan.search import plan
+from specmesh.tools.plan.search import SmallestMesh, plan
 from specmesh.tools.plan.setting import PlanSetting, default_objectives
 
 COSTS = MeshCosts(Law.fixed(40), (Law.fixed(4),))
@@ -164,3 +164,37 @@ def test_it_says_what_is_wrong_with_a_verifier_less():
     assert busy.fault(0.95) == "a role is over 95% busy, so queues grow"
     missed = replace(found.best, attained=0.5)
     assert missed.fault(0.95) == "only 50% of the answers are within the objectives"
+
+
+def test_the_recommendation_says_by_what_it_is_the_cheapest_and_names_the_roles_it_has():
+    found = plan(SETTING, "autoregressive")
+    counts = f"verifiers: {found.best.verifiers}, orchestrators: 1; and one more of each"
+    (line, *_) = str(table(SETTING, [found], 0.1).caption).splitlines()
+    assert line.startswith("Cheapest by verifiers + drafters × 0.1 (orchestrators are not counted)")
+    assert counts in line
+
+
+@pytest.mark.parametrize(
+    ("e2e_s", "orchestrator_cores", "is_named"),
+    [(4.0, 0.1, True), (6.0, 0.1, False), (4.0, 7, False)],
+)
+def test_a_strategy_that_answers_clearly_sooner_for_few_more_processes_is_named(
+    e2e_s, orchestrator_cores, is_named
+):
+    def times(seconds):
+        return Times(seconds * 1e3, seconds * 1e3, seconds * 1e3)
+
+    found = predict(SETTING, "autoregressive", ReplicaCounts(2, 0))
+    cheapest = replace(found, e2e_ms=times(6.7), orchestrator_cores=4.0)
+    other = replace(
+        found,
+        strategy="speculative",
+        counts=ReplicaCounts(2, 2),
+        e2e_ms=times(e2e_s),
+        orchestrator_cores=orchestrator_cores,
+    )
+    planned = [SmallestMesh(each.strategy, each, None, each) for each in (cheapest, other)]
+    told = str(table(SETTING, planned, 0.1).caption)
+    sooner = "speculative answers in 4.00 s instead of 6.70 s, with 5 processes instead of 8"
+    assert (sooner in told) is is_named
+    assert ("answers in" in told) is is_named

@@ -16,6 +16,10 @@ from specmesh.tools.plan.setting import PlanSetting
 
 CORE_SHARE = 0.7
 """Maximum share of its core that an orchestrator should use."""
+SOONER = 0.8
+"""The share of an answer's time that a strategy may take to be clearly faster."""
+FEW_MORE = 1.25
+"""The share of the processes up to which another mesh has few more."""
 
 
 def cost(prediction: MeshPrediction, drafter_cost: float) -> float:
@@ -86,9 +90,9 @@ def table(setting: PlanSetting, planned: Sequence[SmallestMesh], drafter_cost: f
     else:
         assert best.best is not None
         made.caption = (
-            f"Use {best.strategy} with verifiers: {best.best.verifiers}, drafters: "
-            f"{best.best.drafters}, orchestrators: {processes(best.best)}; and one more of each, "
-            "so that one of each may fail."
+            f"Cheapest by verifiers + drafters × {drafter_cost:g} (orchestrators are not counted): "
+            f"{best.strategy} with {_roles(best.best)}; and one more of each, so that one of each "
+            f"may fail.{_sooner(best.best, planned)}"
         )
     for each in planned:
         if each.best is not None and each.fewer is not None:
@@ -102,6 +106,34 @@ def table(setting: PlanSetting, planned: Sequence[SmallestMesh], drafter_cost: f
 def processes(prediction: MeshPrediction) -> int:
     """Return the number of orchestrators, each of which can use a single core."""
     return max(1, math.ceil(prediction.orchestrator_cores / CORE_SHARE))
+
+
+def _roles(prediction: MeshPrediction) -> str:
+    """Return the processes of each role that the mesh has."""
+    drafters = f"drafters: {prediction.drafters}, " if prediction.drafters else ""
+    return f"verifiers: {prediction.verifiers}, {drafters}orchestrators: {processes(prediction)}"
+
+
+def _sooner(best: MeshPrediction, planned: Sequence[SmallestMesh]) -> str:
+    """Return a sentence about the fastest mesh of few more processes than the ``best`` has, if its
+    answers come clearly sooner."""
+    most, latest_ms = FEW_MORE * _num_processes(best), SOONER * best.e2e_ms.p50
+    others = [each.best for each in planned if each.best is not None]
+    sooner = [
+        each for each in others if _num_processes(each) <= most and each.e2e_ms.p50 <= latest_ms
+    ]
+    if not sooner:
+        return ""
+    found = min(sooner, key=lambda each: each.e2e_ms.p50)
+    return (
+        f"\n{found.strategy} answers in {found.e2e_ms.p50 / 1e3:.2f} s instead of "
+        f"{best.e2e_ms.p50 / 1e3:.2f} s, with {_num_processes(found)} processes instead of "
+        f"{_num_processes(best)} ({_roles(found)})."
+    )
+
+
+def _num_processes(prediction: MeshPrediction) -> int:
+    return prediction.verifiers + prediction.drafters + processes(prediction)
 
 
 def _cells(found: MeshPrediction) -> tuple[str, ...]:
