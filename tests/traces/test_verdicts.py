@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.client.spans import ORCHESTRATOR, VERIFIER, call, generate, span
 
 from specmesh.traces.analysis.breakdown import breakdown
@@ -58,6 +59,24 @@ def test_time_is_that_of_the_replica():
     }
     assert shares[VERIFIER].num_calls == 3
     assert shares[VERIFIER].path_ms > 25
+
+
+def test_the_parts_of_serial_calls_add_up_to_the_time_in_which_the_node_was_busy():
+    """A forward may have begun before the verification that it answers, which makes it longer than
+    that took; what another does not compute is its own time nevertheless."""
+    forwards_ms = {"v1": 50.0, "v2": 3.0}
+    spans = [
+        replace(each, attributes={**each.attributes, "specmesh.forward_ms": forward_ms})
+        if (forward_ms := forwards_ms.get(each.span_id))
+        else each
+        for each in several()
+    ]
+    answered = answering(ended_with_the_first(spans))
+    (found,) = (each for each in breakdown(answered).nodes if each.node == VERIFIER)
+    parts_ms = found.queue_ms + found.forward_ms + found.other_ms
+    assert parts_ms == pytest.approx(found.busy_ms)
+    (last,) = (each for each in answered if each.span_id == "v2")
+    assert found.other_ms >= last.duration_ms - 3
 
 
 def test_what_is_lost_leaves_the_others_as_they_are():

@@ -99,17 +99,18 @@ class _Calls:
     def node_time(self, node: Node, path_ms: float) -> NodeTime:
         """Sum up the calls that the node served."""
         served = self.by_node.get(node, [])
-        queue_ms = sum(span.number(QUEUE_MS) for span in served)
-        forward_ms = sum(span.number(FORWARD_MS) for span in served)
         own = [self._own(span) for span in served]
-        own_ms = sum(map(length_ms, own))
+        parts = [
+            _divided(span, length_ms(intervals))
+            for span, intervals in zip(served, own, strict=True)
+        ]
         return NodeTime(
             node=node,
             num_calls=len(served),
             busy_ms=length_ms(union(chain.from_iterable(own))),
-            queue_ms=queue_ms,
-            forward_ms=forward_ms,
-            other_ms=max(own_ms - queue_ms - forward_ms, 0.0),
+            queue_ms=sum(queue_ms for queue_ms, _, _ in parts),
+            forward_ms=sum(forward_ms for _, forward_ms, _ in parts),
+            other_ms=sum(other_ms for _, _, other_ms in parts),
             hop_ms=self._hop_ms.get(node, 0.0),
             path_ms=path_ms,
         )
@@ -131,3 +132,11 @@ class _Calls:
                 yield child
             else:
                 yield from self._calls_below(child)
+
+
+def _divided(span: Span, own_ms: float) -> tuple[float, float, float]:
+    """Divide the ``own_ms`` of a span into queue, forward and the rest. The forward of a further
+    verdict may have begun before its span, which begins with the verification that it answers."""
+    queue_ms = min(span.number(QUEUE_MS), own_ms)
+    forward_ms = min(span.number(FORWARD_MS), own_ms - queue_ms)
+    return queue_ms, forward_ms, own_ms - queue_ms - forward_ms
