@@ -189,6 +189,10 @@ def schema_format(schema, name="answer", **more):
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0]",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": 3, "text": "x"}]}]},
             "messages[0].content[0].type",
         ),
         ({"max_tokens": 3, "max_completion_tokens": 4}, "max_tokens"),
@@ -281,6 +285,17 @@ async def test_the_mesh_hears_nothing_of_what_is_refused(
     assert response.status_code == 400, response.text
     assert response.json()["error"]["param"] == param
     assert orchestrator.requests == []
+
+
+def test_an_image_is_said_to_be_what_the_model_does_not_read():
+    image = {"type": "image_url", "image_url": {"url": "data:"}}
+    messages = [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, image]}]
+    with pytest.raises(ApiError) as raised:
+        chat_request({"model": "toy", "messages": messages})
+    assert raised.value.message == (
+        "'messages[0].content[1]': content parts of type 'image_url' are not supported: the model "
+        "reads text only"
+    )
 
 
 def test_a_name_of_another_servers_extension_is_told_where_it_goes():

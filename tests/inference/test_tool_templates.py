@@ -143,7 +143,6 @@ PLAIN = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
 @pytest.mark.parametrize(
     ("source", "messages", "tools", "said"),
     [
-        (PLAIN, [USER], TOOLS, "it ignores 'tools'"),
         (PLAIN, [USER, ONE, result("x")], None, "it omits the calls of tools in chat.messages[1]"),
         (
             HERMES.replace("tool'", "nobody'"),
@@ -153,11 +152,15 @@ PLAIN = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
         ),
         (MISTRAL, [USER, calling(("add", {})), {**result("x"), "content": ""}], None, None),
     ],
-    ids=["tools", "calls", "results", "nothing"],
+    ids=["calls", "results", "nothing"],
 )
 def test_a_template_that_omits_what_is_said_refuses_the_chat(source, messages, tools, said):
     answer = ours(source, messages, tools, {"bos_token": "<s>", "eos_token": "</s>"})
     assert answer.get("refused") == said
+
+
+def test_a_template_that_ignores_tools_is_found_to():
+    assert ours(PLAIN, [USER], TOOLS, {}) == {"ignored": "tools"}
 
 
 def test_a_template_that_writes_python_in_place_of_json_gets_text():

@@ -317,7 +317,7 @@ async def test_tools_that_the_template_ignores_are_refused(connect):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await collect(clients.generation.Generate(asking(USER)))
     assert error_info(refused.value).reason == "CHAT_REFUSED"
-    assert "it ignores 'tools'" in refused.value.details()
+    assert "does not show tools to the model, so they cannot be used" in refused.value.details()
 
 
 @pytest.mark.parametrize(("padding", "is_apart"), [(0, False), (INLINE_CHARS, True)])

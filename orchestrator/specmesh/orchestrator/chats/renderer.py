@@ -67,6 +67,8 @@ class ChatRenderer:
             if status != -signal.SIGPROF:
                 raise RuntimeError(f"the process that renders chats ended with status {status}")
             raise _refused(f"it takes more than {sandbox.CPU_SECONDS:g} s of processor time")
+        if "ignored" in answer:
+            raise _ignored(answer["ignored"])
         if "text" not in answer:
             raise _refused(answer["refused"])
         return str(answer["text"])
@@ -116,3 +118,11 @@ def _started() -> subprocess.Popen[bytes]:
 
 def _refused(reason: str) -> InvalidArgument:
     return InvalidArgument("CHAT_REFUSED", f"the model's chat template refuses the chat: {reason}")
+
+
+def _ignored(name: str) -> InvalidArgument:
+    return InvalidArgument(
+        "CHAT_REFUSED",
+        f"the model's chat template does not show {name} to the model, so they cannot be used; "
+        "serve the model with a template that does (--chat-template)",
+    )

@@ -19,7 +19,7 @@ from functools import partial
 from typing import IO, Any
 
 from specmesh.orchestrator.chats.call_shapes import with_calls_readable
-from specmesh.orchestrator.chats.shapes import Message, check_heeded, readable
+from specmesh.orchestrator.chats.shapes import Message, heeds, readable
 from specmesh.serving.templates.template_language import render
 
 CPU_SECONDS = 1.0
@@ -43,7 +43,8 @@ def main() -> None:
 def _answer(
     source: str, variables: dict[str, Any], max_bytes: int, needed: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Return the prompt under "text", or under "refused" the reason why there is none."""
+    """Return the prompt under "text", or why there is none: the reason under "refused", or under
+    "ignored" the first of the ``needed`` variables that the template ignores."""
 
     def prompt(messages: Sequence[Message], **changed: None) -> str:
         return render(source, {**variables, "messages": messages, **changed}, max_bytes)
@@ -58,7 +59,8 @@ def _answer(
         messages = readable(with_calls_readable(variables["messages"], tried), tried)
         text = prompt(messages)
         for name in needed:
-            check_heeded(name, text, partial(tried, messages))
+            if not heeds(name, text, partial(tried, messages)):
+                return {"ignored": name}
         return {"text": text}
     except MemoryError:
         reason = f"it takes more than {MEMORY_BYTES >> 20} MiB of memory"

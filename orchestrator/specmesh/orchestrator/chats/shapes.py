@@ -97,13 +97,12 @@ def _speaks(message: Message) -> bool:
     return bool(message["content"]) or not _calls_tools(message)
 
 
-def check_heeded(name: str, text: str, render: Callable[..., str]) -> None:
-    """Raise ``WordsLost`` if the template renders the same ``text`` without the variable."""
+def heeds(name: str, text: str, render: Callable[..., str]) -> bool:
+    """Return whether the template renders another text than ``text`` without the variable."""
     try:
         without = render(**{name: None})
     except MemoryError:
         raise
     except Exception:  # a template can raise any exception, which shows that it reads the variable
-        return
-    if without == text:
-        raise WordsLost(f"it ignores {name!r}")
+        return True
+    return without != text

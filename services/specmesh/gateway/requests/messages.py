@@ -30,6 +30,18 @@ class TextPart(Fields):
     text: str
 
 
+def _text_only(value: object) -> object:
+    """Refuse a part of another type before any of its fields is found unknown."""
+    given = value.get("type") if isinstance(value, dict) else None
+    if isinstance(given, str) and given != "text":
+        raise PydanticCustomError(
+            "part",
+            "content parts of type {given} are not supported: the model reads text only",
+            {"given": repr(given)},
+        )
+    return value
+
+
 def without_nothing(value: object) -> object:
     """Drop fields that are null or an empty list, of which responses sent back have many."""
     if not isinstance(value, dict):
@@ -98,7 +110,11 @@ class Message(Fields):
     ] = None
     content: Annotated[
         Annotated[str, Tag("<one>")]
-        | Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True), Tag("<many>")],
+        | Annotated[
+            list[Annotated[TextPart, BeforeValidator(_text_only)]],
+            Field(max_length=MAX_PARTS, fail_fast=True),
+            Tag("<many>"),
+        ],
         one_or("parts"),
         BeforeValidator(_content),
     ] = Field(default=None, validate_default=True)
