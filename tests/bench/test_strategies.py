@@ -1,6 +1,7 @@
 """What is concluded from the runs of several strategies."""
 
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -165,16 +166,36 @@ async def test_every_strategy_takes_its_turn_in_going_first():
     assert all(client.strategies.count(name) == 3 for name in client.strategies)
 
 
-async def test_tables_and_what_their_words_mean_fit_a_terminal_of_80_columns():
+async def shown(monkeypatch, seconds):
+    """What is shown of a comparison whose answers take so many seconds, in turn."""
+    readings = [reading for each in seconds for reading in (0.0, each)]
+    clock = SimpleNamespace(perf_counter=iter(readings).__next__)
+    monkeypatch.setattr("specmesh.tools.kit.experiment.time", clock)
     experiment = Experiment(
         prompts=("a",),
         speculations=[Speculation(AUTOREGRESSIVE), Speculation(SPECULATIVE)],
         num_tokens=64,
     )
     out = StringIO()
-    await run_and_show(experiment, CountingClient(), Console(file=out, width=80))
-    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    client = CountingClient()
+    await run_and_show(experiment, client, Console(file=out, width=80))
+    assert client.strategies == [AUTOREGRESSIVE, *BOTH, AUTOREGRESSIVE] * 2
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+async def test_tables_and_what_their_words_mean_fit_a_terminal_of_80_columns(monkeypatch):
+    lines = await shown(monkeypatch, [1, 1, 1, 1.15] * 2)
     assert max(map(len, lines)) <= 80
     assert lines[-2] == (
         "its answer. Small models loop at temperature 0, and loops are easy to draft."
+    )
+
+
+@pytest.mark.parametrize("seconds", [[0.1, 1, 1, 0.4] * 2, [0.1] * 4 + [0.4] * 4])
+async def test_ratios_from_a_busy_machine_are_said_to_mean_little(monkeypatch, seconds):
+    """The target alone varied within a temperature, or from one to the other."""
+    told = " ".join(await shown(monkeypatch, seconds))
+    assert told.endswith(
+        "The machine was busy: the target alone varied between 10 and 40 tokens/s, so these ratios "
+        "mean little. Run it again on an idle machine."
     )

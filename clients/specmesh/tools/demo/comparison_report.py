@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from rich.console import Console
@@ -11,11 +12,20 @@ from rich.table import Table
 from specmesh.client import AsyncClient
 from specmesh.tools.demo.comparison import Comparison, StrategyFigures, compare
 from specmesh.tools.demo.repeats import NUM_TOKENS
-from specmesh.tools.kit.experiment import AUTOREGRESSIVE, SPECULATIVE, Experiment
+from specmesh.tools.kit.experiment import (
+    AUTOREGRESSIVE,
+    SPECULATIVE,
+    Experiment,
+    Run,
+    Speculation,
+)
+from specmesh.tools.kit.progress import progress
 from specmesh.tools.kit.tables import make_table, same
 from specmesh.traces.analysis.cancellation import StopTimes
 from specmesh.traces.analysis.speculation import TracedLatencies
 
+_MOST_VARIED = 1.2
+"""The factor by which the target alone may vary on a machine that has nothing else to do."""
 _KEY = f"""
 tokens/s and ratio are medians over the prompts; the ratio is to autoregressive
 decoding of the same prompt, so it is not that of the two medians.
@@ -31,13 +41,49 @@ async def run_and_show(
     experiment: Experiment, client: AsyncClient, console: Console
 ) -> list[Comparison]:
     """Make the runs of an experiment; print and return a comparison for each temperature."""
-    runs = await experiment.runs(client, console)
+    runs, alone = await _run(experiment, client, console)
     names = [each.strategy for each in experiment.speculations]
     comparisons = [compare(runs, names, each) for each in experiment.temperatures]
     for comparison in comparisons:
         console.print(comparison_table(comparison))
     console.print(_KEY, style="dim italic", highlight=False)
+    if noise := describe_noise([run.tokens_per_s for run in alone]):
+        console.print(noise, style="bold", highlight=False)
     return comparisons
+
+
+async def _run(
+    experiment: Experiment, client: AsyncClient, console: Console
+) -> tuple[list[Run], list[Run]]:
+    """Make the runs; return them, and those of the target alone before and after each temperature,
+    all of the first prompt, which tell what else the machine did."""
+    runs: list[Run] = []
+    alone: list[Run] = []
+
+    async def time_alone(temperature: float) -> None:
+        alone.append(await experiment.timed(client, 0, Speculation(AUTOREGRESSIVE), temperature))
+
+    with progress("answers", experiment.num_runs, console) as advance:
+        await experiment.warm_up(client)
+        for temperature in experiment.temperatures:
+            await time_alone(temperature)
+            async for run in replace(experiment, temperatures=[temperature]).measure(client):
+                runs.append(run)
+                advance()
+            await time_alone(temperature)
+    return runs, alone
+
+
+def describe_noise(alone_per_s: Sequence[float]) -> str:
+    """Say that the tokens per second of the target alone varied too much for ratios; empty if they
+    did not."""
+    slowest, fastest = min(alone_per_s), max(alone_per_s)
+    if fastest <= _MOST_VARIED * slowest:
+        return ""
+    return (
+        f"The machine was busy: the target alone varied between {slowest:.0f} and {fastest:.0f} "
+        "tokens/s, so these ratios mean little. Run it again on an idle machine."
+    )
 
 
 def comparison_table(comparison: Comparison) -> Table:
