@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
+import httpx2
 import pytest
 import pytest_asyncio
 from tests.e2e.answers import answer
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GENERATE = "specmesh.v1.GenerationService/Generate"
 VERIFY = "specmesh.mesh.v1alpha1.VerifierService/Verify"
-ROLES = ("orchestrator", "verifier", "drafter", "confidence")
+ROLES = ("orchestrator", "verifier", "drafter", "confidence", "gateway")
 CERTIFICATE = (("cert", ""), ("key", "-key"))
 AFTER_TROUBLE = {
     "specmesh_sessions_not_resumable_total",
@@ -39,7 +40,7 @@ AFTER_TROUBLE = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def told(tmp_path_factory):
-    """What each process of a mesh says after some answers, by role."""
+    """What each process of a mesh says after some answers, one of them through a gateway, by role."""
     certs = tmp_path_factory.mktemp("certs")
     certified = bearers("test.internal", (), ())
     make(certs, "test.internal", certified, timedelta(days=1), force=False)
@@ -62,8 +63,20 @@ async def _told(processes: Processes, certs: Path) -> Mapping[str, Scraped]:
             await answer(client, "import os", temperature=0, max_tokens=24, strategy=strategy)
         with pytest.raises(InvalidRequest):
             await answer(client, "import os", temperature=-1)
-    started = dict(zip(ROLES, (orchestrator, verifier, drafter, confidence), strict=True))
+    trust = (f"--mesh-ca={certs}/ca.pem", "--mesh-trust-domain", "test.internal")
+    to_mesh = ("--orchestrators", address, *trust, "--metrics-address", "0")
+    gateway = processes.service("gateway", *to_mesh)
+    await _asked(await asyncio.to_thread(lambda: gateway.address))
+    started = dict(zip(ROLES, (orchestrator, verifier, drafter, confidence, gateway), strict=True))
     return {role: await scrape(await _metrics_of(process)) for role, process in started.items()}
+
+
+async def _asked(gateway: str) -> None:
+    """Ask a gateway for an answer in parts, and whether it is ready."""
+    async with httpx2.AsyncClient(base_url=f"http://{gateway}", timeout=30) as client:
+        asked = {"model": "pycode-12m", "prompt": "import os", "max_tokens": 8, "stream": True}
+        (await client.post("/v1/completions", json=asked)).raise_for_status()
+        (await client.get("/healthz")).raise_for_status()
 
 
 async def _metrics_of(process: Process) -> str:
@@ -96,7 +109,7 @@ async def test_orchestrator_tells_of_requests_and_of_its_mesh(told):
         assert sample.labels["server_address"] == "127.0.0.1"
         assert int(sample.labels["server_port"]) > 0
     assert said.value(duration, error_type="INVALID_ARGUMENT") == 1
-    assert said.value("specmesh_requests_total", rpc_response_status_code="OK") == 2
+    assert said.value("specmesh_requests_total", rpc_response_status_code="OK") == 3
     for role in ("verifier", "drafter", "confidence_service"):
         assert said.value("specmesh_replicas", specmesh_role=role, specmesh_state="ready") == 1
     assert said.value("specmesh_requests_running") == 0

@@ -33,10 +33,10 @@ EXACT = 2**53
 def check_size(chat: chat_pb2.Chat, max_bytes: int) -> None:
     """Raise ``InvalidField`` for a chat without messages or one that is too large; ``max_bytes``
     limits the total size of its messages in UTF-8."""
-    if not 1 <= len(chat.messages) <= MAX_MESSAGES:
-        raise InvalidField(
-            "chat.messages", f"must have 1 to {MAX_MESSAGES} entries, not {len(chat.messages)}"
-        )
+    if not chat.messages:
+        raise InvalidField("chat.messages", "must have at least one entry")
+    if len(chat.messages) > MAX_MESSAGES:
+        raise InvalidField("chat.messages", f"has more than {MAX_MESSAGES} entries")
     num_bytes = sum(message.ByteSize() for message in chat.messages)
     if num_bytes > max_bytes:
         raise InvalidField(
