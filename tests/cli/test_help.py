@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from specmesh.bench.programs import BENCHMARKS
 from specmesh.cli.app import app
+from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.programs import PROGRAMS, SERVICES
 from specmesh.serving.process.command_line import make_app
 
@@ -81,6 +82,29 @@ def test_every_option_is_named_whole_and_no_line_is_too_long(name):
         named = {each for each in options(command) if each.startswith("-")}
         assert named <= said
         assert not [each.name for each in command.params if not getattr(each, "help", None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("specmesh", []),
+        ("specmesh", ["trace"]),
+        ("specmesh", ["serve"]),
+        ("specmesh load", []),
+        ("specmesh bench", []),
+        ("specmesh simulate", []),
+        ("specmesh profile", []),
+        ("specmesh calibrate", []),
+    ],
+)
+def test_a_group_that_is_called_by_itself_shows_its_help(name, path):
+    runner = CliRunner(env={"COLUMNS": str(WIDTH)})
+    bare, helped = (
+        runner.invoke(APPS[name](), [*path, *more], prog_name=name) for more in ([], ["--help"])
+    )
+    assert bare.exit_code == ExitStatus.USAGE
+    assert bare.stdout == ""
+    assert bare.stderr.strip() == helped.stdout.strip() != ""
 
 
 @pytest.mark.parametrize("program", [*PROGRAMS, *BENCHMARKS], ids=lambda each: each.name)

@@ -12,6 +12,9 @@ from typer.core import HAS_RICH, TyperCommand, TyperGroup
 from specmesh.serving.process.help import help_of
 from specmesh.serving.process.options import expanded
 
+_USAGE = 2
+"""The exit status of a command line that is wrong."""
+
 
 class App(typer.Typer):
     """A ``typer.Typer`` that handles only errors of the command line; others go to its caller."""
@@ -59,6 +62,13 @@ class _Group(TyperGroup):
             formatter.write(help_of(self, ctx))
         else:
             super().format_help(ctx, formatter)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            # Typer raises an error here for which it then shows nothing.
+            typer.echo(ctx.get_help(), err=True)
+            ctx.exit(_USAGE)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         _check_texts(self, ctx)
