@@ -1,5 +1,6 @@
 """Why no orchestrator is reached: nobody listens, or certificates don't fit."""
 
+import socket
 import subprocess
 import sys
 from datetime import timedelta
@@ -55,7 +56,7 @@ def test_why_a_server_that_speaks_tls_is_not_reached(certs):
             (Tls(root_certificates=other / "ca.pem"), "cannot verify the certificate"),
         ):
             found = diagnose(targets, tls)
-            assert said in found.advice
+            assert said in found.message
             assert found.status is ExitStatus.DENIED
         assert diagnose(targets, Tls(root_certificates=mesh / "ca.pem")) is None
 
@@ -70,26 +71,45 @@ def test_why_a_client_without_the_right_certificate_is_not_let_in(certs):
             (client(other, trusts=mesh), "requires another --tls-cert"),
         ):
             found = diagnose(targets, tls)
-            assert said in found.advice
+            assert said in found.message
             assert found.status is ExitStatus.DENIED
         assert diagnose(targets, client(mesh, trusts=mesh)) is None
 
 
-def test_a_server_in_plain_text_and_nobody_at_all(certs):
+def test_a_server_in_plain_text(certs):
     tls = Tls(root_certificates=certs["mesh"] / "ca.pem")
     with FakeMesh() as fake:
         assert diagnose([fake.address], None) is None
-        assert "does not use TLS" in diagnose([fake.address], tls).advice
-    nobody = diagnose([f"127.0.0.1:{free_port()}"], None)
-    assert "is a mesh running?" in nobody.advice
-    assert nobody.status is ExitStatus.UNAVAILABLE
+        assert "does not use TLS" in diagnose([fake.address], tls).message
+
+
+def test_nobody_listens():
+    targets = [f"127.0.0.1:{free_port()}", "127.0.0.1:1"]
+    found = diagnose(targets, None)
+    assert found.status is ExitStatus.UNAVAILABLE
+    assert found.message == (
+        f"no orchestrator answers at {targets[0]} (connection refused) nor at {targets[1]}: start "
+        "a mesh with 'specmesh up', or name another address with --target"
+    )
+
+
+def test_a_host_that_there_is_not(monkeypatch):
+    def unknown(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    found = diagnose(["nohost.invalid:50051"], None)
+    assert found.status is ExitStatus.UNAVAILABLE
+    assert found.message == (
+        "the host 'nohost.invalid' is not found (name or service not known): check --target"
+    )
 
 
 def test_plain_text_to_a_port_that_speaks_tls_has_the_status_of_certificates(certs):
     with FakeMesh(credentials(certs["mesh"], both=False)) as fake:
         result = invoke("models", "-t", fake.address)
     assert result.exit_code == ExitStatus.DENIED
-    assert "--tls-ca is missing" in result.stderr
+    assert result.stderr == f"specmesh: {fake.address} uses TLS: --tls-ca is missing\n"
 
 
 def test_a_failed_handshake_is_told_of_in_one_line(certs):

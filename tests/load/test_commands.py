@@ -244,7 +244,10 @@ def test_two_runs_are_compared(stub, tmp_path):
             2,
             "the folder /no/such does not exist",
         ),
-        (("run", "--rate", "1", "--target", "127.0.0.1:1"), 3, "[UNAVAILABLE]"),
+        (
+            ("run", "--rate", "1", "--target", "127.0.0.1:1"),
+            *(3, "specmesh: no orchestrator answers at 127.0.0.1:1 (connection refused)"),
+        ),
         (("run", "--rate", "1", "--openai", "http://127.0.0.1:1"), 3, "[CONNECTION]"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 import ssl
@@ -22,9 +23,9 @@ _ADDRESS = re.compile(r"(?:dns:/*|ipv[46]:/*)?(?P<host>\[[^\]]+\]|[^:/\[\]]+):(?
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Advice for the user, and the exit status of the command."""
+    """What is wrong and what to do, and the exit status of the command."""
 
-    advice: str
+    message: str
     status: ExitStatus = ExitStatus.UNAVAILABLE
 
 
@@ -35,17 +36,29 @@ def diagnose(targets: Sequence[str], tls: Tls | None) -> Diagnosis | None:
     if found is None:
         return None
     host, port = found["host"].strip("[]"), int(found["port"])
-    return asyncio.run(_diagnose(targets[0], host, port, tls))
+    try:
+        return asyncio.run(_diagnose(targets[0], host, port, tls))
+    except socket.gaierror as error:
+        why = (error.strerror or "").lower()
+        return Diagnosis(f"the host {host!r} is not found ({why}): check --target")
+    except OSError as error:
+        others = "".join(f" nor at {each}" for each in targets[1:])
+        return Diagnosis(
+            f"no orchestrator answers at {targets[0]}{_why(error)}{others}: start a mesh with "
+            "'specmesh up', or name another address with --target"
+        )
+
+
+def _why(error: OSError) -> str:
+    """Return the reason of ``error`` in parentheses, unless each address has a reason of its
+    own."""
+    return f" ({os.strerror(error.errno).lower()})" if error.errno else ""
 
 
 async def _diagnose(target: str, host: str, port: int, tls: Tls | None) -> Diagnosis | None:
-    try:
-        async with _connection(host, port):
-            pass
-    except socket.gaierror:  # gRPC's own message already says this
-        return None
-    except OSError:
-        return Diagnosis("is a mesh running? 'specmesh up' starts one on this machine")
+    """Raises OSError if nobody listens."""
+    async with _connection(host, port):
+        pass
     unchecked = ssl.create_default_context()
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
     try:

@@ -63,8 +63,7 @@ def explain(
         message += f" (try again in {error.retry_after_s:g} s)"
     elif isinstance(error, Unavailable) and not error.reason and targets:
         if found := diagnose(targets, tls):
-            status = found.status
-            message += f" ({found.advice})"
+            status, message = found.status, found.message
     elif error.reason == "NO_CHAT_TEMPLATE":
         message += " (set one by --chat-template FILE of 'specmesh up' or of the verifiers)"
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))

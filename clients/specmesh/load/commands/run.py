@@ -56,4 +56,4 @@ def run(
         show_result(session.console, done.result)
         return session.status(ExitStatus.OK if done.result.counts.answered else ExitStatus.FAILED)
 
-    carry_out(work)
+    carry_out(work, plan.door)

@@ -73,7 +73,7 @@ def search(
         points.sort(key=lambda each: each.rate)
         return _conclude(session, setting, points, bisection, share)
 
-    carry_out(work)
+    carry_out(work, plan.door)
 
 
 def _conclude(

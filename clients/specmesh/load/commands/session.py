@@ -18,6 +18,8 @@ import typer
 from rich.console import Console
 
 from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.runner import explain
+from specmesh.client import SpecmeshError
 from specmesh.load.commands.options import ResultOptions
 from specmesh.load.generators.fleet import Fleet
 from specmesh.load.html.contents import page
@@ -27,7 +29,8 @@ from specmesh.load.results.report import Point, RunReport, RunSetting, SearchRep
 from specmesh.load.runs.conduct import NO_STRATEGIES, FinishedRun, RunPlan, conduct
 from specmesh.load.runs.live import LiveView
 from specmesh.load.runs.servers import CannotScrape
-from specmesh.load.transports.transport import RequestFailed
+from specmesh.load.transports.mesh_transport import MeshDoor
+from specmesh.load.transports.transport import RequestFailed, ServerAddress
 from specmesh.load.workload.plan import Workload
 
 STANDARD_OUTPUT = Path("-")
@@ -178,22 +181,32 @@ def in_words(failure: Exception | None) -> str:
     return "" if failure is None else str(failure)
 
 
-def carry_out(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
-    """Run the coroutine of a command, and exit with its status.
+def carry_out(
+    work: Callable[[], Coroutine[Any, Any, int]], server: ServerAddress | None = None
+) -> None:
+    """Run the coroutine of a command, which calls ``server``, and exit with its status.
 
     An expected failure is reported as one line on standard error, and an exit status.
     """
     try:
         status = asyncio.run(work())
     except RequestFailed as failure:
-        typer.echo(f"specmesh: {in_words(failure)}", err=True)
-        status = _STATUSES.get(failure.reason, ExitStatus.FAILED)
+        status, explained = _explained(failure, server)
+        typer.echo(f"specmesh: {explained}", err=True)
     except (CannotScrape, OSError) as error:
         typer.echo(f"specmesh: {error}", err=True)
         status = ExitStatus.FAILED
     except KeyboardInterrupt:
         status = ExitStatus.INTERRUPTED
     raise typer.Exit(status)
+
+
+def _explained(failure: RequestFailed, server: ServerAddress | None) -> tuple[int, str]:
+    """Return the exit status for ``failure`` and a line about it: as of all commands, where a mesh
+    was called."""
+    if isinstance(failure.__cause__, SpecmeshError) and isinstance(server, MeshDoor):
+        return explain(failure.__cause__, server.targets, server.connection.get("tls"))
+    return _STATUSES.get(failure.reason, ExitStatus.FAILED), in_words(failure)
 
 
 def described(workload: Workload) -> dict[str, Any]:

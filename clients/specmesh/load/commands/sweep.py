@@ -87,7 +87,7 @@ def sweep(
         show_points(session.console, points)
         return session.status(ExitStatus.OK)
 
-    carry_out(work)
+    carry_out(work, plans[0][1].door)
 
 
 def point(
