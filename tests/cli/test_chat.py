@@ -1,13 +1,21 @@
 """``specmesh chat`` with a mesh that says what it is told to."""
 
+from dataclasses import replace
+
 import grpc
 from typer.testing import CliRunner
 
 from specmesh.cli.answers.waiting import Waiting
 from specmesh.cli.app import app
 from specmesh.cli.exit_status import ExitStatus
-from specmesh.client import ToolCall
+from specmesh.client import Client, ToolCall
+from specmesh.client.scripted import MODEL
 from specmesh.client.testing import FakeMesh
+
+NO_TEMPLATE_ADVICE = (
+    "set one by --chat-template FILE of 'specmesh up' or of the verifiers, or use "
+    "'specmesh generate'"
+)
 
 
 def talk(mesh, *lines, options=()):
@@ -72,9 +80,28 @@ def test_a_model_without_a_template_says_so_and_ends_where_nobody_watches():
         mesh.fail(grpc.StatusCode.FAILED_PRECONDITION, "NO_CHAT_TEMPLATE", "there is none")
         result = talk(mesh, "Hi", "again")
     assert result.exit_code == 6
-    advice = "set one by --chat-template FILE of 'specmesh up' or of the verifiers"
-    assert result.stderr == f"specmesh: there is none ({advice}) [NO_CHAT_TEMPLATE]\n"
+    assert result.stderr == f"specmesh: there is none ({NO_TEMPLATE_ADVICE}) [NO_CHAT_TEMPLATE]\n"
     assert len(mesh.requests) == 1
+
+
+def test_a_model_without_a_template_is_refused_before_anything_is_typed(monkeypatch):
+    listed = Client.list_models
+
+    def without_template(client):
+        return [replace(each, has_chat_template=False) for each in listed(client)]
+
+    monkeypatch.setattr(Client, "list_models", without_template)
+    with FakeMesh() as mesh:
+        result = talk(mesh)
+    assert result.exit_code == ExitStatus.REFUSED
+    why = f"the model {MODEL!r} has no chat template ({NO_TEMPLATE_ADVICE}) [NO_CHAT_TEMPLATE]"
+    assert result.stderr == f"specmesh: {why}\n"
+
+
+def test_a_mesh_that_is_not_there_is_told_before_anything_is_typed():
+    result = CliRunner().invoke(app, ["chat", "-t", "127.0.0.1:1"], input="")
+    assert result.exit_code == ExitStatus.UNAVAILABLE
+    assert result.stderr.startswith("specmesh: no orchestrator answers at 127.0.0.1:1 ")
 
 
 def test_an_interrupt_ends_a_conversation_that_nobody_types(monkeypatch):

@@ -60,7 +60,7 @@ class Orchestrator(GenerationServiceServicer):
 
     def ListModels(self, request, context):  # noqa: N802
         model = served_model_pb2.ServedModel(
-            num_verifiers=2, strategies=STRATEGIES, **self.defaults
+            num_verifiers=2, strategies=STRATEGIES, has_chat_template=True, **self.defaults
         )
         model.target.name, model.target.num_parameters = "toy", 12_000_000
         model.target.backend, model.target.dtype = "transformers", "bfloat16"

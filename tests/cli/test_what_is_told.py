@@ -48,7 +48,9 @@ class Orchestrator(GenerationServiceServicer):
         yield pb.GenerateResponse(event=events_pb2.GenerationEvent(finished=finished))
 
     def ListModels(self, request, context):  # noqa: N802
-        model = served_model_pb2.ServedModel(num_verifiers=1, default_strategy="speculative")
+        model = served_model_pb2.ServedModel(
+            num_verifiers=1, default_strategy="speculative", has_chat_template=True
+        )
         model.target.name = "m"
         model.strategies.add(name="autoregressive", available=True)
         model.strategies.add(name="speculative", options=["lookahead"], available=True)

@@ -65,7 +65,10 @@ def explain(
         if found := diagnose(targets, tls):
             status, message = found.status, found.message
     elif error.reason == "NO_CHAT_TEMPLATE":
-        message += " (set one by --chat-template FILE of 'specmesh up' or of the verifiers)"
+        message += (
+            " (set one by --chat-template FILE of 'specmesh up' or of the verifiers, or use "
+            "'specmesh generate')"
+        )
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     reason = f" [{error.reason}]" if error.reason else ""
     return status, f"{message}{notes}{reason}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
 
 import typer
+from grpc import StatusCode
 from rich.console import Console
 
 from specmesh.cli.answers.input import input_lines
@@ -18,7 +19,7 @@ from specmesh.cli.answers.waiting import Waiting
 from specmesh.cli.connection import Credentials, Targets
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import explain
-from specmesh.client import ChatMessage, Client, SpecmeshError
+from specmesh.client import ChatMessage, Client, FailedPrecondition, ServedModel, SpecmeshError
 from specmesh.client.connections.addresses import DEFAULT_TARGET
 
 HELP = "/reset starts over, /exit or Ctrl-D quits, Ctrl-C stops an answer"
@@ -47,14 +48,28 @@ def chat(
     waiting, explained = Waiting(), partial(explain, targets=target, tls=connection["tls"])
     with Client(*target, hooks=waiting.hooks, **connection) as client:
         try:
-            if request.option:
-                request.check(client.list_models())
+            served = client.list_models()
+            request.check(served)
+            _check_template(served, request.model)
         except SpecmeshError as error:
             status, message = explained(error)
             typer.echo(f"specmesh: {message}", err=True)
             raise typer.Exit(status) from None
         status = ChatLoop(client, system, options, waiting, explained, stats=stats).run()
     raise typer.Exit(status)
+
+
+def _check_template(served: Sequence[ServedModel], model: str) -> None:
+    """Raise FailedPrecondition, as the first message would, if the model has no chat template."""
+    for each in served:
+        if model in {"", each.target.name} and not each.has_chat_template:
+            name = each.target.name
+            raise FailedPrecondition(
+                f"the model {name!r} has no chat template",
+                code=StatusCode.FAILED_PRECONDITION,
+                reason="NO_CHAT_TEMPLATE",
+                metadata={"model": name},
+            )
 
 
 class ChatLoop:
