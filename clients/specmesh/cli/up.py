@@ -140,7 +140,12 @@ def up(
         typer.echo(f"starting the mesh; logs are in {directory}")
         mesh = LocalMesh(options, directory, report=_report)
         status = await until_signalled(_serve(mesh), mesh.kill)
-        return 0 if status == ExitStatus.INTERRUPTED else status
+        if status != ExitStatus.INTERRUPTED:
+            return status
+        if mesh.address:
+            return ExitStatus.OK
+        typer.echo("specmesh: interrupted; the mesh was not up", err=True)
+        return ExitStatus.INTERRUPTED
 
     run(work())
 
