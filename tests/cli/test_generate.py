@@ -231,10 +231,25 @@ def test_grammars_are_passed_on_as_the_docs_write_them(
     )
 
 
-def test_a_grammar_that_is_none_is_one_line_and_a_status_of_its_own(orchestrator):
-    result = invoke("generate", "x", "-t", orchestrator.address, "--grammar", "regexp=a")
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--grammar", "regexp=a", "'regexp' is not one of: json_schema, "),
+        ("--grammar", "json_schema=@nofile", "there is no file 'nofile'"),
+        ("--grammar", "choice=yes,no", """choice takes a JSON list, such as '["yes", "no"]'"""),
+        ("--grammar", 'choice={"yes": 1}', "choice takes a JSON list"),
+        ("--grammar", "choice=[1]", "choice takes a JSON list"),
+        ("--temperature", "hot", "'hot' is not a number"),
+        ("--seed", "1.5", "'1.5' is not a whole number"),
+        ("--max-tokens", "0", "must be at least 1"),
+        ("--logprobs", "30", "must be at most 20"),
+    ],
+)
+def test_a_wrong_value_is_told_in_words_for_people(option, value, said):
+    result = invoke("generate", "x", "-t", "127.0.0.1:1", option, value)
     assert result.exit_code == 2
-    assert "'regexp' is not one of" in result.stderr
+    told = " ".join(result.stderr.replace("│", " ").split())
+    assert f"Invalid value for '{option}': {said}" in told
 
 
 def test_options_of_strategies_are_passed_on(orchestrator):

@@ -122,11 +122,11 @@ def test_statistics_say_that_there_is_no_drafter_and_that_nothing_is_stored():
         (
             ("-o", "width=4"),
             "the strategy 'speculative' has no option 'width'; its options are: lookahead; "
-            "strategies that take it: tree",
+            "choose another by --strategy: tree",
         ),
         (
             ("-o", "lookahead=4", "--strategy", "autoregressive"),
-            "the strategy 'autoregressive' has no option 'lookahead'; its options are: none",
+            "the strategy 'autoregressive' takes no options; choose another by --strategy: tree",
         ),
         (("-o", "width=4", "--strategy", "tree"), None),
         (("-o", "width=4", "--strategy", "unknown"), None),

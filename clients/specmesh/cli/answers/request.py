@@ -132,11 +132,12 @@ def check_options(
             for known in each.strategies:
                 if known.name == name and (wrong := sorted(options.keys() - set(known.options))):
                     fitting = ", ".join(_that_take(options.keys(), each.strategies))
-                    hint = f"; strategies that take it: {fitting}" if fitting else ""
+                    hint = f"; choose another by --strategy: {fitting}" if fitting else ""
+                    why = f"has no option {wrong[0]!r}; its options are: {', '.join(known.options)}"
+                    if not known.options:
+                        why = "takes no options"
                     raise typer.BadParameter(
-                        f"the strategy {name!r} has no option {wrong[0]!r}; "
-                        f"its options are: {', '.join(known.options) or 'none'}{hint}",
-                        param_hint="--option",
+                        f"the strategy {name!r} {why}{hint}", param_hint="--option"
                     )
             return
 

@@ -51,19 +51,32 @@ class Grammar:
         if source.startswith("@"):
             try:
                 source = Path(source[1:]).read_text(encoding="utf-8")
+            except FileNotFoundError:
+                raise ValueError(f"there is no file {source[1:]!r}") from None
             except (OSError, UnicodeDecodeError) as error:
                 raise ValueError(f"cannot read {source[1:]!r}: {error}") from None
         if (name == "json_object") == bool(source):
             raise ValueError("write json_object, or NAME=SOURCE")
         if name == "json_object":
             return cls(json_object=True)
-        given: dict[str, Any] = {name: json.loads(source) if name == "choice" else source}
+        given: dict[str, Any] = {name: _texts(source) if name == "choice" else source}
         return cls(**given)
 
     @property
     def _given(self) -> Mapping[str, object]:
         values = {name: getattr(self, name) for name in SOURCES}
         return {name: value for name, value in values.items() if value not in (None, False)}
+
+
+def _texts(source: str) -> list[str]:
+    """Return the texts in a JSON list. Raises ValueError."""
+    try:
+        texts = json.loads(source)
+    except ValueError:
+        texts = None
+    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+        raise ValueError("""choice takes a JSON list, such as '["yes", "no"]'""")
+    return texts
 
 
 SOURCES: Sequence[str] = tuple(each.name for each in fields(Grammar))

@@ -11,6 +11,7 @@ from typer.core import HAS_RICH, TyperCommand, TyperGroup
 
 from specmesh.serving.process.help import help_of
 from specmesh.serving.process.options import expanded
+from specmesh.serving.process.wrong_values import plain_words
 
 _USAGE = 2
 """The exit status of a command line that is wrong."""
@@ -51,6 +52,10 @@ class _Command(TyperCommand):
         else:  # TYPER_USE_RICH=0 asks for plain text.
             super().format_help(ctx, formatter)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with plain_words():
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         _check_texts(self, ctx)
         return super().invoke(ctx)
@@ -68,7 +73,8 @@ class _Group(TyperGroup):
             # Typer raises an error here for which it then shows nothing.
             typer.echo(ctx.get_help(), err=True)
             ctx.exit(_USAGE)
-        return super().parse_args(ctx, args)
+        with plain_words():
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         _check_texts(self, ctx)
