@@ -106,8 +106,10 @@ def contents(folder):
 
 def test_a_model_is_listed_fetched_and_verified(model, server, tmp_path):
     listed = models("sums", model)
-    digest = listed.output.strip()
+    digest = listed.stdout.strip()
     assert listed.exit_code == 0
+    assert digest == digest_of(model)
+    assert listed.stderr.startswith(f"wrote {model / FILE}; digest for 'models verify'")
     copy = tmp_path / "copy"
     fetched = models("fetch", server.url, copy, "--digest", digest)
     assert fetched.exit_code == 0, fetched.output

@@ -33,6 +33,9 @@ def sums(
     def work() -> None:
         found = Sums.of(folder)
         (folder / FILE).write_text(found.text)
+        # On standard error, because scripts take the digest from standard output.
+        told = f"wrote {folder / FILE}; digest for 'models verify' and 'models fetch':"
+        typer.echo(told, err=True)
         typer.echo(found.digest)
 
     _carry_out(work)
