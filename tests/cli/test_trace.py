@@ -149,6 +149,10 @@ def test_diff_says_where_the_second_lost_its_time():
     assert "the second took 80.0 ms less" in said("diff", "5b", "aa")
 
 
+def test_diff_says_that_both_are_the_same_trace():
+    assert said("diff", "slowest", SAMPLE[:4]) == f"both are trace {SAMPLE}\n"
+
+
 def test_export_writes_what_import_reads(tmp_path):
     file, other = tmp_path / "out.json", tmp_path / "other.sqlite"
     said("export", "aa", "5b", "--output", file)

@@ -45,6 +45,9 @@ def diff(
         typer.echo(json.dumps(told))
         return
     out = console()
+    if traces[0].summary.trace_id == traces[1].summary.trace_id:
+        out.print(f"both are trace {traces[0].summary.trace_id}", soft_wrap=True)
+        return
     for trace in traces:
         for line in heading(trace):
             out.print(line, soft_wrap=True)
