@@ -119,9 +119,19 @@ def test_a_prefix_that_only_one_id_has_finds_it(path):
     with StoreReader(path) as reader:
         assert reader.find("AB") == f"{0xAB << 120:032x}"
         assert reader.find("a0") == reader.find("slowest") == f"{0xA << 124:032x}"
-        for name, said in {"a": "several traces", "c": "no trace"}.items():
-            with pytest.raises(NoSuchTrace, match=said):
-                reader.find(name)
+        with pytest.raises(NoSuchTrace, match="no trace"):
+            reader.find("c")
+
+
+@pytest.mark.parametrize(("num_traces", "end"), [(3, ""), (4, ", and others")])
+def test_a_prefix_of_several_ids_names_the_first_of_them(path, num_traces, end):
+    expected = [f"a{number:031x}" for number in range(num_traces)]
+    store = writer(path)
+    store.add(stored(*(answer(int(each, 16)) for each in expected)))
+    with StoreReader(path) as reader, pytest.raises(NoSuchTrace) as refused:
+        reader.find("A")
+    listed = ", ".join(expected[:3])
+    assert str(refused.value) == f"several traces have an id that begins with 'A': {listed}{end}"
 
 
 def test_its_size_never_exceeds_the_limit_and_the_oldest_go_first(path):

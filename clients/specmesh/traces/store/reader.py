@@ -21,6 +21,8 @@ LAST = "last"
 SLOWEST = "slowest"
 _WORDS = {LAST: Order.NEWEST, SLOWEST: Order.SLOWEST}
 """Words that may be used in place of an id."""
+_MAX_LISTED = 3
+"""Most ids that are listed where one has to be chosen."""
 
 
 class NoSuchTrace(Exception):
@@ -79,13 +81,16 @@ class StoreReader:
         wanted = name.lower()
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT trace_id FROM traces WHERE trace_id >= ? AND trace_id < ? LIMIT 2",
-                (wanted, f"{wanted}g"),
+                "SELECT trace_id FROM traces WHERE trace_id >= ? AND trace_id < ? "
+                "ORDER BY trace_id LIMIT ?",
+                (wanted, f"{wanted}g", _MAX_LISTED + 1),
             ).fetchall()
         if not rows:
             raise NoSuchTrace(f"no trace has an id that begins with {name!r}")
         if len(rows) > 1:
-            raise NoSuchTrace(f"several traces have an id that begins with {name!r}")
+            ids = [str(trace_id) for (trace_id,) in rows[:_MAX_LISTED]]
+            listed = ", ".join(ids if len(rows) == len(ids) else [*ids, "and others"])
+            raise NoSuchTrace(f"several traces have an id that begins with {name!r}: {listed}")
         return str(rows[0][0])
 
     def spans(self, trace_id: str) -> TracesData:
