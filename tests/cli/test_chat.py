@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import grpc
+import pytest
 from typer.testing import CliRunner
 
 from specmesh.cli.answers.waiting import Waiting
@@ -63,6 +64,18 @@ def test_what_is_said_is_text_alone_on_request():
         talk(mesh, "Hi")
         talk(mesh, "Hi", options=["--content-as-text"])
     assert [request.chat.content_as_text for request in mesh.requests] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("breaks_after", "said"), [((), None), ((1,), "; resumed 1 time;"), ((1, 2), "2 times;")]
+)
+def test_statistics_say_that_an_answer_was_resumed(breaks_after, said):
+    with FakeMesh() as mesh:
+        mesh.answer("a", "b", "c", breaks_after=breaks_after)
+        result = talk(mesh, "Hi", options=["--stats"])
+    assert result.stdout == "abc\n"
+    told = " ".join(result.stderr.split())
+    assert said in told if said else "resumed" not in told
 
 
 def test_a_reset_forgets_and_an_exit_ends():

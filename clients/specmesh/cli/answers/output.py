@@ -144,6 +144,8 @@ def in_words(result: GenerationResult, has_drafter: bool | None = None) -> str:
         nothing = "no drafter" if has_drafter is False else "nothing drafted"
         reason = _reason(result)
         words.append(f"nothing drafted, because {reason}" if reason else nothing)
+    if result.num_resumes:
+        words.append(f"resumed {result.num_resumes} time{'s' if result.num_resumes > 1 else ''}")
     if not result.resumable:
         words.append("not stored")
     return "; ".join((*words, f"finish reason {result.finish_reason.replace('_', ' ')}"))
