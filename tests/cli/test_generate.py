@@ -34,6 +34,7 @@ class Orchestrator(GenerationServiceServicer):
         self.finish_reason = events_pb2.FINISH_REASON_STOP
         self.defaults = {}
         self.counts = {}
+        self.context_tokens = 1024
 
     def Generate(self, request, context):  # noqa: N802
         self.requests.append(request)
@@ -63,6 +64,7 @@ class Orchestrator(GenerationServiceServicer):
             num_verifiers=2, strategies=STRATEGIES, has_chat_template=True, **self.defaults
         )
         model.target.name, model.target.num_parameters = "toy", 12_000_000
+        model.target.context_tokens = self.context_tokens
         model.target.backend, model.target.dtype = "transformers", "bfloat16"
         model.target.weights_digest = "0123456789abcdef" * 4
         model.drafters.add(name="copycat", backend="prompt-lookup")
@@ -139,6 +141,15 @@ def test_it_is_said_if_the_model_can_hold_no_more(orchestrator, reason, options,
     if "--json" not in options:  # which chats don't have
         chat = invoke("chat", "--target", orchestrator.address, *options, input="Say it\n")
         assert (chat.stdout, chat.stderr) == ("Hello world\n", result.stderr)
+
+
+def test_it_is_said_if_the_limit_is_the_models_context(orchestrator):
+    orchestrator.finish_reason = events_pb2.FINISH_REASON_LENGTH
+    orchestrator.context_tokens = 5
+    where = ("--target", orchestrator.address)
+    note = "specmesh: the answer was cut off at the model's context of 5 tokens (prompt included)\n"
+    assert invoke("generate", "Say it", *where).stderr == note
+    assert invoke("chat", *where, input="Say it\n").stderr == note
 
 
 def test_json_is_one_object_with_the_whole_result(orchestrator):

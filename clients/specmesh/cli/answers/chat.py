@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
@@ -14,7 +14,8 @@ from rich.console import Console
 
 from specmesh.cli.answers.input import input_lines
 from specmesh.cli.answers.options import RequestOptions
-from specmesh.cli.answers.output import cut_off, in_words
+from specmesh.cli.answers.output import cut_off, in_words, is_cut_off
+from specmesh.cli.answers.request import named
 from specmesh.cli.answers.waiting import Waiting
 from specmesh.cli.connection import Credentials, Targets
 from specmesh.cli.exit_status import ExitStatus
@@ -50,26 +51,26 @@ def chat(
         try:
             served = client.list_models()
             request.check(served)
-            _check_template(served, request.model)
+            model = named(served, request.model)
+            _check_template(model)
         except SpecmeshError as error:
             status, message = explained(error)
             typer.echo(f"specmesh: {message}", err=True)
             raise typer.Exit(status) from None
-        status = ChatLoop(client, system, options, waiting, explained, stats=stats).run()
+        status = ChatLoop(client, model, system, options, waiting, explained, stats=stats).run()
     raise typer.Exit(status)
 
 
-def _check_template(served: Sequence[ServedModel], model: str) -> None:
-    """Raise FailedPrecondition, as the first message would, if the model has no chat template."""
-    for each in served:
-        if model in {"", each.target.name} and not each.has_chat_template:
-            name = each.target.name
-            raise FailedPrecondition(
-                f"the model {name!r} has no chat template",
-                code=StatusCode.FAILED_PRECONDITION,
-                reason="NO_CHAT_TEMPLATE",
-                metadata={"model": name},
-            )
+def _check_template(model: ServedModel | None) -> None:
+    """Raise FailedPrecondition, as the first message would, if ``model`` has no chat template."""
+    if model is not None and not model.has_chat_template:
+        name = model.target.name
+        raise FailedPrecondition(
+            f"the model {name!r} has no chat template",
+            code=StatusCode.FAILED_PRECONDITION,
+            reason="NO_CHAT_TEMPLATE",
+            metadata={"model": name},
+        )
 
 
 class ChatLoop:
@@ -78,6 +79,7 @@ class ChatLoop:
     def __init__(
         self,
         client: Client,
+        model: ServedModel | None,
         system: str,
         options: Mapping[str, Any],
         waiting: Waiting,
@@ -86,6 +88,7 @@ class ChatLoop:
         stats: bool = False,
     ) -> None:
         self._client = client
+        self._model = model
         self._options = options
         self._waiting = waiting
         self._explained = explained
@@ -150,8 +153,8 @@ class ChatLoop:
             typer.echo(f"specmesh: {message}", err=True)
             return status
         else:
-            if note := cut_off(stream.result, self._options["max_tokens"]):
-                typer.echo(note, err=True)
+            if is_cut_off(stream.result, self._options["max_tokens"]):
+                typer.echo(cut_off(stream.result, self._model), err=True)
             if self._stats:
                 Console(stderr=True, highlight=False).print(in_words(stream.result), style="dim")
         self._messages = [*messages, stream.message]

@@ -9,12 +9,12 @@ import typer
 
 from specmesh.cli.answers.input import read_input
 from specmesh.cli.answers.options import RequestOptions
-from specmesh.cli.answers.output import Form, cut_off, in_words, write
-from specmesh.cli.answers.request import SPECULATION
+from specmesh.cli.answers.output import Form, cut_off, in_words, is_cut_off, write
+from specmesh.cli.answers.request import SPECULATION, named
 from specmesh.cli.answers.waiting import Waiting
 from specmesh.cli.connection import Credentials, Targets
 from specmesh.cli.runner import run
-from specmesh.client import AsyncClient, Filter, SpecmeshError
+from specmesh.client import AsyncClient, Filter, ServedModel, SpecmeshError
 from specmesh.client.connections.addresses import DEFAULT_TARGET
 
 _OUTPUT = "Output"
@@ -147,22 +147,25 @@ def generate(
                 request.check(await client.list_models())
             stream = client.generate(text, **options)
             await write(stream, form, waiting)
-            if not as_json and (note := cut_off(stream.result, options["max_tokens"])):
-                typer.echo(note, err=True)
+            result = stream.result
+            if not as_json and is_cut_off(result, options["max_tokens"]):
+                typer.echo(cut_off(result, await served_as(client, result.model)), err=True)
             if output.stats:
                 has_drafter = None
-                if not stream.result.stats.num_drafted_tokens:
-                    has_drafter = await any_drafter(client, stream.result.model)
-                typer.echo(in_words(stream.result, has_drafter), err=True)
+                if not result.stats.num_drafted_tokens:
+                    model = await served_as(client, result.model)
+                    has_drafter = None if model is None else bool(model.drafters)
+                typer.echo(in_words(result, has_drafter), err=True)
         return 0
 
     run(work(), json_errors=as_json, targets=target, tls=connection["tls"])
 
 
-async def any_drafter(client: AsyncClient, model: str) -> bool | None:
-    """Return whether the mesh has a drafter for ``model`` now; None if the mesh can't be asked."""
+async def served_as(client: AsyncClient, name: str) -> ServedModel | None:
+    """Return the model that the mesh serves under ``name`` now; None if it has none or can't be
+    asked."""
     try:
         served = await client.list_models()
     except SpecmeshError:
         return None
-    return any(each.drafters for each in served if each.target.name == model)
+    return named(served, name)

@@ -12,7 +12,14 @@ from rich.console import Console
 from rich.text import Text
 
 from specmesh.cli.answers.waiting import Waiting
-from specmesh.client import Chunk, FinishReason, GenerationResult, GenerationStream, TokenKind
+from specmesh.client import (
+    Chunk,
+    FinishReason,
+    GenerationResult,
+    GenerationStream,
+    ServedModel,
+    TokenKind,
+)
 
 STYLES = {
     TokenKind.ACCEPTED: "green",
@@ -151,14 +158,21 @@ def in_words(result: GenerationResult, has_drafter: bool | None = None) -> str:
     return "; ".join((*words, f"finish reason {result.finish_reason.replace('_', ' ')}"))
 
 
-def cut_off(result: GenerationResult, max_tokens: int | None) -> str:
-    """Return a note if the answer was shorter than ``max_tokens``, or ended at all, only because
-    the context or the replicas' KV cache can hold no more; otherwise nothing."""
-    stats = result.stats
-    wanted = max_tokens is None or stats.num_output_tokens < max_tokens
-    if result.finish_reason is not FinishReason.LENGTH or not wanted:
-        return ""
-    limit = stats.num_prompt_tokens + stats.num_output_tokens
+def is_cut_off(result: GenerationResult, max_tokens: int | None) -> bool:
+    """Return whether the answer was shorter than ``max_tokens``, or ended at all, only because the
+    context or the replicas' KV cache can hold no more."""
+    wanted = max_tokens is None or result.stats.num_output_tokens < max_tokens
+    return result.finish_reason is FinishReason.LENGTH and wanted
+
+
+def cut_off(result: GenerationResult, model: ServedModel | None) -> str:
+    """Return a note on an answer of ``model``, None if unknown, that was cut off."""
+    limit = result.stats.num_prompt_tokens + result.stats.num_output_tokens
+    if model is not None and limit == model.target.context_tokens:
+        return (
+            f"specmesh: the answer was cut off at the model's context of {limit} tokens (prompt "
+            "included)"
+        )
     return (
         f"specmesh: the answer was cut off: with its prompt it has reached the limit of {limit} "
         "tokens, which is the model's context or the KV cache of a replica"

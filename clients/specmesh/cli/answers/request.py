@@ -121,25 +121,27 @@ def flag_of(field: str) -> str:
     return FLAGS.get(path) or FLAGS.get(path.partition(".")[0]) or field
 
 
+def named(served: Iterable[ServedModel], name: str) -> ServedModel | None:
+    """Return the one of ``served`` with that name, an empty one being that of the first."""
+    return next((each for each in served if name in {"", each.target.name}), None)
+
+
 def check_options(
     served: Sequence[ServedModel], model: str, strategy: str, options: Mapping[str, object]
 ) -> None:
     """Raise BadParameter for an option that the strategy does not use, as far as the mesh lists its
     strategies."""
-    for each in served:
-        if model in {"", each.target.name}:
-            name = strategy or each.default_strategy
-            for known in each.strategies:
-                if known.name == name and (wrong := sorted(options.keys() - set(known.options))):
-                    fitting = ", ".join(_that_take(options.keys(), each.strategies))
-                    hint = f"; choose another by --strategy: {fitting}" if fitting else ""
-                    why = f"has no option {wrong[0]!r}; its options are: {', '.join(known.options)}"
-                    if not known.options:
-                        why = "takes no options"
-                    raise typer.BadParameter(
-                        f"the strategy {name!r} {why}{hint}", param_hint="--option"
-                    )
-            return
+    if (found := named(served, model)) is None:
+        return
+    name = strategy or found.default_strategy
+    for known in found.strategies:
+        if known.name == name and (wrong := sorted(options.keys() - set(known.options))):
+            fitting = ", ".join(_that_take(options.keys(), found.strategies))
+            hint = f"; choose another by --strategy: {fitting}" if fitting else ""
+            why = f"has no option {wrong[0]!r}; its options are: {', '.join(known.options)}"
+            if not known.options:
+                why = "takes no options"
+            raise typer.BadParameter(f"the strategy {name!r} {why}{hint}", param_hint="--option")
 
 
 def _that_take(options: Set[str], strategies: Iterable[Strategy]) -> Iterator[str]:
