@@ -8,11 +8,13 @@ import socket
 import subprocess
 import sys
 
+import grpc
 import pytest
 from tests.load.conftest import observed, seen, workload
 from tests.load.reports import mixed_run
 from typer.testing import CliRunner
 
+from specmesh.client import NotFound
 from specmesh.load.__main__ import app
 from specmesh.load.commands import session as sessions
 from specmesh.load.commands.options import ResultOptions
@@ -95,6 +97,16 @@ def test_a_server_that_dies_ends_a_search_or_a_sweep_with_what_there_is(
     assert [each["rate"] for each in report["points"]] == [8.0]
     assert report["failure"] == told
     assert f"ended early: {told}" in files[1].read_text()
+
+
+def test_a_refusal_of_the_mesh_has_the_status_that_it_has_elsewhere(monkeypatch):
+    async def conduct(*_):
+        refused = NotFound("no such model", code=grpc.StatusCode.NOT_FOUND, reason="NO_MODEL")
+        raise RequestFailed("NO_MODEL", "no such model") from refused
+
+    monkeypatch.setattr(sessions, "conduct", conduct)
+    done = CliRunner().invoke(app, SEARCH)
+    assert (done.exit_code, done.stderr) == (5, "specmesh: no such model [NO_MODEL]\n")
 
 
 def test_a_server_that_was_never_there_is_reported_as_such_alone(monkeypatch, tmp_path):
