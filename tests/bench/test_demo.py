@@ -1,10 +1,17 @@
 """``specmesh demo`` as a real process."""
 
 import asyncio
+import io
 import json
 import sys
 
 import pytest
+from rich.console import Console
+
+from specmesh.cli.local.mesh import MeshOptions
+from specmesh.cli.local.models import RealModels
+from specmesh.tools.demo.course import Demo
+from specmesh.tools.kit.bench import Surroundings
 
 PROMPT = "def read(self, path):\n    return self.path\n\ndef write(self, path):\n"
 
@@ -45,3 +52,13 @@ async def test_demo_compares_and_traces_and_its_stdout_is_one_json_object(
         <= {"", "orchestrator", "verifier-0", "drafter"}
     )
     assert sum(node["share"] for node in nodes.values()) == pytest.approx(1)
+
+
+def test_a_line_of_ours_does_not_stand_behind_half_a_line_of_an_answer(tmp_path):
+    shown = io.StringIO()
+    surroundings = Surroundings(tmp_path, Console(file=shown))
+    demo = Demo(["x"], 1, MeshOptions(models=RealModels("target", ("ngram",))), surroundings)
+    demo._write("half a", style="cyan")
+    demo.say("one: warning: odd")
+    demo.say("two: warning: odd")
+    assert shown.getvalue() == "half a\none: warning: odd\ntwo: warning: odd\n"

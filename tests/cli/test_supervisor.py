@@ -362,6 +362,14 @@ def test_an_event_is_reported_again_a_minute_later():
     assert told == ["one: warning: odd"] * 2
 
 
+def test_what_is_told_of_a_warning_leaves_out_ids():
+    told = []
+    ids = {"trace_id": "22407a", "span_id": "5e1f", "session": "a-b", "request_id": "c-d"}
+    line = json.dumps({"level": "warning", "event": "odd", **ids, "reason": "busy"})
+    Alarms("one", told.append).look_at(line, 0.0)
+    assert told == ["one: warning: odd reason=busy"]
+
+
 def test_of_a_process_that_starts_errors_are_left_to_the_failure_of_the_start():
     told = []
     alarms = Alarms("one", told.append)

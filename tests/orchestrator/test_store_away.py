@@ -99,6 +99,7 @@ async def test_a_named_start_does_not_wait_for_redis_that_hangs(
 async def test_redis_lost_within_an_answer_costs_only_resumption(
     connect, serve, store_on, start_redis, counted, caplog, harm
 ):
+    caplog.set_level("INFO")
     redis, verifier, third = start_redis(), Verifier(), Hold()
     verifier.faults.extend([passing, passing, third])
     stub = await serve(await connect([verifier], [Drafter()]), store_on(redis.url))
@@ -115,6 +116,7 @@ async def test_redis_lost_within_an_answer_costs_only_resumption(
     (lags,) = [each for each in caplog.records if each.getMessage() == "store lags"]
     assert vars(lags)["store"] == f"127.0.0.1:{redis.port}"
     assert vars(lags)["reason"]
+    assert lags.levelname == "INFO"
 
 
 class Turnstile:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
 _TAIL_BYTES = 64 * 1024
-_KNOWN_FIELDS = {"time", "level", "event", "role", "name", "exception"}
+_KNOWN_FIELDS = frozenset({"time", "level", "event", "role", "name", "exception"})
+_IDS = frozenset({"trace_id", "span_id", "session", "request_id"})
+"""Fields by which programs find a request; whoever needs them reads the log."""
 _ALARMING = {"warning", "error", "critical"}
 _ALARM_INTERVAL_S = 60.0
 _LINE_END = "\n"
@@ -34,7 +36,7 @@ def latest_event(file: Path) -> str:
 
 
 class Alarms:
-    """The warnings and errors in a process's log, passed to ``tell`` as one line each.
+    """The warnings and errors in a process's log, passed to ``tell`` as one line each, without ids.
 
     Each event is told at most once a minute.
     """
@@ -54,7 +56,8 @@ class Alarms:
         if event in self._told_at and now - self._told_at[event] < _ALARM_INTERVAL_S:
             return
         self._told_at[event] = now
-        self._tell(f"{self._name}: {_readable(line).partition(_LINE_END)[0]}")
+        told = _readable(line, left_out=_KNOWN_FIELDS | _IDS).partition(_LINE_END)[0]
+        self._tell(f"{self._name}: {told}")
 
 
 def _last_lines(file: Path) -> list[str]:
@@ -68,11 +71,11 @@ def _last_lines(file: Path) -> list[str]:
         return []
 
 
-def _readable(line: str) -> str:
+def _readable(line: str, left_out: Set[str] = _KNOWN_FIELDS) -> str:
     fields = _fields(line)
     if not fields:
         return line
-    extra = "".join(f" {key}={fields[key]}" for key in fields if key not in _KNOWN_FIELDS)
+    extra = "".join(f" {key}={fields[key]}" for key in fields if key not in left_out)
     exception = f"\n{fields['exception']}" if "exception" in fields else ""
     return f"{fields.get('level', 'info')}: {fields.get('event', '')}{extra}{exception}"
 

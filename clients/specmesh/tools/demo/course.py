@@ -65,6 +65,7 @@ class Demo(Bench):
         surroundings: Surroundings,
     ) -> None:
         super().__init__(options, surroundings)
+        self._is_mid_line = False
         self._first = prompts[0]
         self._experiment = Experiment(
             prompts=prompts,
@@ -90,6 +91,12 @@ class Demo(Bench):
         found = {**self._sum_up(comparisons), **self._explain()}
         return self._judge(comparisons), found
 
+    def say(self, line: str) -> None:
+        """Print a line verbatim, and not behind half a line of an answer that streams."""
+        if self._is_mid_line:
+            self._write("\n")
+        super().say(line)
+
     async def _show(self, client: AsyncClient) -> None:
         """Print answers to the first prompt as they stream."""
         self.say("The end of the first prompt, and the target's continuation:")
@@ -103,7 +110,7 @@ class Demo(Bench):
                 client, self._first, Speculation(name), _SHOWN_TEMPERATURE
             ):
                 self._write(chunk.text, style="cyan")
-            self.console.print()
+            self._write("\n")
 
     def _explain(self) -> dict[str, Any]:
         """Print where the time of an answer went, and which server worked when."""
@@ -153,5 +160,6 @@ class Demo(Bench):
             "temperatures": [comparison_json(each) for each in comparisons],
         }
 
-    def _write(self, text: str, style: str) -> None:
+    def _write(self, text: str, style: str = "") -> None:
+        self._is_mid_line = not text.endswith("\n")
         self.console.print(text, style=style, end="", markup=False, highlight=False, soft_wrap=True)
