@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import psutil
@@ -20,7 +21,7 @@ from specmesh.cli.local.logs import Alarms, latest_event, serving_address
 from specmesh.cli.local.process import PORT, Process, ProcessSpec, StartError
 from specmesh.cli.local.redis import redis_spec
 from specmesh.cli.local.service import service_spec
-from specmesh.cli.local.supervisor import Supervisor
+from specmesh.cli.local.supervisor import Supervisor, late_line, pauses
 from specmesh.serving.store.redis_url import check_redis_url
 
 STANDIN = Path(__file__).with_name("standin.py")
@@ -209,10 +210,8 @@ async def test_a_start_that_takes_long_is_told_of_and_what_it_is_at(
     monkeypatch.setattr("specmesh.cli.local.supervisor.TELL_AFTER_S", 0.5)
     start = asyncio.create_task(supervisor.start(standin("quick"), standin("mute", "--silent")))
     async with asyncio.timeout(20):
-        while not (report := await reports.get()).endswith("its log says: starting"):
-            assert "is still starting after" in report  # before it has said anything
-        while not report.startswith("mute is"):
-            report = await reports.get()
+        while not (report := await reports.get()).endswith(": mute (starting)"):
+            assert report.startswith("still starting after ")  # before it has said anything
     start.cancel()
     await asyncio.wait({start})
 
@@ -226,9 +225,22 @@ async def test_starts_one_after_the_other_are_no_longer_silent_than_one(
         supervisor._told_at = time.monotonic() - 50
         monkeypatch.setattr("specmesh.cli.local.supervisor.TELL_AFTER_S", 50.5)
         start = asyncio.create_task(supervisor.start(standin("mute", "--silent")))
-        assert (await reports.get()).startswith("mute is still starting after 1 s")
+        assert (await reports.get()).startswith("still starting after 1 s: mute")
     start.cancel()
     await asyncio.wait({start})
+
+
+def test_a_start_that_goes_on_is_told_of_ever_more_rarely():
+    assert list(islice(pauses(), 6)) == [5, 10, 20, 40, 40, 40]
+
+
+def test_processes_that_start_at_once_share_a_line():
+    latest = {"drafter": "loading", "redis": "", "verifier-0": "loading"}
+    said = late_line(latest, 24.6)
+    assert (
+        said
+        == "still starting after 25 s: drafter, verifier-0 (loading); redis (nothing logged yet)"
+    )
 
 
 def test_what_a_log_says_last_is_its_latest_event_if_it_has_any(tmp_path):

@@ -176,6 +176,14 @@ def test_code_is_compiled_anew_where_the_disk_does_not_have_or_keep_it(monkeypat
     assert table[0] == 8
 
 
+def test_compiling_is_told_of_unless_the_code_is_on_the_disk(monkeypatch, tmp_path):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    told = []
+    for num_told in (1, 1):
+        compilation.compiled(double, [], tell=lambda: told.append(True))
+        assert len(told) == num_told
+
+
 def double(table):
     table[0] *= 2
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from specmesh.cli.local.keeper import Keeper
@@ -14,8 +15,10 @@ from specmesh.cli.local.process import Process, ProcessSpec, StartError
 from specmesh.cli.silence import SECONDS_BETWEEN_LINES
 
 TELL_AFTER_S = SECONDS_BETWEEN_LINES
-"""Interval of progress messages during a start, which may take minutes to fetch and load a model.
-It spans processes that start one after another."""
+"""Interval before the first progress message of a start, which may take minutes to fetch and load a
+model. It spans processes that start one after another."""
+LONGEST_S = 40.0
+"""The interval doubles with each message, up to this."""
 SOONEST_S = 1.0
 """A process is not called late before that, however long those before it took."""
 EVENT_CHARS = 100
@@ -97,18 +100,16 @@ class Supervisor:
         # A start soon after others continues their interval; a later one begins its own.
         if began - self._told_at > TELL_AFTER_S:
             self._told_at = began
-        while True:
-            until = max(self._told_at + TELL_AFTER_S, began + SOONEST_S)
+        for pause_s in pauses():
+            until = max(self._told_at + pause_s, began + SOONEST_S)
             remaining_s = max(0.0, until - time.monotonic())
             _, late = await asyncio.wait(starts, timeout=remaining_s)
             if not late:
                 return
             self._told_at = time.monotonic()
-            for name in sorted(start.get_name() for start in late):
-                latest = latest_event(self._directory / f"{name}.log")[:EVENT_CHARS]
-                latest_said = f"its log says: {latest}" if latest else "its log is empty"
-                so_far = f"after {self._told_at - began:.0f} s"
-                self._report(f"{name} is still starting {so_far}; {latest_said}")
+            names = sorted(start.get_name() for start in late)
+            latest = {name: latest_event(self._directory / f"{name}.log") for name in names}
+            self._report(late_line(latest, self._told_at - began))
 
     def _keeper(self, name: str) -> Keeper:
         return next(each for group in self._groups for each in group if each.name == name)
@@ -121,3 +122,21 @@ class Supervisor:
         return await Process.start(
             spec, self._directory, self._start_timeout_s, address, self._report
         )
+
+
+def pauses() -> Iterator[float]:
+    """Yield the intervals between the progress messages of a start, which grow."""
+    pause_s = TELL_AFTER_S
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, LONGEST_S)
+
+
+def late_line(latest: Mapping[str, str], seconds: float) -> str:
+    """Return what is said of processes that are starting ``seconds`` after they began, given the
+    ``latest`` event in each one's log. Those at the same are named together."""
+    at: defaultdict[str, list[str]] = defaultdict(list)
+    for name, event in latest.items():
+        at[event[:EVENT_CHARS] or "nothing logged yet"].append(name)
+    each = "; ".join(f"{', '.join(names)} ({event})" for event, names in at.items())
+    return f"still starting after {seconds:.0f} s: {each}"

@@ -30,18 +30,19 @@ class Team(NamedTuple):
     num_threads: Callable[[], int]
 
 
-def prepare(team_for: Callable[[int], Team]) -> None:
+def prepare(team_for: Callable[[int], Team], tell: Callable[[], None] = lambda: None) -> None:
     """Have tokens chosen by compiled code from now on, for processes that choose from the logits of
     a model, once the library that computes them is loaded. ``team_for`` returns the threads that
     run the function at an address.
 
-    Takes 0.5 s, and five more where no earlier process has left the code on the disk.
+    Takes 0.5 s, and five more where no earlier process has left the code on the disk; ``tell`` is
+    called before these.
     """
     global _functions  # noqa: PLW0603 - code is compiled once for a process
     if _functions is None:
         from specmesh.decoding.compiled.functions import compile_functions
 
-        _functions = compile_functions(team_for)
+        _functions = compile_functions(team_for, tell)
 
 
 def num_threads() -> int:

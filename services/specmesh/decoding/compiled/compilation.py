@@ -9,25 +9,39 @@ from types import FunctionType
 from typing import Any
 
 import numba
-from numba.core import types
+from numba.core import compiler, types
 from numba.core.registry import cpu_target
 
 _untyped_types: Any = types
 _untyped_target: Any = cpu_target
+_untyped_compiler: Any = compiler.Compiler
 _SIGNATURE = types.void(_untyped_types.CPointer(types.int64))
 
 
 def compiled(
-    function: Callable[[Any], None], files: Iterable[Path], fastmath: Collection[str] = ()
+    function: Callable[[Any], None],
+    files: Iterable[Path],
+    fastmath: Collection[str] = (),
+    tell: Callable[[], None] = lambda: None,
 ) -> Any:
     """Return ``function``, which takes a pointer to int64, compiled; its ``address`` is that of
     machine code as long as it lives. It is kept on the disk where that can be.
 
     ``files`` have its code and all that it calls. ``fastmath`` are LLVM's flags that allow another
-    rounding.
+    rounding. ``tell`` is called before it is compiled, which takes seconds, and not where it is on
+    the disk.
     """
     named = _copied(function, code_name(function, files))
-    options: dict[str, Any] = {"error_model": "numpy", "fastmath": set(fastmath)}
+
+    def told_compiler(*arguments: Any) -> Any:
+        tell()
+        return _untyped_compiler(*arguments)
+
+    options: dict[str, Any] = {
+        "error_model": "numpy",
+        "fastmath": set(fastmath),
+        "pipeline_class": told_compiler,
+    }
     try:
         return numba.cfunc(_SIGNATURE, cache=True, **options)(named)
     except Exception:  # whatever keeps it from the disk: no folder, no space, a broken file

@@ -27,9 +27,9 @@ class Functions(NamedTuple):
     """What must live as long as the function."""
 
 
-def compile_functions(team_for: Callable[[int], Team]) -> Functions:
-    """Compile it, or read what an earlier process has left on the disk."""
-    function = compiled(find_tokens, _files())
+def compile_functions(team_for: Callable[[int], Team], tell: Callable[[], None]) -> Functions:
+    """Compile it, after calling ``tell``, or read what an earlier process has left on the disk."""
+    function = compiled(find_tokens, _files(), tell=tell)
     alone = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(function.address)
     return Functions(alone, team_for(function.address), function)
 

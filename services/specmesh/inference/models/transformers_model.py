@@ -30,6 +30,7 @@ from specmesh.inference.model import (
     Logits,
     ModelDescription,
 )
+from specmesh.inference.models.compiling import tell_of_compiling
 from specmesh.inference.models.cpu.attention import prepare
 from specmesh.inference.models.cpu.linear import pack_linears
 from specmesh.inference.models.cpu.norm import fuse_norms
@@ -72,7 +73,7 @@ class TransformersModel:
         *,
         with_graphs: bool = False,
     ) -> None:
-        compiled.prepare(team_for)
+        compiled.prepare(team_for, tell_of_compiling)
         self.description = description
         self.heads = heads
         """The heads trained for this model, if they were loaded."""

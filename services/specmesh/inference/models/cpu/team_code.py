@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from specmesh.decoding.compiled.choice import Find, Team
 from specmesh.decoding.compiled.compilation import compiled
+from specmesh.inference.models.compiling import tell_of_compiling
 from specmesh.inference.team import team_for
 
 
@@ -31,7 +32,7 @@ def compiled_for_team(
 ) -> TeamCode:
     """Return ``function`` compiled, run by the threads of ``team_for``; the other arguments are
     those of ``compiled``."""
-    code = compiled(function, files, fastmath)
+    code = compiled(function, files, fastmath, tell_of_compiling)
     return TeamCode(
         team_for(code.address), ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(code.address), code
     )

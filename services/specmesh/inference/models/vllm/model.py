@@ -23,6 +23,7 @@ from specmesh.inference.model import (
     Logits,
     ModelDescription,
 )
+from specmesh.inference.models.compiling import tell_of_compiling
 from specmesh.inference.models.loading import naming
 from specmesh.inference.models.vllm.core import Core, Part
 from specmesh.inference.models.vllm.loading.steps import check_computes, read_plain, start
@@ -52,7 +53,7 @@ class VllmModel:
     """
 
     def __init__(self, core: Core, description: ModelDescription) -> None:
-        compiled.prepare(team_for)
+        compiled.prepare(team_for, tell_of_compiling)
         self.max_batch = core.max_calls
         self.description = description
         self._core = core
