@@ -104,6 +104,7 @@ ARGUMENTS = """
 {%- macro turn(message) %}({{ message.role }}: {{ message.content | length }}){% endmacro %}
 {%- for message in messages if message.role == 'user' %}{{ turn(message) }}{% endfor %}
 """
+EXAMPLE = Path(__file__).parents[2] / "clients/examples/chat.jinja"
 TEMPLATES = {
     "chatml": CHATML,
     "system in first turn": SYSTEM_IN_FIRST_TURN,
@@ -204,6 +205,16 @@ def prompt(source: str, case: Case, special_tokens: dict[str, str]) -> str:
     if chat.continue_final_message:
         return ending_in_message(text, chat.messages[-1].content)
     return text
+
+
+def test_the_example_for_the_shipped_model_is_in_the_shape_of_chatml():
+    template = template_of(
+        "toy", tokenizer_with(None), given_template(SimpleNamespace(chat_template=EXAMPLE))
+    )
+    case = Case([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "ab"}])
+    turns = ("system\nBe brief.<|im_end|>\n", "user\nab<|im_end|>\n", "assistant\n")
+    expected = "".join(f"<|im_start|>{turn}" for turn in turns)
+    assert prompt(template.source_for(tools=False), case, {}) == expected
 
 
 async def test_tokens_are_those_of_transformers():

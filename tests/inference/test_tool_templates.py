@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from jinja2 import TemplateError
-from tests.inference.test_chat_templates import tokenizer_with
+from tests.inference.test_chat_templates import EXAMPLE, tokenizer_with
 from tests.orchestrator.tool_templates import (
     DEEPSEEK,
     HERMES,
@@ -81,7 +81,13 @@ TALKS = {
     "reasoning": [USER, calling(("add", {}), reasoning_content="hm"), result("0"), USER],
     "a mistake": [USER, calling(("add", '{"b": 1, "a'), ("add", {"b": 1})), result("no JSON")],
 }
-TEMPLATES = {"hermes": HERMES, "thinking": THINKING, "llama3": LLAMA3, "mistral": MISTRAL}
+TEMPLATES = {
+    "example": EXAMPLE.read_text(),
+    "hermes": HERMES,
+    "thinking": THINKING,
+    "llama3": LLAMA3,
+    "mistral": MISTRAL,
+}
 
 
 def ours(source: str, messages: list[dict[str, Any]], tools: Any, special: dict[str, str]) -> Any:

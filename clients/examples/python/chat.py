@@ -1,4 +1,7 @@
-"""A conversation with a model that has a chat template: python chat.py [HOST:PORT]"""
+"""A conversation with a model that has a chat template: python chat.py [HOST:PORT]
+
+The shipped model has one if the mesh is started with `specmesh up --chat-template chat.jinja`.
+"""
 
 import sys
 
