@@ -1,8 +1,10 @@
-"""What images are built with has hashes, of the versions that the tests run on."""
+"""What images are built with has hashes, of the versions that the tests run on, or a digest."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -66,3 +68,16 @@ def test_nothing_but_torch_comes_into_an_image_without_hashes():
     assert len(installs()) > 4
     for each in installs():
         assert any(name in each for name in hashed + ours_or_torchs), each
+
+
+@pytest.mark.parametrize("base", ["", "docker.io/library/python:3.11-slim-bookworm"])
+def test_a_base_without_a_digest_is_refused_and_told_how_to_get_one(base):
+    ended = subprocess.run(
+        [IMAGES / "build"],
+        env={**os.environ, "BASE": base},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert "imagetools inspect docker.io/library/python:3.11-slim-bookworm" in ended.stderr
