@@ -1,7 +1,7 @@
 """A process that behaves like a server of the mesh, without a model.
 
-``standin.py [--port N] [--fail MESSAGE] [--warn REASON] [--stubborn] [--silent]``; it logs what it
-was started with, and when it was told to end.
+``standin.py [--port N] [--fail MESSAGE] [--refuse REASON] [--warn REASON] [--stubborn] [--silent]``
+logs what it was started with, and when it was told to end.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import time
 parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int, default=0)
 parser.add_argument("--fail", help="end with this complaint instead of serving")
+parser.add_argument("--refuse", help="say that it cannot start for this reason, and end")
 parser.add_argument("--warn", help="log a warning, twice, and an error once it serves")
 parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM")
 parser.add_argument("--silent", action="store_true", help="never say that it serves")
@@ -35,6 +36,10 @@ log("starting", cores=sorted(os.sched_getaffinity(0)), threads=os.environ.get("O
 if options.fail:
     log("failed", exception=options.fail)
     sys.exit(3)
+if options.refuse:
+    log("trying again", level="warning", reason=options.refuse)
+    log("cannot start", level="error", reason=options.refuse)
+    sys.exit(1)
 listener = socket.create_server(("127.0.0.1", options.port))
 if not options.silent:
     log("serving", address=f"127.0.0.1:{listener.getsockname()[1]}")

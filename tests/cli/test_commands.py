@@ -81,7 +81,7 @@ def test_a_mesh_that_cannot_start_says_why_in_the_failed_process_words(tmp_path,
     (tmp_path / "config.json").write_text("{}")
     done = specmesh("up", "--port", "0", "--target", str(tmp_path), "--drafter", "random")
     assert done.returncode == 1
-    assert "ended with status 1" in done.stderr
+    assert " cannot start: " in done.stderr
     assert str(tmp_path) in done.stderr
 
 

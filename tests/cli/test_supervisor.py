@@ -196,6 +196,13 @@ async def test_a_failed_start_says_why_and_leaves_no_process(supervisor):
     assert not any(map(alive, pids.values()))
 
 
+async def test_of_a_process_that_says_why_it_cannot_start_that_alone_is_told(supervisor, tmp_path):
+    with pytest.raises(StartError) as caught:
+        await supervisor.start(standin("bad", "--refuse", "No such model."))
+    log = tmp_path / "bad.log"
+    assert str(caught.value) == f"bad cannot start: No such model; its log is {log}"
+
+
 async def test_a_process_that_never_serves_is_given_up(tmp_path, reports):
     supervisor = Supervisor(
         tmp_path, start_timeout_s=1, stop_timeout_s=5, report=reports.put_nowait

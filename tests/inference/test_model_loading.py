@@ -127,6 +127,20 @@ def test_unknown_id_is_named(name):
 
 
 @pytest.mark.usefixtures("_offline")
+def test_where_a_drafter_is_unknown_those_that_need_no_model_are_named(tmp_path):
+    advice = "; the drafters ngram, prompt-lookup and random need no model"
+    with pytest.raises(ModelNotLoadable, match=advice):
+        load_drafter("nobody/no-such-model")
+    with pytest.raises(ModelNotLoadable) as refused:
+        load_drafter(str(tmp_path))
+    assert advice not in str(refused.value)
+
+
+def load_drafter(model: str) -> None:
+    DrafterService(DrafterSettings(model=model)).load()
+
+
+@pytest.mark.usefixtures("_offline")
 def test_unknown_tokenizer_is_named():
     with pytest.raises(ModelNotLoadable, match="nobody/no-such-model"):
         load_guess("random", tokenizer="nobody/no-such-model")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import grpc.aio
@@ -15,6 +16,7 @@ from specmesh.inference.backends.registry import (
     backends,
     check_there,
     named,
+    names,
     reading_models,
     refusals,
     settings_of,
@@ -81,7 +83,13 @@ class DrafterService(InferenceService):
         for refusal in refusals(backend, self.role, settings):
             raise ModelNotLoadable(refusal)
         check_there(backend, settings.model)
-        return backend.load_drafter(settings)
+        try:
+            return backend.load_drafter(settings)
+        except ModelNotLoadable as error:
+            if backend.reads != "model" or Path(settings.model).exists():
+                raise
+            told = str(error).removesuffix(".")
+            raise ModelNotLoadable(f"{told}; {_needing_no_model()} need no model") from error
 
     def add_servicer(
         self,
@@ -93,6 +101,11 @@ class DrafterService(InferenceService):
         """Add DrafterService."""
         servicer = DrafterServicer(model, self._engine, prefixes, grammars)
         drafter_pb2_grpc.add_DrafterServiceServicer_to_server(servicer, server)
+
+
+def _needing_no_model() -> str:
+    *others, last = (each for each in names("drafter") if backends()[each].reads == "tokenizer")
+    return f"the drafters {', '.join(others)} and {last}"
 
 
 if __name__ == "__main__":

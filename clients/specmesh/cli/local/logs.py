@@ -23,6 +23,14 @@ def serving_address(line: str) -> str | None:
     return str(fields["address"])
 
 
+def refusal(line: str) -> str | None:
+    """Return the reason in the line that a process logs if it cannot start; None for others."""
+    fields = _fields(line)
+    if fields.get("event") != "cannot start" or "reason" not in fields:
+        return None
+    return str(fields["reason"])
+
+
 def tail(file: Path, num_lines: int) -> str:
     """Return the last lines of a log in readable form."""
     readable = "\n".join(map(_readable, _last_lines(file))).splitlines()

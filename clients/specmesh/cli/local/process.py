@@ -17,7 +17,7 @@ from typing import Any
 
 from specmesh.cli.local import launcher
 from specmesh.cli.local.log_file import LogFile
-from specmesh.cli.local.logs import Alarms, tail
+from specmesh.cli.local.logs import Alarms, refusal, tail
 
 PORT = "{port}"
 """Placeholder in a command for the port to listen on: 0 (any free one) at the first start, and at
@@ -73,6 +73,7 @@ class Process:
         self.address = ""
         self.log_file = log_file
         self._child = child
+        self._refusal: str | None = None
         self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._copying = asyncio.create_task(self._copy_output())
 
@@ -163,6 +164,9 @@ class Process:
         output = tail(self.log_file, _NUM_TAIL_LINES)
         if missing := missing_package(self.spec.name, output):
             raise MissingPackage(missing)
+        if self._refusal is not None:
+            reason = self._refusal.removesuffix(".")
+            raise StartError(f"{self.spec.name} cannot start: {reason}; its log is {self.log_file}")
         raise StartError(f"{self.spec.name} {what}; the end of {self.log_file}:\n{output}")
 
     async def _copy_output(self) -> None:
@@ -179,6 +183,7 @@ class Process:
     def _look_at(self, line: str) -> None:
         self._alarms.look_at(line, time.monotonic(), is_starting=not self._ready.done())
         if not self._ready.done():
+            self._refusal = refusal(line) or self._refusal
             address = self.spec.ready(line)
             if address is not None:
                 self._ready.set_result(address)
