@@ -14,12 +14,17 @@ from specmesh.simulation.mesh import SimulatedMesh
 from specmesh.simulation.models import AcceptanceRates
 from specmesh.simulation.run import simulate_on
 
-NUM_TOKENS = 300
+NUM_TOKENS = 200
 TARGET = Law.fixed(30, 0.3)
 
 
-@pytest.mark.parametrize("name", ["speculative", "tree", "dsi", "branch-prediction", "auto"])
-@pytest.mark.parametrize("num_answers", [1, 8])
+@pytest.mark.parametrize(
+    ("name", "num_answers"),
+    [
+        *((name, 1) for name in ("speculative", "tree", "dsi", "branch-prediction", "auto")),
+        *((name, 8) for name in ("speculative", "dsi", "auto")),
+    ],
+)
 def test_it_is_used_again_within_a_few_rounds_of_answers(name, num_answers):
     mesh = SimulatedMesh(Clock(), mesh_of(TARGET, [0.003], batch=8, measures=True), seed=0)
     everyone = MeshAcceptance()
@@ -33,5 +38,5 @@ def test_it_is_used_again_within_a_few_rounds_of_answers(name, num_answers):
         return sum(answer.num_drafted_tokens for answer in answers) / num_answers
 
     before = [num_drafted(number, 0.03) for number in range(3)]
-    after = [num_drafted(number, 0.85) for number in range(3, 9)]
+    after = [num_drafted(number, 0.85) for number in range(3, 7)]
     assert before[-1] < NUM_TOKENS / 2 < after[-1]
