@@ -245,7 +245,7 @@ BREAKAGES: list[Broken] = [
     (code.settings, settings("traces"), ("SPECMESH_TRACES__PORT",), "1", "no setting SPEC"),
     (code.settings, settings("load"), ("SPECMESH_TARGETS",), "a:1", "no setting SPECMESH_TARGETS"),
     (code.settings, container("load"), ("args", 1), "--rats=10", "--rats"),
-    (code.settings, container("load"), ("args", 1), "--rate=ten", "a valid number"),
+    (code.settings, container("load"), ("args", 1), "--rate=ten", "'ten' is not a number"),
     (code.images, container("verifier"), ("image",), "specmesh-verifier:0.0.9", "is of 0.0.9"),
     (code.images, container("verifier"), ("image",), "specmesh-verifer:0.1.0", "no image"),
     (code.images, container("verifier"), ("image",), "specmesh-drafter:0.1.0", "runs 'drafter'"),
