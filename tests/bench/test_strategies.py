@@ -167,7 +167,7 @@ async def test_every_strategy_takes_its_turn_in_going_first():
 
 
 async def shown(monkeypatch, seconds):
-    """What is shown of a comparison whose answers take so many seconds, in turn."""
+    """The output of a comparison whose answers take so many seconds, in turn."""
     readings = [reading for each in seconds for reading in (0.0, each)]
     clock = SimpleNamespace(perf_counter=iter(readings).__next__)
     monkeypatch.setattr("specmesh.tools.kit.experiment.time", clock)

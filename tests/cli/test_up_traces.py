@@ -1,4 +1,4 @@
-"""Where ``specmesh up`` has its processes send their traces, by its options and environment."""
+"""``specmesh up`` sends the traces of its processes where its options and environment say."""
 
 import pytest
 from typer.testing import CliRunner
@@ -28,7 +28,7 @@ def started_with(monkeypatch):
 
 
 def exporting(exporter, options):
-    """Whether a process of a mesh with these options has the exporter."""
+    """Return whether a process of a mesh with these options has the exporter."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in options.environment.items():
             patch.setenv(name, value)

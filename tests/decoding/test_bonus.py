@@ -138,7 +138,7 @@ def test_the_only_token_of_a_tail_has_no_more_than_its_mass():
 
 
 def told(logits: NDArray[np.float32], temperature: float, seed: int) -> Bonus:
-    """What a caller reads of the bonus."""
+    """The bonus as its caller reads it."""
     cold = Sampling(temperature=temperature, seed=seed, mode=AcceptanceMode.REJECTION)
     verdict = verify(EMPTY, logits[None], cold, POSITION, {}, 64)
     asked = VerificationRequest(EMPTY, POSITION, cold, logits.size, 64)

@@ -40,7 +40,7 @@ AFTER_TROUBLE = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def told(tmp_path_factory):
-    """What each process of a mesh and its gateway say after some answers, by role."""
+    """The metrics of each process of a mesh and its gateway after some answers, by role."""
     certs = tmp_path_factory.mktemp("certs")
     certified = bearers("test.internal", (), ())
     make(certs, "test.internal", certified, timedelta(days=1), force=False)

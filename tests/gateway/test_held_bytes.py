@@ -93,7 +93,7 @@ async def test_a_list_of_token_ids_counts_as_a_prompt(open_gateway, orchestrator
 
 
 def filled(total, owner, num_bytes=100):
-    """What ``owner`` gets of ``total``, in pieces of ``num_bytes``, until it is refused."""
+    """The bytes of ``total`` that ``owner`` gets, ``num_bytes`` at a time, until refused."""
     held = Held(total, owner)
     try:
         while True:

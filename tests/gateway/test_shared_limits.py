@@ -1,4 +1,4 @@
-"""What the request for each answer holds has the orchestrator's limits already at the gateway."""
+"""The gateway already applies the orchestrator's limits to what each answer's request holds."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ async def test_a_certificate_of_another_mesh_is_refused(open_gateway, orchestrat
 
 
 def healthy(url, context, session=None):
-    """Whether a client gets an answer, its session, and whether it has resumed the one given."""
+    """Return whether a client gets an answer, its session, and whether that was resumed."""
     host, port = url.rpartition("/")[2].split(":")
     try:
         with (

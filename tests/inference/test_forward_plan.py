@@ -1,4 +1,4 @@
-"""How prefixes that are not cached share a forward pass."""
+"""Prefixes that are not cached share a forward pass."""
 
 from __future__ import annotations
 

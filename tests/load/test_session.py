@@ -1,4 +1,4 @@
-"""What a command does around its runs."""
+"""The work of a command around its runs."""
 
 import asyncio
 import json

@@ -386,7 +386,7 @@ class Filter(Peer, confidence_pb2_grpc.ConfidenceServiceServicer):
         self.assessed: list[confidence_pb2.AssessRequest] = []
         self.before_release: Fault = passing
         self.num_responses = 2
-        """How many it sends at most: decisions, and their release."""
+        """The most responses that it sends: decisions, and their release."""
 
     def _register(self, server: grpc.aio.Server) -> None:
         confidence_pb2_grpc.add_ConfidenceServiceServicer_to_server(self, server)

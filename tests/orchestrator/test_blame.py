@@ -1,4 +1,4 @@
-"""What the processes that a call has lost say about its request."""
+"""The processes that a call has lost are evidence about its request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for an answer to begin hears that the orchestrator lives, if he expects that."""
+"""A client that waits for an answer to begin gets heartbeats if it expects them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arrives is stored, whatever else arrives with it, or the collector ends."""
+"""The collector stores each trace that it can, whatever else arrives with it, or ends."""
 
 import asyncio
 import logging

@@ -23,7 +23,7 @@ _ADDRESS = re.compile(r"(?:dns:/*|ipv[46]:/*)?(?P<host>\[[^\]]+\]|[^:/\[\]]+):(?
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is wrong and what to do, and the exit status of the command."""
+    """An explanation of an error, with what to do, and the exit status of the command."""
 
     message: str
     status: ExitStatus = ExitStatus.UNAVAILABLE

@@ -1,4 +1,4 @@
-"""Whether an orchestrator serves the gateway."""
+"""The probe that asks whether an orchestrator serves the gateway."""
 
 from __future__ import annotations
 

@@ -1,13 +1,16 @@
-"""The threads that compute forward passes, for other work between two of them."""
+"""Compiled code for the threads that compute forward passes, for other work between two of them."""
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 from functools import partial
 from typing import Any
 
 from specmesh.decoding.compiled.choice import Find, Team
+
+log = logging.getLogger(__name__)
 
 _LIBRARIES = (None, "libgomp.so.1")
 """Where OpenMP may be: among what the whole process sees, or in PyTorch's own copy of GNU's."""
@@ -34,6 +37,14 @@ def team_for(address: int) -> Team:
         parallel.restype = None
         return Team(partial(_run, parallel, address), num_threads)
     return Team(alone, lambda: 1)
+
+
+def tell_of_compiling() -> None:
+    """Log that a kernel is being compiled, since the disk does not have it: the first start of a
+    process takes long because of it."""
+    log.info(
+        "compiling kernels for this processor: a minute or two, once where the disk keeps them"
+    )
 
 
 def _run(parallel: Any, address: int, table: Any) -> None:

@@ -11,7 +11,7 @@ END_SECONDS = 5.0
 """What a process may take after its drain: to flush telemetry, end its engine and leave Redis."""
 
 FETCH_SECONDS = 3600
-"""What a pod may take to fetch its model before it starts."""
+"""The seconds that a pod may take to fetch its model before it starts."""
 DEFAULT_DEADLINE_SECONDS = 600
 """Kubernetes' default of ``progressDeadlineSeconds``."""
 DEFAULT_PERIOD_SECONDS, DEFAULT_FAILURES = 10, 3
@@ -90,7 +90,7 @@ def deadlines(manifests: Manifests) -> Iterator[str]:
 
 
 def _start_seconds(container: Object) -> int:
-    """How long the startup probe lets a container start; without one nothing waits."""
+    """Return how long the startup probe lets a container start; without one nothing waits."""
     if (probe := container.get("startupProbe")) is None:
         return 0
     period_s = probe.get("periodSeconds", DEFAULT_PERIOD_SECONDS)

@@ -369,7 +369,7 @@ async def test_resumed_answers_leave_new_ones_of_others_half_of_the_entrance(mon
 
 
 async def test_answers_of_all_identities_are_resumed_at_once_whoever_has_more_of_them():
-    """As when an orchestrator has died. The new ones wait, but for those of a newcomer."""
+    """An orchestrator has died: new answers wait, except for those of a newcomer."""
     door = Door(4)
     tasks = [door.come(f"a{i}", identity="alice") for i in range(3)]
     tasks.append(door.come("b0", identity="bob"))

@@ -27,7 +27,7 @@ LISTED = st.lists(ADDRESSES, unique=True, max_size=2).map(tuple)
 def change(
     members: Membership, name: Name, answer: DnsAnswer, serving: Collection[str]
 ) -> MembershipChange:
-    """What an answer changes in a pool that had all addresses."""
+    """The change that an answer makes to a pool that had all addresses."""
     before = members.addresses
     members.answered(name, answer, serving)
     return members.change_from(before)

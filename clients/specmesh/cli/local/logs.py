@@ -1,9 +1,11 @@
-"""Readers of the logs of a mesh's processes, which are JSON lines with an ``event``."""
+"""The logs of a mesh's processes, which are JSON lines with an ``event``."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
 _TAIL_BYTES = 64 * 1024
@@ -66,6 +68,37 @@ class Alarms:
         self._told_at[event] = now
         told = _readable(line, left_out=_KNOWN_FIELDS | _IDS).partition(_LINE_END)[0]
         self._tell(f"{self._name}: {told}")
+
+
+class LogFile:
+    """A file to append to, whose failures are told once and raise nothing.
+
+    Whoever copies a process's output must go on reading it, or the process waits for ever in its
+    next line. So what can't be written, because the disk is full or the folder is gone, is dropped.
+    """
+
+    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
+        self._path = path
+        self._tell = tell
+        self._file: FileIO | None = None
+        self._has_failed = False
+
+    def append(self, data: bytes) -> None:
+        """Write ``data`` to the end of the file, or drop it."""
+        try:
+            if self._file is None:
+                self._file = self._path.open("ab", buffering=0)
+            self._file.write(data)
+        except OSError as error:
+            if not self._has_failed:
+                self._has_failed = True
+                self._tell(f"{self._path} lacks some of the output: {error.strerror}")
+
+    def close(self) -> None:
+        """Close the file, if it could be opened."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
 
 
 def _last_lines(file: Path) -> list[str]:

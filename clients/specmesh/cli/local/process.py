@@ -10,14 +10,13 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from specmesh.cli.local import launcher
-from specmesh.cli.local.log_file import LogFile
-from specmesh.cli.local.logs import Alarms, refusal, tail
+from specmesh.cli.local.logs import Alarms, LogFile, refusal, tail
 
 PORT = "{port}"
 """Placeholder in a command for the port to listen on: 0 (any free one) at the first start, and at
@@ -173,7 +172,7 @@ class Process:
         output = self._child.stdout
         assert output is not None
         unfinished = b""
-        with LogFile(self.log_file, self._tell) as log:
+        with closing(LogFile(self.log_file, self._tell)) as log:
             while data := await output.read(1 << 16):
                 log.append(data)
                 *lines, unfinished = (unfinished + data).split(b"\n")

@@ -33,13 +33,13 @@ class RunningAnswer:
 
 
 class _Outlook(NamedTuple):
-    """What running answers were expected to get, in tokens, at the time ``at``."""
+    """The tokens that running answers were expected to get at the time ``at``."""
 
     at: float
     left: list[float]
-    """What each of them lacked, in ascending order."""
+    """The tokens that each of them lacked, in ascending order."""
     length: float
-    """What they have at their ends, on average."""
+    """The tokens that they have at their ends, on average."""
 
 
 class AnswerPace:

@@ -1,4 +1,4 @@
-"""What an admitted answer holds."""
+"""The slot that an admitted answer holds."""
 
 from __future__ import annotations
 

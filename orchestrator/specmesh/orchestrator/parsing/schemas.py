@@ -1,5 +1,4 @@
-"""What JSON schemas say about the types of values, as far as it matters to how arguments are
-written."""
+"""The types of values that JSON schemas allow, as far as the writing of arguments needs them."""
 
 from __future__ import annotations
 
@@ -34,7 +33,8 @@ _TYPES: Mapping[type, str] = {
 
 
 class ArgumentSchemas:
-    """What schemas allow whose references are those of ``root``. They must live as long as this.
+    """The types that schemas with the references of ``root`` allow. The schemas must live as long
+    as this.
 
     A schema is judged once at each depth. References make a graph of schemas, and a few hundred
     bytes are enough for more paths through it than anybody has time to follow.

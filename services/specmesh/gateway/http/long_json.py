@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from starlette.responses import Response
 
-from specmesh.gateway.responses.json_text import pieces
+from specmesh.gateway.json_text import pieces
 
 
 def written_json(value: object) -> Response:

@@ -15,9 +15,9 @@ from specmesh.client import GenerationResult, SpecmeshError
 from specmesh.gateway.errors import ApiError, from_mesh, internal
 from specmesh.gateway.http.hang_up import unless_gone
 from specmesh.gateway.http.record import Record
+from specmesh.gateway.json_text import pieces, write_json
 from specmesh.gateway.responses.answers import AnswerEnded, AnswerStreams, Event
 from specmesh.gateway.responses.envelope import Json
-from specmesh.gateway.responses.json_text import pieces, write_json
 from specmesh.gateway.responses.reply import Reply
 
 log = logging.getLogger(__name__)

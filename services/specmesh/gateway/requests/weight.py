@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 VALUE_BYTES = 8
-"""What each value takes at least, beside its text: a place in a list."""
+"""The least that each value takes beside its text: a place in a list."""
 _HOLDS_MORE = (str, list, dict)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specmesh.client import TokenLogprob, TokenLogprobs
-from specmesh.gateway.responses.json_text import write_json
+from specmesh.gateway.json_text import write_json
 
 Json = dict[str, object]
 Columns = dict[str, list[Any]]

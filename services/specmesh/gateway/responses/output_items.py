@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Iterator, Sequence
 
 from specmesh.client import TokenLogprobs, ToolCall
+from specmesh.gateway.json_text import JsonText
 from specmesh.gateway.responses.envelope import Json
-from specmesh.gateway.responses.json_text import JsonText
 from specmesh.gateway.responses.logprobs import of_response
 
 ItemEvent = tuple[str, Json]

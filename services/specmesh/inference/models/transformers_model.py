@@ -30,7 +30,6 @@ from specmesh.inference.model import (
     Logits,
     ModelDescription,
 )
-from specmesh.inference.models.compiling import tell_of_compiling
 from specmesh.inference.models.cpu.attention import prepare
 from specmesh.inference.models.cpu.linear import pack_linears
 from specmesh.inference.models.cpu.norm import fuse_norms
@@ -42,7 +41,7 @@ from specmesh.inference.models.heads.tensor_heads import TensorHeads
 from specmesh.inference.models.loading import naming, read_model
 from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits
 from specmesh.inference.models.tensor_parallel import Ranks, kv_heads_by_rank
-from specmesh.inference.team import team_for
+from specmesh.inference.team import team_for, tell_of_compiling
 
 CPU_CACHE_BYTES = 1 << 30
 FREE_SHARE = 0.8

@@ -47,7 +47,7 @@ class Membership:
     def __init__(self, entries: Entries) -> None:
         self._listed = dict.fromkeys(entries.addresses)
         self._found: dict[Name, dict[str, int]] = {name: {} for name in entries.names}
-        """How many incomplete answers in a row have lacked each address that was found."""
+        """The number of incomplete answers in a row that have lacked each address."""
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from specmesh.decoding.compiled.choice import Find, Team
 from specmesh.decoding.compiled.compilation import compiled
-from specmesh.inference.models.compiling import tell_of_compiling
-from specmesh.inference.team import team_for
+from specmesh.inference.team import team_for, tell_of_compiling
 
 
 class TeamCode(NamedTuple):

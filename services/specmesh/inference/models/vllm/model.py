@@ -23,7 +23,6 @@ from specmesh.inference.model import (
     Logits,
     ModelDescription,
 )
-from specmesh.inference.models.compiling import tell_of_compiling
 from specmesh.inference.models.loading import naming
 from specmesh.inference.models.vllm.core import Core, Part
 from specmesh.inference.models.vllm.loading.steps import check_computes, read_plain, start
@@ -31,7 +30,7 @@ from specmesh.inference.models.vllm.options import CoreOptions, digest_with
 from specmesh.inference.models.vllm.paths import PathRead, new_paths
 from specmesh.inference.models.vllm.seen import SeenPrefixes
 from specmesh.inference.models.vllm.versions import check_versions
-from specmesh.inference.team import team_for
+from specmesh.inference.team import team_for, tell_of_compiling
 
 CPU_CACHE_BYTES = 1 << 30
 GPU_BATCH = 256

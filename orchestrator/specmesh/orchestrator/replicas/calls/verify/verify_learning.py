@@ -18,7 +18,7 @@ COMPILE_SECONDS = 1.0
 """The longest for which a replica may have a request's first call wait for the grammar to be
 compiled, as would any other. Until then such a call is not late."""
 USUAL_PACE = 1.0
-"""That of a call at a replica that has left, whose paces are forgotten."""
+"""The pace of a call at a replica that has left, whose paces are forgotten."""
 
 
 class VerifyLearning:
