@@ -13,10 +13,11 @@ from tests.gateway.conftest import Open
 
 from specmesh.client import AsyncClient, TextScore
 from specmesh.client.testing import FakeMesh
+from specmesh.gateway import json_text
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.http.long_json import long_json
 from specmesh.gateway.requests.completions import completion_request
-from specmesh.gateway.responses import echo, json_text
+from specmesh.gateway.responses import echo
 from specmesh.gateway.responses.echo import echoes
 
 TEXT = "x" * (2 * echo.PART_TOKENS + 3)
