@@ -59,12 +59,12 @@ def test_a_crowd_for_which_tokens_are_dear_leaves_the_target_alone():
 @pytest.mark.parametrize(
     "others", [{"period_s": 0.04, "num_sharing": 2.0}, {"num_waiting": 2.0}, None]
 )
-def test_a_small_gain_is_enough_for_an_answer_that_has_its_replica_to_itself(others):
+def test_a_small_gain_is_enough_to_draft(others):
     found, crowd = rates(0.5), replace(FLAT, **(others or {}))
     dearer = (replace(crowd, target_token_s=0.0002 * n) for n in range(100))
     gains = {each: max(expected_rates(each, found).values()) for each in dearer}
     dear = next(each for each, gain in gains.items() if 1.06 < gain < 1.09)
-    assert (chosen(dear, found) == "autoregressive") is (others is not None)
+    assert chosen(dear, found) != "autoregressive"
 
 
 def test_a_small_gain_is_not_enough_of_a_strategy_that_was_slower_than_expected(monkeypatch):
@@ -131,6 +131,23 @@ def test_nothing_is_chosen_that_the_mesh_lacks():
     assert not {"heads", "heads-and-drafter"} & set(expected_rates(FLAT, rates(0.9, 0.9)))
 
 
+@pytest.mark.parametrize(
+    ("rate", "current", "then"),
+    [
+        (1.02, None, "autoregressive"),
+        (1.02, "autoregressive", "autoregressive"),
+        (1.02, "dsi", "autoregressive"),
+        (1.02, "tree", "tree"),
+        (0.98, "tree", "autoregressive"),
+    ],
+)
+def test_drafts_are_kept_while_they_are_no_slower_than_the_target_alone(
+    monkeypatch, rate, current, then
+):
+    monkeypatch.setattr(module, "expected_rates", lambda *_: {"tree": rate})
+    assert chosen(FLAT, rates(0.8), current) == then
+
+
 @pytest.mark.parametrize(("rate", "stays"), [(1.9, True), (1.7, False)])
 def test_a_change_must_be_clearly_worth_it(monkeypatch, rate, stays):
     monkeypatch.setattr(module, "expected_rates", lambda *_: {"dsi": 2.0, "tree": rate})
@@ -185,6 +202,15 @@ def test_a_drafter_that_is_busy_adds_little_to_heads():
         for each in (free, busy)
     ]
     assert gain[0] > 1.1 > gain[1]
+
+
+@pytest.mark.parametrize(("period_s", "adds"), [(0.0, True), (0.04, False)])
+def test_heads_add_to_dsi_unless_answers_share_the_replica(period_s, adds):
+    several = replace(FLAT, num_verifiers=4, period_s=period_s)
+    with_heads = replace(several, heads_s=0.002, heads_depth=8)
+    found = rates(0.6, 0.8)
+    gain = expected_rates(with_heads, found)["dsi"] / expected_rates(several, found)["dsi"]
+    assert gain > 1.1 if adds else gain == 1.0
 
 
 def test_a_strategy_that_turned_out_slower_gives_way():

@@ -3,9 +3,10 @@
 The expected rates follow from the mesh's costs and the acceptance rates of drafts, and are
 corrected by the speeds that the strategies turned out to have (``MeasuredSpeeds``). What was hardly
 tried is assumed to be about as good as what is known, so that it is tried where that would make it
-the best. A strategy has to be clearly better than the current one to replace it, and better than
-the target alone to be used at all, clearly so where others wait for the replica too. Where none is,
-the target works alone, except for what ``Exploration`` allows.
+the best. A strategy has to be clearly better than the current one to replace it. Drafts have to be
+expected to pay for an answer to begin with them, and are kept while they are no slower than the
+target alone: where both are about as fast, to change often is slower than either. Where no drafts
+pay, the target works alone, except for what ``Exploration`` allows.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from specmesh.decoding.predict.acceptance_rate import (
     TREE_LEVELS,
     MeshAcceptance,
 )
-from specmesh.decoding.predict.round_costs import PAYS as DRAFTS_PAY
+from specmesh.decoding.predict.round_costs import PAYS
 from specmesh.orchestrator.strategies.auto.rates import DrafterRates, HeadsRates
 from specmesh.orchestrator.strategies.events import Capacity
 
@@ -39,9 +40,8 @@ MEASURED_TOKENS: Final = 32
 """Tokens for which an answer measures a drafter of whose drafts fewer than ``ENOUGH`` have been
 verified. If none seems worth trying, more would teach nothing."""
 CLEARLY: Final = 1.1
-"""The factor by which the rate of another strategy must be higher than that of the current one."""
-PAYS: Final = 1.1
-"""The factor by which a rate must be higher than that of the target alone."""
+"""The factor by which the rate of another strategy must be higher than that of the current one, and
+than that of the target alone if the strategy was slower than expected before."""
 SECOND_CHOICES: Final = 0.35
 """The share of the drafter's errors that a tree is assumed to make good."""
 QUEUE: Final = 1.5
@@ -96,10 +96,10 @@ def choose(
     expected = (forecast or expected_rates)(capacity, acceptance)
     rates = {name: rate * acceptance.speeds.correction(name) for name, rate in expected.items()}
     best = max(rates, key=rates.__getitem__)
-    if rates[best] < _least_gain(best, capacity, acceptance):
-        return _alone(capacity, acceptance)
     if current is not None and rates[best] <= CLEARLY * rates.get(current, 0.0):
         best = current
+    if rates[best] < _least_gain(best, current, acceptance):
+        return _alone(capacity, acceptance)
     reason = _reason(best, rates, measured=acceptance.speeds.has_measured(best))
     return Choice(best, reason, expected=expected[best])
 
@@ -132,6 +132,8 @@ def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[st
         rates["heads"] = heads.heads
         if drafter is not None:
             rates[HEADS_AND_DRAFTER] = heads.with_drafter(drafter)
+            if DSI in rates:
+                rates[DSI] = heads.dsi(drafter)
     return {name: rate * (capacity.decoding_s or 0.0) for name, rate in rates.items()}
 
 
@@ -142,13 +144,11 @@ def _is_unknown(capacity: Capacity) -> bool:
     return bool(capacity.drafters) and capacity.drafter_costs is None
 
 
-def _least_gain(best: str, capacity: Capacity, acceptance: MeshAcceptance) -> float:
-    """Return the factor by which the ``best`` strategy must be faster than the target alone. For an
-    answer that has its replica to itself, that from which on the strategies draft is enough unless
-    ``best`` was slower than expected: by drafting it learns how well its own text can be drafted.
-    """
-    has_replica = not capacity.period_s and capacity.num_waiting < QUEUE
-    return DRAFTS_PAY if has_replica and acceptance.speeds.correction(best) >= 1 else PAYS
+def _least_gain(best: str, current: str | None, acceptance: MeshAcceptance) -> float:
+    """Return the factor by which the ``best`` strategy must be faster than the target alone."""
+    if best == current:
+        return 1.0
+    return PAYS if acceptance.speeds.correction(best) >= 1 else CLEARLY
 
 
 def _rate(acceptance: MeshAcceptance, source: str, assumed: float) -> float:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from specmesh.decoding.predict.closed_forms import expected_tokens
 from specmesh.decoding.predict.round_costs import RoundCosts
 from specmesh.orchestrator.strategies.chains.dsi_rate import IN_VAIN, dsi_rate
+from specmesh.orchestrator.strategies.chains.reach import best_heads_depth
 
 _DEEPEST: Final = 8
 """Depth beyond which drafts that are verified as a whole seldom get: they grow only as they are
@@ -135,6 +136,24 @@ class HeadsRates:
         stands = begins / (1 - min(alpha, _SURE) ** (num + 1) + begins)
         tokens = stands * either + (1 - stands) * expected_tokens(beta, depth)
         return tokens / (best.round_s + stands * num * drafter.costs.token_s)
+
+    def dsi(self, drafter: DrafterRates) -> float:
+        """Return the rate of DSI if heads draft with each verdict: they add what they get right and
+        the drafter does not, between two rejections (``best_heads_depth``). No heads draft for a
+        single answer of a shared replica."""
+        costs, alpha, beta = self.costs, min(drafter.alpha, _SURE), self.first
+        without = drafter.dsi
+        if drafter.costs.period_s or without * costs.decoding_s <= 1:
+            return without
+        depth = best_heads_depth(
+            *(beta, alpha),
+            level_s=costs.level_s + costs.token_s,
+            token_s=(1 - alpha) * costs.alone_s + drafter.costs.level_s,
+            limit=self.limit,
+        )
+        more = math.fsum(beta**n * (1 - alpha**n) for n in range(1, depth + 1))
+        tokens = 1 / (1 - alpha)
+        return (tokens + more) / (tokens / without + depth * costs.level_s)
 
     @property
     def _best(self) -> _Tree:
