@@ -138,6 +138,19 @@ def test_dearer_tokens_make_narrower_trees():
     assert widths[0] > 3 * widths[-1]
 
 
+@pytest.mark.parametrize(("num_nodes", "drafts"), [(1, True), (2, False)])
+def test_the_depth_counts_all_tokens_of_levels_that_are_right_since_they_are_wide(
+    num_nodes, drafts
+):
+    """With 0.7 accepted, a level pays if it takes one token to verify, and not if it takes two."""
+    adaptive = AdaptiveTree()
+    for number in range(400):
+        siblings = Siblings((0.35,) * num_nodes, 0 if number % 10 < 7 else None)
+        adaptive.observe(TreeOutcome(num_nodes, 1, (siblings,)))
+    plan = adaptive.plan(RoundCosts(TARGET_S, 1.5, 3.2, alone_s=TARGET_S))
+    assert (plan is not None and not plan.trial) is drafts
+
+
 def test_siblings_that_take_time_to_draft_must_be_worth_it():
     """On two cores a head's level takes 0.8 ms and each of its tokens 0.7."""
     speeds = [

@@ -67,7 +67,7 @@ class RoundCosts:
         """The time of a token of the target alone."""
         return self.alone_s - self.saved_s
 
-    def of_width(self, num_tokens: int) -> RoundCosts:
+    def of_width(self, num_tokens: float) -> RoundCosts:
         """Return the times of drafts with ``num_tokens`` in each level, as if these were one."""
         level_s = self.level_s + (num_tokens - 1) * self.sibling_s
         return replace(self, level_s=level_s, token_s=num_tokens * self.token_s)

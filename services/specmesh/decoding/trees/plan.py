@@ -135,7 +135,9 @@ class AdaptiveTree:
         if self._fills:
             costs = replace(costs, token_s=0.0, sibling_s=0.0)
         acceptance = self._acceptance.common if costs.holds_others else self._acceptance
-        depth = costs.best_depth(acceptance.alpha, self._limit, self._least_gain)
+        # Levels with several nodes are right more often, and all of these are verified.
+        levels = costs.of_width(self._nodes_a_level)
+        depth = levels.best_depth(acceptance.alpha, self._limit, self._least_gain)
         if not self._lookahead and not depth:
             depth = trial_depth(costs)
             if not self._acceptance.exploration.tries(costs.explored_s(depth) / costs.decoding_s):
@@ -181,6 +183,10 @@ class AdaptiveTree:
             below = 0.0
         stop = DraftStop(below, self._calibration.latest)
         return TreePlan(self._lookahead or depth, growth, stop, price)
+
+    @property
+    def _nodes_a_level(self) -> float:
+        return self._num_nodes / self._num_levels if self._num_levels else 1.0
 
     def _tokens_per_s(self, costs: RoundCosts) -> float:
         """Return the rate of the rounds so far, or that of the target alone if that is higher."""
