@@ -40,3 +40,16 @@ def test_it_is_used_again_within_a_few_rounds_of_answers(name, num_answers):
     before = [num_drafted(number, 0.03) for number in range(3)]
     after = [num_drafted(number, 0.85) for number in range(3, 7)]
     assert before[-1] < NUM_TOKENS / 2 < after[-1]
+
+
+def test_a_crowd_seldom_tries_a_good_drafter_whose_tokens_take_others_too_long():
+    model = mesh_of(Law.fixed(33, 3), [0.002], batch=4, measures=True)
+    mesh = SimulatedMesh(Clock(), model, seed=0)
+    everyone = MeshAcceptance()
+    crowd = [
+        (0.01 * number, STRATEGIES["dsi"](Goal(NUM_TOKENS, acceptance=everyone)))
+        for number in range(4)
+    ]
+    prompts = [(number,) for number in range(4)]
+    answers = simulate_on(mesh, crowd, AcceptanceRates(0.8).models(seed=0), prompts=prompts)
+    assert sum(answer.num_drafted_tokens for answer in answers) < 0.1 * 4 * NUM_TOKENS

@@ -85,9 +85,10 @@ class Exploration:
             return True
         return self.tries(1.0)
 
-    def won(self, num_accepted: int) -> None:
-        """Credit exploratory draft tokens that were accepted, each in place of a verification."""
-        self._budget = min(_MOST_EXPLORED, self._budget + num_accepted)
+    def won(self, saved: float) -> None:
+        """Credit the verifications that accepted exploratory draft tokens have ``saved``: one for
+        each at most."""
+        self._budget = min(_MOST_EXPLORED, self._budget + saved)
 
 
 class AcceptanceRate:

@@ -48,8 +48,9 @@ class Chain:
     """The chain has more tokens than verifications can use; it is extended again once half of them
     are used."""
 
-    is_trial: bool = False
-    """Its draft is not expected to pay, and tests whether drafting pays again."""
+    trial_credit: float = 0.0
+    """What the budget for trials gets back, in verifications, if the token of its draft is
+    accepted; 0 unless that draft is one, which is not expected to pay."""
 
     @property
     def end(self) -> int:
@@ -100,9 +101,9 @@ class Chain:
         trials = DraftOutcome(accepted, tuple(confidences)).trials
         self.calibration.learn(confidences, trials)
         self.acceptance.learn(trials)
-        if self.is_trial and trials:
-            self.is_trial = False
-            self.acceptance.exploration.won(accepted)
+        if self.trial_credit and trials:
+            self.acceptance.exploration.won(accepted * self.trial_credit)
+            self.trial_credit = 0.0
         return accepted
 
     def drop_committed(self, position: int) -> None:
@@ -116,7 +117,7 @@ class Chain:
     def start_over(self, position: int) -> None:
         """Drop all its tokens; the next one is drafted for ``position``."""
         self.start = self.task_start = position
-        self.task, self.far_ahead, self.is_trial = None, False, False
+        self.task, self.far_ahead, self.trial_credit = None, False, 0.0
         self.tokens, self.choices, self.distributions, self.confidences = [], [], {}, []
 
 

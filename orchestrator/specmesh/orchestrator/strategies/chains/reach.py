@@ -137,8 +137,12 @@ class Reach:
             return self._measures
         if not self._has_own_replica:
             cost += self.capacity.token_cost
-        chain.is_trial = exploration.tries(cost)
-        return chain.is_trial
+        if not exploration.tries(cost):
+            return False
+        # A replica that answers share has begun its forward before the draft is there. What the
+        # token saves of the next one is little, so only news about the drafter is worth a credit.
+        chain.trial_credit = 1 - chain.acceptance.alpha if self.capacity.period_s else 1.0
+        return True
 
     @property
     def _least_chance(self) -> float:
