@@ -138,6 +138,20 @@ def test_dearer_tokens_make_narrower_trees():
     assert widths[0] > 3 * widths[-1]
 
 
+def test_another_answer_knows_how_wide_the_levels_were_that_were_right_so_often():
+    everyone = MeshAcceptance()
+    for _ in range(4):
+        adaptive = AdaptiveTree(acceptance=everyone.rate("trees"))
+        for number in range(100):
+            siblings = Siblings((0.35, 0.35), 0 if number % 10 < 7 else None)
+            adaptive.observe(TreeOutcome(2, 1, (siblings,)))
+    assert everyone.rate("trees").width == pytest.approx(2, abs=0.05)
+    plan = AdaptiveTree(acceptance=everyone.rate("trees")).plan(
+        RoundCosts(TARGET_S, 1.5, 3.2, alone_s=TARGET_S)
+    )
+    assert plan is None
+
+
 @pytest.mark.parametrize(("num_nodes", "drafts"), [(1, True), (2, False)])
 def test_the_depth_counts_all_tokens_of_levels_that_are_right_since_they_are_wide(
     num_nodes, drafts

@@ -97,6 +97,7 @@ class AcceptanceRate:
     def __init__(self, decay: float = _DECAY) -> None:
         self._decay = decay
         self._accepted, self._tried = PRIOR_ALPHA * _PRIOR_TRIALS, _PRIOR_TRIALS
+        self._num_tokens = _PRIOR_TRIALS
         self.exploration = Exploration()
         """The budget of all answers for drafts from this source that are not expected to pay."""
 
@@ -104,6 +105,11 @@ class AcceptanceRate:
     def alpha(self) -> float:
         """The estimate, in [0, 1]."""
         return self._accepted / self._tried
+
+    @property
+    def width(self) -> float:
+        """The mean number of tokens that were drafted for each trial: more than 1 in trees."""
+        return self._num_tokens / self._tried
 
     @property
     def num_trials(self) -> float:
@@ -128,11 +134,13 @@ class AcceptanceRate:
         alpha = (self.alpha * tried + _OPTIMISTIC_TRIALS) / (tried + _OPTIMISTIC_TRIALS)
         return math.inf if cost <= 0 or alpha >= 1 else math.log(min(cost, 1)) / math.log(alpha)
 
-    def learn(self, trials: Iterable[bool]) -> None:
-        """Record, in order, whether each tried token was accepted."""
+    def learn(self, trials: Iterable[bool], width: float = 1.0) -> None:
+        """Record, in order, whether each tried token was accepted, or one of the ``width`` tokens
+        that each level of a tree has on average."""
         for accepted in trials:
             self._accepted = self._accepted * self._decay + accepted
             self._tried = self._tried * self._decay + 1
+            self._num_tokens = self._num_tokens * self._decay + width
 
 
 class AnswersRate(AcceptanceRate):
@@ -149,7 +157,7 @@ class AnswersRate(AcceptanceRate):
         self._everyone = everyone
         self.exploration = everyone.exploration
         self._num_assumed = num_assumed
-        self._accepted = self._tried = 0.0
+        self._accepted = self._tried = self._num_tokens = 0.0
 
     @property
     def common(self) -> AcceptanceRate:
@@ -162,11 +170,17 @@ class AnswersRate(AcceptanceRate):
         assumed = self._everyone.alpha * self._num_assumed
         return (self._accepted + assumed) / (self._tried + self._num_assumed)
 
-    def learn(self, trials: Iterable[bool]) -> None:
-        """Record, in order, whether each tried token was accepted."""
+    @property
+    def width(self) -> float:
+        """The mean number of tokens that were drafted for each trial."""
+        assumed = self._everyone.width * self._num_assumed
+        return (self._num_tokens + assumed) / (self._tried + self._num_assumed)
+
+    def learn(self, trials: Iterable[bool], width: float = 1.0) -> None:
+        """Record the trials of this answer, also for everyone."""
         tried = list(trials)
-        super().learn(tried)
-        self._everyone.learn(tried)
+        super().learn(tried, width)
+        self._everyone.learn(tried, width)
 
 
 class MeshAcceptance:

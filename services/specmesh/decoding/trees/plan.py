@@ -136,7 +136,7 @@ class AdaptiveTree:
             costs = replace(costs, token_s=0.0, sibling_s=0.0)
         acceptance = self._acceptance.common if costs.holds_others else self._acceptance
         # Levels with several nodes are right more often, and all of these are verified.
-        levels = costs.of_width(self._nodes_a_level)
+        levels = costs.of_width(acceptance.width)
         depth = levels.best_depth(acceptance.alpha, self._limit, self._least_gain)
         if not self._lookahead and not depth:
             depth = trial_depth(costs)
@@ -158,7 +158,8 @@ class AdaptiveTree:
         for each in outcome.siblings:
             accepted = [rank == each.accepted for rank in range(len(each.confidences))]
             self._calibration.learn(each.confidences, accepted)
-        self._acceptance.learn(each.accepted is not None for each in outcome.siblings)
+        width = outcome.num_nodes / max(1, outcome.num_levels)
+        self._acceptance.learn((each.accepted is not None for each in outcome.siblings), width)
         num_accepted = outcome.num_accepted
         if trial:
             self._acceptance.exploration.won(num_accepted)
@@ -183,10 +184,6 @@ class AdaptiveTree:
             below = 0.0
         stop = DraftStop(below, self._calibration.latest)
         return TreePlan(self._lookahead or depth, growth, stop, price)
-
-    @property
-    def _nodes_a_level(self) -> float:
-        return self._num_nodes / self._num_levels if self._num_levels else 1.0
 
     def _tokens_per_s(self, costs: RoundCosts) -> float:
         """Return the rate of the rounds so far, or that of the target alone if that is higher."""
