@@ -140,10 +140,11 @@ class HeadsRates:
     def dsi(self, drafter: DrafterRates) -> float:
         """Return the rate of DSI if heads draft with each verdict: they add what they get right and
         the drafter does not, between two rejections (``best_heads_depth``). No heads draft for a
-        single answer of a shared replica."""
+        single answer of a shared replica, and a single replica has no other to go on with."""
         costs, alpha, beta = self.costs, min(drafter.alpha, _SURE), self.first
         without = drafter.dsi
-        if drafter.costs.period_s or without * costs.decoding_s <= 1:
+        has_others = drafter.num_verifiers > 1 and not drafter.costs.period_s
+        if not has_others or without * costs.decoding_s <= 1:
             return without
         depth = best_heads_depth(
             *(beta, alpha),
