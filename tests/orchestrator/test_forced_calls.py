@@ -55,8 +55,10 @@ async def test_a_text_with_a_grammar_of_its_own_has_no_calls(connect):
     verifier = scripted(HERMES)
     sampling = {"temperature": 0, "grammar": {"regex": "(?s).*"}}
     async with face(await connect([verifier])) as clients:
-        await collect(clients.generation.Generate(with_strict(sampling=sampling)))
+        answer = await collect(clients.generation.Generate(with_strict(sampling=sampling)))
     assert verifier.requests[0].sampling.grammar.regex == "(?s).*"
+    assert "get_weather" in answer.text
+    assert not answer.started.has_deltas
 
 
 async def test_a_strategy_without_grammars_names_what_is_strict(connect):

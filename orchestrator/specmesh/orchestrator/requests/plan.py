@@ -135,7 +135,7 @@ def make_plan(
     if forced is not None:
         given.grammar.CopyFrom(forced.grammar)
     elif given.HasField("grammar") and not _is_settled(request):
-        style = replace(style, reasoning=None)  # the grammar is that of the whole answer
+        style = replace(style, tools=None, reasoning=None)  # the whole answer is of the grammar
     sampling = settle_sampling(given, len(prompt), target, stopping, seed)
     if sampling.needs_processing and not is_lossless:
         processed_by = next(name for name in used(sampling) if name not in PLAIN_PARAMETERS)
