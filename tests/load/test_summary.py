@@ -14,7 +14,7 @@ from specmesh.load.results.objectives import Objectives
 from specmesh.load.results.saturation import saturated
 from specmesh.load.runs.summary import summarise
 from specmesh.load.transports.observation import MeshWork, RequestOutcome
-from specmesh.load.workload.arrivals import ConstantArrivals
+from specmesh.load.workload.arrivals import ConstantArrivals, ReplayedArrivals
 from specmesh.load.workload.plan import RunLength
 from specmesh.load.workload.variations import Variation
 
@@ -143,6 +143,29 @@ def test_a_run_that_an_amount_ended_lasts_until_its_last_answer():
     assert found.measured_until_s == pytest.approx(1.9 + 0.5)
 
 
+def test_a_load_that_ends_before_its_duration_is_measured_until_its_last_answer():
+    sixty = RunLength(duration_s=6.0, max_conversations=60)
+    ended = [observed((n + 1) / 50, conversation=n) for n in range(60)]
+    found = result(ended, workload(arrivals=ConstantArrivals(50.0), extent=sixty))
+    assert found.measured_until_s == pytest.approx(1.2 + 0.5)
+    assert found.throughput.offered_per_s == pytest.approx(50.0)
+    replayed = ReplayedArrivals(tuple(each.due_s for each in ended))
+    found = result(ended, workload(arrivals=replayed, extent=RunLength(duration_s=6.0)))
+    assert found.measured_until_s == pytest.approx(1.2 + 0.5)
+
+
+def test_a_load_that_time_ends_is_measured_for_its_duration_whatever_its_amount_may_be():
+    extent = replace(TEN_SECONDS, max_conversations=1000)
+    load = workload(arrivals=ConstantArrivals(10.0), extent=extent)
+    assert result(STEADY, load).measured_until_s == 12.0
+
+
+def test_a_burst_is_offered_while_it_is_answered():
+    load = workload(extent=RunLength(max_conversations=3))
+    found = result([observed(0.0, conversation=n) for n in range(3)], load)
+    assert found.throughput.offered_per_s == pytest.approx(3 / 0.5)
+
+
 @pytest.mark.parametrize(("num_sent", "until_s"), [(140, 12.0), (70, 6.9 + 0.5)])
 def test_a_run_that_is_interrupted_is_measured_until_then_without_its_cool_down(num_sent, until_s):
     found = summarise(LOAD, replace(seen(STEADY[:num_sent]), interrupted=True), None)
@@ -175,6 +198,16 @@ def test_requests_that_pile_up_are_saturation():
     # Seventy a second are answered, a hundred come.
     piling = [observed(n / 100, e2e_s=n / 70 - n / 100 + 0.1) for n in range(1400)]
     assert saturated(result(piling, many)).startswith("requests pile up: ")
+
+
+def test_requests_that_pile_up_are_seen_in_a_run_that_their_number_ends():
+    load = workload(arrivals=ConstantArrivals(40.0), extent=RunLength(max_conversations=400))
+    # Ten a second are answered, forty come: most answers end after the last request was due.
+    piling = [observed((n + 1) / 40, e2e_s=(n + 1) * (1 / 10 - 1 / 40)) for n in range(400)]
+    found = result(piling, load)
+    assert found.throughput.offered_per_s == pytest.approx(40.0)
+    assert found.throughput.answered_per_s == pytest.approx(10.0)
+    assert saturated(found).startswith("requests pile up: ")
 
 
 def test_failures_are_saturation():

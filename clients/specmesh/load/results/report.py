@@ -188,6 +188,9 @@ class Result:
     """The start, in ISO 8601."""
     measured_from_s: float
     measured_until_s: float
+    due_until_s: float
+    """The end of the part of the measured time in which requests were due. It is before the end if
+    a number of requests or a trace ended an open loop, whose last answers then ended alone."""
     interrupted: bool
     counts: Counts
     errors: Mapping[str, int]

@@ -17,20 +17,20 @@ def saturated(result: Result) -> str:
     """Return why the server did not keep up; empty if it did, or if the run was too short to tell.
 
     Requests that pile up differ from a steady number of long ones by growth from the second quarter
-    of the measured time to the last. By chance alone, growth is about the square root of their
-    number.
+    of the time in which requests were due to the last. By chance alone, growth is about the square
+    root of their number.
     """
     counts = result.counts
     if counts.failed > MAX_FAILED_SHARE * counts.due:
         reason = max(result.errors, key=lambda each: result.errors[each])
         return f"{counts.failed / counts.due:.0%} failed, most with {reason}"
-    from_s, until_s = result.measured_from_s, result.measured_until_s
+    from_s, until_s = result.measured_from_s, result.due_until_s
     if until_s - from_s < _MIN_SECONDS:
         return ""
     quarter_s = (until_s - from_s) / 4
     before = _mean_under_way(result, from_s + quarter_s, from_s + 2 * quarter_s)
     after = _mean_under_way(result, until_s - quarter_s, until_s)
-    # The middles of the two quarters are half of the measured time apart.
+    # The middles of the two quarters are half of that time apart.
     num_due = counts.due / 2
     if after - before > MAX_LEFT_SHARE * num_due + 2 * sqrt(num_due):
         return f"requests pile up: {before:.0f} under way, later {after:.0f}"

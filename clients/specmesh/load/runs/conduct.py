@@ -11,8 +11,9 @@ from specmesh.load.generators.fleet import Fleet, FleetSeen, Listener
 from specmesh.load.generators.generator import monotonic_since
 from specmesh.load.results.objectives import Objectives
 from specmesh.load.results.report import Result
+from specmesh.load.runs.measured_time import measured_time
 from specmesh.load.runs.servers import ServerWatch
-from specmesh.load.runs.summary import measured_time, summarise
+from specmesh.load.runs.summary import summarise
 from specmesh.load.transports.transport import RequestFailed, ServerAddress
 from specmesh.load.workload.conversations import WORDS, Listed
 from specmesh.load.workload.plan import Workload
@@ -74,7 +75,8 @@ async def conduct(
             each.cancel()
             with suppress(asyncio.CancelledError):
                 await each
-    servers = watch.servers(*measured_time(workload, seen))
+    span = measured_time(workload, seen)
+    servers = watch.servers(span.from_s, span.until_s)
     result = summarise(workload, seen, plan.objectives, servers, plan.num_slowest)
     return FinishedRun(plan, seen, result)
 

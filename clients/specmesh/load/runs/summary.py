@@ -27,6 +27,7 @@ from specmesh.load.results.report import (
 )
 from specmesh.load.results.timeline import timeline
 from specmesh.load.runs.bottleneck import cpu_share, reasons
+from specmesh.load.runs.measured_time import MeasuredTime, measured_time
 from specmesh.load.transports.observation import Observation, RequestOutcome
 from specmesh.load.workload.plan import RunPhase, Workload
 
@@ -44,8 +45,8 @@ def summarise(
     """Compute the result; it names ``num_slowest`` of the slowest and as many failed requests."""
     extent = workload.extent
     measured = [each for each in seen.observations if extent.phase(each.due_s) is RunPhase.MEASURED]
-    from_s, until_s = measured_time(workload, seen)
-    took_s = until_s - from_s
+    span = measured_time(workload, seen)
+    from_s, until_s = span.from_s, span.until_s
     ended = [each for each in _answered(seen.observations) if from_s <= each.ended_s <= until_s]
     slowest = sorted(measured, key=lambda each: each.e2e_s, reverse=True)
     failed = [each for each in measured if each.outcome is RequestOutcome.FAILED]
@@ -55,17 +56,18 @@ def summarise(
         began=datetime.fromtimestamp(seen.began_unix_s, UTC).isoformat(timespec="milliseconds"),
         measured_from_s=round(from_s, 6),
         measured_until_s=round(until_s, 6),
+        due_until_s=round(span.due_until_s, 6),
         interrupted=seen.interrupted,
         counts=_counts(measured),
         errors=dict(Counter(each.reason for each in failed).most_common()),
-        throughput=_throughput(len(measured), ended, took_s),
+        throughput=_throughput(len(measured), ended, span),
         latency=_latencies(measured),
         inter_chunk_ms=of_histogram(seen.chunks.gaps),
         inter_token_ms=of_histogram(seen.chunks.token_gaps),
         mean_inter_token_ms=_mean_inter_token_ms(measured),
         tokens_per_chunk={str(size): n for size, n in sorted(seen.chunks.sizes.items())},
         mean_tokens_per_chunk=round(num_in_chunks / num_chunks, 4) if num_chunks else None,
-        goodput=None if objectives is None else _goodput(objectives, measured, ended, took_s),
+        goodput=None if objectives is None else _goodput(objectives, measured, ended, span.took_s),
         speculation=_speculation(measured),
         variations=_variations(workload, measured),
         generator=_generator(seen, measured, from_s, until_s),
@@ -75,19 +77,6 @@ def summarise(
         failed=[_traced(each) for each in failed[:num_slowest]],
         requests=_requests(measured),
     )
-
-
-def measured_time(workload: Workload, seen: FleetSeen) -> tuple[float, float]:
-    """Return the beginning and the end of the measured time. The end is the configured one, or, if
-    a number of requests, a trace or the user ended the run before it, the end of the last request.
-    """
-    extent = workload.extent
-    from_s = extent.warm_up_s
-    until_s = float("inf") if extent.duration_s is None else from_s + extent.duration_s
-    if extent.duration_s is None or seen.interrupted:
-        last_s = max((each.ended_s for each in seen.observations), default=from_s)
-        until_s = min(until_s, max(last_s, from_s + 1e-9))
-    return from_s, until_s
 
 
 def _answered(observations: Sequence[Observation]) -> list[Observation]:
@@ -126,11 +115,12 @@ def _mean_inter_token_ms(observations: Sequence[Observation]) -> float | None:
     return ms(took_s / num_tokens) if num_tokens else None
 
 
-def _throughput(num_due: int, ended: Sequence[Observation], took_s: float) -> Throughput:
+def _throughput(num_due: int, ended: Sequence[Observation], span: MeasuredTime) -> Throughput:
+    took_s = span.took_s
     prompts = [each.num_prompt_tokens for each in ended if each.num_prompt_tokens is not None]
     outputs = [each.num_output_tokens for each in ended]
     return Throughput(
-        offered_per_s=round(num_due / took_s, 6),
+        offered_per_s=round(num_due / span.due_s, 6),
         answered_per_s=round(len(ended) / took_s, 6),
         output_tokens_per_s=round(sum(outputs) / took_s, 6),
         prompt_tokens_per_s=round(sum(prompts) / took_s, 6) if prompts else None,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from specmesh.load.workload.arrivals import Arrivals, Users
+from specmesh.load.workload.arrivals import Arrivals, ReplayedArrivals, Users
 from specmesh.load.workload.conversations import Conversation, Conversations
 from specmesh.load.workload.draws import drawn_for
 from specmesh.load.workload.lengths import Length
@@ -71,6 +71,16 @@ class Workload:
     seed: int = 0
     words_per_token: float = 1.0
     """Ratio measured with the server's tokenizer."""
+
+    @property
+    def num_conversations(self) -> int | None:
+        """Return the number of conversations after which the load ends; None if only time ends
+        it."""
+        most = self.extent.max_conversations
+        if not isinstance(self.arrivals, ReplayedArrivals):
+            return most
+        recorded = len(self.arrivals.seconds)
+        return recorded if most is None else min(most, recorded)
 
     def beginnings(self, part: int, parts: int) -> Iterator[tuple[int, float]]:
         """Yield the number and the start time of each conversation that generator ``part`` of
