@@ -22,7 +22,7 @@ TREES_OF_A_CONTEXT = 50
 @dataclass(frozen=True, slots=True)
 class Exactness:
     """The maximum difference of logits from those of the plain forward, over ``trees`` trees below
-    prefixes of up to ``longest`` tokens."""
+    prefixes of up to ``longest`` tokens; NaN if any difference is."""
 
     trees: int
     longest: int
@@ -43,10 +43,16 @@ def check(divided: TransformersModel, plain: LanguageModel, num_trees: int) -> E
     for number, (prefix, tree) in enumerate(_trees(rng, num_trees)):
         crew.use(planned if number % 4 == 0 else _random_plan(rng))
         rows = [_score(model, prefix, tree) for model in (divided, plain)]
-        difference = max(difference, float(np.abs(rows[0] - rows[1]).max()))
+        difference = larger(difference, rows[0], rows[1])
         longest = max(longest, len(prefix) + max(tree.depths))
     crew.use(planned)
     return Exactness(num_trees, longest, difference)
+
+
+def larger(difference: float, divided: np.ndarray, plain: np.ndarray) -> float:
+    """Return ``difference``, or that of these logits if it is larger; NaN if either is NaN."""
+    # Python's max would drop a NaN, which would then pass for no difference.
+    return float(np.maximum(difference, np.abs(divided - plain).max()))
 
 
 def _trees(rng: np.random.Generator, num_trees: int) -> Iterator[tuple[list[int], TokenTree]]:
