@@ -1,11 +1,12 @@
 """What is concluded from memory over time."""
 
+from collections import Counter
 from random import Random
 
 import pytest
 
 from specmesh.bench.memory.measure import MemorySamples
-from specmesh.bench.memory.report import as_json
+from specmesh.bench.memory.report import as_json, outcomes
 from specmesh.bench.memory.samples import MemorySample, ProcessMemory, SampleLog
 from specmesh.bench.memory.summary import growth, summarise
 from specmesh.bench.memory.traffic import request
@@ -61,9 +62,25 @@ def test_what_was_taken_in_the_first_half_does_not_count():
     (process,) = summarise(samples)
     assert process.growth.mean == 0
     assert (process.at_start.private, process.at_end.private) == (0, 20 * MB)
-    told = as_json(MemorySamples(samples), [process])
+    told = as_json(MemorySamples(samples, Counter(finished=400)), [process])
     assert told["flat"]
     assert told["processes"]["verifier-0"]["over_time"][-1] == [400, 40.0, 90 * MB, 20 * MB]
+
+
+@pytest.mark.parametrize(
+    ("counted", "flat"),
+    [
+        (Counter(finished=360, abandoned=40), True),
+        (Counter(finished=360, abandoned=36, Overloaded=4), True),
+        (Counter(finished=360, abandoned=35, Overloaded=5), False),
+        (Counter(Unavailable=400), False),
+    ],
+)
+def test_memory_that_is_flat_while_requests_fail_is_not_called_flat(counted, flat):
+    samples = [MemorySample(n, n, {"client": ProcessMemory(2 * MB, MB)}) for n in range(401)]
+    measured = MemorySamples(samples, counted)
+    assert as_json(measured, summarise(samples))["flat"] == flat
+    assert ("requests failed" in outcomes(measured)) == (not flat)
 
 
 def test_samples_come_back_from_the_log_as_they_were():

@@ -21,6 +21,9 @@ from specmesh.client import AsyncClient, SpecmeshError
 CLIENT = "client"
 """The name of this process, which reads the answers with the SDK."""
 NUM_SAMPLES = 2000
+FINISHED, ABANDONED = "finished", "abandoned"
+MAX_FAILED_SHARE = 0.01
+"""Allowed share of requests that fail: a mesh that answers nothing has no reason to grow."""
 
 
 @dataclass(slots=True)
@@ -30,6 +33,16 @@ class MemorySamples:
     samples: list[MemorySample] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     """Requests by outcome: finished, abandoned, or the name of the error."""
+
+    @property
+    def num_failed(self) -> int:
+        """Return the number of requests that were neither answered nor abandoned."""
+        return self.outcomes.total() - self.outcomes[FINISHED] - self.outcomes[ABANDONED]
+
+    @property
+    def is_answered(self) -> bool:
+        """Return whether so many requests were answered that flat memory means something."""
+        return self.num_failed <= MAX_FAILED_SHARE * self.outcomes.total()
 
 
 class MemoryLoad:
@@ -81,13 +94,13 @@ class MemoryLoad:
             async with aclosing(stream):
                 if sent.abandon_after is None:
                     await stream
-                    return "finished"
+                    return FINISHED
                 num_chunks = 0
                 async for _ in stream:
                     if num_chunks == sent.abandon_after:
-                        return "abandoned"
+                        return ABANDONED
                     num_chunks += 1
-                return "finished"
+                return FINISHED
         except SpecmeshError as error:
             return type(error).__name__
 

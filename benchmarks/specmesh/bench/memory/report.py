@@ -40,10 +40,24 @@ def table(summaries: Sequence[ProcessSummary]) -> Table:
     )
 
 
+def is_flat(measured: MemorySamples, summaries: Sequence[ProcessSummary]) -> bool:
+    """Return whether requests were answered, and the memory of every process stayed flat."""
+    return measured.is_answered and all(each.growth.verdict == "flat" for each in summaries)
+
+
+def outcomes(measured: MemorySamples) -> str:
+    """Return the number of requests by outcome, and whether too many failed, in words."""
+    counted = ", ".join(f"{number} {name}" for name, number in measured.outcomes.items())
+    if measured.is_answered:
+        return counted
+    total = measured.outcomes.total()
+    return f"{counted}\n[red]{measured.num_failed} of {total} requests failed: memory tells nothing"
+
+
 def as_json(measured: MemorySamples, summaries: Sequence[ProcessSummary]) -> dict[str, Any]:
     """Return one JSON object. Memory is in bytes, growth in bytes per request."""
     return {
-        "flat": all(each.growth.verdict == "flat" for each in summaries),
+        "flat": is_flat(measured, summaries),
         "num_requests": measured.samples[-1].num_requests,
         "seconds": measured.samples[-1].seconds,
         "outcomes": dict(measured.outcomes),
