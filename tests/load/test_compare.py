@@ -1,11 +1,14 @@
 """Comparisons find the differences that there are, and none where there is none."""
 
+import json
 from random import Random
 
 import pytest
 from tests.load.conftest import observed, seen, workload
 from tests.load.reports import run_report
+from typer.testing import CliRunner
 
+from specmesh.load.__main__ import app
 from specmesh.load.results.compare import differences
 from specmesh.load.runs.summary import summarise
 from specmesh.load.transports.observation import RequestOutcome
@@ -93,6 +96,35 @@ def test_a_time_of_nothing_has_no_change_in_percent():
 def test_too_few_answers_are_not_compared():
     with pytest.raises(ValueError, match="has 20 answers; a comparison requires at least 50"):
         differences(report(drawn(1)), report(drawn(1, number=20)))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two reports; in the second, the slow requests have failed."""
+    failed = [
+        observed(n / 10, outcome=RequestOutcome.FAILED, reason="DEADLINE_EXCEEDED")
+        for n in range(200)
+    ]
+    for name, found in (("before", report(drawn(1))), ("after", report(drawn(1, 0.5), failed))):
+        (tmp_path / f"{name}.json").write_text(json.dumps(found))
+    return str(tmp_path / "before.json"), str(tmp_path / "after.json")
+
+
+def test_a_run_that_is_faster_since_slow_requests_failed_says_that_they_did(files):
+    told = CliRunner().invoke(app, ["compare", *files]).stdout
+    assert "faster by" in told
+    counted = "before 2000 answered, 0 failed; after 2000 answered, 200 failed"
+    assert f"failed requests are not compared: {counted}" in " ".join(told.split())
+    found = json.loads(CliRunner().invoke(app, ["compare", "--json", *files]).stdout)
+    assert found["counts"] == {
+        "before": {"answered": 2000, "failed": 0},
+        "after": {"answered": 2000, "failed": 200},
+    }
+
+
+def test_runs_without_failures_say_nothing_of_them(files):
+    before, _ = files
+    assert "failed" not in CliRunner().invoke(app, ["compare", before, before]).stdout
 
 
 def test_other_reports_are_not_compared():

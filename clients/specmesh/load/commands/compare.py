@@ -43,11 +43,15 @@ def compare(
     except (KeyError, TypeError, ValueError) as error:
         raise typer.BadParameter(f"{before} or {after}: {error}") from None
     listed = [{**asdict(each), "in_words": each.in_words} for each in found]
+    counts = {
+        run: {name: report["result"]["counts"][name] for name in ("answered", "failed")}
+        for run, report in zip(("before", "after"), reports, strict=True)
+    }
     if html is not None:
         named = (before.stem, reports[0]), (after.stem, reports[1])
         write_page(html, comparison(*named, listed, others))
     if json_:
-        typer.echo(json.dumps({"differences": listed, "other_settings": others}))
+        typer.echo(json.dumps({"differences": listed, "other_settings": others, "counts": counts}))
         return
     console = Console(highlight=False)
     table = make_table("", "", "", "before", "after", "", num_left=2)
@@ -60,5 +64,12 @@ def compare(
             each.in_words,
         )
     console.print(table)
+    if any(each["failed"] for each in counts.values()):
+        # Only answers have latencies: a run whose slow requests fail looks faster.
+        told = "; ".join(
+            f"{run} {each['answered']} answered, {each['failed']} failed"
+            for run, each in counts.items()
+        )
+        console.print(f"failed requests are not compared: {told}", style="yellow")
     if others:
         console.print(f"the runs also differ: {'; '.join(others)}", style="yellow", markup=False)
