@@ -13,9 +13,11 @@ import pytest
 from tests.load.conftest import observed
 
 from specmesh.bench.load.queue import Md1, waits_s
-from specmesh.bench.load.theory import Waits, alone_among
+from specmesh.bench.load.theory import TheoryComparison, Waits, alone_among, warm_up_of
+from specmesh.load.results.report import GeneratorResult
 
 NUM_TRIES = 3
+WAITS = Waits(mean=11.7, p50=8.0, p95=39.0, p99=60.0)
 
 
 @pytest.mark.parametrize("rho", [0.3, 0.7])
@@ -39,6 +41,36 @@ def test_the_wait_at_seven_tenths_is_pollaczek_and_khinchines():
 def test_those_that_came_alone_are_told_from_those_that_waited():
     seen = [observed(0.0, e2e_s=1.0), observed(0.5, e2e_s=1.0), observed(2.0, e2e_s=1.0)]
     assert alone_among(seen) == [seen[0], seen[2]]
+
+
+def comparison(measured, ideal, theory=WAITS):
+    return TheoryComparison(
+        answers=100,
+        failed=0,
+        theory=theory,
+        for_these_arrivals=ideal,
+        measured=measured,
+        alone_ms=11.0,
+        alone_share=0.3,
+        generator=GeneratorResult(lag_ms=None, processes=[], bottleneck=[]),
+    )
+
+
+def test_a_mesh_is_judged_by_its_own_arrivals_not_by_their_chance():
+    lucky = Waits(mean=9.0, p50=5.0, p95=30.0, p99=50.0)
+    assert comparison(lucky, lucky).agrees
+    assert not comparison(WAITS, lucky).agrees
+
+
+def test_arrivals_that_hardly_wait_are_compared_too():
+    none = Waits(mean=0.0, p50=0.0, p95=0.0, p99=0.0)
+    assert comparison(none, none).agrees
+    assert not comparison(WAITS, none).agrees
+
+
+def test_a_fuller_queue_warms_up_for_longer():
+    assert warm_up_of(Md1(0.3, 0.001)) == 1.0
+    assert warm_up_of(Md1(0.95, 0.01)) == pytest.approx(5 * 0.01 * 400)
 
 
 def bench(*arguments, realtime=False):
