@@ -11,7 +11,7 @@ import typer
 
 from specmesh.cli.connection import Credentials, Targets
 from specmesh.client.connections.addresses import DEFAULT_TARGET
-from specmesh.load.commands.parsing import parsed_by, time_option
+from specmesh.load.commands.parsing import finite_rate, parsed_by, time_option
 from specmesh.load.commands.pattern import ArrivalPattern
 from specmesh.load.commands.request_options import LoadRequestOptions
 from specmesh.load.results.objectives import Objectives, objectives
@@ -87,7 +87,8 @@ class ArrivalOptions:
         ),
     ] = 2.0
     ramp_to: Annotated[
-        float | None, typer.Option(min=1e-6, help="With --arrivals ramp: the final rate.")
+        float | None,
+        typer.Option(min=1e-6, callback=finite_rate, help="With --arrivals ramp: the final rate."),
     ] = None
     trace: Annotated[
         Path | None,
@@ -98,7 +99,10 @@ class ArrivalOptions:
             "CSV or Mooncake's JSON lines.",
         ),
     ] = None
-    speed: Annotated[float, typer.Option(min=1e-6, help="With --trace: speed-up factor.")] = 1.0
+    speed: Annotated[
+        float,
+        typer.Option(min=1e-6, callback=finite_rate, help="With --trace: speed-up factor."),
+    ] = 1.0
     users: Annotated[
         int | None,
         typer.Option(

@@ -1,7 +1,8 @@
-"""Options whose texts are parsed: times, lengths and others."""
+"""Options whose texts are parsed or checked: times, lengths, rates and others."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -25,6 +26,14 @@ def parsed_by(parse: Callable[[str], P]) -> Callable[[str | P], P]:
             raise typer.BadParameter(str(error)) from None
 
     return wrapped
+
+
+def finite_rate(rate: float | None) -> float | None:
+    """Return ``rate``; the callback of an option for one. Raises BadParameter if it is not finite,
+    which bounds let pass: such a load would never end."""
+    if rate is not None and not math.isfinite(rate):
+        raise typer.BadParameter(f"must be finite, not {rate}; for a burst use --users N")
+    return rate
 
 
 def time_option(shown: str, help_: str) -> Any:

@@ -11,6 +11,7 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.inapplicable import refuse_inapplicable
 from specmesh.load.commands.options import LoadOptions
+from specmesh.load.commands.parsing import finite_rate
 from specmesh.load.commands.session import RunSession, carry_out, check_writable
 from specmesh.load.results.csv_file import write_csv
 from specmesh.load.results.report import RunReport
@@ -23,6 +24,7 @@ def run(
         float | None,
         typer.Option(
             min=1e-6,
+            callback=finite_rate,
             help="Open loop: conversations started per second, however long answers take.",
         ),
     ] = None,

@@ -11,6 +11,7 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.inapplicable import refuse_inapplicable
 from specmesh.load.commands.options import LoadOptions
+from specmesh.load.commands.parsing import finite_rate
 from specmesh.load.commands.session import RunSession, carry_out, in_words
 from specmesh.load.commands.sweep import point
 from specmesh.load.results.report import Point, RunSetting, SearchReport
@@ -22,7 +23,12 @@ def search(
     context: typer.Context,
     first_rate: Annotated[
         float,
-        typer.Option("--from", min=1e-3, help="First rate to try, in conversations per second."),
+        typer.Option(
+            "--from",
+            min=1e-3,
+            callback=finite_rate,
+            help="First rate to try, in conversations per second.",
+        ),
     ] = 1.0,
     *,
     asked: LoadOptions,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
@@ -26,6 +27,8 @@ def _rates(text: str) -> tuple[float, ...]:
         rates = tuple(sorted(map(float, text.split(","))))
     except ValueError:
         rates = ()
+    if not all(map(math.isfinite, rates)):
+        raise ValueError(f"the rates must be finite, not {text}; for a burst use 'run --users N'")
     if not rates or rates[0] <= 0:
         raise ValueError(f"{text!r} is not a list of positive rates: write 5,10,20")
     return rates
