@@ -222,6 +222,7 @@ def test_two_runs_are_compared(stub, tmp_path):
         (("run", "--rate", "1", "--arrivals", "ramp", "--ramp-to", "inf"), 2, "must be finite"),
         (("sweep", "--rates", "nan,5"), 2, "the rates must be finite, not nan,5"),
         (("search", "--from", "inf", "--slo", "e2e=1s"), 2, "'--from': must be finite, not inf"),
+        (("run", "--rate", "1", "--duration", "0s"), 2, "'--duration': must be more than 0"),
         (("run", "--rate", "1", "--duration", "5"), 2, "write it with a unit"),
         (("run", "--rate", "1", "-o", "lookahaed=4"), 2, "'lookahaed' is not an option"),
         (("run", "--rate", "1", "--arrivals", "ramp"), 2, "it requires --ramp-to"),

@@ -11,7 +11,7 @@ import typer
 
 from specmesh.cli.connection import Credentials, Targets
 from specmesh.client.connections.addresses import DEFAULT_TARGET
-from specmesh.load.commands.parsing import finite_rate, parsed_by, time_option
+from specmesh.load.commands.parsing import finite_rate, parsed_by, positive_time_option, time_option
 from specmesh.load.commands.pattern import ArrivalPattern
 from specmesh.load.commands.request_options import LoadRequestOptions
 from specmesh.load.results.objectives import Objectives, objectives
@@ -126,7 +126,9 @@ class ExtentOptions:
     )
     duration: Annotated[
         float | None,
-        time_option("30s; with --requests or --trace, until all are answered", "Measured time."),
+        positive_time_option(
+            "30s; with --requests or --trace, until all are answered", "Measured time."
+        ),
     ] = None
     cool_down: Annotated[
         float,

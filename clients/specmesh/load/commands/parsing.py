@@ -41,6 +41,18 @@ def time_option(shown: str, help_: str) -> Any:
     return _option(durations.seconds, "TIME", shown, help_)
 
 
+def positive_time_option(shown: str, help_: str) -> Any:
+    """Return an option for a time that is more than 0, in the same way."""
+
+    def positive(text: str) -> float:
+        found = durations.seconds(text)
+        if not found:
+            raise ValueError("must be more than 0")
+        return found
+
+    return _option(positive, "TIME", shown, help_)
+
+
 def length_option(shown: str, help_: str) -> Any:
     """Return an option for a constant or random length, in the same way."""
     return _option(lengths.length, "LENGTH", shown, help_)
