@@ -81,6 +81,13 @@ def test_goodput_is_the_share_within_all_objectives_and_failures_miss_them():
     assert (counts.due, counts.answered, counts.failed, counts.cancelled) == (103, 101, 1, 1)
 
 
+def test_an_answer_without_a_token_is_answered_but_misses_an_objective_for_the_first():
+    empty = [observed(n / 10, first_s=None, num_output_tokens=0) for n in range(140)]
+    found = result(empty, objectives=Objectives(ttft_s=0.2, e2e_s=1))
+    assert (found.counts.answered, found.counts.failed, found.goodput.share) == (100, 0, 0.0)
+    assert result(empty, objectives=Objectives(tpot_s=0.1, e2e_s=1)).goodput.share == 1.0
+
+
 def test_goodput_a_second_counts_by_when_answers_ended_as_throughput_does():
     """Each answer takes four seconds: those that end in the measured time began before it."""
     long_ones = [observed(n / 10, e2e_s=4.0) for n in range(140)]

@@ -18,8 +18,11 @@ class Objectives:
 
     def met_by(self, seen: Observation) -> bool:
         """Return whether an answer came within all bounds. An answer of a single token has no time
-        per output token, so it meets any bound on that."""
+        per output token, so it meets any bound on that. An answer without a token is none that a
+        user has seen begin, so it misses a bound on the first token, although it is no failure."""
         if seen.outcome is not RequestOutcome.ANSWERED:
+            return False
+        if self.ttft_s is not None and seen.ttft_s is None:
             return False
         times = (
             (self.ttft_s, seen.ttft_s),
