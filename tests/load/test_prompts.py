@@ -1,6 +1,7 @@
 """What is asked: made up, from files of prompts, from recorded traffic."""
 
 import json
+import time
 
 import pytest
 
@@ -119,6 +120,29 @@ def test_azures_trace_is_read_in_the_order_of_its_times(tmp_path):
     assert second.at_s == pytest.approx(0.5)
     assert (third.num_prompt_tokens, third.num_output_tokens) == (110, 27)
     assert third.at_s == pytest.approx(0.752)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ("2024-05-10 00:00:00+02:00", "2024-05-10 00:00:00.5000000+02:00"),
+        ("2024-05-10 00:00:00.009930+00:00", "2024-05-10 00:00:00.509930+00:00"),
+        ("2024-05-10 00:00:00", "2024-05-10 00:00:00.5+00:00"),
+        ("2024-05-10 00:00:00+02:00", "2024-05-09 22:00:00.5000001"),
+    ],
+)
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_azures_times_are_of_their_offset_or_of_utc(tmp_path, monkeypatch, zone, times):
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    file = tmp_path / "azure.csv"
+    rows = (f"{each},10,5" for each in times)
+    file.write_text("\n".join(("TIMESTAMP,ContextTokens,GeneratedTokens", *rows)))
+    try:
+        assert [each.at_s for each in read_trace(file)] == [0.0, 0.5]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_mooncakes_trace_tells_which_prompts_begin_alike(tmp_path):

@@ -13,7 +13,7 @@ import csv
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 MOONCAKE_BLOCK_TOKENS = 512
@@ -57,11 +57,16 @@ def _azure(lines: Iterator[str]) -> Iterator[TraceEntry]:
     for number, row in enumerate(rows, start=2):
         try:
             at, prompt, output = (row[name] for name in _AZURE)
-            # Azure writes seven digits after the point, one more than Python reads.
-            moment = datetime.fromisoformat(at[:26].strip())
-            yield TraceEntry(moment.timestamp(), max(1, int(prompt)), max(1, int(output)))
+            yield TraceEntry(_timestamp_s(at), max(1, int(prompt)), max(1, int(output)))
         except (TypeError, ValueError) as error:
             raise ValueError(f"line {number}: {error}") from None
+
+
+def _timestamp_s(text: str) -> float:
+    """Return the seconds since 1970 of a time of Azure, in UTC if it names no offset."""
+    # Azure writes seven digits after the point, of which Python keeps six.
+    moment = datetime.fromisoformat(text.strip())
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _mooncake(lines: Iterator[str]) -> Iterator[TraceEntry]:
