@@ -70,6 +70,19 @@ def test_a_process_is_told_by_what_it_did_while_it_was_measured():
     assert [each.cpu_cores for each in found.samples] == pytest.approx([0.5, 0.75, 0.05])
 
 
+def test_a_process_that_is_restarted_counts_from_nothing_again():
+    scrapes = [
+        told(0.0, 50.0, 9.0, 900, 0.0),
+        told(2.0, 51.0, 10.0, 1000, 0.0),
+        told(4.0, 0.5, 0.25, 50, 0.0),
+        told(6.0, 2.5, 0.75, 150, 0.0),
+    ]
+    found = server("a:1", scrapes, from_s=0.0, until_s=6.0)
+    assert found.cpu_cores == pytest.approx((1.0 + 0.5 + 2.0) / 6, abs=1e-4)
+    assert found.queue_mean_ms == pytest.approx((1.0 + 0.75) / 250 * 1e3)
+    assert [each.cpu_cores for each in found.samples] == pytest.approx([0.5, 0.25, 1.0])
+
+
 def test_what_a_process_does_not_tell_is_unknown_not_zero():
     scrapes = [ServerReading(0.0, "", {CPU: 1.0}), ServerReading(2.0, "", {CPU: 2.0})]
     found = server("a:1", scrapes, 0.0, 2.0)

@@ -106,21 +106,21 @@ def server(
     first = max((each for each in scrapes if each.at_s <= from_s), key=_when, default=scrapes[0])
     last = min((each for each in scrapes if each.at_s >= until_s), key=_when, default=scrapes[-1])
     within = [each for each in scrapes if first.at_s <= each.at_s <= last.at_s]
-    num_queued = _grown(first, last, _QUEUED_COUNT)
-    queued_s = _grown(first, last, _QUEUED)
+    num_queued = _grown(within, _QUEUED_COUNT)
+    queued_s = _grown(within, _QUEUED)
     return ServerLoad(
         address=address,
         role=last.role or "unknown",
-        cpu_cores=_rate(first, last, _CPU),
-        forward_share=_rate(first, last, _FORWARDS),
+        cpu_cores=_rate(within, _CPU),
+        forward_share=_rate(within, _FORWARDS),
         queue_mean_ms=round(queued_s / num_queued * 1e3, 4) if num_queued and queued_s else None,
         max_queue_depth=_most(within, _QUEUE_DEPTH),
         max_waiting=_most(within, _WAITING),
         samples=[
             ServerSample(
                 t_s=round(each.at_s, 3),
-                cpu_cores=_rate(before, each, _CPU),
-                forward_share=_rate(before, each, _FORWARDS),
+                cpu_cores=_rate((before, each), _CPU),
+                forward_share=_rate((before, each), _FORWARDS),
                 queue_depth=each.values.get(_QUEUE_DEPTH),
                 waiting=each.values.get(_WAITING),
                 resident_bytes=each.values.get(_RESIDENT),
@@ -138,17 +138,24 @@ def _session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
 
 
-def _grown(first: ServerReading, last: ServerReading, name: str) -> float | None:
-    if name not in last.values:
+def _grown(scrapes: Sequence[ServerReading], name: str) -> float | None:
+    """Return the growth of a counter from the first scrape to the last, None if it is unknown.
+
+    A counter that has fallen began again from 0, because its process was restarted, as in
+    Prometheus' ``increase``.
+    """
+    if name not in scrapes[-1].values:
         return None
-    return last.values[name] - first.values.get(name, 0.0)
+    counted = [each.values.get(name, 0.0) for each in scrapes]
+    return sum(
+        after - before if after >= before else after
+        for before, after in itertools.pairwise(counted)
+    )
 
 
-def _rate(first: ServerReading, last: ServerReading, name: str) -> float | None:
-    grown = _grown(first, last, name)
-    if grown is None or last.at_s <= first.at_s:
-        return None
-    return round(grown / (last.at_s - first.at_s), 4)
+def _rate(scrapes: Sequence[ServerReading], name: str) -> float | None:
+    grown, took_s = _grown(scrapes, name), scrapes[-1].at_s - scrapes[0].at_s
+    return None if grown is None or took_s <= 0 else round(grown / took_s, 4)
 
 
 def _most(scrapes: Sequence[ServerReading], name: str) -> float | None:
