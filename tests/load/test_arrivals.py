@@ -56,6 +56,14 @@ def test_burstiness_is_the_coefficient_of_variation_of_the_gaps(burstiness):
     assert pstdev(found) / fmean(found) == pytest.approx(burstiness, rel=0.08)
 
 
+@pytest.mark.parametrize("burstiness", [0.5, 1.0, 5.0, 10.0])
+def test_bursts_offer_what_their_rate_says_from_the_start(burstiness):
+    """Also in short runs, in which a burst at the start would be a large share."""
+    runs = [Gamma(5.0, burstiness).times(Random(seed)) for seed in range(4000)]
+    counts = [sum(1 for _ in itertools.takewhile(lambda at: at < 30.0, run)) for run in runs]
+    assert fmean(counts) == pytest.approx(150, rel=0.05)
+
+
 @pytest.mark.parametrize(("first", "last"), [(10.0, 100.0), (100.0, 10.0), (50.0, 50.0)])
 def test_a_ramp_goes_evenly_from_one_rate_to_the_other_and_stays(first, last):
     times = list(

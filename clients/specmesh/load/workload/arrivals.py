@@ -64,11 +64,17 @@ class Gamma:
     burstiness: float
 
     def times(self, rng: Random) -> Iterator[float]:
-        """Yield times with gamma-distributed gaps."""
+        """Yield times with gamma-distributed gaps, the first of which began before the run.
+
+        If each run began with an arrival, bursts would offer more than ``rate``. A time falls into
+        a gap with a chance proportional to its length, which is another gamma distribution, and
+        evenly within it.
+        """
         shape = 1 / self.burstiness**2
         scale = 1 / (self.rate * shape)
+        first_s = rng.random() * rng.gammavariate(shape + 1, scale)
         gaps = (rng.gammavariate(shape, scale) for _ in itertools.repeat(None))
-        return itertools.accumulate(gaps)
+        return itertools.accumulate(gaps, initial=first_s)
 
 
 @dataclass(frozen=True, slots=True)
