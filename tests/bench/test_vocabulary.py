@@ -3,7 +3,9 @@
 import json
 
 import pytest
+from typer.testing import CliRunner
 
+from specmesh.bench.vocabulary.__main__ import app
 from specmesh.bench.vocabulary.meshes import MeshRound, MeshTurn, summarise
 
 SIZES = ("--small", "300", "--large", "9000", "--context", "700")
@@ -50,6 +52,19 @@ def test_meshes_of_both_vocabularies_and_a_long_prompt_are_measured(bench, no_pr
     assert 0 < context["start_ms"] < context["first_token_ms"]
     assert {"client", "orchestrator", "verifier-0", "drafter"} <= set(context["memory_mb"])
     assert not found["engines"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ("--part meshes --small 300 --large 300", "must be less than --large, 300"),
+        ("--part context --tokens 9", "must be more than 9"),
+    ],
+)
+def test_sizes_that_leave_nothing_to_compare_are_refused_before_a_mesh_starts(arguments, why):
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, arguments.split())
+    assert done.exit_code == 2
+    assert why in done.stderr
 
 
 def test_a_random_model_is_measured_in_our_engine(bench):

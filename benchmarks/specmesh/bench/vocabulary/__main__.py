@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,7 +22,7 @@ from specmesh.bench.vocabulary.engines import (
     measure_engines,
     save_random,
 )
-from specmesh.bench.vocabulary.meshes import MeshComparison, compare, serving
+from specmesh.bench.vocabulary.meshes import LOOKAHEAD, MeshComparison, compare, serving
 from specmesh.bench.vocabulary.report import Found, as_json, show
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
@@ -58,6 +58,19 @@ class VocabularyOptions:
     tokens: Tokens = 96
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each side; the medians count.")] = 5
     threads: Threads = 2
+
+    def check(self, parts: Sequence[VocabularyPart]) -> None:
+        """Raise BadParameter if ``parts`` can't be measured with these options."""
+        if VocabularyPart.MESHES in parts and self.small >= self.large:
+            raise typer.BadParameter(
+                f"must be less than --large, {self.large}, not {self.small}", param_hint="--small"
+            )
+        if VocabularyPart.CONTEXT in parts and self.tokens <= LOOKAHEAD + 1:
+            raise typer.BadParameter(
+                f"must be more than {LOOKAHEAD + 1} for --part context, which times verifications "
+                "after an answer's first",
+                param_hint="--tokens",
+            )
 
     async def meshes(self, say: Callable[[str], None]) -> list[MeshComparison]:
         """Compare meshes with the two vocabularies."""
@@ -108,6 +121,7 @@ def main(
     """
     say = Console(stderr=True, highlight=False).print
     parts = part or list(VocabularyPart)
+    asked.check(parts)
 
     async def work() -> int:
         found = Found(
