@@ -13,7 +13,12 @@ def test_first_turns_do_not_count_as_missed():
     side = Side(turns, computed_tokens=150)
     assert side.hit_rate == 400 / 500
     assert side.computed_per_answer == 50
-    assert FirstTokenLatency.of(side.later).p50 == 2000
+    assert FirstTokenLatency.of(side.later) == FirstTokenLatency(1000, 3000)
+
+
+def test_a_single_turn_is_its_own_percentile():
+    """As the first turns of one chat are."""
+    assert FirstTokenLatency.of([ChatTurn(0, 0.25, 100, 0)]) == FirstTokenLatency(250, 250)
 
 
 def test_both_sides_answer_all_that_they_are_asked(bench, no_process_left):

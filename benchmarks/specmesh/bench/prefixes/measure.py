@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from statistics import quantiles
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from specmesh.bench.prefixes.chats import ChatLoad, ChatTurn, chats
 from specmesh.bench.prefixes.mesh import SIDES, PrefixMesh
 from specmesh.client import AsyncClient
+from specmesh.load.results.histograms import percentile_of
 
 _COMPUTED = "specmesh_tokens_computed_total"
 _SEARCHES = "specmesh_prefix_searches_total"
@@ -29,9 +29,9 @@ class FirstTokenLatency:
 
     @classmethod
     def of(cls, turns: Sequence[ChatTurn]) -> FirstTokenLatency:
-        """Return the percentiles of ``turns``, at least two."""
-        percentiles = quantiles((turn.ttft_s * 1e3 for turn in turns), n=100, method="inclusive")
-        return cls(round(percentiles[49], 2), round(percentiles[94], 2))
+        """Return the percentiles of ``turns``, at least one."""
+        times_ms = [turn.ttft_s * 1e3 for turn in turns]
+        return cls(*(round(percentile_of(times_ms, percent), 2) for percent in (50, 95)))
 
 
 @dataclass(slots=True)
