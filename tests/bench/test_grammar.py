@@ -7,7 +7,9 @@ import jsonschema
 import numpy as np
 import pytest
 from tests.bench.test_lookahead import run as timed
+from typer.testing import CliRunner
 
+from specmesh.bench.grammar.__main__ import app
 from specmesh.bench.grammar.answers import SchemaAnswer, figures_of, is_valid
 from specmesh.bench.grammar.masks import measure_masks
 from specmesh.bench.grammar.schemas import schemas
@@ -75,6 +77,19 @@ def answer(number, strategy, seconds, *, text="{}", token_ids=(1, 2), free=False
 
 
 SCHEMA = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "why"),
+    [
+        ("autoregressive", "is what the strategy is compared with"),
+        ("speculativ", "speculative"),
+    ],
+)
+def test_a_strategy_that_cannot_be_compared_is_refused_before_a_mesh_starts(strategy, why):
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["--strategy", strategy])
+    assert done.exit_code == 2
+    assert why in done.stderr
 
 
 def test_figures_are_of_all_answers():

@@ -9,12 +9,13 @@ import typer
 from specmesh.bench.grammar.answers import SchemaRuns
 from specmesh.bench.grammar.bench import GrammarBench
 from specmesh.bench.grammar.schemas import schemas
+from specmesh.cli.local.checks import check_strategy
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.local.model_options import PairOptions
 from specmesh.cli.local.options import RedisUrl, Threads
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.bench import Surroundings, conduct
-from specmesh.tools.kit.experiment import SPECULATIVE, TEMPERATURES
+from specmesh.tools.kit.experiment import AUTOREGRESSIVE, SPECULATIVE, TEMPERATURES
 from specmesh.tools.kit.options import Json, Temperatures, Tokens
 from specmesh.tools.kit.prompts import read_prompts
 
@@ -23,12 +24,21 @@ ENTRIES = (4_096, 151_936)
 app = App()
 
 
+def _other_strategy(name: str) -> str:
+    """Refuse a strategy that does not exist, and the one with which all are compared."""
+    if name == AUTOREGRESSIVE:
+        raise typer.BadParameter(f"{name!r} is what the strategy is compared with")
+    return check_strategy(name)
+
+
 @app.command()
 def main(
     *,
     pair: PairOptions,
     number: Annotated[int, typer.Option("--schemas", min=1, help="Number of JSON Schemas.")] = 40,
-    strategy: Annotated[str, typer.Option(help="Strategy to compare.")] = SPECULATIVE,
+    strategy: Annotated[
+        str, typer.Option(help="Strategy to compare.", callback=_other_strategy)
+    ] = SPECULATIVE,
     temperature: Temperatures = None,
     tokens: Tokens = 160,
     entries: Annotated[
