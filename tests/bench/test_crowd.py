@@ -150,6 +150,12 @@ def test_what_is_not_known_is_refused(bench, flag, value):
     assert value in done.stderr
 
 
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_simulated(bench, tmp_path):
+    done = bench("crowd", *TINY, "--picture", str(tmp_path / "missing" / "crowd.svg"))
+    assert done.exit_code == 2
+    assert "--picture" in done.stderr
+
+
 def test_crowds_of_real_processes_are_compared_with_one_answer(bench, no_process_left):
     arguments = ["--part", "real", "--crowd", "2", "--crowd", "1", "--tokens", "4", "--json"]
     done = bench("crowd", *arguments)

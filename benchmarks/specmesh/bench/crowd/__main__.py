@@ -23,6 +23,7 @@ from specmesh.bench.crowd.summary import compared, ratios, regret
 from specmesh.bench.crowd.targets import TARGETS
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
+from specmesh.load.commands.session import check_writable
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.options import Json
 from specmesh.tools.kit.progress import tracked
@@ -137,6 +138,7 @@ def main(
 
     Exits with 1 if a strategy changes the text in real processes.
     """
+    check_writable(picture, "--picture")
     parts = part or list(CrowdPart)
     grid = CrowdGrid(
         forwards=_known(forward, tuple(TARGETS), "--forward"),
