@@ -9,6 +9,7 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.trees.tree import TokenTree as DraftTree
 from specmesh.orchestrator.replicas.calls.traced_tokens import TracedTokens
 from specmesh.orchestrator.strategies.commands import Commit
+from specmesh.serving import conventions as names
 from specmesh.traces.analysis.token_tree import Fate, token_tree
 from specmesh.traces.spans import AttributeValue
 
@@ -112,6 +113,21 @@ def test_nothing_is_numbered_where_nothing_is_recorded():
     assert TracedTokens.if_recorded(0, None) is None
     with TracerProvider().get_tracer("test").start_as_current_span("request"):
         assert TracedTokens.if_recorded(0, None) is not None
+
+
+def test_numbers_in_a_cycle_are_left_out():
+    cycle = {names.TREE_NODES: (1, 2), names.TREE_PARENTS: (2, 1)}
+    span = with_attributes(draft((0, 10), 2)[0], cycle)
+    end = {names.COMMITTED_NODES: (9,), names.COMMITTED_KINDS: ("bonus",)}
+    tree = token_tree([span, with_attributes(committed_round(0, 20, 1), end)])
+    assert tree.counts()["wasted"] == 1
+    assert tree.branches(0) == []
+
+
+def test_a_token_of_an_unknown_kind_is_left_out():
+    end = {names.COMMITTED_NODES: (1, 2, 3), names.COMMITTED_KINDS: ("accepted", "odd", "rejected")}
+    tree = token_tree([with_attributes(committed_round(0, 20, 3), end)])
+    assert fates(tree.committed) == [Fate.ACCEPTED]
 
 
 def test_traces_of_other_programs_have_no_tree():

@@ -107,7 +107,10 @@ class _Read:
     def _drafted(self, span: Span) -> None:
         nodes = span.numbers(names.TREE_NODES)
         self._texts(nodes, span.attributes.get(names.TREE_TEXTS))
-        self.parents |= zip(nodes, span.numbers(names.TREE_PARENTS), strict=False)
+        for number, parent in zip(nodes, span.numbers(names.TREE_PARENTS), strict=False):
+            # Parents are numbered first. Traces of other programs could have cycles.
+            if parent < number:
+                self.parents[number] = parent
         if names.VERDICT_NEXT in span.attributes:
             self.judged.update(nodes)
 
@@ -116,9 +119,10 @@ class _Read:
         self._texts(nodes, span.attributes.get(names.COMMITTED_TEXTS))
         kinds = span.attributes.get(names.COMMITTED_KINDS)
         for number, kind in zip(nodes, kinds if isinstance(kinds, tuple) else (), strict=False):
-            self.parents[number] = self.order[-1] if self.order else 0
-            self.fates[number] = Fate(str(kind))
-            self.order.append(number)
+            if kind in COMMITTED:
+                self.parents[number] = self.order[-1] if self.order else 0
+                self.fates[number] = Fate(str(kind))
+                self.order.append(number)
 
     def _texts(self, nodes: Iterable[int], texts: object) -> None:
         if isinstance(texts, tuple):
