@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from specmesh.cli.output_files import check_writable
 from specmesh.cli.tables import make_table
 from specmesh.load.commands.report_files import read_report
-from specmesh.load.commands.session import check_writable
 from specmesh.load.html.contents import comparison
 from specmesh.load.html.document import write_page
 from specmesh.load.html.other_settings import other_settings

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from specmesh.cli.output_files import check_writable
 from specmesh.load.commands.report_files import read_report
-from specmesh.load.commands.session import check_writable
 from specmesh.load.html.contents import page
 from specmesh.load.html.document import write_page
 

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.output_files import check_writable
 from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.inapplicable import refuse_inapplicable
 from specmesh.load.commands.options import LoadOptions
 from specmesh.load.commands.parsing import finite_rate
-from specmesh.load.commands.session import RunSession, carry_out, check_writable
+from specmesh.load.commands.session import RunSession, carry_out
 from specmesh.load.results.csv_file import write_csv
 from specmesh.load.results.report import RunReport
 from specmesh.load.results.tables import show_result

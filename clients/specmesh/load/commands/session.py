@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shlex
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
 
 from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.output_files import STANDARD_OUTPUT, check_writable
 from specmesh.cli.runner import explain
 from specmesh.client import SpecmeshError
 from specmesh.load.commands.options import ResultOptions
@@ -33,7 +32,6 @@ from specmesh.load.transports.mesh_transport import MeshDoor
 from specmesh.load.transports.transport import RequestFailed, ServerAddress
 from specmesh.load.workload.plan import Workload
 
-STANDARD_OUTPUT = Path("-")
 _INTERRUPTED = "INTERRUPTED"
 _STATUSES = {
     "UNAVAILABLE": ExitStatus.UNAVAILABLE,
@@ -154,24 +152,6 @@ class RunSession:
         except OSError as error:
             typer.echo(f"specmesh: {error}", err=True)
             self._unwritten = True
-
-
-def check_writable(file: Path | None, option: str) -> None:
-    """Raise BadParameter if ``file`` can't be written: now, not after a long run.
-
-    It is not opened, which would leave an empty file behind and end a reader of a named pipe.
-    """
-    if file is None or file == STANDARD_OUTPUT:
-        return
-    if not file.parent.is_dir():
-        why = f"the folder {file.parent} does not exist"
-    elif file.is_dir():
-        why = f"{file} is a folder"
-    elif not os.access(file if file.exists() else file.parent, os.W_OK):
-        why = f"{file} can't be written"
-    else:
-        return
-    raise typer.BadParameter(why, param_hint=option)
 
 
 def in_words(failure: Exception | None) -> str:

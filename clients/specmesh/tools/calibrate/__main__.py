@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 import typer
 from rich.console import Console
 
+from specmesh.cli.output_files import writable
 from specmesh.decoding.predict.calibration import Calibration
 from specmesh.decoding.sampling import Sampling
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
@@ -47,7 +48,9 @@ def confidence(
     output: Annotated[
         Path | None,
         typer.Option(
-            help="File to write, for --calibration of a confidence service.", show_default="none"
+            help="File to write, for --calibration of a confidence service.",
+            show_default="none",
+            callback=writable,
         ),
     ] = None,
     json_: Json = False,

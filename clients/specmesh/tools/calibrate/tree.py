@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from specmesh.cli.output_files import writable
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.trees.calibrated import CalibratedTree, CalibratedTrees
 from specmesh.decoding.trees.plan import MAX_WIDTH
@@ -46,7 +47,11 @@ def tree(
     tokens: Tokens = 256,
     output: Annotated[
         Path | None,
-        typer.Option(help="File to write, for --trees of an orchestrator.", show_default="none"),
+        typer.Option(
+            help="File to write, for --trees of an orchestrator.",
+            show_default="none",
+            callback=writable,
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:

@@ -19,6 +19,7 @@ from specmesh.cli.local.cores import pinned_to
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.model_options import HeadsFolder, PairOptions
 from specmesh.cli.local.options import Threads
+from specmesh.cli.output_files import writable
 from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.silence import lines
 from specmesh.client import AsyncClient
@@ -57,7 +58,11 @@ class MeasureOptions:
     seed: Seed = SEED
     output: Annotated[
         Path | None,
-        typer.Option(help="File to write the profile to.", show_default="standard output"),
+        typer.Option(
+            help="File to write the profile to.",
+            show_default="standard output",
+            callback=writable,
+        ),
     ] = None
 
     def plan(self) -> ProfilePlan:

@@ -1,0 +1,34 @@
+"""The files that commands write at their end, checked before they begin."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import typer
+
+STANDARD_OUTPUT = Path("-")
+
+
+def check_writable(file: Path | None, option: str | None = None) -> None:
+    """Raise BadParameter if ``file`` can't be written: now, not after a long run.
+
+    It is not opened, which would leave an empty file behind and end a reader of a named pipe.
+    """
+    if file is None or file == STANDARD_OUTPUT:
+        return
+    if not file.parent.is_dir():
+        why = f"the folder {file.parent} does not exist"
+    elif file.is_dir():
+        why = f"{file} is a folder"
+    elif not os.access(file if file.exists() else file.parent, os.W_OK):
+        why = f"{file} can't be written"
+    else:
+        return
+    raise typer.BadParameter(why, param_hint=option)
+
+
+def writable(file: Path | None) -> Path | None:
+    """Return the value of an option, whose callback this is, if it can be written."""
+    check_writable(file)
+    return file
