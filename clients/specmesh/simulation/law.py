@@ -6,8 +6,10 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final, Self
+
+from specmesh.decoding.errors import InvalidField
 
 CONTEXT_UNIT: Final = 1000.0
 """Unit of context, in tokens, so that coefficients have similar magnitudes."""
@@ -39,6 +41,13 @@ class Law:
     prompt_ms: float = 0.0
     rest: tuple[tuple[float, float], ...] = ()
     """The unexplained part, which is drawn: pairs of a quantile and the milliseconds below it."""
+
+    def __post_init__(self) -> None:
+        """Raise ``InvalidField`` if the line has no points, or not one at each knot."""
+        if not self.knots or not all(low < high for low, high in pairwise(self.knots)):
+            raise InvalidField("knots", "must be one or more numbers of tokens that rise")
+        if len(self.at_knots) != len(self.knots):
+            raise InvalidField("at_knots", "must have a time for each of the knots")
 
     @classmethod
     def fixed(cls, each_ms: float, token_ms: float = 0.0, first_ms: float | None = None) -> Self:

@@ -1,6 +1,7 @@
 """The file of a profile, and replays of known answers."""
 
 import json
+import math
 
 import pytest
 
@@ -58,6 +59,39 @@ def test_what_is_wrong_with_a_file_is_named(change, field):
     assert refused.value.field.startswith(field)
     with pytest.raises(InvalidField, match="JSON"):
         Profile.from_json("no")
+
+
+LAW_FILE = json.loads(PROFILE.to_json())["costs"]["target"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"knots": [1.0]}, "at_knots"),
+        ({"at_knots": [5.0]}, "at_knots"),
+        ({"knots": [], "at_knots": []}, "knots"),
+        ({"knots": [1.0, 1.0]}, "knots"),
+        ({"at_knots": [5.0, math.nan]}, "at_knots.1"),
+        ({"at_knots": [5.0, math.inf]}, "at_knots.1"),
+        ({"at_knots": [0.0, 0.0]}, "at_knots"),
+        ({"call_ms": -1.0}, "call_ms"),
+    ],
+)
+def test_a_law_that_cannot_be_is_refused_by_the_name_of_its_field(change, field):
+    edited = json.loads(PROFILE.to_json())
+    edited["costs"]["target"] = LAW_FILE | change
+    with pytest.raises(InvalidField) as refused:
+        Profile.from_json(json.dumps(edited))
+    assert refused.value.field == f"costs.target.{field}"
+
+
+def test_hops_take_no_negative_time_and_the_models_have_a_target():
+    edited = json.loads(PROFILE.to_json())
+    edited["costs"]["draft_hop"]["base_ms"] = -50.0
+    with pytest.raises(InvalidField, match=r"costs\.draft_hop\.base_ms"):
+        Profile.from_json(json.dumps(edited))
+    with pytest.raises(InvalidField, match=r"models\.target: is missing"):
+        Profile.from_json(json.dumps(json.loads(PROFILE.to_json()) | {"models": {}}))
 
 
 @pytest.mark.parametrize("field", ["rounds_per_s", "tries"])

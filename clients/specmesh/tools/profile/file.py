@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -83,11 +84,37 @@ class Profile:
         if version != VERSION:
             raise InvalidField("version", f"{version!r} is not known, only {VERSION}")
         try:
-            return TypeAdapter(cls).validate_python(read)
+            profile = TypeAdapter(cls).validate_python(read)
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"])) or "file"
-            raise InvalidField(field, first["msg"]) from None
+            raise _wrong(error) from None
+        if "target" not in profile.models:
+            raise InvalidField("models.target", "is missing")
+        for field, number in _numbers(asdict(profile)):
+            if not 0 <= number < math.inf:
+                raise InvalidField(field, "must be finite and not negative")
+        if not any(profile.costs.target.at_knots):
+            raise InvalidField("costs.target.at_knots", "must not all be 0")
+        return profile
+
+
+def _wrong(error: ValidationError) -> InvalidField:
+    """Return the first fault that pydantic or a dataclass has found."""
+    first = error.errors()[0]
+    field = ".".join(map(str, first["loc"]))
+    own = first.get("ctx", {}).get("error")
+    if isinstance(own, InvalidField):
+        return InvalidField(f"{field}.{own.field}", own.reason)
+    return InvalidField(field or "file", first["msg"])
+
+
+def _numbers(value: object, field: str = "") -> Iterator[tuple[str, float]]:
+    """Yield each number in ``value``, such as a mapping, with the name of its field."""
+    if isinstance(value, int | float):
+        yield field, value
+    elif isinstance(value, Mapping | list | tuple):
+        each = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for name, part in each:
+            yield from _numbers(part, f"{field}.{name}".lstrip("."))
 
 
 def read_profile(path: Path, hint: str) -> Profile:

@@ -135,7 +135,8 @@ class CallTimer:
                 rows.append([1.0, float(nodes), max(0.0, calls - 1.0)])
                 wanted.append(max(median(times), 1e-3))
         if not rows:
-            return Hop(median(each for times in self._hops.values() for each in times), 0.0, 0.0)
+            every = median(each for times in self._hops.values() for each in times)
+            return Hop(max(every, 0.0))
         return Hop(*coefficients(rows, wanted))
 
 
