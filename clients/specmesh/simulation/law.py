@@ -78,6 +78,8 @@ class Law:
         line_ms = self.at_knots[upper]
         if share != 1:
             line_ms = (1 - share) * self.at_knots[upper - 1] + share * line_ms
+        if share > 1:  # A line that falls does not go on to fall.
+            line_ms = max(line_ms, self.at_knots[upper])
         context = size.context / CONTEXT_UNIT
         context_ms = self.call_context_ms * size.calls + self.token_context_ms * size.tokens
         total_ms = line_ms + self.call_ms * (size.calls - 1) + context_ms * context

@@ -24,7 +24,7 @@ KNOTS: Final = (1, 2, 3, 4, 8, 16, 32, 64, 128)
 """Tokens at which the slope may change: kernels are chosen by powers of two, and for few tokens
 individually."""
 TELLING: Final = 3
-"""Minimum number of samples between two knots."""
+"""Minimum number of samples between two knots, and above the last but one."""
 FOLDS: Final = 5
 """Number of folds of cross-validation: each part of the settings is held out once."""
 Vector = NDArray[np.float64]
@@ -96,15 +96,17 @@ def coefficients(rows: Sequence[Sequence[float]], ms: Sequence[float]) -> list[f
 
 def _knots(samples: Sequence[Sample], wanted: Sequence[int]) -> tuple[float, ...]:
     """Return the fewest and the most tokens, and those ``wanted`` in between with enough samples
-    since the previous knot."""
+    since the previous knot and above. The most tokens are at least twice the last of these: the
+    line goes on with the slope after it, which noise would decide if it were short."""
     sizes = [{each.tokens for each in sample.forwards} for sample in samples]
     every = set[float]().union(*sizes)
-    knots = [min(every)]
+    knots, most = [min(every)], max(every)
     for knot in wanted:
-        telling = [own for own in sizes if any(knots[-1] < size <= knot for size in own)]
-        if len(telling) >= TELLING and knot < max(every):
+        below = sum(any(knots[-1] < size <= knot for size in own) for own in sizes)
+        above = sum(any(size > knot for size in own) for own in sizes)
+        if min(below, above) >= TELLING and 2 * knot <= most:
             knots.append(knot)
-    return tuple(map(float, dict.fromkeys((*knots, max(every)))))
+    return tuple(map(float, dict.fromkeys((*knots, most))))
 
 
 def _row(size: ForwardShape, knots: Sequence[float]) -> Vector:
