@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from specmesh.load.results.objectives import Objectives
 from specmesh.load.workload.lengths import ConstantLength as Length
-from specmesh.simulation.costs import MeshCosts
+from specmesh.simulation.costs import Hop, MeshCosts
 from specmesh.simulation.law import Law
 from specmesh.simulation.models import AcceptanceRates
 from specmesh.tools.plan.__main__ import app
@@ -107,6 +107,39 @@ def test_a_mesh_that_cannot_keep_up_is_seen_as_such():
     found = predict(SETTING, "autoregressive", ReplicaCounts(1, 0))
     assert found.verifier_utilisation > 1
     assert found.attained < 0.5
+
+
+def test_a_mesh_with_less_throughput_than_its_load_is_too_small_whatever_is_promised():
+    # A verifier makes at most 64 tokens in 680 ms, the load has 320 in a second.
+    costs = MeshCosts(Law.fixed(50, 10))
+    patient = replace(
+        *(SETTING,),
+        costs=costs,
+        rate=5.0,
+        batch=64,
+        output=Length(64),
+        objectives=Objectives(e2e_s=300),
+    )
+    found = predict(patient, "autoregressive", ReplicaCounts(1, 0))
+    assert found.attained > 0.9
+    assert not found.is_stable
+    assert predict(patient, "autoregressive", ReplicaCounts(6, 0)).is_stable
+
+
+def test_answers_are_measured_while_others_keep_coming():
+    costs = MeshCosts(Law.fixed(40, 2), verify_hop=Hop(1))
+    full = replace(
+        *(SETTING,),
+        costs=costs,
+        rate=10.0,
+        batch=64,
+        output=Length(128),
+        objectives=Objectives(ttft_s=0.5, tpot_s=0.09),
+    )
+    found = predict(full, "autoregressive", ReplicaCounts(2, 0))
+    # In a mesh that empties, tokens come sooner: 83 ms, and all within the objectives.
+    assert found.tpot_ms.p95 > 90
+    assert found.attained < 0.95
 
 
 def test_the_same_setting_gives_the_same_prediction():

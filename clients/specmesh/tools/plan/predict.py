@@ -24,7 +24,15 @@ MOST_BUSY = 0.95
 _WARM_UP_ANSWERS = 1.5
 """Warm-up, as a multiple of the duration of an answer, after which queues have formed."""
 _MEASURED_ANSWERS = 3.0
+_COOL_DOWN_ANSWERS = 2.0
+"""The same after the last answer that is measured, so that none is served in a mesh that
+empties."""
+_LONGER = (1, 2, 4)
+"""Multiples of all three, tried in turn while answers outlast those that come after them. In a mesh
+that is too small they always do."""
 _LEAST_MEASURED = 100
+_CLEARLY = 1.25
+"""How many times as long the latest answers must take to take clearly longer than the first."""
 _MEASURED_ALONE = 20
 _ALONE_RATE = 1e-6
 """Requests per second so few that no two overlap."""
@@ -72,7 +80,7 @@ class MeshPrediction:
     drafter_utilisation: float
     is_stable: bool
     """Whether no role is so busy that its queue hardly ever empties. Replicas whose answers share
-    forwards may well be busy all the time."""
+    forwards may well be busy all the time, but later answers must not take clearly longer."""
     verify_s: float
     """Verifiers' time per answer; ``draft_s`` is that of drafters."""
     draft_s: float
@@ -104,17 +112,23 @@ class MeshPrediction:
 def predict(setting: PlanSetting, strategy: str, counts: ReplicaCounts) -> MeshPrediction:
     """Simulate one cell. The same setting always gives the same prediction."""
     rate = setting.rate / setting.cells
-    under_way = rate * setting.answer_s
-    num_warm_up = math.ceil(_WARM_UP_ANSWERS * under_way)
-    num_measured = max(_LEAST_MEASURED, math.ceil(_MEASURED_ANSWERS * under_way))
-    return _simulate(setting, strategy, counts, rate, num_warm_up, num_measured)
+    for multiple in _LONGER:
+        answer_s = multiple * setting.answer_s
+        num_warm_up = math.ceil(_WARM_UP_ANSWERS * rate * answer_s)
+        end = num_warm_up + max(_LEAST_MEASURED, math.ceil(_MEASURED_ANSWERS * rate * answer_s))
+        later_s = _COOL_DOWN_ANSWERS * answer_s
+        number = end + math.ceil(rate * later_s)
+        measured = slice(num_warm_up, end)
+        found = _simulate(setting, strategy, counts, rate, number, measured, later_s)
+        if found.is_stable or found.attained < setting.attain:
+            break
+    return found
 
 
 def alone(setting: PlanSetting, strategy: str, counts: ReplicaCounts) -> MeshPrediction:
     """Simulate answers that each have a mesh to themselves."""
-    return _simulate(
-        replace(setting, rate=_ALONE_RATE), strategy, counts, _ALONE_RATE, 0, _MEASURED_ALONE
-    )
+    alone = replace(setting, rate=_ALONE_RATE)
+    return _simulate(alone, strategy, counts, _ALONE_RATE, _MEASURED_ALONE, slice(None), math.inf)
 
 
 def _simulate(
@@ -122,11 +136,13 @@ def _simulate(
     strategy: str,
     counts: ReplicaCounts,
     rate: float,
-    num_warm_up: int,
-    num_measured: int,
+    number: int,
+    measured: slice,
+    later_s: float,
 ) -> MeshPrediction:
+    """Simulate a ``number`` of answers, of which the latencies of those ``measured`` count. Others
+    come for about ``later_s`` after these."""
     rng = Random(setting.seed)  # noqa: S311 - a plan must repeat
-    number = num_warm_up + num_measured
     arrivals_s = poisson_s(number, rate, rng)
     goals = [_goal(setting, strategy, setting.output.draw(rng)) for _ in range(number)]
     model = setting.model(strategy, counts.verifiers, counts.drafters)
@@ -137,7 +153,25 @@ def _simulate(
         setting.rates.models(setting.seed),
         prompts=[(each,) for each in range(number)],
     )
-    return _prediction(setting, strategy, mesh, answers, answers[num_warm_up:], rate)
+    found = _prediction(setting, strategy, mesh, answers, answers[measured], rate)
+    if model.batch == 1:
+        return found
+    is_stable = found.e2e_ms.mean <= 1e3 * later_s and not slows(answers[measured])
+    return replace(found, is_stable=is_stable)
+
+
+def slows(measured: Sequence[Answered]) -> bool:
+    """Return whether the last third of ``measured`` took clearly longer for each token than the
+    first third, as when answers come faster than they end.
+
+    Their times tell it sooner than their number under way, which varies with the arrivals.
+    """
+    third = len(measured) // 3
+    first, last = (
+        sum(each.duration_s for each in part) / sum(len(each.token_ids) for each in part)
+        for part in (measured[:third], measured[-third:])
+    )
+    return last > _CLEARLY * first
 
 
 def _prediction(
@@ -170,7 +204,7 @@ def _prediction(
         attained=sum(_meets(each, setting.objectives) for each in measured) / len(measured),
         verifier_utilisation=_utilisation(busy[0], model.batch),
         drafter_utilisation=_utilisation(busy[1], model.batch),
-        is_stable=model.batch > 1 or max(busy) <= MOST_BUSY,
+        is_stable=max(busy) <= MOST_BUSY,
         verify_s=verify_s,
         draft_s=draft_s,
         verifications_per_s=round(verifications, 1),
