@@ -12,7 +12,7 @@ from specmesh.simulation.costs import Hop, MeshCosts
 from specmesh.simulation.law import Law
 from specmesh.simulation.models import AcceptanceRates
 from specmesh.tools.plan.__main__ import app
-from specmesh.tools.plan.predict import ReplicaCounts, Times, predict
+from specmesh.tools.plan.predict import ReplicaCounts, Times, num_alone, predict
 from specmesh.tools.plan.report import processes, recommended, table
 from specmesh.tools.plan.search import SmallestMesh, plan
 from specmesh.tools.plan.setting import PlanSetting, default_objectives
@@ -86,6 +86,12 @@ def test_a_promise_that_an_answer_alone_breaks_is_kept_by_no_mesh():
     assert found.best is None
     assert found.alone.attained == 0
     assert recommended([found], drafter_cost=0.1) is None
+
+
+def test_one_unlucky_answer_alone_decides_nothing():
+    for attain in (0.5, 0.9, 0.95):
+        assert round(num_alone(attain) * (1 - attain)) >= 10
+    assert num_alone(1.0) == 200
 
 
 def test_a_great_load_is_planned_in_cells():

@@ -33,7 +33,9 @@ that is too small they always do."""
 _LEAST_MEASURED = 100
 _CLEARLY = 1.25
 """How many times as long the latest answers must take to take clearly longer than the first."""
-_MEASURED_ALONE = 20
+_LEAST_ALONE, _MOST_ALONE = 20, 200
+_ALONE_TOO_LATE = 10
+"""How many answers alone may miss the objectives, so that one unlucky answer decides nothing."""
 _ALONE_RATE = 1e-6
 """Requests per second so few that no two overlap."""
 
@@ -125,10 +127,18 @@ def predict(setting: PlanSetting, strategy: str, counts: ReplicaCounts) -> MeshP
     return found
 
 
+def num_alone(attain: float) -> int:
+    """Return the number of answers alone by which to tell whether a share of ``attain`` is met."""
+    too_late = max(1 - attain, _ALONE_TOO_LATE / _MOST_ALONE)
+    return max(_LEAST_ALONE, round(_ALONE_TOO_LATE / too_late))
+
+
 def alone(setting: PlanSetting, strategy: str, counts: ReplicaCounts) -> MeshPrediction:
     """Simulate answers that each have a mesh to themselves."""
     alone = replace(setting, rate=_ALONE_RATE)
-    return _simulate(alone, strategy, counts, _ALONE_RATE, _MEASURED_ALONE, slice(None), math.inf)
+    return _simulate(
+        alone, strategy, counts, _ALONE_RATE, num_alone(setting.attain), slice(None), math.inf
+    )
 
 
 def _simulate(
