@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -6,10 +7,13 @@ from tests.simulation.meshes import law, mesh_of
 from specmesh.decoding.simulated.hashed import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.commands import Draft
+from specmesh.simulation.calls import SimulatedCalls
 from specmesh.simulation.clock import Clock
+from specmesh.simulation.costs import Hop, MeshCosts
 from specmesh.simulation.law import ForwardShape, Law
-from specmesh.simulation.mesh import Faults, SimulatedMesh
-from specmesh.simulation.models import CertainModels
+from specmesh.simulation.mesh import Faults, MeshModel, SimulatedMesh
+from specmesh.simulation.models import AcceptanceRates, CertainModels
 from specmesh.simulation.run import simulate
 from specmesh.simulation.servers import SharedForward, SimulatedJob, SimulatedServer, Step
 
@@ -207,3 +211,27 @@ def test_a_job_knows_how_long_it_waited_and_which_forward_it_shared():
     assert (first.queue_s, first.forward) == (0.0, SharedForward(1.0, 1, 1))
     assert (wide.queue_s, wide.forward) == (0.5, SharedForward(2.5, 2, 4))
     assert (narrow.queue_s, narrow.forward) == (0.5, SharedForward(2.5, 2, 4))
+
+
+def test_a_cancellation_that_overtakes_its_call_cancels_it():
+    clock = Clock()
+    mesh = SimulatedMesh(clock, mesh_of(1.0, (1.0,)), seed=0)
+    log = Log(clock)
+    early, late = log.job("early"), log.job("late")
+    for job in (early, late):
+        mesh.cancel(job)
+    mesh.verify(early)
+    mesh.draft(0, late)
+    run_out(clock)
+    assert log.forwards == []
+
+
+def test_a_cancelled_draft_whose_hop_is_long_takes_nothing():
+    clock = Clock()
+    costs = replace(MeshCosts.fixed(20, 5), verify_hop=Hop(1), draft_hop=Hop(10))
+    mesh, models = SimulatedMesh(clock, MeshModel(costs), 0), AcceptanceRates().models(0)
+    calls = SimulatedCalls(0, models, mesh, pytest.fail, pytest.fail)
+    calls.draft(Draft(1, (), 8), models.begin((0,)))
+    calls.cancel(1)
+    run_out(clock)
+    assert mesh.drafters[0].busy_s == 0

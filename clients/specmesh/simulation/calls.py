@@ -80,7 +80,7 @@ class SimulatedCalls:
             begin()
             self._mesh.verify(job)
 
-        job = SimulatedJob(self._number, iter(()), lost=retry)
+        job = SimulatedJob(self._number, iter(()), lost=retry, hop_s=hop_s)
         begin()
         self._jobs[command.task] = job
         self._after(hop_s, lambda: self._mesh.verify(job))
@@ -167,7 +167,7 @@ class SimulatedCalls:
         def lost() -> None:
             self._answer(Failed(command.task), hop_s, last=True)
 
-        job = SimulatedJob(self._number, iter(()), lost)
+        job = SimulatedJob(self._number, iter(()), lost, hop_s=hop_s)
         job.work = self._drafting(job, command, levels, hop_s)
         self._jobs[command.task] = job
         self._after(hop_s, lambda: self._mesh.draft(command.drafter, job))
@@ -207,8 +207,7 @@ class SimulatedCalls:
     def cancel(self, task: TaskId) -> None:
         """Cancel a task, unless it has ended."""
         if job := self._jobs.pop(task, None):
-            hop_s = self._mesh.model.costs.verify_hop.ms(0) / 2e3
-            self._after(hop_s, lambda: self._mesh.cancel(job))
+            self._after(job.hop_s, lambda: self._mesh.cancel(job))
 
     def end(self) -> None:
         """Cancel every task."""

@@ -115,6 +115,8 @@ class SimulatedMesh:
 
     def verify(self, job: SimulatedJob) -> None:
         """Send a job to the least busy live replica; if there is none, the job waits for one."""
+        if job.is_cancelled:
+            return
         live = [server for server in self.verifiers if server.alive]
         if live:
             min(live, key=lambda server: server.num_jobs).submit(job)
@@ -123,12 +125,15 @@ class SimulatedMesh:
 
     def draft(self, drafter: int, job: SimulatedJob) -> None:
         """Send a job to the least busy replica of a drafter."""
+        if job.is_cancelled:
+            return
         first = drafter * self.model.drafter_replicas
         replicas = self.drafters[first : first + self.model.drafter_replicas]
         min(replicas, key=lambda server: server.num_jobs).submit(job)
 
     def cancel(self, job: SimulatedJob) -> None:
-        """Drop a job, wherever it is."""
+        """Drop a job, wherever it is, even if it arrives later."""
+        job.is_cancelled = True
         if job in self._stranded:
             self._stranded.remove(job)
         if job.server is not None:

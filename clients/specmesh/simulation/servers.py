@@ -42,6 +42,10 @@ class SimulatedJob:
     work: Iterator[Step]
     lost: Callable[[], None]
     """Called if the server dies before the job is done."""
+    hop_s: float = 0.0
+    """Time of the way to the server, for its call and its cancellation."""
+    is_cancelled: bool = False
+    """Whether its cancellation has arrived, perhaps before the job itself."""
     step: Step | None = None
     """The step to do or being done; None before it is sent, and when it is done."""
     server: SimulatedServer | None = None
