@@ -56,6 +56,13 @@ def test_a_clock_that_is_off_is_set_to_the_middle_of_what_fits_all_calls():
     assert by_id["verify2"].start_ns <= by_id["verify2s"].start_ns
 
 
+def test_the_uncertainty_is_unknown_where_only_one_side_is_bounded():
+    cut = cancelled_call("verify", VERIFIER, (10, 60), (14, 59))
+    spans = [*SPANS[:3], *cut]
+    _, found = corrected(shifted(spans, VERIFIER, -30))
+    assert [each.uncertainty_ms for each in found] == [None]
+
+
 def test_an_offset_adds_up_along_the_calls():
     ahead = SPANS
     for node in (ORCHESTRATOR, VERIFIER, DRAFTER):

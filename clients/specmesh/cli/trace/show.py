@@ -136,7 +136,9 @@ def heading(trace: Trace) -> Iterator[Text]:
         yield Text(f"incomplete: {line}", _MISSING)
     for each in trace.corrections:
         doubt = ", calls contradict each other" if each.contradictory else ""
-        offset = f"{each.offset_ms:+.1f} ms ± {each.uncertainty_ms:.1f}{doubt}"
+        known = each.uncertainty_ms is not None
+        error = f" ± {each.uncertainty_ms:.1f}" if known else " or more"
+        offset = f"{each.offset_ms:+.1f} ms{error}{doubt}"
         yield Text(f"clock of {each.node.label} corrected by {offset}", "cyan")
 
 

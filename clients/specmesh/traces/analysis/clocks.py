@@ -8,6 +8,7 @@ middle of the bounds is used, and half their distance is the uncertainty.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,8 +24,9 @@ class ClockCorrection:
 
     node: Node
     offset_ms: float
-    uncertainty_ms: float
-    """Largest distance to the true offset in either direction. If the calls contradict each other,
+    uncertainty_ms: float | None
+    """Largest distance to the true offset in either direction; None if the calls bound it on one
+    side only. If the calls contradict each other,
     as when a clock was set meanwhile, it is the size of the contradiction."""
     contradictory: bool
 
@@ -80,10 +82,12 @@ def _corrections(
             if callee in known:
                 continue
             own_ns = bound.offset_ns
+            own_ms = bound.uncertainty_ms if own_ns else 0.0
+            open_ended = caller.uncertainty_ms is None or math.isinf(own_ms)
             found = ClockCorrection(
                 node=callee,
                 offset_ms=caller.offset_ms + own_ns / 1e6,
-                uncertainty_ms=caller.uncertainty_ms + (bound.uncertainty_ms if own_ns else 0.0),
+                uncertainty_ms=None if open_ended else (caller.uncertainty_ms or 0.0) + own_ms,
                 contradictory=caller.contradictory or bound.low > bound.high,
             )
             known[callee] = found

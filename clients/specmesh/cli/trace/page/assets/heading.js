@@ -66,5 +66,6 @@ function notices({ failure, incomplete, clocks }) {
 export function correction({ offset_ms, uncertainty_ms, contradictory }) {
   const sign = offset_ms < 0 ? "−" : "+";
   const doubt = contradictory ? ", calls contradict each other" : "";
-  return `${sign}${duration(Math.abs(offset_ms))} ± ${duration(uncertainty_ms)}${doubt}`;
+  const error = uncertainty_ms === null ? " or more" : ` ± ${duration(uncertainty_ms)}`;
+  return `${sign}${duration(Math.abs(offset_ms))}${error}${doubt}`;
 }
