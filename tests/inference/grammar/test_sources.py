@@ -42,6 +42,55 @@ def test_a_source_means_what_its_language_says(kind, source, texts, others):
     assert [text for text in others if fits(grammar, text)] == []
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"exclusiveMinimum": 0, "maximum": 0.5},
+        {"exclusiveMinimum": 1, "exclusiveMaximum": 1.5},
+        {"minimum": -0.05, "exclusiveMaximum": 0},
+        {"minimum": 0, "exclusiveMinimum": True, "maximum": 0.5},
+        {"properties": {"a": {"exclusiveMinimum": 0, "maximum": 0.5}}},
+        {"allOf": [{"exclusiveMinimum": 0}, {"maximum": 0.5}]},
+        {"$ref": "#/$defs/a", "maximum": 0.5, "$defs": {"a": {"exclusiveMinimum": 0}}},
+        {"anyOf": [{"maximum": 0.5}], "exclusiveMinimum": 0},
+    ],
+)
+def test_a_whole_number_is_excluded_or_the_schema_is_refused(schema):
+    schema = json.dumps({"type": "number", **schema})
+    for grammar in (Grammar(SCHEMA, schema), Grammar(EBNF, f"start: %json {schema}")):
+        with pytest.raises(InvalidField, match="at least 1 from the other bound"):
+            fits(grammar, "0")
+
+
+@pytest.mark.parametrize("bound", [2**53 + 1, -(2**53) - 2, 1e20, 2**63 - 1])
+@pytest.mark.parametrize("name", ["minimum", "exclusiveMaximum"])
+def test_bounds_that_would_be_rounded_are_refused_by_name(name, bound):
+    schema = json.dumps({"items": {"type": "integer", name: bound}})
+    with pytest.raises(InvalidField, match=f"{name} must lie within"):
+        fits(Grammar(SCHEMA, schema), "[]")
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "other"),
+    [
+        ({"exclusiveMinimum": 0, "maximum": 1}, "0.5", "0"),
+        ({"exclusiveMinimum": 0.1, "maximum": 0.5}, "0.2", "0.1"),
+        ({"minimum": 0, "maximum": 0.5}, "0", "1"),
+        ({"exclusiveMaximum": 2**53}, str(2**53 - 1), str(2**53)),
+        ({"type": "integer", "maximum": 2**63 - 1}, str(2**63 - 1), str(2**63)),
+        (
+            {"properties": {"a": {"exclusiveMinimum": 0}, "b": {"maximum": 0.5}}, "type": "object"},
+            '{"a": 1}',
+            '{"b": 1}',
+        ),
+    ],
+)
+def test_other_bounds_are_kept(schema, text, other):
+    grammar = Grammar(SCHEMA, json.dumps({"type": "number", **schema}))
+    assert fits(grammar, text)
+    assert not fits(grammar, other)
+
+
 @pytest.mark.parametrize("text", ['"', "\\", "é", "😀", "a\nb", "a/b", "%json", "<[5]>", "'"])
 def test_a_choice_takes_every_character_as_it_is(text):
     assert fits(Grammar.of_choices(["x", text]), text)

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.grammar import Grammar, GrammarKind, json_rule
+from specmesh.inference.grammar.bounds import check_bounds
 
 _EXACT = '\n%llguidance {"no_forcing": true}\n'
 """Allows every token with which a text of the grammar can go on. By default the engine allows only
@@ -33,6 +34,7 @@ def lark_of(grammar: Grammar) -> str:
     that can't be read."""
     try:
         _check_multiples(grammar)
+        check_bounds(grammar)
         return _rules(grammar) + _EXACT
     except RecursionError:
         raise InvalidField(grammar.kind, "is nested too deep") from None
