@@ -19,6 +19,16 @@ SCHEMA, OBJECT, REGEX, EBNF = (
 )
 
 
+ARITHMETIC = r"""
+root  ::= (expr "=" ws term "\n")+
+expr  ::= term ([-+*/] term)*
+term  ::= ident | num | "(" ws expr ")" ws
+ident ::= [a-z] [a-z0-9_]* ws
+num   ::= [0-9]+ ws
+ws    ::= [ \t\n]*
+"""
+
+
 @pytest.mark.parametrize(
     ("kind", "source", "texts", "others"),
     [
@@ -34,6 +44,10 @@ SCHEMA, OBJECT, REGEX, EBNF = (
         (SCHEMA, '{"x-guidance": {"whitespace_pattern": "_*"}}', ['{"a": 1}'], ['{"a":__1}']),
         (EBNF, 'start: "a" b*\nb: "b" | "(" b ")"', ["a", "ab(b)"], ["a(", "b"]),
         (EBNF, 'root ::= "a" b*\nb ::= "b" | "(" b ")"', ["a", "ab(b)"], ["a(", "b"]),
+        (EBNF, ARITHMETIC, ["a=b\n", "(a+b)*3 =7\nx=y \n"], ["a=b", "a=\n"]),
+        (EBNF, 'root ::= x "a"\nx ::= [a-z]*', ["a", "bca", "aaa"], ["", "ab"]),
+        (EBNF, 'root ::= x fooBar\nx ::= "x"\nfooBar ::= "y" root?', ["xy", "xyxy"], ["x"]),
+        (EBNF, 'root ::= aB x\naB ::= "a"\na-b ::= "b" root\nx ::= "c"', ["ac"], ["bc"]),
     ],
 )
 def test_a_source_means_what_its_language_says(kind, source, texts, others):

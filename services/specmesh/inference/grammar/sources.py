@@ -10,6 +10,7 @@ from decimal import Decimal
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.grammar import Grammar, GrammarKind, json_rule
 from specmesh.inference.grammar.bounds import check_bounds
+from specmesh.inference.grammar.gbnf import lark_of_gbnf
 
 _EXACT = '\n%llguidance {"no_forcing": true}\n'
 """Allows every token with which a text of the grammar can go on. By default the engine allows only
@@ -75,7 +76,7 @@ def _check_multiples(grammar: Grammar) -> None:
 
 def _rules(grammar: Grammar) -> str:
     from llguidance import regex_to_lark
-    from llguidance.gbnf_to_lark import any_to_lark
+    from llguidance.gbnf_to_lark import is_lark_syntax
 
     match grammar.kind:
         case GrammarKind.JSON_OBJECT:
@@ -91,4 +92,4 @@ def _rules(grammar: Grammar) -> str:
             return f"start: /{regex_to_lark(grammar.text, 'dw')}/"
         case GrammarKind.CHOICE:
             return f"start: {' | '.join(json.dumps(text) for text in grammar.choices)}"
-    return any_to_lark(grammar.text)
+    return grammar.text if is_lark_syntax(grammar.text) else lark_of_gbnf(grammar.text)
