@@ -45,6 +45,8 @@ ws    ::= [ \t\n]*
         (EBNF, 'start: "a" b*\nb: "b" | "(" b ")"', ["a", "ab(b)"], ["a(", "b"]),
         (EBNF, 'root ::= "a" b*\nb ::= "b" | "(" b ")"', ["a", "ab(b)"], ["a(", "b"]),
         (EBNF, ARITHMETIC, ["a=b\n", "(a+b)*3 =7\nx=y \n"], ["a=b", "a=\n"]),
+        (EBNF, r'root ::= "\u00e9" [\u0041-\u00FF]+ [\U0001F600]', ["éAé😀"], ["éa", "é1😀"]),
+        (EBNF, r'root ::= [\u005d\u0022] "\u0022\u005c" "\\u0041"', ['""\\\\u0041'], ["]A"]),
         (EBNF, 'root ::= x "a"\nx ::= [a-z]*', ["a", "bca", "aaa"], ["", "ab"]),
         (EBNF, 'root ::= x fooBar\nx ::= "x"\nfooBar ::= "y" root?', ["xy", "xyxy"], ["x"]),
         (EBNF, 'root ::= aB x\naB ::= "a"\na-b ::= "b" root\nx ::= "c"', ["ac"], ["bc"]),
@@ -134,6 +136,7 @@ def test_a_choice_takes_every_character_as_it_is(text):
         (EBNF, 'start: "a" (', "line 1, column 13"),
         (EBNF, "start: start", "allows no text at all"),
         (EBNF, 'root ::= "a" b', "Rule 'b' not found"),
+        (EBNF, r'root ::= "\ud800"', "surrogates not allowed"),
         (EBNF, "root ::= " + "(" * 5_000, "nested too deep"),
         (EBNF, "a wish", "Expected ::="),
     ],
@@ -148,6 +151,15 @@ def test_what_can_not_be_compiled_is_refused_in_the_compilers_words(kind, source
     assert "\n" not in told
     assert "no_forcing" not in told
     assert "sampling" not in error.value.reason
+
+
+def test_places_of_gbnf_are_those_of_the_source_or_left_out():
+    """Lines of what it is converted to would lead astray."""
+    with pytest.raises(InvalidField) as error:
+        fits(Grammar(EBNF, 'root ::= "a" b\n\nb ::= [z-a]'), "a")
+    assert error.value.reason == "invalid character class range, the start must be <= the end"
+    with pytest.raises(InvalidField, match="line 3"):
+        fits(Grammar(EBNF, 'root ::= "a" b\n\nb ::= ('), "a")
 
 
 def deep_sources():

@@ -45,17 +45,24 @@ def lark_of(grammar: Grammar) -> str:
         raise InvalidField(grammar.kind, str(error)) from error
 
 
-def reason_of(error: str, kind: GrammarKind) -> str:
+def reason_of(error: str, grammar: Grammar) -> str:
     """Return what the compiler's ``error`` says, in one line: without its picture of the source,
-    and with the place only in a source of ``kind`` EBNF, since the lines of others are ours."""
+    and with the place only in a source that is Lark's already, since the lines of others are ours.
+    """
     place = _PLACE.match(error)
     text = error if place is None else error[place.end() :]
     text = _AROUND.sub("", text.partition("\n")[0])
     if pictured := _PICTURED.search(error):  # by the parser of regular expressions
         text = pictured[1]
-    if place is None or kind is not GrammarKind.EBNF:
+    if place is None or not _is_lark(grammar):
         return text
     return f"line {place[1]}, column {place[2]}: {text}"
+
+
+def _is_lark(grammar: Grammar) -> bool:
+    from llguidance.gbnf_to_lark import is_lark_syntax
+
+    return grammar.kind is GrammarKind.EBNF and is_lark_syntax(grammar.text)
 
 
 def _check_multiples(grammar: Grammar) -> None:
@@ -76,7 +83,6 @@ def _check_multiples(grammar: Grammar) -> None:
 
 def _rules(grammar: Grammar) -> str:
     from llguidance import regex_to_lark
-    from llguidance.gbnf_to_lark import is_lark_syntax
 
     match grammar.kind:
         case GrammarKind.JSON_OBJECT:
@@ -92,4 +98,4 @@ def _rules(grammar: Grammar) -> str:
             return f"start: /{regex_to_lark(grammar.text, 'dw')}/"
         case GrammarKind.CHOICE:
             return f"start: {' | '.join(json.dumps(text) for text in grammar.choices)}"
-    return grammar.text if is_lark_syntax(grammar.text) else lark_of_gbnf(grammar.text)
+    return grammar.text if _is_lark(grammar) else lark_of_gbnf(grammar.text)

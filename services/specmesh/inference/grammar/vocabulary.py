@@ -101,7 +101,7 @@ class Vocabulary:
         matcher = LLMatcher(self._tokenizer, source, log_level=0, limits=limits)
         compiled = CompiledGrammar(grammar, matcher, self._end)
         if matcher.is_error():
-            raise InvalidField(compiled.field, reason_of(matcher.get_error(), grammar.kind))
+            raise InvalidField(compiled.field, reason_of(matcher.get_error(), grammar))
         beginning = compiled.matcher()
         beginning.compute_bitmask()
         if is_dead_end(beginning):
