@@ -22,8 +22,8 @@ from specmesh.bench.crowd.speeds import CHOICES, CellSpeeds, gathered, tasks, to
 from specmesh.bench.crowd.summary import compared, ratios, regret
 from specmesh.bench.crowd.targets import TARGETS
 from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.output_files import check_writable
 from specmesh.cli.runner import run
-from specmesh.load.commands.session import check_writable
 from specmesh.serving.process.typer_app import App
 from specmesh.tools.kit.options import Json
 from specmesh.tools.kit.progress import tracked
