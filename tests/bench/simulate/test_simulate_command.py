@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.tools.simulate.__main__ import app
+from specmesh.tools.simulate.papers.branch_figures import SimulatedRounds
 from specmesh.tools.simulate.papers.table2 import ROWS, table2_seconds
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -203,6 +204,10 @@ def test_it_is_a_command_of_specmesh_and_spreads_over_processes():
     assert len(json.loads(done.stdout)["cells"]) == 6
 
 
+def test_phi_takes_no_longer_for_more_rounds():
+    assert found("phi", f"{10**15},{10**15}")["alpha"] == 0.5
+
+
 def test_phi_is_fitted_to_observed_counts_and_shown_beside_them():
     result = found("phi", "60,20,12,8,55")
     assert result["goodness"] > result["iid_goodness"]
@@ -217,3 +222,7 @@ def test_counts_that_cannot_be_fitted_are_refused(counts):
     done = simulate("phi", counts)
     assert done.exit_code == 2
     assert "COUNTS" in done.output
+
+
+def test_the_hit_rate_of_no_rounds_is_0():
+    assert SimulatedRounds().hit_rate == 0

@@ -67,8 +67,13 @@ def estimate_alpha(accepted_counts: Sequence[int], gamma: int) -> float:
     """
     if not all(0 <= accepted <= gamma for accepted in accepted_counts):
         raise ValueError(f"accepted counts must be in [0, {gamma}]")
-    accepted = sum(accepted_counts)
-    rejected = sum(1 for count in accepted_counts if count < gamma)
+    return alpha_of_rounds([accepted_counts.count(each) for each in range(gamma + 1)])
+
+
+def alpha_of_rounds(rounds: Sequence[int]) -> float:
+    """Return the same, given the number of rounds that accepted 0, 1, ... and all draft tokens."""
+    accepted = sum(number * count for number, count in enumerate(rounds))
+    rejected = sum(rounds[:-1])
     if not accepted + rejected:
         raise ValueError("no draft token was tried")
     return accepted / (accepted + rejected)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from specmesh.decoding.predict.closed_forms import estimate_alpha
+from specmesh.decoding.predict.closed_forms import alpha_of_rounds
 from specmesh.decoding.predict.phi import Phi
 from specmesh.tools.kit.options import Json
 from specmesh.tools.kit.progress import tracked
@@ -74,9 +74,7 @@ def phi(
     """Fit branch prediction's φ (Eq. 12) to observed runs ('specmesh bench strategies')."""
     observed = accepted_counts(counts)
     fitted = Phi.fit(observed)
-    alpha = estimate_alpha(
-        [k for k, count in enumerate(observed) for _ in range(count)], len(observed) - 1
-    )
+    alpha = alpha_of_rounds(observed)
     found = {
         "counts": observed,
         **asdict(fitted),

@@ -167,8 +167,8 @@ class SimulatedRounds:
 
     @property
     def hit_rate(self) -> float:
-        """Return the share of rounds that began with a right prediction."""
-        return 1 - self._from_scratch / self._rounds
+        """Return the share of rounds that began with a right prediction; 0 without rounds."""
+        return 1 - self._from_scratch / self._rounds if self._rounds else 0.0
 
 
 def throughput_on_clock(
