@@ -9,6 +9,7 @@ import pytest
 import torch
 from rich.console import Console
 from tests.inference.conftest import save, tiny_configs
+from transformers import AutoTokenizer, LlavaConfig, LlavaForConditionalGeneration
 
 from specmesh.decoding.sampling import Sampling, choose
 from specmesh.inference.models.heads.along_text import drafts_along
@@ -118,6 +119,32 @@ def test_heads_are_trained_for_any_target_and_load(plan, targets, kind, architec
     config = json.loads((plan.output / "config.json").read_text())
     assert set(config["target_digests"]) == {"float32", "bfloat16", "float16"}
     assert str(plan.target) not in json.dumps(config)
+
+
+@pytest.fixture
+def of_images(targets, tmp_path):
+    """A target of texts and images, whose text model has a configuration of its own."""
+    vision = {
+        **{"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1},
+        **{"num_attention_heads": 1, "image_size": 8, "patch_size": 8},
+    }
+    config = LlavaConfig(
+        text_config=tiny_configs()["llama"],
+        vision_config={**vision, "model_type": "siglip_vision_model"},
+        image_token_index=59,
+    )
+    folder = tmp_path / "llava"
+    LlavaForConditionalGeneration(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(targets["llama"]).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "recurrent"])
+def test_heads_are_trained_for_a_target_of_texts_and_images(plan, of_images, kind):
+    run(replace(plan, kind=kind, target=str(of_images)), SILENT)
+    target = _target(of_images)
+    digest = target.describe("float32", None, None).weights_digest
+    load_heads(plan.output, target.model, digest)
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "recurrent"])

@@ -95,11 +95,11 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
     Raises ``ModelNotLoadable`` and ``CorpusUnfit``.
     """
     target, digests = _read_target(plan.target)
-    plan = plan.within(target.config.max_position_embeddings)
+    plan = plan.within(target.text_config.max_position_embeddings)
     # Named after the weights, so that a target that is trained further gets new texts.
     work = plan.work / f"{Path(plan.target).name}-{digests['float32'][:12]}-{plan.seed}"
     texts, written = _texts(plan, target, work, console)
-    guessed = _most_frequent(written, plan.num_guessed, target.config.vocab_size)
+    guessed = _most_frequent(written, plan.num_guessed, target.text_config.vocab_size)
     torch.manual_seed(plan.seed)
     trainee = _trainee(plan, target.model, digests, guessed)
     checkpoints = work / f"{trainee.name}-{plan.num_guessed}-{plan.max_depth}"
