@@ -175,6 +175,24 @@ def test_stopped_run_goes_on_and_ends_with_the_same_weights(plan, tmp_path, monk
     assert (stopped.output / "model.safetensors").read_bytes() == whole
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"generations": GenerationPlan(3, rows=3, row_tokens=24, prompt_tokens=8)},
+        {"batch_sequences": 1},
+    ],
+    ids=["shards", "sequences"],
+)
+def test_a_run_with_other_options_has_checkpoints_of_its_own(plan, tmp_path, change):
+    run(plan, SILENT)
+    other = replace(plan, **change)
+    run(other, SILENT)
+    fresh = replace(other, work=tmp_path / "fresh", output=tmp_path / "expected")
+    run(fresh, SILENT)
+    found, expected = (each.output / "model.safetensors" for each in (other, fresh))
+    assert found.read_bytes() == expected.read_bytes()
+
+
 def test_corpus_other_than_the_work_folders_is_refused(plan, sources):
     run(plan, SILENT)
     (sources / "another.txt").write_text("ab cd")

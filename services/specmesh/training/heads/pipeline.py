@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -102,7 +103,7 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
     guessed = _most_frequent(written, plan.num_guessed, target.text_config.vocab_size)
     torch.manual_seed(plan.seed)
     trainee = _trainee(plan, target.model, digests, guessed)
-    checkpoints = work / f"{trainee.name}-{plan.num_guessed}-{plan.max_depth}"
+    checkpoints = work / f"{trainee.name}-{_digest(plan, guessed)}"
     both = _mixture(texts.training, written)
     done = 0
     lessons = EAGLE3_LESSONS if plan.kind == "eagle3" else LESSONS
@@ -209,6 +210,14 @@ def _most_frequent(written: Tokens, count: int, vocab_size: int) -> Tensor | Non
         return None
     counts = np.bincount(written, minlength=vocab_size)
     return torch.from_numpy(np.sort(np.argsort(-counts, kind="stable")[:count]))
+
+
+def _digest(plan: HeadsPlan, guessed: Tensor | None) -> str:
+    """Return what tells checkpoints apart: the tokens that are guessed, in whose order the output
+    layer has its rows, and what is trained on in which batches."""
+    shape = (plan.max_depth, plan.generations.shards, plan.batch_sequences, plan.sequence_tokens)
+    ids = None if guessed is None else guessed.tolist()
+    return hashlib.sha256(repr((shape, ids)).encode()).hexdigest()[:12]
 
 
 def _mixture(training: Tokens, written: Tokens) -> Tokens:
