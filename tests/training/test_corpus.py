@@ -37,6 +37,13 @@ def test_third_party_packages_and_undecodable_files_are_left_out(tmp_path):
     assert [file.path for file in read_sources(tmp_path)] == ["a.py"]
 
 
+def test_a_corpus_may_lie_within_a_third_party_package(tmp_path):
+    folder = tmp_path / "site-packages" / "package"
+    folder.mkdir(parents=True)
+    (folder / "a.py").write_text("x = 1\n")
+    assert [file.path for file in read_sources(folder)] == ["a.py"]
+
+
 def test_no_four_lines_of_a_held_out_file_are_common_in_training():
     corpus = split(read_sources(standard_library()))
     assert len(corpus.held_out) > 20

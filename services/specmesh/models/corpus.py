@@ -49,7 +49,7 @@ def read_sources(root: Path, pattern: str = "*.py") -> Iterator[SourceFile]:
     """Yield every UTF-8 file below ``root`` whose name matches ``pattern``, in name order,
     third-party packages left out."""
     for path in sorted(root.rglob(pattern)):
-        if not {"site-packages", "__pycache__"} & set(path.parts):
+        if not {"site-packages", "__pycache__"} & set(path.relative_to(root).parts):
             try:
                 text = path.read_text(encoding="utf-8")
             except UnicodeDecodeError:  # fixtures of the codec tests
