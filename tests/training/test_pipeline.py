@@ -1,5 +1,6 @@
 import io
 import json
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -67,6 +68,28 @@ def test_pair_is_trained_and_measured_and_a_second_run_trains_nothing(plan, monk
     run(plan, Console(file=log))
     assert "loss" not in log.getvalue()
     assert _weights(plan) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"drafter_steps": 15},
+        {"target_steps": 1, "drafter_steps": 5},
+        {"samples": SamplePlan(2, rows=2, row_tokens=80, prompt_tokens=(8, 16))},
+        {"seed": 1, "samples": SamplePlan(1, rows=2, row_tokens=80, prompt_tokens=(8, 16), seed=1)},
+    ],
+    ids=["more steps", "fewer steps", "shards", "seed"],
+)
+def test_a_run_with_other_options_has_checkpoints_of_its_own(plan, tmp_path, monkeypatch, change):
+    monkeypatch.setattr(pipeline, "_measure", lambda *scored: None)
+    monkeypatch.setattr(pipeline, "card", lambda *told: "")
+    silent = Console(file=io.StringIO())
+    run(plan, silent)
+    other = replace(plan, **change)
+    run(other, silent)
+    fresh = replace(other, work=tmp_path / "fresh", output=tmp_path / "expected")
+    run(fresh, silent)
+    assert _weights(other) == _weights(fresh)
 
 
 def _check_exported_folder(folder):

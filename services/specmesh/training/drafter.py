@@ -23,7 +23,8 @@ from specmesh.training.tokenizer import Tokens
 class Curriculum:
     """The length of the drafter's training, and the folders of its checkpoints and samples.
 
-    Files that depend on the target go to folder ``distilled``, the others to ``work``.
+    Files that depend on the target go to folder ``distilled``, the others to ``work``. They are
+    named after the options on which they depend.
     """
 
     steps: int
@@ -59,10 +60,11 @@ def train_drafter(
     drafter = build("drafter", seed)
     schedule = Schedule(round(curriculum.steps * LANGUAGE_SHARE), seed=seed)
     loss = partial(language_loss, drafter)
-    steps = optimise(drafter, loss, training, schedule, curriculum.work / "drafter.pt")
+    run = f"{seed}-{curriculum.steps}"
+    steps = optimise(drafter, loss, training, schedule, curriculum.work / f"drafter-{run}.pt")
     watch(console, Stage("drafter: text", schedule.steps, schedule.step_tokens), steps)
 
-    shards = Shards(curriculum.distilled / "samples", plan.shards)
+    shards = Shards(curriculum.distilled / f"samples-{seed}", plan.shards)
     steps = shards.write(partial(write_shard, target, training, plan))
     watch(console, Stage("target's samples", plan.shards, plan.shard_tokens), steps)
     text = _mixture(training, read_samples(shards))
@@ -75,7 +77,7 @@ def train_drafter(
             seed=seed + number,  # windows differ from those of the lesson before
         )
         loss = partial(distillation_loss, drafter, target, lesson.tv_share)
-        checkpoint = curriculum.distilled / f"{lesson.name}.pt"
+        checkpoint = curriculum.distilled / f"{lesson.name}-{run}-{plan.shards}.pt"
         steps = optimise(drafter, loss, text, schedule, checkpoint)
         name = f"drafter: {lesson.name}"
         watch(console, Stage(name, schedule.steps, schedule.step_tokens), steps)

@@ -124,7 +124,9 @@ def _train_target(plan: TrainingPlan, training: Tokens, console: Console) -> Lla
     target = build("target", plan.seed)
     schedule = Schedule(plan.target_steps, seed=plan.seed)
     loss = partial(language_loss, target)
-    steps = optimise(target, loss, training, schedule, plan.work / "target.pt")
+    # Named after what decides the weights, so that the card tells the truth of them.
+    checkpoint = plan.work / f"target-{plan.seed}-{plan.target_steps}.pt"
+    steps = optimise(target, loss, training, schedule, checkpoint)
     watch(console, Stage("target", schedule.steps, schedule.step_tokens), steps)
     return target
 
