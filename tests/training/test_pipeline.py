@@ -14,7 +14,7 @@ from specmesh.training import drafter as drafter_module
 from specmesh.training import pipeline
 from specmesh.training.heldout import NUM_PROMPTS, PROMPT_TOKENS
 from specmesh.training.optimise import Schedule
-from specmesh.training.pipeline import TrainingPlan, WorkFolderError, run
+from specmesh.training.pipeline import CorpusEmptyError, TrainingPlan, WorkFolderError, run
 from specmesh.training.samples import SamplePlan
 
 
@@ -127,3 +127,14 @@ def test_work_folder_of_other_sources_is_refused(plan, sources):
     (sources / "another.py").write_text("x = 1\n")
     with pytest.raises(WorkFolderError, match="files other than"):
         pipeline.prepare(plan, console)
+
+
+@pytest.mark.parametrize(("files", "purpose"), [([], "train on"), (["a.py"], "hold out")])
+def test_corpus_without_files_is_refused_before_anything_is_written(plan, tmp_path, files, purpose):
+    folder = tmp_path / "few"
+    folder.mkdir()
+    for name in files:
+        (folder / name).write_text("x = 1\n")
+    with pytest.raises(CorpusEmptyError, match=f"no Python files to {purpose}"):
+        run(replace(plan, sources=folder), Console(file=io.StringIO()))
+    assert not plan.work.exists()

@@ -35,6 +35,10 @@ class WorkFolderError(ValueError):
     """The work folder holds a run over other source files."""
 
 
+class CorpusEmptyError(ValueError):
+    """The corpus has no files to train on, or none to hold out."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
     """The corpus, the length of training, and the folders."""
@@ -61,7 +65,7 @@ class Data:
 def run(plan: TrainingPlan, console: Console) -> Evaluation:
     """Run all stages; write both models, the prompts, the held-out manifest and the card.
 
-    Raises WorkFolderError if the work folder was begun with other files.
+    Raises CorpusEmptyError, and WorkFolderError if the work folder was begun with other files.
     """
     data = prepare(plan, console)
     prompts = choose_prompts(data.corpus.held_out, data.tokenizer)
@@ -96,8 +100,11 @@ def run(plan: TrainingPlan, console: Console) -> Evaluation:
 
 
 def prepare(plan: TrainingPlan, console: Console) -> Data:
-    """Read, split and tokenise the sources. Raises WorkFolderError as ``run`` does."""
+    """Read, split and tokenise the sources. Raises as ``run`` does."""
     files = corpus.split(corpus.read_sources(plan.sources))
+    for purpose, part in (("to train on", files.training), ("to hold out", files.held_out)):
+        if not part:
+            raise CorpusEmptyError(f"{plan.sources} holds no Python files {purpose}")
     manifest = {"training": _digests(files.training), "held_out": _digests(files.held_out)}
     record = plan.work / "corpus.json"
     if not record.exists():
