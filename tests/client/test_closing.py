@@ -142,3 +142,18 @@ async def test_closing_after_the_end_does_nothing(ask):
     result = await stream
     await stream.aclose()
     assert await stream is result
+
+
+async def test_closing_the_client_tells_whoever_reads(serve):
+    fake = await serve(FakeOrchestrator([silent_after_a_chunk], [whole_answer]))
+    client = AsyncClient(fake.address)
+    iterator = aiter(client.generate("hello"))
+    await anext(iterator)
+    waiting = asyncio.ensure_future(anext(iterator))
+    await asyncio.sleep(0)
+    await client.aclose()
+    async with asyncio.timeout(5):
+        with pytest.raises(Cancelled, match="closed") as caught:
+            await waiting
+    assert caught.value.session.token_ids == TOKENS[:2]
+    assert not fake.resumes

@@ -65,6 +65,9 @@ class OpenCallReader(Protocol):
     def cancel(self) -> None:
         """Cancel the call and drop the reference to it."""
 
+    def close(self) -> None:
+        """Cancel the call for good: whoever waits for it is told."""
+
 
 class Endpoint:
     """An orchestrator: its address (host:port) and the channel to it, in one event loop."""
@@ -156,14 +159,19 @@ class Endpoint:
         self._open_for_calls.clear()
         for reader in tuple(self.readers):
             reader.cancel()
-        await self.aclose()
+        await self._close_channels()
 
     def reopen(self) -> None:
         """Let calls start again."""
         self._open_for_calls.set()
 
     async def aclose(self) -> None:
-        """Cancel the calls and close the connection."""
+        """Cancel the calls, whose readers are told, and close the connection."""
+        for reader in tuple(self.readers):
+            reader.close()
+        await self._close_channels()
+
+    async def _close_channels(self) -> None:
         draining, self._draining = self._draining, set()
         for each in draining:
             each.cancel()
