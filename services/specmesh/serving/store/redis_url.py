@@ -15,7 +15,9 @@ _BY_SENTINEL = ("redis+sentinel", "rediss+sentinel")
 _OF_CLUSTERS = ("redis+cluster", "rediss+cluster", "redis-cluster", "rediss-cluster")
 _HOST = re.compile(r"(?P<host>\[[\da-fA-F:.]+\]|[^\s:\[\]/@]+)(?::(?P<port>\d{1,5}))?", re.ASCII)
 _PARAMETERS = ("sentinel_username", "sentinel_password")
-_PARAMETERS_OF_ONE = ("db", "username", "password", "ssl_cert_reqs", "ssl_check_hostname")
+_PARAMETERS_OF_ONE = ("db", "username", "password")
+_PARAMETERS_OF_TLS = ("ssl_cert_reqs", "ssl_check_hostname")
+_CERTIFICATES = ("none", "optional", "required")
 _NOT_ENCODED = "in a user or password each of / ? # % must be percent-encoded"
 _MAX_PORT = 65535
 
@@ -116,7 +118,10 @@ def _check_one_server(url: str) -> None:
         raise ValueError(f"the port can't be read; {_NOT_ENCODED}") from None
     if port == 0 or parts.fragment:
         raise ValueError(f"the host and port can't be read; {_NOT_ENCODED}")
-    given = _parameters(parts.query, _PARAMETERS_OF_ONE)
+    tls = _PARAMETERS_OF_TLS if parts.scheme == "rediss" else ()
+    given = _parameters(parts.query, (*_PARAMETERS_OF_ONE, *tls))
+    if given.get("ssl_cert_reqs", "none") not in _CERTIFICATES:
+        raise ValueError(f"ssl_cert_reqs must be one of: {', '.join(_CERTIFICATES)}")
     database = given.get("db", "") if parts.scheme == "unix" else parts.path.strip("/")
     for each in (database, given.get("db", "")):
         if not re.fullmatch(r"\d*", each, re.ASCII):

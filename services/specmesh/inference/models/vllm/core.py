@@ -50,7 +50,7 @@ class Core:
         try:
             self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         except ValueError as error:
-            if "KV cache" not in str(error):
+            if not any(each in str(error) for each in ("KV cache", "cache blocks")):
                 raise
             raise ModelNotLoadable(
                 f"--cache-bytes is too small for a context of {options.context_tokens} tokens: "
