@@ -1,4 +1,4 @@
-"""What the benchmark of divided forwards takes for the same logits."""
+"""The differences of logits that the benchmark of divided forwards accepts."""
 
 import numpy as np
 import pytest

@@ -45,7 +45,7 @@ class SimulatedJob:
     hop_s: float = 0.0
     """Time of the way to the server, for its call and its cancellation."""
     is_cancelled: bool = False
-    """Whether its cancellation has arrived, perhaps before the job itself."""
+    """True once its cancellation has arrived, perhaps before the job itself."""
     step: Step | None = None
     """The step to do or being done; None before it is sent, and when it is done."""
     server: SimulatedServer | None = None

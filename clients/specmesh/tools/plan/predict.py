@@ -32,10 +32,10 @@ _LONGER = (1, 2, 4)
 that is too small they always do."""
 _LEAST_MEASURED = 100
 _CLEARLY = 1.25
-"""How many times as long the latest answers must take to take clearly longer than the first."""
+"""The factor from which on the latest answers take clearly longer than the first."""
 _LEAST_ALONE, _MOST_ALONE = 20, 200
 _ALONE_TOO_LATE = 10
-"""How many answers alone may miss the objectives, so that one unlucky answer decides nothing."""
+"""The number of answers alone that may miss the objectives: one unlucky answer decides nothing."""
 _ALONE_RATE = 1e-6
 """Requests per second so few that no two overlap."""
 

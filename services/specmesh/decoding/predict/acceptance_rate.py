@@ -53,9 +53,9 @@ class Exploration:
     Without it, an improvement of the drafter would go unnoticed, and a wrong estimate of what a
     token takes would stand. All answers share a budget, so that short ones explore too. Invariant:
     besides measuring a new mesh, exploring spends no more than the share ``_EXPLORED_SHARE`` of the
-    target's time and the time it has saved, one verification for each exploratory token accepted.
-    So it slows answers down by at most that share, and once the drafter is good, each accepted
-    token pays for the next try.
+    target's time and the time it has saved, at most one verification for each exploratory token
+    accepted. So it slows answers down by at most that share, and once the drafter is good, accepted
+    tokens pay for the next tries.
     """
 
     def __init__(self) -> None:

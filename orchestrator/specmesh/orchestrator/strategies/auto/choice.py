@@ -133,7 +133,7 @@ def expected_rates(capacity: Capacity, acceptance: MeshAcceptance) -> Mapping[st
         if drafter is not None:
             rates[HEADS_AND_DRAFTER] = heads.with_drafter(drafter)
             if DSI in rates:
-                rates[DSI] = heads.dsi(drafter)
+                rates[DSI] = heads.dsi(drafter, rates[DSI])
     return {name: rate * (capacity.decoding_s or 0.0) for name, rate in rates.items()}
 
 

@@ -137,12 +137,12 @@ class HeadsRates:
         tokens = stands * either + (1 - stands) * expected_tokens(beta, depth)
         return tokens / (best.round_s + stands * num * drafter.costs.token_s)
 
-    def dsi(self, drafter: DrafterRates) -> float:
-        """Return the rate of DSI if heads draft with each verdict: they add what they get right and
-        the drafter does not, between two rejections (``best_heads_depth``). No heads draft for a
-        single answer of a shared replica, and a single replica has no other to go on with."""
+    def dsi(self, drafter: DrafterRates, without: float) -> float:
+        """Return the rate of DSI, which is ``without`` heads the given one, if they draft with each
+        verdict: they add what they get right and the drafter does not, between two rejections
+        (``best_heads_depth``). No heads draft for a single answer of a shared replica, and a single
+        replica has no other to go on with."""
         costs, alpha, beta = self.costs, min(drafter.alpha, _SURE), self.first
-        without = drafter.dsi
         has_others = drafter.num_verifiers > 1 and not drafter.costs.period_s
         if not has_others or without * costs.decoding_s <= 1:
             return without

@@ -49,8 +49,8 @@ class Chain:
     are used."""
 
     trial_credit: float = 0.0
-    """What the budget for trials gets back, in verifications, if the token of its draft is
-    accepted; 0 unless that draft is one, which is not expected to pay."""
+    """The verifications that the budget for trials gets back if the token of its draft is accepted;
+    0 unless that draft is a trial, which is not expected to pay."""
 
     @property
     def end(self) -> int:
