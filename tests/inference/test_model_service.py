@@ -37,6 +37,7 @@ async def test_description_travels_whole(load, serve):
         weights_digest=model.description.weights_digest,
         dtype="float32",
         kv_capacity_tokens=256,
+        max_batch_calls=model.max_batch,
         protocol_revision=PROTOCOL_REVISION,
         features=[each for each in ALL_FEATURES if each != model_pb2.MODEL_FEATURE_HEADS],
     )

@@ -132,6 +132,16 @@ def test_without_drafts_calls_that_can_share_a_forward_would_all_do_so():
     assert price.decoding_s == pytest.approx(0.01 + 0.001 * 16)
 
 
+def test_two_answers_that_take_turns_are_known_to_share_a_replica_that_says_it_can():
+    price = TokenPrice()
+    price.can_share = True
+    for _ in range(200):
+        price.add(1, 3, 0.02, 0.02)
+    assert price.period_s == pytest.approx(0.02)
+    assert price.num_sharing == pytest.approx(2)
+    assert price.decoding_s == pytest.approx(0.02)
+
+
 def gpu_s(rows: int) -> float:
     """The time of a forward that is flat up to 300 rows."""
     return 0.005 * max(1.0, rows / 300)

@@ -44,6 +44,12 @@ async def test_who_meets_a_need_is_found_once_until_a_peer_comes_or_goes(connect
     assert pool.ready_for(need.of_tokens(9)) == []
 
 
+@pytest.mark.parametrize(("most", "shares"), [(0, False), (1, False), (8, True)])
+async def test_verifiers_say_whether_they_compute_several_calls_at_once(connect, most, shares):
+    mesh = (await connect([Verifier(), Verifier(max_batch_calls=most)])).mesh
+    assert mesh.latencies.price.can_share is shares
+
+
 async def test_no_proxy_stands_between_an_orchestrator_and_its_replicas(connect, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     mesh = (await connect([Verifier()])).mesh

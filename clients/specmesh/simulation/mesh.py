@@ -76,6 +76,7 @@ class SimulatedMesh:
         """Called when a replica has left or joined, one for each answer under way."""
         self.latencies = Latencies()
         """The orchestrator's knowledge, which is used only if the model measures."""
+        self.latencies.price.can_share = model.batch > 1
         self._known = _known(model)
         self._stranded: list[SimulatedJob] = []
         for time_s, replica, alive in model.faults.outages:

@@ -48,6 +48,12 @@ class ReplicaPools:
         for pool in (self.verifiers, self.drafters, self.confidence):
             pool.forgetters.append(self.latencies.forget)
             pool.forgetters.append(self._keep_holders)
+        self.verifiers.watchers[self._learn_batches] = None
+
+    def _learn_batches(self) -> None:
+        """Learn whether calls share forwards, before any have done so."""
+        if any(peer.max_batch_calls > 1 for peer in self.verifiers.peers):
+            self.latencies.price.can_share = True
 
     def _keep_holders(self, _: str) -> None:
         """Forget the prefixes of processes that are gone permanently."""

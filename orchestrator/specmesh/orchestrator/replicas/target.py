@@ -95,6 +95,7 @@ class Target:
         able = set(self.info.features).intersection(*(each.features for each in replicas))
         info.features[:] = sorted(able)
         info.heads_depth = min(each.heads_depth for each in replicas)
+        info.max_batch_calls = min(each.max_batch_calls for each in replicas)
         capacities = [each.kv_capacity_tokens for each in replicas]
         return replace(
             self,

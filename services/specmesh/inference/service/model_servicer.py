@@ -59,6 +59,7 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
                 if description.scores_trees or each != model_pb2.MODEL_FEATURE_TREES
             ],
             heads_depth=description.heads_depth,
+            max_batch_calls=model.max_batch,
             generation_defaults=(
                 SamplingParameters(**description.generation_defaults)  # type: ignore[arg-type]
                 if description.generation_defaults

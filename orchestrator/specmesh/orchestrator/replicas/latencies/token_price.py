@@ -45,6 +45,9 @@ class TokenPrice:
         self._most_rows = 0
         self._num_due = 1.0
         self._most_calls = 1
+        self.can_share = False
+        """True if a replica is known to compute several calls at once: it says so, or has done so.
+        Two answers that take turns never show it."""
         self._is_shared = False
         self._calls_s = self._busy_s = 0.0
         """The seconds that calls were at their replica until they were verified, and the seconds
@@ -66,8 +69,9 @@ class TokenPrice:
         self._calls_s = kept * self._calls_s + queue_s + used_s
         self._busy_s = kept * self._busy_s + used_s / num_calls
         self._most_calls = max(self._most_calls, num_calls)
+        self.can_share = self.can_share or num_calls > 1
         least = OWN_CALLS if self._is_shared else SHARED_CALLS
-        self._is_shared = self._can_share and self._num_at_once > least
+        self._is_shared = self.can_share and self._num_at_once > least
         # All calls of a forward report it, and it counts once: if none is missing with the first,
         # since answers decide about drafts as soon as their own has come.
         self._num_due += 1 / num_calls
@@ -133,12 +137,12 @@ class TokenPrice:
     def num_waiting(self) -> float:
         """The answers that wait for a replica one after the other, rounded; 1 if they can share
         forwards."""
-        return 1.0 if self._can_share else float(f"{self._num_at_once:.1e}")
+        return 1.0 if self.can_share else float(f"{self._num_at_once:.1e}")
 
     @property
     def num_sharing(self) -> float:
         """The answers that share a replica, rounded; 1 if they wait for it one after the other."""
-        return float(f"{self._num_at_once:.1e}") if self._can_share else 1.0
+        return float(f"{self._num_at_once:.1e}") if self.can_share else 1.0
 
     @property
     def decoding_s(self) -> float | None:
@@ -147,11 +151,6 @@ class TokenPrice:
         the others wait for each other."""
         bare_s = self._bare_s
         return bare_s * self._num_forwards if bare_s else None
-
-    @property
-    def _can_share(self) -> bool:
-        """True if a replica has ever computed several calls at once."""
-        return self._most_calls > 1
 
     @property
     def _num_at_once(self) -> float:
@@ -163,7 +162,7 @@ class TokenPrice:
     def _num_bare(self) -> float:
         """The number of calls in a forward if none had draft tokens, rounded: all at a replica that
         has ever computed several at once, up to twice as many, since groups may take turns."""
-        most = 2 * self._most_calls if self._can_share else 1
+        most = 2 * self._most_calls if self.can_share else 1
         return float(f"{min(self._num_at_once, most):.1e}")
 
     @property

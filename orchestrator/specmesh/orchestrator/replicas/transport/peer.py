@@ -71,6 +71,8 @@ class Peer:
         """Tokens of one answer that its KV cache holds; infinite if nothing limits them."""
         self.heads_depth = 0
         """Most levels that its heads draft; 0 if it has no heads or they are unknown."""
+        self.max_batch_calls = 0
+        """Most calls that share a forward pass; 0 while that is unknown."""
         self.refusal: str | None = None
         """The reason why the peer does not fit the mesh; None if it does. ``notify`` must follow a
         change."""
@@ -278,6 +280,7 @@ class Peer:
             self.kind = kind_of(described.info)
             self.kv_capacity_tokens = described.info.kv_capacity_tokens or math.inf
             self.heads_depth = described.info.heads_depth
+            self.max_batch_calls = described.info.max_batch_calls
             self.model = described  # set last, so that an admission that raised is repeated
             if self.refusal:
                 log.error("peer refused", extra={**self.log_fields, "reason": self.refusal})
