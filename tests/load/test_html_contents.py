@@ -3,6 +3,7 @@
 import pytest
 from tests.load.conftest import observed, seen, workload
 from tests.load.reports import (
+    OBJECTIVES,
     point,
     run_report,
     search_report,
@@ -53,6 +54,14 @@ def test_a_run_without_objectives_tells_answers_and_first_tokens():
     (said,) = texts(page([("", run_report(result))]), "main")
     assert "answers a second" in said
     assert "the first token came within 100 ms for half of them" in said
+
+
+def test_objectives_are_not_judged_by_no_requests():
+    result = summarise(workload(), seen([]), OBJECTIVES)
+    (said,) = texts(page([("", run_report(result))]), "main")
+    assert said == (
+        "No request was due by which to judge whether TTFT ≤ 150 ms, end to end ≤ 1 s are met."
+    )
 
 
 def test_failures_and_a_late_generator_are_warnings():

@@ -20,8 +20,10 @@ from specmesh.load.commands import session as sessions
 from specmesh.load.commands.options import ResultOptions
 from specmesh.load.commands.session import RunSession
 from specmesh.load.generators import fleet
+from specmesh.load.results.objectives import Objectives
 from specmesh.load.runs.conduct import FinishedRun, RunPlan
 from specmesh.load.runs.servers import CannotScrape
+from specmesh.load.runs.summary import summarise
 from specmesh.load.transports.mesh_transport import MeshDoor
 from specmesh.load.transports.observation import RequestOutcome
 from specmesh.load.transports.transport import RequestFailed
@@ -97,6 +99,24 @@ def test_a_server_that_dies_ends_a_search_or_a_sweep_with_what_there_is(
     assert [each["rate"] for each in report["points"]] == [8.0]
     assert report["failure"] == told
     assert f"ended early: {told}" in files[1].read_text()
+
+
+def test_a_search_ends_at_a_rate_at_which_nothing_is_due(monkeypatch, tmp_path):
+    nothing = summarise(workload(), seen([]), Objectives(ttft_s=0.2))
+    judged = iter([mixed_run(), nothing])
+
+    async def conduct(plan, *_):
+        return FinishedRun(plan, seen([]), next(judged))
+
+    monkeypatch.setattr(sessions, "conduct", conduct)
+    file = tmp_path / "report.json"
+    done = CliRunner().invoke(app, [*SEARCH, "--json", str(file)])
+    assert done.exit_code == 1
+    why = "at 4 a second no request was due that was not cancelled"
+    assert f"specmesh: {why}: --duration is too short for this rate" in done.stderr
+    report = json.loads(file.read_text())
+    assert [(each["rate"], each["meets"]) for each in report["points"]] == [(4, None), (8, False)]
+    assert (report["highest_rate"], report["lowest_missed_rate"]) == (None, 8.0)
 
 
 def test_a_refusal_of_the_mesh_has_the_status_that_it_has_elsewhere(monkeypatch):

@@ -88,6 +88,12 @@ def test_an_answer_without_a_token_is_answered_but_misses_an_objective_for_the_f
     assert result(empty, objectives=Objectives(tpot_s=0.1, e2e_s=1)).goodput.share == 1.0
 
 
+def test_the_goodput_of_no_requests_is_unknown():
+    cancelled = [observed(n / 10, outcome=RequestOutcome.CANCELLED) for n in range(140)]
+    for observations in ([], cancelled):
+        assert result(observations, objectives=Objectives(e2e_s=1)).goodput.share is None
+
+
 def test_goodput_a_second_counts_by_when_answers_ended_as_throughput_does():
     """Each answer takes four seconds: those that end in the measured time began before it."""
     long_ones = [observed(n / 10, e2e_s=4.0) for n in range(140)]

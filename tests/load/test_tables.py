@@ -34,6 +34,14 @@ def at(rate, *, ttft_s, e2e_s, num_tokens, **changed):
     return replace(point(rate, **changed), result=result)
 
 
+def test_the_goodput_of_no_requests_is_a_dash():
+    nothing = summarise(workload(), seen([]), Objectives(e2e_s=1.0))
+    console = Console(file=StringIO(), width=80)
+    show_result(console, nothing)
+    assert "goodput      - within e2e 1000 ms" in console.file.getvalue()
+    assert cells(printed([replace(point(1.0), result=nothing)]), "1")[-1] == "-"
+
+
 def cells(lines, first):
     """Those of the row that begins with ``first``."""
     return next(line.split() for line in lines if line.split()[:1] == [first])

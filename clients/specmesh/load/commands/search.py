@@ -17,6 +17,9 @@ from specmesh.load.commands.sweep import point
 from specmesh.load.results.report import Point, RunSetting, SearchReport
 from specmesh.load.results.tables import show_points
 from specmesh.load.runs.bisection import Bisection
+from specmesh.load.transports.transport import RequestFailed
+
+_NOTHING_DUE = "NOTHING_DUE"
 
 
 def search(
@@ -74,7 +77,9 @@ def search(
                 if session.stopped:
                     break
                 points.append(point(rate, {}, session.setting(done.plan), done.result, share))
-                bisection.tried(rate, met=bool(points[-1].meets))
+                if points[-1].meets is None:
+                    raise RequestFailed(_NOTHING_DUE, _too_short(rate))
+                bisection.tried(rate, met=points[-1].meets)
         assert setting is not None, "a search tries at least one rate"
         points.sort(key=lambda each: each.rate)
         return _conclude(session, setting, points, bisection, share)
@@ -103,6 +108,13 @@ def _conclude(
     show_points(session.console, points)
     _say(session, bisection, share)
     return session.status(ExitStatus.FAILED if bisection.highest_met is None else ExitStatus.OK)
+
+
+def _too_short(rate: float) -> str:
+    return (
+        f"at {rate:.3g} a second no request was due that was not cancelled: "
+        "--duration is too short for this rate"
+    )
 
 
 def _say(session: RunSession, bisection: Bisection, share: float) -> None:

@@ -102,11 +102,12 @@ def point(
 ) -> Point:
     """Return the point of a run at ``rate``.
 
-    It meets the objectives if the server kept up and ``share`` of the requests met them.
+    It meets the objectives if the server kept up and ``share`` of the requests met them, which is
+    unknown if there were none.
     """
     why = saturated(result)
     meets = None
-    if share is not None and result.goodput is not None:
+    if share is not None and result.goodput is not None and result.goodput.share is not None:
         meets = not why and result.goodput.share >= share
     return Point(
         rate=rate, changed=changed, setting=setting, saturated=why, meets=meets, result=result

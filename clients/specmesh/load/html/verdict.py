@@ -92,6 +92,8 @@ def of_comparison(
 def _outcome(result: Read) -> str:
     goodput, throughput = result["goodput"], result["throughput"]
     offered = f"{throughput['offered_per_s']:.3g} requests a second were offered"
+    if goodput is not None and goodput["share"] is None:
+        return f"No request was due by which to judge whether {_objectives(goodput)} are met."
     if goodput is not None:
         return (
             f"{percent(goodput['share'])} of the requests met {_objectives(goodput)}: a goodput of "
@@ -158,9 +160,9 @@ def _generators(points: Sequence[Read]) -> list[Sentence]:
     return [_sentence(Tone.WARNING, f"{text}{percent(busiest, 0)} of a core.")]
 
 
-def percent(share: float, digits: int = 1) -> str:
-    """Format a share, such as ``92.1 %``."""
-    return f"{share * 100:.{digits}f} %"
+def percent(share: float | None, digits: int = 1) -> str:
+    """Format a share, such as ``92.1 %``; a dash if it is unknown."""
+    return "–" if share is None else f"{share * 100:.{digits}f} %"
 
 
 def _capital(text: str) -> str:

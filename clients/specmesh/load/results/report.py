@@ -55,8 +55,9 @@ class Goodput:
     """The answers that met all objectives."""
 
     objectives_ms: Mapping[str, float]
-    share: float
-    """Share of the requests that were due in the measured time and not cancelled."""
+    share: float | None
+    """Share of the requests that were due in the measured time and not cancelled; None if there
+    were none."""
     per_s: float
     """Rate of such answers that ended in the measured time; never above
     ``Throughput.answered_per_s``."""
@@ -258,7 +259,7 @@ class Point:
     setting: RunSetting
     saturated: str
     meets: bool | None
-    """Whether the objectives were met; None if there are none."""
+    """Whether the objectives were met; None if there are none, or no requests to judge by."""
     result: Result
 
 

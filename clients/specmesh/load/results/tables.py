@@ -69,7 +69,7 @@ def _show_counts(console: Console, result: Result) -> None:
             f"{name} {bound:g} ms" for name, bound in result.goodput.objectives_ms.items()
         )
         console.print(
-            f"goodput      {result.goodput.share:.1%} within {bounds}: "
+            f"goodput      {_number(result.goodput.share, '.1%')} within {bounds}: "
             f"{result.goodput.per_s:.2f} per second"
         )
 
@@ -175,7 +175,7 @@ def _points_table(points: Sequence[Point]) -> Table:
             _short(found.throughput.answered_per_s, 2),
             _short(found.throughput.output_tokens_per_s),
             *(_short(None if times is None else getattr(times, name)) for times, name in columns),
-            "-" if found.goodput is None else f"{found.goodput.share:.1%}",
+            _number(None if found.goodput is None else found.goodput.share, ".1%"),
         )
     return table
 

@@ -144,7 +144,7 @@ def _goodput(
     )
     return Goodput(
         objectives_ms={name: ms(bound) for name, bound in bounds if bound is not None},
-        share=round(good / len(asked), 6) if asked else 0.0,
+        share=round(good / len(asked), 6) if asked else None,
         per_s=round(sum(map(objectives.met_by, ended)) / took_s, 6),
     )
 
