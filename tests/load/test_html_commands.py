@@ -54,6 +54,27 @@ def test_sweeps_of_two_servers_are_told_apart(tmp_path):
     assert [run["group"] for run in data(html)["runs"]] == ["mesh dsi", "other dsi"]
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    html = tmp_path / "page.html"
+    for folder in ("mesh", "other"):
+        (tmp_path / folder).mkdir()
+    sweep = sweep_report([point(1.0, strategy="dsi")])
+    named = [written(tmp_path, name, sweep) for name in ("mesh/sweep", "other/sweep", "third")]
+    assert call("report", *named, "--html", str(html)).exit_code == 0
+    groups = ["mesh/sweep.json dsi", "other/sweep.json dsi", "third dsi"]
+    assert [run["group"] for run in data(html)["runs"]] == groups
+    runs = [written(tmp_path, name, run_report()) for name in ("mesh/run", "other/run")]
+    assert call("compare", *runs, "--html", str(html)).exit_code == 0
+    assert data(html)["title"] == "other/run.json against mesh/run.json"
+
+
+def test_a_file_named_twice_is_refused(tmp_path):
+    named = written(tmp_path, "run", run_report())
+    done = call("report", named, named, "--html", str(tmp_path / "page.html"))
+    assert done.exit_code == 2
+    assert "is named 2 times" in " ".join(re.sub("[│╭╮╰╯─]", " ", done.output).split())
+
+
 def test_a_comparison_writes_a_page_as_well(tmp_path):
     html = tmp_path / "page.html"
     before = written(tmp_path, "before", run_report())

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from specmesh.cli.output_files import check_writable
 from specmesh.cli.tables import make_table
-from specmesh.load.commands.report_files import read_report
+from specmesh.load.commands.report_files import names_of, read_report
 from specmesh.load.html.contents import comparison
 from specmesh.load.html.document import write_page
 from specmesh.load.html.other_settings import other_settings
@@ -48,7 +48,8 @@ def compare(
         for run, report in zip(("before", "after"), reports, strict=True)
     }
     if html is not None:
-        named = (before.stem, reports[0]), (after.stem, reports[1])
+        names = names_of((before, after))
+        named = (names[0], reports[0]), (names[1], reports[1])
         write_page(html, comparison(*named, listed, others))
     if json_:
         typer.echo(json.dumps({"differences": listed, "other_settings": others, "counts": counts}))

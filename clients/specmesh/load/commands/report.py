@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from specmesh.cli.output_files import check_writable
-from specmesh.load.commands.report_files import read_report
+from specmesh.load.commands.report_files import names_of, read_report
 from specmesh.load.html.contents import page
 from specmesh.load.html.document import write_page
 
@@ -27,7 +28,11 @@ def report(
 ) -> None:
     """Write a page with charts, as one HTML file that needs no network."""
     check_writable(html, "--html")
-    reports = [(file.stem, read_report(file)) for file in results]
+    for file, count in Counter(results).items():
+        if count > 1:
+            raise typer.BadParameter(f"{file} is named {count} times", param_hint="RESULT.json...")
+    named = zip(names_of(results), results, strict=True)
+    reports = [(name, read_report(file)) for name, file in named]
     try:
         made = page(reports)
     except KeyError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,3 +20,18 @@ def read_report(file: Path) -> Mapping[str, Any]:
     if not isinstance(report, dict):
         raise typer.BadParameter(f"{file} is not a report: it is not a JSON object")
     return report
+
+
+def names_of(files: Sequence[Path]) -> list[str]:
+    """Return what to call each file: its stem or, where stems repeat, the shortest end of its path
+    that no other file has."""
+    stems = Counter(file.stem for file in files)
+    return [file.stem if stems[file.stem] == 1 else _own_end(file, files) for file in files]
+
+
+def _own_end(file: Path, files: Sequence[Path]) -> str:
+    parts = file.parts
+    others = [each.parts for each in files if each != file]
+    ends = (parts[-length:] for length in range(1, len(parts) + 1))
+    own = (end for end in ends if all(other[-len(end) :] != end for other in others))
+    return str(Path(*next(own, parts)))
