@@ -26,6 +26,7 @@ from specmesh.load.workload.arrivals import (
 )
 from specmesh.load.workload.conversations import Conversation, Listed, Synthetic, Turn
 from specmesh.load.workload.lengths import ConstantLength, Lognormal, Normal, Uniform
+from specmesh.load.workload.variations import Variation
 
 
 def texts(found, tone=None):
@@ -108,6 +109,20 @@ def test_a_sweep_tells_for_each_combination_where_it_stopped_keeping_up():
     assert fact(found, "Arrivals") == ["replay of 3 conversations at their own pace"]
     assert fact(found, "Varied") == ["strategy: dsi, speculative; lookahead: 4"]
     assert "Strategies" not in {each["label"] for each in found["facts"]}
+
+
+def test_of_several_sweeps_each_has_its_own_rates_and_options():
+    poisson = workload(arrivals=Poisson(1.0), variations=(Variation(strategy="dsi"),))
+    varied = sweep_report([point(5.0, strategy="dsi"), point(10.0, strategy="speculative")])
+    fixed = sweep_report([point(2.0)])
+    for each in (varied, fixed):
+        each["setting"]["workload"] = described(poisson)
+    found = page([("a", varied), ("b", fixed)])
+    assert fact(found, "Arrivals") == [
+        f"open loop, Poisson, {rates} conversations per second" for rates in ("5, 10", "2")
+    ]
+    assert fact(found, "Varied") == ["strategy: dsi, speculative", ""]
+    assert fact(found, "Strategies") == ["", "dsi"]
 
 
 def test_a_sweep_names_the_rates_at_which_the_generator_was_late():

@@ -5,14 +5,12 @@ Only means over time steps are computed here: the page shows nothing that a repo
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 from specmesh.load.html import columns, verdict
-from specmesh.load.html.facts import Read, facts
-from specmesh.load.results.histograms import nearest_rank
+from specmesh.load.html.facts import DescribedReport, Read, facts
+from specmesh.load.html.percentiles import percentiles, times
 from specmesh.load.results.report import SCHEMA
 
 METRICS = {f"{name}_ms": label for name, label in verdict.NAMES.items()}
@@ -25,7 +23,6 @@ _ALL_STEPS = 2500
 _LEAST_STEPS = 20
 _ALL_TRACES = 400
 _LEAST_TRACES = 3
-_PERCENTS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
 
 
 def page(reports: Sequence[tuple[str, Read]]) -> dict[str, Any]:
@@ -74,8 +71,10 @@ def _of_runs(reports: Sequence[tuple[str, Read]]) -> dict[str, Any]:
         ],
         "names": [name for name, _ in reports],
         "facts": facts(
-            [report["setting"] for _, report in reports],
-            [report["result"]["began"] for _, report in reports],
+            [
+                DescribedReport(setting=report["setting"], began=report["result"]["began"])
+                for _, report in reports
+            ]
         ),
         "sweep": False,
         "runs": [_run(name, report["result"], len(reports)) for name, report in reports],
@@ -89,7 +88,6 @@ def _of_points(reports: Sequence[tuple[str, Read]]) -> dict[str, Any]:
         for name, report in reports
         for point in report["points"]
     ]
-    rates = " and ".join(dict.fromkeys(_rates(report["points"]) for _, report in reports))
     return {
         "title": " and ".join(name for name, _ in reports)
         if several
@@ -100,12 +98,7 @@ def _of_points(reports: Sequence[tuple[str, Read]]) -> dict[str, Any]:
             for each in _points_verdict(name if several else "", report)
         ],
         "names": [name for name, _ in reports],
-        "facts": facts(
-            [report["setting"] for _, report in reports],
-            [next((p["result"]["began"] for p in r["points"]), "") for _, r in reports],
-            rates,
-            _varied([point["changed"] for _, point in points]),
-        ),
+        "facts": facts([_described(report) for _, report in reports]),
         "sweep": True,
         "runs": [
             {
@@ -118,6 +111,16 @@ def _of_points(reports: Sequence[tuple[str, Read]]) -> dict[str, Any]:
             for group, point in points
         ],
     }
+
+
+def _described(report: Read) -> DescribedReport:
+    points = report["points"]
+    return DescribedReport(
+        setting=report["setting"],
+        began=next((point["result"]["began"] for point in points), ""),
+        rates=_rates(points),
+        varied=_varied([point["changed"] for point in points]),
+    )
 
 
 def _points_verdict(name: str, report: Read) -> list[verdict.Sentence]:
@@ -161,7 +164,7 @@ def _run(name: str, result: Read, num_runs: int) -> dict[str, Any]:
         **{key: result[key] for key in kept},
         "measured": [result["measured_from_s"], result["measured_until_s"]],
         "errors": list(result["errors"].items()),
-        "percentiles": _percentiles(result),
+        "percentiles": percentiles(result),
         "tokens_per_chunk": {
             "size": [int(size) for size in result["tokens_per_chunk"]],
             "count": list(result["tokens_per_chunk"].values()),
@@ -177,7 +180,7 @@ def _run(name: str, result: Read, num_runs: int) -> dict[str, Any]:
         "variations": [
             {
                 **{key: each[key] for key in ("name", "counts", "speculation")},
-                "percentiles": _times(each["latency"]),
+                "percentiles": times(each["latency"]),
             }
             for each in result["variations"]
         ],
@@ -194,54 +197,6 @@ def _parts(result: Read) -> list[tuple[str, Read]]:
     """Return the latencies of all requests, then those of each variation."""
     variations = [(each["name"], each["latency"]) for each in result["variations"]]
     return [("all" if variations else "", result["latency"]), *variations]
-
-
-def _percentiles(result: Read) -> list[dict[str, Any]]:
-    """Return the rows of the table of percentiles."""
-    chunks = {int(size): count for size, count in result["tokens_per_chunk"].items()}
-    between = ("inter_chunk_ms", "inter_token_ms")
-    # Older reports lack the time between tokens.
-    found = _times({**result["latency"], **{each: result.get(each) for each in between}})
-    if "inter_token_ms" not in {each["metric"] for each in found}:
-        found += _mean_between_tokens(result)
-    if chunks:
-        found.append({"metric": "tokens_per_chunk", **_of_sizes(chunks)})
-    return found
-
-
-def _mean_between_tokens(result: Read) -> list[dict[str, Any]]:
-    """Return the row for a server that counts tokens only at the end of an answer."""
-    mean = result.get("mean_inter_token_ms")
-    if mean is None:
-        return []
-    unknown = dict.fromkeys(("count", *_PERCENTS, "max"))
-    return [{"metric": "mean_inter_token_ms", "mean": mean, **unknown}]
-
-
-def _times(latency: Read) -> list[dict[str, Any]]:
-    return [
-        {"metric": metric, **{key: found[key] for key in ("count", "mean", *_PERCENTS, "max")}}
-        for metric, found in latency.items()
-        if found is not None
-    ]
-
-
-def _of_sizes(chunks: Mapping[int, int]) -> dict[str, Any]:
-    """Return the same statistics of whole numbers, given the count of each."""
-    sizes = sorted(chunks)
-    cumulated = list(accumulate(chunks[size] for size in sizes))
-    total = cumulated[-1]
-
-    def at(percent: float) -> int:
-        return sizes[bisect_left(cumulated, nearest_rank(percent, total))]
-
-    mean = sum(size * count for size, count in chunks.items()) / total
-    return {
-        "count": total,
-        "mean": mean,
-        **{name: at(percent) for name, percent in _PERCENTS.items()},
-        "max": sizes[-1],
-    }
 
 
 def _generator(made: Read) -> dict[str, Any]:

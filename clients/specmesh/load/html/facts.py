@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any
 
 Read = Mapping[str, Any]
@@ -12,38 +12,40 @@ Read = Mapping[str, Any]
 _GIB = 2**30
 
 
-def facts(
-    settings: Sequence[Read],
-    began: Sequence[str],
-    rates: str = "",
-    varied: Mapping[str, Sequence[str]] = MappingProxyType({}),
-) -> list[dict[str, Any]]:
-    """Return a label and a value for each of ``settings``; labels without any value are left out.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedReport:
+    """What ``facts`` tells of a report. ``rates`` and ``varied`` (options with their values) belong
+    to a sweep or a search, whose ``setting`` is that of one of its runs."""
 
-    ``rates`` and ``varied`` (options with their values) belong to a sweep or a search, whose
-    settings are those of one of its runs.
-    """
-    rows: list[tuple[str, Callable[[Read], str]]] = [
-        ("Command", lambda each: str(each["command"])),
-        ("Server", lambda each: str(each["server"])),
-        ("Model", _model),
-        ("Arrivals", lambda each: arrivals(each["workload"]["arrivals"], rates)),
-        ("Requests", lambda each: prompts(each["workload"]["conversations"])),
-        ("Answers", lambda each: _answers(each["workload"])),
-        ("Strategies", lambda each: mix(each["workload"]["variations"], set(varied))),
-        ("Varied", lambda _: "; ".join(f"{name}: {', '.join(varied[name])}" for name in varied)),
-        ("Measured", lambda each: extent(each["workload"]["extent"])),
-        ("Seed", lambda each: str(each["seed"])),
-        ("Generator", _generator),
-        ("Load average", lambda each: f"{each['machine']['load_average'][0]:.1f} at the end"),
-        ("Versions", _versions),
+    setting: Read
+    began: str
+    rates: str = ""
+    varied: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def facts(reports: Sequence[DescribedReport]) -> list[dict[str, Any]]:
+    """Return a label and a value for each of ``reports``; labels without any value are left out."""
+    rows: list[tuple[str, Callable[[DescribedReport], str]]] = [
+        ("Began", lambda each: each.began),
+        ("Command", lambda each: str(each.setting["command"])),
+        ("Server", lambda each: str(each.setting["server"])),
+        ("Model", lambda each: _model(each.setting)),
+        ("Arrivals", lambda each: arrivals(each.setting["workload"]["arrivals"], each.rates)),
+        ("Requests", lambda each: prompts(each.setting["workload"]["conversations"])),
+        ("Answers", lambda each: _answers(each.setting["workload"])),
+        ("Strategies", _strategies),
+        ("Varied", _varied),
+        ("Measured", lambda each: extent(each.setting["workload"]["extent"])),
+        ("Seed", lambda each: str(each.setting["seed"])),
+        ("Generator", lambda each: _generator(each.setting)),
+        ("Load average", _load_average),
+        ("Versions", lambda each: _versions(each.setting)),
     ]
-    found = [{"label": "Began", "values": list(began)}]
-    for label, described in rows:
-        values = [described(each) for each in settings]
-        if any(values):
-            found.append({"label": label, "values": values})
-    return found
+    found = [
+        {"label": label, "values": [described(each) for each in reports]}
+        for label, described in rows
+    ]
+    return [each for each in found if any(each["values"])]
 
 
 def arrivals(found: Read, rates: str = "") -> str:
@@ -132,6 +134,18 @@ def machine(found: Read) -> str:
     """Describe the machine of the generator."""
     memory = f"{found['memory_bytes'] / _GIB:.0f} GiB"
     return f"{found['cores']} cores of {found['processor']}, {memory}, {found['system']}"
+
+
+def _strategies(report: DescribedReport) -> str:
+    return mix(report.setting["workload"]["variations"], set(report.varied))
+
+
+def _varied(report: DescribedReport) -> str:
+    return "; ".join(f"{name}: {', '.join(values)}" for name, values in report.varied.items())
+
+
+def _load_average(report: DescribedReport) -> str:
+    return f"{report.setting['machine']['load_average'][0]:.1f} at the end"
 
 
 def _model(setting: Read) -> str:
