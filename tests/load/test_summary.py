@@ -63,6 +63,13 @@ def test_only_the_measured_time_counts():
     assert len(found.timeline) == 32
 
 
+def test_each_second_has_the_tokens_of_answers_alone_as_throughput_has():
+    ends = (RequestOutcome.ANSWERED, RequestOutcome.CANCELLED, RequestOutcome.FAILED)
+    found = result([observed(5.0, outcome=outcome) for outcome in ends])
+    assert [each.output_tokens for each in found.timeline if each.output_tokens] == [5]
+    assert found.throughput.output_tokens_per_s == pytest.approx(5 / 10)
+
+
 def test_tpot_leaves_out_the_first_token():
     found = result(STEADY)
     assert found.latency.tpot_ms.mean == pytest.approx((500 - 100) / 4)

@@ -33,12 +33,13 @@ def _second(
     ttfts = [seen.ttft_s for seen in due if seen.ttft_s is not None]
     e2es = [seen.e2e_s for seen in due if seen.outcome is RequestOutcome.ANSWERED]
     outcomes = [seen.outcome for seen in ended]
+    answers = [seen for seen in ended if seen.outcome is RequestOutcome.ANSWERED]
     return Second(
         t_s=number,
         due=len(due),
-        answered=outcomes.count(RequestOutcome.ANSWERED),
+        answered=len(answers),
         failed=outcomes.count(RequestOutcome.FAILED),
-        output_tokens=sum(seen.num_output_tokens for seen in ended),
+        output_tokens=sum(seen.num_output_tokens for seen in answers),
         under_way=under_way,
         ttft_p50_ms=_percentile_ms(ttfts, 50),
         ttft_p99_ms=_percentile_ms(ttfts, 99),
