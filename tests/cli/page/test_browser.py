@@ -145,6 +145,26 @@ def test_a_span_is_told_on_hover_and_in_full_on_click(trace):
     assert "none: the root" in panel
 
 
+ACTIVITIES_OF = """(names) => import("page/model").then(({ modelOf }) => modelOf({
+  spans: names.map((name, n) => ({
+    span_id: `${n}`, parent_span_id: "", name, start_ms: 0, ms: 1, attributes: {} })),
+  summary: { duration_ms: 1 }, incomplete: [], critical_path: [],
+}).spans.map((span) => span.activity))"""
+
+
+def test_each_kind_of_span_has_its_activity(trace):
+    activities = {
+        "specmesh.draft": "draft",
+        "specmesh.verify": "verify",
+        "specmesh.verdict": "verify",
+        "specmesh.commit": "store",
+        "specmesh.assess": "assess",
+        "specmesh.round": "round",
+        "specmesh.generate": "request",
+    }
+    assert trace.evaluate(ACTIVITIES_OF, list(activities)) == list(activities.values())
+
+
 def test_wheel_drag_and_keys_zoom_and_pan(trace):
     assert stretch(trace) is None
     trace.mouse.move(*middle(trace, ".lanes"))

@@ -10,7 +10,7 @@ const COMMITTED_NODES = "specmesh.committed.nodes";
 /** Activities of spans by patterns of their names; the first match counts. */
 const ACTIVITIES = [
   ["draft", /draft/i],
-  ["verify", /verif/i],
+  ["verify", /verif|verdict/i],
   ["store", /commit|redis/i],
   ["assess", /assess|confidence/i],
   ["round", /round/i],
